@@ -1,0 +1,80 @@
+# make demo · make test · make lint · make bench DATA=<folder> · make clean
+#
+# Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
+# environment it needs in $(VENV), and later runs reuse it.
+
+VENV    ?= .venv
+DATA    ?=
+WORKERS ?= 2
+# Appended to pytest's and the benchmark's command lines, for instance ARGS="-k gibbs" or
+# ARGS="--quick".
+ARGS    ?=
+
+PYTHON   := $(VENV)/bin/python
+BENCH_JSON_DIR := benchmark-output
+# Each worker and each chain is a process of its own: more BLAS threads than one would fight over
+# the cores.
+ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+	VECLIB_MAXIMUM_THREADS=1
+
+.PHONY: help demo test imports lint format bench clean
+
+help:
+	@sed -n 1p Makefile | cut -c3-
+
+demo: $(VENV)/.installed-demo
+	$(PYTHON) examples/breast_cancer.py
+
+test: $(VENV)/.installed-test
+	$(ONE_BLAS_THREAD) $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+imports: $(VENV)/.installed-test
+	$(PYTHON) -m pytest -q tests/test_imports.py
+
+lint: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/.installed-test
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+bench: $(VENV)/.installed-test
+	@if [ -z "$(DATA)" ] || [ ! -d "$(DATA)" ]; then \
+		echo "make bench: no data folder at '$(DATA)'." >&2; \
+		echo "Expected the folder with housing.csv and heart.csv:" >&2; \
+		echo "    make bench DATA=../shared/data" >&2; \
+		exit 2; \
+	fi
+	$(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
+
+clean:
+	rm -rf $(VENV) demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is remade when the requirements change; the package itself is installed in editable
+# form, so its code needs no reinstalling.
+$(VENV)/.installed-%: pyproject.toml | $(PYTHON)
+	@echo "Installing the package and what 'make $*' needs into $(VENV) (a minute the first time) …"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --editable ".[$*]"
+	@touch $@
+
+# The first interpreter that is new enough and can make an environment; uv, where there is one, is
+# the last resort because it may have to download Python. A candidate may be a pyenv shim without
+# a version behind it, hence the trial run.
+$(PYTHON):
+	@for python in python3 python3.13 python3.12 python3.14 /usr/bin/python3; do \
+		if "$$python" -c 'import sys, ensurepip; sys.exit(sys.version_info < (3, 12))' \
+			>/dev/null 2>&1; then \
+			echo "Making $(VENV) with $$("$$python" --version) ($$(command -v "$$python")) …"; \
+			exec "$$python" -m venv --clear "$(VENV)"; \
+		fi; \
+	done; \
+	if command -v uv >/dev/null 2>&1; then \
+		echo "Making $(VENV) with uv …"; \
+		exec uv venv --quiet --seed --clear --python ">=3.12" "$(VENV)"; \
+	fi; \
+	echo "make: expected Python 3.12 or newer with its venv module, found none of" >&2; \
+	echo "python3, python3.13, python3.12, python3.14 fit, and no uv; install one of them" >&2; \
+	echo "(on Debian and Ubuntu also python3-venv) and run make again." >&2; \
+	exit 1

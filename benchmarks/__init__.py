@@ -1,0 +1,17 @@
+"""Comparisons with peers, by ``make bench DATA=<folder>``; never part of the test run.
+
+====================  =======================================================================
+``harness.py``        rows, the table, the JSON file, and fresh processes with empty caches
+``problems.py``       the data sets and the PyMC models on them
+``sampling.py``       one timed run of either sampler, inside a fresh process
+``fixed_kernel.py``   effective samples a second against NUTS, kernel fixed
+``learned_kernel.py`` the same with the kernel learned
+``step_time.py``      one step against one Cholesky factorisation
+``cold_start.py``     seconds to the first draw where nothing is compiled
+====================  =======================================================================
+
+What is equal on both sides of a ratio: the model, the machine and the moment (one run of this
+program), two cores, BLAS on one thread, a fresh process with empty PyTensor and Numba caches,
+and a clock that starts at the sampler's call and so includes compilation, but not imports. NUTS
+is nutpie on the whitened model, PyMC's default form.
+"""

@@ -1,0 +1,106 @@
+"""One timed run of either sampler; called by name in a fresh process, see ``harness.measure``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import arviz as az
+import numpy as np
+import nutpie  # noqa: F401 - so that pm.sample does not import it on NUTS's clock
+import pymc as pm
+from xarray import DataTree
+
+import pymc_augconj as pac
+from benchmarks.harness import CORES, Row, Settings, measure
+from benchmarks.problems import Noise, build, load
+
+SEED = 1
+
+
+def run(
+    *,
+    sampler: str,
+    data: str,
+    name: str,
+    noise: Noise,
+    learned: bool,
+    draws: int,
+    tune: int | None,
+) -> dict[str, Any]:
+    """Sample ``CORES`` chains and return the least bulk ESS, the seconds, and their quotient.
+
+    ``sampler`` is ``"gibbs"`` or ``"nuts"``. The clock starts at the sampler's call, with the
+    model written and everything imported, and stops when it returns.
+    """
+    model = build(*load(data, name), noise, learned=learned)
+    arguments = {"chains": CORES, "cores": CORES, "random_seed": SEED, "progressbar": False}
+    with model:
+        start = time.perf_counter()
+        if sampler == "gibbs":
+            idata = pac.sample(draws, tune=tune, **arguments)
+        else:
+            idata = pm.sample(draws, tune=tune, nuts_sampler="nutpie", **arguments)
+        seconds = time.perf_counter() - start
+    ess, r_hat = diagnose(idata, ["f", "ls", "eta"] if learned else ["f"])
+    least = min(ess.values())
+    # What PyMC and nutpie record: tuning and drawing, compilation left out.
+    sampling_seconds = idata["posterior"].attrs.get("sampling_time")
+    return {
+        "draws": draws,
+        "tune": idata["posterior"].attrs.get("tuning_steps", tune),
+        "seconds": seconds,
+        "sampling_seconds": sampling_seconds,
+        "ess": ess,
+        "ess_min": least,
+        "ess_min_per_second": least / seconds,
+        "ess_min_per_sampling_second": least / sampling_seconds if sampling_seconds else None,
+        "r_hat_max": r_hat,
+        "means": {
+            name: np.asarray(idata["posterior"][name].mean(("chain", "draw"))).ravel().tolist()
+            for name in ess
+        },
+    }
+
+
+def diagnose(idata: DataTree, names: list[str]) -> tuple[dict[str, float], float]:
+    """Return the least bulk ESS of each variable and the largest R-hat of all."""
+    posterior = idata["posterior"].to_dataset()[names]
+    ess = az.ess(posterior, method="bulk")
+    r_hat = az.rhat(posterior)
+    largest = max(float(r_hat[name].max()) for name in names)
+    return {name: float(ess[name].min()) for name in names}, largest
+
+
+def against_nuts(
+    settings: Settings,
+    label: str,
+    bar: float,
+    *,
+    gibbs: dict[str, int | None],
+    nuts: dict[str, int | None],
+    **problem: Any,
+) -> Row:
+    """Run both samplers one after the other on one problem; the row of their quotient.
+
+    ``gibbs`` and ``nuts`` give each one's ``draws`` and ``tune``, None for the default.
+    """
+    problem |= {"data": str(settings.data.resolve())}
+    runs = {}
+    for sampler, length in {"gibbs": gibbs, "nuts": nuts}.items():
+        result = measure("benchmarks.sampling:run", sampler=sampler, **length, **problem)
+        runs[sampler] = result
+        print(
+            f"  {label}, {sampler}: {result['draws']} draws a chain in {result['seconds']:.1f} s, "
+            f"least ESS {result['ess_min']:.0f}, largest R-hat {result['r_hat_max']:.3f}",
+            flush=True,
+        )
+    return Row(
+        benchmark=label,
+        ours=runs["gibbs"]["ess_min_per_second"],
+        floor=runs["nuts"]["ess_min_per_second"],
+        unit="ESS/s",
+        bar=bar,
+        bar_is="at least",
+        details=runs,
+    )

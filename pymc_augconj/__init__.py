@@ -1,0 +1,34 @@
+"""Automatic augmented conjugacy for PyMC.
+
+A Gaussian process, or any other linear-Gaussian latent, under a non-Gaussian likelihood becomes
+conditionally conjugate when auxiliary variables are added. This package adds them to the user's
+own, unchanged PyMC model, and samples it exactly.
+"""
+
+from .errors import (
+    AugmentationError,
+    DataError,
+    NotAffineError,
+    NotPositiveDefiniteError,
+    RecognitionError,
+    UnknownLikelihoodError,
+)
+from .recognize import recognize
+from .results.compare import compare
+from .results.plots import plot_compare
+from .sample import sample
+from .step import AugmentedGibbs
+
+__all__ = [
+    "AugmentationError",
+    "AugmentedGibbs",
+    "DataError",
+    "NotAffineError",
+    "NotPositiveDefiniteError",
+    "RecognitionError",
+    "UnknownLikelihoodError",
+    "compare",
+    "plot_compare",
+    "recognize",
+    "sample",
+]

@@ -1,0 +1,143 @@
+"""The contract between a likelihood and the rest of the package.
+
+A likelihood is one observed variable's density log p(y | η), written so that, given an auxiliary
+variable ω, every observation becomes a Gaussian *site*
+
+    log p(y, ω | η) = h(ω) η − ½ λ(ω) η² + log_base(y, ω),        ω | y, η  drawn exactly.
+
+Everything an engine needs follows from the methods below, and nothing else in the package knows
+one likelihood from another. The contract test (``tests/likelihoods/test_contract.py``) checks,
+for every registered likelihood, that log p(y, ω | η) − log p(ω | y, η) does not depend on ω and
+equals log p(y | η).
+
+Shapes: ``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,) (``eta``, ``h`` and
+``lam`` are (n_predictors, N) where a likelihood has several predictors); every entry of ``params``
+is float64 too (PyMC stores a constant 127 as an int8) and broadcasts against (N,). The auxiliary
+variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an array of shape (N,), a tuple of
+such arrays, or None where there is none.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+__all__ = ["Likelihood", "Params", "Pattern", "is_count", "refusal"]
+
+Params = Mapping[str, np.ndarray]
+
+
+def refusal(y: np.ndarray, good: np.ndarray, expected: str) -> str | None:
+    """Return "expected …, found … at position …" for the first y not ``good``, or None.
+
+    Comparisons with NaN are false, so that a mask of what is good refuses NaN as well.
+    """
+    bad = np.flatnonzero(~good)
+    if bad.size == 0:
+        return None
+    return f"expected {expected}, found {y[bad[0]]:.12g} at position {bad[0]}"
+
+
+def is_count(y: np.ndarray) -> np.ndarray:
+    """Return whether each y is one of 0, 1, 2, …"""
+    return (y >= 0) & (y < np.inf) & (y == np.floor(y))
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """How a likelihood looks in a PyMC model: declarative, so that no PyMC is imported here.
+
+    Parameters
+    ----------
+    rv : str
+        Class name of the random variable's op, for instance ``"BernoulliRV"``.
+    inputs : tuple of str
+        Names for the op's distribution parameters, in PyMC's order.
+    predictor : str
+        The entry of ``inputs`` through which the latents act.
+    link : str
+        How that entry depends on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
+        ``"probit"`` (Φ(η)), ``"scaled_logit"`` (r·σ(η)) or ``"log"`` (exp(η)).
+    negate : bool
+        True where PyMC's parametrisation has σ(−η).
+    scale : str, optional
+        For ``"scaled_logit"``: the name under which r is handed to the likelihood.
+    rename : mapping, optional
+        From a name in ``inputs`` to the name the likelihood uses in ``params``.
+    """
+
+    rv: str
+    inputs: tuple[str, ...]
+    predictor: str
+    link: str = "identity"
+    negate: bool = False
+    scale: str | None = None
+    rename: tuple[tuple[str, str], ...] = ()
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Return the names of the entries of ``params``, in the order of ``inputs``."""
+        renamed = dict(self.rename)
+        names = [renamed.get(name, name) for name in self.inputs if name != self.predictor]
+        if self.scale is not None:
+            names.append(self.scale)
+        return tuple(names)
+
+
+class Likelihood(ABC):
+    """One observation model, augmented; see the module's docstring for the contract."""
+
+    #: What a person reads in the recognition table, for instance ``"Bernoulli"``.
+    name: ClassVar[str]
+    #: The link as a person reads it, for instance ``"logit"``.
+    link: ClassVar[str] = "identity"
+    #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
+    augmentation: ClassVar[str]
+    #: The spellings under which it is found in a model.
+    patterns: ClassVar[tuple[Pattern, ...]]
+    n_predictors: ClassVar[int] = 1
+    #: False where the site is exact without an auxiliary variable (the normal likelihood): the
+    #: likelihood's parameters can then be sampled with the latents integrated out.
+    has_auxiliary: ClassVar[bool] = True
+
+    def check(self, y: np.ndarray, params: Params) -> str | None:
+        """Return a sentence on the first value out of range, or None where all is well.
+
+        Parameters that are out of range (a probability above 1, a negative scale) are PyMC's to
+        refuse; this looks at ``y`` and at what only the augmentation demands. As it stands, for
+        real observations; a likelihood of counts or classes brings its own.
+        """
+        return refusal(y, np.isfinite(y), "a finite number")
+
+    @abstractmethod
+    def log_density(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+        """Return log p(y | η), shape (N,), normalised, ω integrated out."""
+
+    @abstractmethod
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: np.ndarray, eta: np.ndarray, params: Params
+    ) -> Any:
+        """Draw ω ~ p(ω | y, η) exactly."""
+
+    @abstractmethod
+    def sites(self, y: np.ndarray, omega: Any, params: Params) -> tuple[np.ndarray, np.ndarray]:
+        """Return (h, λ) of the Gaussian sites given ω, each of η's shape."""
+
+    @abstractmethod
+    def expected_sites(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
+
+    @abstractmethod
+    def log_base(self, y: np.ndarray, omega: Any, params: Params) -> np.ndarray:
+        """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""
+
+    @abstractmethod
+    def log_conditional(
+        self, omega: Any, y: np.ndarray, eta: np.ndarray, params: Params
+    ) -> np.ndarray:
+        """Return log p(ω | y, η), the density that :meth:`draw_auxiliary` draws from."""

@@ -1,0 +1,56 @@
+"""Bernoulli observations with a logit link, by Pólya–Gamma augmentation.
+
+    p(y | η) = σ(η)^y σ(−η)^(1−y),    ω ~ PG(1, η),    λ = ω,  h = y − ½.
+
+References
+----------
+Polson, N. G., Scott, J. G. & Windle, J. (2013). Bayesian inference for logistic models using
+Pólya–Gamma latent variables. Journal of the American Statistical Association 108.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..auxiliary.polya_gamma import (
+    logpdf_polya_gamma,
+    mean_polya_gamma,
+    random_polya_gamma,
+)
+from .base import Likelihood, Params, Pattern, refusal
+from .registry import register
+
+__all__ = ["BernoulliLogit"]
+
+_LOG_2 = np.log(2.0)
+
+
+@register
+class BernoulliLogit(Likelihood):
+    """Binary y ∈ {0, 1}, success probability σ(η)."""
+
+    name = "Bernoulli"
+    link = "logit"
+    augmentation = "Pólya–Gamma PG(1, η)"
+    patterns = (Pattern("BernoulliRV", inputs=("p",), predictor="p", link="logit"),)
+
+    def check(self, y, params):
+        return refusal(y, (y == 0) | (y == 1), "0 or 1")
+
+    def log_density(self, y, eta, params: Params):
+        return -np.logaddexp(0.0, np.where(y > 0, -eta, eta))
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        return random_polya_gamma(rng, 1.0, eta)
+
+    def sites(self, y, omega, params):
+        return y - 0.5, omega
+
+    def expected_sites(self, y, mean, var, params):
+        return y - 0.5, mean_polya_gamma(1.0, np.sqrt(mean**2 + var))
+
+    def log_base(self, y, omega, params):
+        return logpdf_polya_gamma(omega, 1.0, 0.0) - _LOG_2
+
+    def log_conditional(self, omega, y, eta, params):
+        return logpdf_polya_gamma(omega, 1.0, eta)

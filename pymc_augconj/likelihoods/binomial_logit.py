@@ -1,0 +1,66 @@
+"""Binomial observations with a logit link, by Pólya–Gamma augmentation.
+
+    p(y | η) = C(n, y) σ(η)^y σ(−η)^(n−y),    ω ~ PG(n, η),    λ = ω,  h = y − n/2.
+
+References
+----------
+Polson, N. G., Scott, J. G. & Windle, J. (2013). Bayesian inference for logistic models using
+Pólya–Gamma latent variables. Journal of the American Statistical Association 108.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betaln
+
+from ..auxiliary.polya_gamma import mean_polya_gamma, random_polya_gamma
+from .base import Likelihood, Params, Pattern, is_count, refusal
+from .polya_gamma_atom import log_polya_gamma
+from .registry import register
+
+__all__ = ["BinomialLogit"]
+
+_LOG_2 = np.log(2.0)
+
+
+@register
+class BinomialLogit(Likelihood):
+    """Counts y ∈ {0, …, n} out of n trials, success probability σ(η); n may be zero."""
+
+    name = "Binomial"
+    link = "logit"
+    augmentation = "Pólya–Gamma PG(n, η)"
+    patterns = (Pattern("BinomialRV", inputs=("n", "p"), predictor="p", link="logit"),)
+
+    def check(self, y, params):
+        not_a_count = refusal(y, is_count(y), "an integer from 0 to n")
+        if not_a_count is not None:
+            return not_a_count
+        n = np.broadcast_to(params["n"], y.shape)
+        above = y > n
+        if not above.any():
+            return None
+        return refusal(y, ~above, f"an integer from 0 to n = {n[np.argmax(above)]:.12g}")
+
+    def log_density(self, y, eta, params: Params):
+        n = params["n"]
+        log_choose = -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
+        return log_choose - y * np.logaddexp(0.0, -eta) - (n - y) * np.logaddexp(0.0, eta)
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        return random_polya_gamma(rng, params["n"], eta)
+
+    def sites(self, y, omega, params):
+        return y - 0.5 * params["n"], omega
+
+    def expected_sites(self, y, mean, var, params):
+        n = params["n"]
+        return y - 0.5 * n, mean_polya_gamma(n, np.sqrt(mean**2 + var))
+
+    def log_base(self, y, omega, params):
+        n = params["n"]
+        log_choose = -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
+        return log_choose - n * _LOG_2 + log_polya_gamma(omega, n, 0.0)
+
+    def log_conditional(self, omega, y, eta, params):
+        return log_polya_gamma(omega, params["n"], eta)

@@ -1,0 +1,52 @@
+"""Cauchy observations, as normal ones of random precision: Student-t with ν = 1.
+
+    p(y | η) = β / (π (β² + e²)),    e = y − η,
+    ω ~ Exponential(rate (β² + e²)/2),    λ = ω,  h = ω y.
+
+That is y | ω ~ N(η, 1/ω) with ω ~ Gamma(½, β²/2).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import Likelihood, Params, Pattern
+from .registry import register
+
+__all__ = ["Cauchy"]
+
+_LOG_PI = np.log(np.pi)
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+@register
+class Cauchy(Likelihood):
+    """Real y with location η and half-width β."""
+
+    name = "Cauchy"
+    augmentation = "exponentially distributed precision"
+    patterns = (Pattern("CauchyRV", inputs=("alpha", "beta"), predictor="alpha"),)
+
+    def log_density(self, y, eta, params: Params):
+        beta = params["beta"]
+        return -_LOG_PI - np.log(beta) - np.log1p(((y - eta) / beta) ** 2)
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        rate = 0.5 * (params["beta"] ** 2 + (y - eta) ** 2)
+        return rng.standard_exponential(rate.shape) / rate
+
+    def sites(self, y, omega, params):
+        return omega * y, omega
+
+    def expected_sites(self, y, mean, var, params):
+        lam = 2.0 / (params["beta"] ** 2 + (y - mean) ** 2 + var)
+        return lam * y, lam
+
+    def log_base(self, y, omega, params):
+        # √(ω/2π) exp(−ωy²/2) times the Gamma(½, β²/2) density: the powers of ω cancel.
+        beta = params["beta"]
+        return np.log(beta) - _LOG_2PI - 0.5 * omega * (y**2 + beta**2)
+
+    def log_conditional(self, omega, y, eta, params):
+        rate = 0.5 * (params["beta"] ** 2 + (y - eta) ** 2)
+        return np.log(rate) - rate * omega

@@ -1,0 +1,64 @@
+"""Laplace observations, as normal ones of random variance.
+
+    p(y | η) = exp(−|e|/b) / 2b,    e = y − η,
+    ω ~ InverseGaussian(mean 1/(b |e|), shape 1/b²),    λ = ω,  h = ω y.
+
+That is y | ω ~ N(η, 1/ω) with 1/ω ~ Exponential(rate 1/2b²). At e = 0 the mean is infinite, and
+ω = 1/(b² χ²₁).
+
+References
+----------
+Park, T. & Casella, G. (2008). The Bayesian lasso. Journal of the American Statistical
+Association 103.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+from .base import Likelihood, Params, Pattern
+from .registry import register
+
+__all__ = ["Laplace"]
+
+_LOG_2 = np.log(2.0)
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@register
+class Laplace(Likelihood):
+    """Real y with median η and mean absolute deviation b."""
+
+    name = "Laplace"
+    augmentation = "inverse Gaussian precision"
+    patterns = (Pattern("LaplaceRV", inputs=("mu", "b"), predictor="mu"),)
+
+    def log_density(self, y, eta, params: Params):
+        b = params["b"]
+        return -np.abs(y - eta) / b - np.log(b) - _LOG_2
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        return random_inverse_gaussian(rng, _mean(np.abs(y - eta), params), params["b"] ** -2.0)
+
+    def sites(self, y, omega, params):
+        return omega * y, omega
+
+    def expected_sites(self, y, mean, var, params):
+        lam = _mean(np.sqrt((y - mean) ** 2 + var), params)
+        return lam * y, lam
+
+    def log_base(self, y, omega, params):
+        b = params["b"]
+        log_normal = 0.5 * np.log(omega) - _HALF_LOG_2PI - 0.5 * omega * y**2
+        log_prior = -_LOG_2 - 2.0 * np.log(b * omega) - 0.5 / (b**2 * omega)
+        return log_normal + log_prior
+
+    def log_conditional(self, omega, y, eta, params):
+        return logpdf_inverse_gaussian(omega, _mean(np.abs(y - eta), params), params["b"] ** -2.0)
+
+
+def _mean(distance, params):
+    # Infinite, as it should be, at a distance of zero.
+    with np.errstate(divide="ignore", over="ignore"):
+        return 1.0 / (params["b"] * distance)

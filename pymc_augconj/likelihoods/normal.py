@@ -1,0 +1,45 @@
+"""Normal observations, which are Gaussian sites as they stand.
+
+p(y | η) = N(y | η, σ²),    λ = 1/σ²,  h = y/σ²;  no auxiliary variable.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import Likelihood, Params, Pattern
+from .registry import register
+
+__all__ = ["Normal"]
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@register
+class Normal(Likelihood):
+    """Real y with mean η and standard deviation σ."""
+
+    name = "Normal"
+    augmentation = "none needed"
+    patterns = (Pattern("NormalRV", inputs=("mu", "sigma"), predictor="mu"),)
+    has_auxiliary = False
+
+    def log_density(self, y, eta, params: Params):
+        sigma = params["sigma"]
+        return -0.5 * ((y - eta) / sigma) ** 2 - np.log(sigma) - _HALF_LOG_2PI
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        return None
+
+    def sites(self, y, omega, params):
+        lam = np.ones_like(y) / params["sigma"] ** 2
+        return lam * y, lam
+
+    def expected_sites(self, y, mean, var, params):
+        return self.sites(y, None, params)
+
+    def log_base(self, y, omega, params):
+        return self.log_density(y, 0.0, params)
+
+    def log_conditional(self, omega, y, eta, params):
+        return np.zeros_like(y)

@@ -1,0 +1,226 @@
+"""The waist of the package: a model as NumPy sees it.
+
+Left of :class:`LatentGaussianModel` nothing knows an algorithm; right of it nothing knows a
+PyTensor graph. In symbols, with θ the hyperparameters,
+
+    u_b ~ N(0, K_b(θ))                       latent blocks (innovations)
+    η   = offset(θ) + Σ_b A_b(θ) u_b         predictors of all sites, stacked, shape (N,)
+    y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
+
+θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
+arrays on PyMC's unconstrained scale. A point may hold more than a function needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .gaussian.linear_map import LinearMap
+from .likelihoods.base import Likelihood
+
+__all__ = [
+    "ForwardVariable",
+    "Hyperparameter",
+    "LatentBlock",
+    "LatentGaussianModel",
+    "Point",
+    "PointMap",
+    "Site",
+]
+
+Array = NDArray[np.float64]
+Point = Mapping[str, np.ndarray]
+
+
+class PointMap[T](Protocol):
+    """A function of a point that knows which of its entries it reads."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The keys of the point that the value depends on; empty for a constant."""
+        ...
+
+    def __call__(self, point: Point) -> T:
+        """Evaluate at ``point``."""
+        ...
+
+
+@dataclass(frozen=True)
+class LatentBlock:
+    """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
+
+    Attributes
+    ----------
+    name : str
+        The variable the user sees: ``"f"`` for both forms of ``gp.prior``.
+    value_name : str
+        Its entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
+    form : str
+        For people: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
+    shape : tuple of int
+        Shape of the entry in the point.
+    size : int
+        Length of one independent copy of u; K is (size, size).
+    copies : int
+        Number of independent copies that share K (``gp.prior(n_outputs=2)``).
+    whitened : bool
+        True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
+    diagonal : bool
+        True where ``scale`` gives standard deviations, False where it gives K.
+    scale : PointMap
+        Standard deviations, shape (copies·size,), or K, shape (size, size).
+    scale_pullback : callable, optional
+        ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
+        entries of the point in ``scale.names``.
+    mean : PointMap, optional
+        Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
+        None where it is zero.
+    """
+
+    name: str
+    value_name: str
+    form: str
+    shape: tuple[int, ...]
+    size: int
+    copies: int
+    whitened: bool
+    diagonal: bool
+    scale: PointMap[Array]
+    scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
+    mean: PointMap[Array] | None = None
+
+    @property
+    def total_size(self) -> int:
+        """Number of latent values."""
+        return self.size * self.copies
+
+
+@dataclass(frozen=True)
+class Site:
+    """One observed variable.
+
+    Attributes
+    ----------
+    name : str
+        The observed variable.
+    likelihood : Likelihood
+        Its density and augmentation.
+    size : int
+        Number of observations.
+    rows : tuple of slice
+        Where each of its predictors stands in the stacked η.
+    y : PointMap
+        The observations, float64, shape (size,); reads shared data, never the point.
+    params : PointMap
+        The likelihood's parameters, each broadcastable against (size,).
+    """
+
+    name: str
+    likelihood: Likelihood
+    size: int
+    rows: tuple[slice, ...]
+    y: PointMap[Array]
+    params: PointMap[dict[str, Array]]
+
+    def select(self, stacked: Array) -> Array:
+        """Return this site's part of a stacked vector: (size,), or (n_predictors, size)."""
+        if len(self.rows) == 1:
+            return stacked[self.rows[0]]
+        return np.stack([stacked[rows] for rows in self.rows])
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """One free variable that is not a Gaussian latent.
+
+    Attributes
+    ----------
+    name, value_name : str
+        The variable, and its entry in the point (``"ls"`` and ``"ls_log__"``).
+    shape : tuple of int
+        Shape of the entry in the point.
+    continuous : bool
+        Whether its dtype is a float.
+    role : {"prior", "likelihood", "both", "none"}
+        Where it enters besides log priors: the latents' prior and the predictors; the parameters
+        of a likelihood with an auxiliary variable (and perhaps the predictors); a block's
+        covariance and such a likelihood; nowhere.
+    """
+
+    name: str
+    value_name: str
+    shape: tuple[int, ...]
+    continuous: bool
+    role: str
+
+    @property
+    def size(self) -> int:
+        """Number of scalars."""
+        return int(np.prod(self.shape))
+
+
+@dataclass(frozen=True)
+class ForwardVariable:
+    """A free variable that nothing observed depends on, such as an imputed observation.
+
+    ``draw(rng, point)`` samples its value on PyMC's unconstrained scale given the rest;
+    ``log_density(point)`` is its term of the model's log density there.
+    """
+
+    name: str
+    value_name: str
+    shape: tuple[int, ...]
+    draw: Callable[[np.random.Generator, Point], np.ndarray]
+    log_density: PointMap[np.ndarray]
+
+
+@dataclass(frozen=True)
+class LatentGaussianModel:
+    """Everything an engine may know about the user's model.
+
+    Attributes
+    ----------
+    blocks, sites, hyperparameters, forward : tuple
+        See the classes above; ``forward`` is in an order in which it can be sampled.
+    n_predictors : int
+        N, the length of the stacked η.
+    offset : PointMap
+        η at u = 0, shape (N,).
+    maps : tuple of PointMap
+        A_b(θ), one :class:`~pymc_augconj.gaussian.linear_map.LinearMap` a block.
+    log_prior : PointMap
+        Log density of the hyperparameters, Jacobians included, with every factor of the model
+        that depends on hyperparameters alone.
+    log_prior_gradient : callable
+        ``point -> {name: derivative}`` of ``log_prior``.
+    predictor_pullback : callable
+        ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
+    predictor : callable
+        ``(point, {block name: u}) -> η`` straight from PyMC's graph, to check maps against.
+    value_names : tuple of str
+        Order of the entries in PyMC's point.
+    """
+
+    blocks: tuple[LatentBlock, ...]
+    sites: tuple[Site, ...]
+    hyperparameters: tuple[Hyperparameter, ...]
+    forward: tuple[ForwardVariable, ...]
+    n_predictors: int
+    offset: PointMap[Array]
+    maps: tuple[PointMap[LinearMap], ...]
+    log_prior: PointMap[np.ndarray]
+    log_prior_gradient: Callable[[Point], dict[str, Array]]
+    predictor_pullback: Callable[[Point, Mapping[str, Array], Array], dict[str, Array]]
+    predictor: Callable[[Point, Mapping[str, Array]], Array]
+    value_names: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def latent_size(self) -> int:
+        """Total number of latent values."""
+        return sum(block.total_size for block in self.blocks)

@@ -1,0 +1,185 @@
+"""Matching observed variables to likelihoods, in terms of simplified graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from ..errors import NotAffineError, UnknownLikelihoodError
+from ..likelihoods.base import Likelihood
+from ..likelihoods.registry import known_likelihoods
+from .affine import depends_on, first_nonlinear_op, is_affine
+from .latents import GaussianVariable, in_innovations, static_shape
+from .links import describe_link, peel
+from .rewrite import simplify
+
+__all__ = ["ObservedGraph", "distribution_parameters", "match_observed"]
+
+
+@dataclass(eq=False)
+class ObservedGraph:
+    """One observed variable, matched.
+
+    Attributes
+    ----------
+    rv, value : Variable
+        The observed random variable and its observations.
+    likelihood : Likelihood
+    predictors : list of TensorVariable
+        Graphs of η, each of shape (size,), in the innovations.
+    params : dict
+        Graphs of the likelihood's parameters: scalars, or of shape (size,).
+    shape : tuple of int
+        Shape of the observations.
+    """
+
+    rv: Variable
+    value: Variable
+    likelihood: Likelihood
+    predictors: list[TensorVariable]
+    params: dict[str, TensorVariable]
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return int(np.prod(self.shape))
+
+
+def distribution_parameters(rv: Variable) -> list[Variable]:
+    """Return the graphs of an observed variable's distribution parameters."""
+    op = rv.owner.op
+    try:
+        return list(op.dist_params(rv.owner))
+    except (AttributeError, NotImplementedError):
+        return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
+
+
+def match_observed(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph:
+    """Match one observed variable to a registered likelihood.
+
+    Raises
+    ------
+    UnknownLikelihoodError
+        If no likelihood of this distribution and link is registered, or a parameter other than
+        the predictor depends on a latent variable.
+    NotAffineError
+        If the predictor is not affine in the latents.
+    """
+    inputs = [latent.input for latent in latents]
+    params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
+    op_name = type(rv.owner.op).__name__
+    candidates = [
+        (likelihood, pattern)
+        for likelihood in known_likelihoods().values()
+        for pattern in likelihood.patterns
+        if pattern.rv == op_name and len(pattern.inputs) == len(params)
+    ]
+    if not candidates:
+        raise UnknownLikelihoodError(_unknown_distribution(rv, op_name))
+    shape = static_shape(rv)
+    misplaced = []
+    for likelihood, pattern in candidates:
+        named = dict(zip(pattern.inputs, params, strict=True))
+        graph = named.pop(pattern.predictor)
+        if not depends_on(graph, inputs):
+            misplaced = [name for name, other in named.items() if depends_on(other, inputs)]
+            continue
+        peeled = peel(graph, pattern.link, inputs)
+        if peeled is None:
+            continue
+        eta, scale = peeled
+        misplaced = [name for name, other in named.items() if depends_on(other, inputs)]
+        if misplaced:
+            continue
+        if pattern.negate:
+            eta = -eta
+        renamed = dict(pattern.rename)
+        named = {renamed.get(name, name): other for name, other in named.items()}
+        if pattern.scale is not None:
+            named[pattern.scale] = scale
+        (eta,) = simplify([_flatten(eta, shape)])
+        if not is_affine(eta, inputs):
+            raise NotAffineError(_not_affine(rv, eta, latents))
+        return ObservedGraph(
+            rv=rv,
+            value=model.rvs_to_values[rv],
+            likelihood=likelihood(),
+            predictors=[eta],
+            params={name: _flatten_parameter(other, shape) for name, other in named.items()},
+            shape=shape,
+        )
+    if misplaced:
+        raise UnknownLikelihoodError(
+            f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
+            f"Gaussian variable, but so does the parameter {misplaced[0]!r} of "
+            f"{op_name.removesuffix('RV')}; give that parameter a prior of its own, or sample "
+            "this model with pm.sample's NUTS"
+        )
+    raise UnknownLikelihoodError(_unknown_link(rv, op_name, candidates, params, inputs))
+
+
+def _flatten(eta: TensorVariable, shape: tuple[int, ...]) -> TensorVariable:
+    eta = eta.astype("float64")
+    if eta.type.shape == shape and len(shape) == 1:
+        return eta
+    return pt.broadcast_to(eta, shape).reshape((int(np.prod(shape)),))
+
+
+def _flatten_parameter(graph: Variable, shape: tuple[int, ...]) -> TensorVariable:
+    graph = pt.as_tensor(graph).astype("float64")
+    if all(graph.type.broadcastable):
+        return graph.reshape(())
+    return _flatten(graph, shape)
+
+
+def _unknown_distribution(rv: Variable, op_name: str) -> str:
+    known = sorted({pattern.rv for cls in known_likelihoods().values() for pattern in cls.patterns})
+    return (
+        f"observed variable {rv.name!r}: no augmentation is known for the distribution "
+        f"{op_name.removesuffix('RV')}; expected one of "
+        f"{', '.join(name.removesuffix('RV') for name in known)}. "
+        "Sample this model with pm.sample's NUTS instead"
+    )
+
+
+def _unknown_link(rv, op_name, candidates, params, inputs) -> str:
+    links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
+    found = [describe_link(graph, inputs) for graph in params if depends_on(graph, inputs)]
+    link = found[0] if found else "no link at all"
+    distribution = op_name.removesuffix("RV")
+    sentence = (
+        f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
+        f"{link if link.startswith('a link') else link + ' link'}; expected the link "
+        f"{links.replace('scaled_logit', 'scaled logit')}. "
+    )
+    if distribution == "Poisson" and link == "log":
+        return sentence + (
+            "A Poisson with a log link has no conjugate augmentation: use "
+            "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
+            "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
+            "pm.sample's NUTS for this very model"
+        )
+    return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
+
+
+def _not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
+    inputs = [latent.input for latent in latents]
+    op = first_nonlinear_op(eta, inputs)
+    alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
+    names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
+    listed = " and ".join(repr(name) for name in names)
+    return (
+        f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian latent "
+        f"variables, but it is not in {listed} (through the operation {op}); "
+        "write it as a sum of latents with coefficients that do not depend on them, or sample "
+        "this model with pm.sample's NUTS"
+    )

@@ -1,0 +1,188 @@
+"""Several fits of one model, brought to one set of variables so that they can be compared."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+from pymc_augconj.errors import AugmentationError
+
+SAMPLE_DIMS = ("chain", "draw")
+
+# Draws whose standard deviation is below this share of their mean are one value and rounding.
+RELATIVE_ROUNDING = 1e-12
+
+Fits = Mapping[str, Any]
+"""Name → fit: a DataTree with a posterior group, or an object with ``to_datatree()``."""
+
+_MATCHERS: dict[str | None, Callable[[str, str], bool]] = {
+    None: lambda wanted, name: wanted == name,
+    "like": lambda wanted, name: wanted in name,
+    "regex": lambda wanted, name: re.search(wanted, name) is not None,
+}
+
+
+def as_datatrees(fits: Fits) -> dict[str, xr.DataTree]:
+    """Convert each fit to a DataTree that has draws in its posterior group."""
+    if not isinstance(fits, Mapping) or not fits:
+        raise AugmentationError(
+            "expected a dict of one or more fits by name, "
+            f"got {type(fits).__name__}{'' if fits else ' without entries'}; "
+            'use {"gibbs": idata, "nuts": idata2}'
+        )
+    return {name: _as_datatree(name, fit) for name, fit in fits.items()}
+
+
+def _as_datatree(name: str, fit: Any) -> xr.DataTree:
+    """Return ``fit`` as a DataTree with a posterior over chain and draw, or say what it is."""
+    tree = fit.to_datatree() if hasattr(fit, "to_datatree") else fit
+    if not isinstance(tree, xr.DataTree):
+        raise AugmentationError(
+            f"fit {name!r}: expected a DataTree as pm.sample returns it, or an object with "
+            f"to_datatree(), got {type(fit).__name__}; use arviz.from_dict, or .sample(draws) "
+            "of a PyMC approximation"
+        )
+    if "posterior" not in tree.children:
+        raise AugmentationError(
+            f"fit {name!r}: expected a group 'posterior', got groups {list(tree.children)}; "
+            "use the DataTree of a posterior fit"
+        )
+    missing = [dim for dim in SAMPLE_DIMS if dim not in tree["posterior"].dims]
+    if missing:
+        raise AugmentationError(
+            f"fit {name!r}: expected a posterior with dimensions chain and draw, got "
+            f"{list(tree['posterior'].dims)}; use shape (1, draw, …) for independent draws"
+        )
+    return tree
+
+
+def common_posteriors(
+    trees: Mapping[str, xr.DataTree],
+    var_names: str | Sequence[str] | None = None,
+    filter_vars: str | None = None,
+    coords: Mapping[Hashable, Any] | None = None,
+) -> dict[str, xr.Dataset]:
+    """Each fit's posterior, restricted to the same variables in the same order and layout.
+
+    Every variable has dimensions (chain, draw, …) with 0, 1, 2, … as labels of chain and draw.
+    Variables match by name; shapes, and labels where both fits have them, must agree.
+    """
+    posteriors = {name: tree["posterior"].to_dataset() for name, tree in trees.items()}
+    names = _common_names(posteriors, var_names, filter_vars)
+    first_name = next(iter(posteriors))
+    first = _select(posteriors[first_name][names], coords)
+    return {
+        fit: _with_layout_of(first, _select(ds[names], coords), first_name, fit)
+        for fit, ds in posteriors.items()
+    }
+
+
+def scalar_draws(posterior: xr.Dataset) -> np.ndarray:
+    """Stack every scalar entry of every variable: shape (chain, draw, entry), float64."""
+    n_chain, n_draw = (posterior.sizes[dim] for dim in SAMPLE_DIMS)
+    columns = [
+        variable.values.reshape(n_chain, n_draw, -1).astype(float)
+        for variable in posterior.values()
+    ]
+    return np.concatenate(columns, axis=-1)
+
+
+def is_moving(draws: np.ndarray) -> np.ndarray:
+    """Which entries of ``draws`` (chain, draw, entry) have more than one value: shape (entry,)."""
+    rounding = RELATIVE_ROUNDING * np.abs(draws).max(axis=(0, 1))
+    return np.ptp(draws, axis=(0, 1)) > rounding
+
+
+def _common_names(
+    posteriors: Mapping[str, xr.Dataset],
+    var_names: str | Sequence[str] | None,
+    filter_vars: str | None,
+) -> list[str]:
+    if filter_vars not in _MATCHERS:
+        raise AugmentationError(
+            f"expected filter_vars None, 'like' or 'regex', got {filter_vars!r}"
+        )
+    wanted = [var_names] if isinstance(var_names, str) else var_names
+    selected = {
+        fit: _matching(fit, _numeric_names(ds), wanted, _MATCHERS[filter_vars])
+        for fit, ds in posteriors.items()
+    }
+    lists = list(selected.values())
+    names = [name for name in lists[0] if all(name in other for other in lists[1:])]
+    if not names:
+        raise AugmentationError(f"expected a variable that every fit has, got {selected}")
+    return names
+
+
+def _numeric_names(posterior: xr.Dataset) -> list[str]:
+    return [str(name) for name, da in posterior.data_vars.items() if da.dtype.kind in "biuf"]
+
+
+def _matching(
+    fit: str,
+    names: list[str],
+    wanted: Sequence[str] | None,
+    matches: Callable[[str, str], bool],
+) -> list[str]:
+    """Names that ``wanted`` selects; ``"~name"`` leaves one out, as everywhere in ArviZ."""
+    if wanted is None:
+        return names
+    include = [pattern for pattern in wanted if not pattern.startswith("~")]
+    exclude = [pattern[1:] for pattern in wanted if pattern.startswith("~")]
+    for pattern in include + exclude:
+        if not any(matches(pattern, name) for name in names):
+            raise AugmentationError(
+                f"var_names: expected variables of every fit, got {pattern!r}, which {fit!r} does "
+                f"not have; use some of its variables {names}"
+            )
+    kept = (
+        [name for pattern in include for name in names if matches(pattern, name)]
+        if include
+        else names
+    )
+    return [n for n in dict.fromkeys(kept) if not any(matches(pattern, n) for pattern in exclude)]
+
+
+def _select(posterior: xr.Dataset, coords: Mapping[Hashable, Any] | None) -> xr.Dataset:
+    unknown = [dim for dim in coords or {} if dim not in posterior.dims]
+    if unknown:
+        raise AugmentationError(
+            f"coords: expected dimensions among {sorted(map(str, posterior.dims))}, got {unknown}"
+        )
+    selected = posterior.sel(coords or {}).transpose(*SAMPLE_DIMS, ...)
+    return selected.assign_coords({dim: np.arange(selected.sizes[dim]) for dim in SAMPLE_DIMS})
+
+
+def _with_layout_of(like: xr.Dataset, posterior: xr.Dataset, like_fit: str, fit: str) -> xr.Dataset:
+    """Order ``posterior``'s dimensions as in ``like``; refuse other shapes and other labels."""
+    aligned = {}
+    for name, da in posterior.items():
+        target = like[name]
+        if set(da.dims) == set(target.dims):
+            da = da.transpose(*target.dims)
+        difference = _difference(da, target)
+        if difference:
+            raise AugmentationError(
+                f"variable {name!r}: expected the same entries in every fit, got another "
+                f"{difference} in {fit!r} {dict(da.sizes)} than in {like_fit!r} "
+                f"{dict(target.sizes)}; use var_names to leave it out, or coords to choose entries"
+            )
+        aligned[name] = da
+    return xr.Dataset(aligned)
+
+
+def _difference(da: xr.DataArray, target: xr.DataArray) -> str | None:
+    if da.shape[len(SAMPLE_DIMS) :] != target.shape[len(SAMPLE_DIMS) :]:
+        return "shape"
+    relabelled = [
+        dim
+        for dim in da.dims[len(SAMPLE_DIMS) :]
+        if dim in da.indexes
+        and dim in target.indexes
+        and not da.indexes[dim].equals(target.indexes[dim])
+    ]
+    return f"labels of {relabelled}" if relabelled else None

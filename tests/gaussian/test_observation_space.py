@@ -1,0 +1,212 @@
+"""The N × N form against dense brute force, with precisions from 0 to 1e8."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.gaussian.observation_space import (
+    condition,
+    draw_eta,
+    factorize,
+    matheron_weights,
+)
+from pymc_augconj.gaussian.triangular import lower_product, lower_transpose_product
+
+
+def conditioned(problem):
+    return condition(factorize(problem.K, problem.lam), problem.m, problem.h)
+
+
+def test_mean_and_normalizer_match_brute_force(problem):
+    posterior = conditioned(problem)
+    assert_allclose(posterior.mean, problem.mean(), rtol=1e-9, atol=1e-9)
+    assert_allclose(posterior.log_normalizer, problem.log_normalizer(), rtol=1e-9, atol=1e-9)
+
+
+def test_var_and_cov_match_brute_force(problem):
+    posterior = conditioned(problem)
+    assert_allclose(posterior.cov(), problem.cov(), rtol=1e-9, atol=1e-12)
+    # The reference, two matrix inversions, is itself good to about 1e-16 K.
+    assert_allclose(posterior.var(), np.diag(problem.cov()), rtol=1e-9, atol=1e-14)
+
+
+def test_every_entry_beyond_one_block(large):
+    posterior = conditioned(large)
+    assert_allclose(posterior.mean, large.mean(), rtol=1e-8, atol=1e-8)
+    assert_allclose(posterior.cov(), large.cov(), rtol=1e-8, atol=1e-11)
+    assert_allclose(posterior.var(), np.diag(large.cov()), rtol=1e-8)
+    R = np.linalg.inv(np.eye(300) + large.lam[:, None] * large.K) * large.lam
+    expected = 0.5 * (np.outer(posterior.alpha, posterior.alpha) - R)
+    assert_allclose(posterior.gradient_wrt_cov(), expected, rtol=1e-8, atol=1e-10)
+
+
+def test_all_zero_precisions_leave_the_prior_covariance(ordinary):
+    flat = replace(ordinary, lam=np.zeros(ordinary.m.size))
+    posterior = conditioned(flat)
+    assert posterior.factor.log_det == 0.0
+    assert_allclose(posterior.var(), np.diag(flat.K), rtol=1e-15)
+    assert_allclose(posterior.alpha, flat.h, rtol=1e-15)
+
+
+def test_alpha_is_prior_precision_times_shift(problem):
+    posterior = conditioned(problem)
+    expected = np.linalg.solve(problem.K, problem.mean() - problem.m)
+    assert_allclose(posterior.alpha, expected, rtol=1e-8, atol=1e-8)
+
+
+def test_singular_prior_covariance(ordinary):
+    repeated = np.repeat(np.arange(5), 2)[:9]
+    K = np.asfortranarray(ordinary.K[np.ix_(repeated, repeated)])
+    assert np.linalg.matrix_rank(K) == 5
+    posterior = condition(factorize(K, ordinary.lam), ordinary.m, ordinary.h)
+    shrink = np.linalg.inv(np.eye(9) + K * ordinary.lam)
+    assert_allclose(posterior.cov(), shrink @ K, atol=1e-12)
+    r = ordinary.h - ordinary.lam * ordinary.m
+    assert_allclose(posterior.mean, ordinary.m + shrink @ K @ r, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", ["m", "h", "lam"])
+def test_vector_gradients_match_finite_differences(ordinary, finite_difference, kind):
+    def log_normalizer(x):
+        return conditioned(replace(ordinary, **{kind: x})).log_normalizer
+
+    posterior = conditioned(ordinary)
+    expected = {
+        "m": posterior.alpha,
+        "h": posterior.mean,
+        "lam": -0.5 * (posterior.var() + posterior.mean**2),
+    }
+    numeric = finite_difference(log_normalizer, getattr(ordinary, kind))
+    assert_allclose(expected[kind], numeric, rtol=1e-6, atol=1e-8)
+
+
+def test_cov_gradient_matches_finite_differences(ordinary, finite_difference):
+    def log_normalizer(K):
+        return conditioned(replace(ordinary, K=np.asfortranarray(0.5 * (K + K.T)))).log_normalizer
+
+    gradient = conditioned(ordinary).gradient_wrt_cov()
+    numeric = finite_difference(log_normalizer, ordinary.K)
+    assert_allclose(gradient, numeric, rtol=1e-6, atol=1e-8)
+    assert_allclose(gradient, gradient.T, rtol=0, atol=0)
+
+
+def test_prediction_is_conditioning_of_the_joint(problem):
+    """Predicting sites 6–8 from sites 0–5 is conditioning all with λ = h = 0 at 6–8."""
+    train, new = slice(0, 6), slice(6, 9)
+    lam, h = problem.lam.copy(), problem.h.copy()
+    lam[new], h[new] = 0.0, 0.0
+    joint = replace(problem, lam=lam, h=h)
+    K_train = np.asfortranarray(problem.K[train, train])
+    posterior = condition(factorize(K_train, lam[train]), problem.m[train], h[train])
+    K_cross, K_new = problem.K[train, new], problem.K[new, new]
+    mean, cov = posterior.predict(K_cross, problem.m[new], K_new)
+    _, var = posterior.predict(K_cross, problem.m[new], np.diag(K_new))
+    assert_allclose(mean, joint.mean()[new], rtol=1e-9, atol=1e-9)
+    assert_allclose(cov, joint.cov()[new, new], rtol=1e-9, atol=1e-12)
+    assert_allclose(var, np.diag(cov), rtol=1e-12)
+
+
+def affine_map_of_draw(problem, draw):
+    """Return offset and matrix of a draw as an affine function of (ξ, ε), by unit vectors."""
+    size = problem.m.size
+    offset = draw(np.zeros(size), np.zeros(size))
+    unit = np.eye(size)
+    columns = [draw(unit[i], np.zeros(size)) - offset for i in range(size)]
+    columns += [draw(np.zeros(size), unit[i]) - offset for i in range(size)]
+    return offset, np.array(columns).T
+
+
+def test_draw_has_exactly_the_posterior_moments(problem):
+    factor = factorize(problem.K, problem.lam)
+
+    def draw(xi, eps):
+        return draw_eta(factor, problem.h, problem.m + lower_product(problem.chol_K, xi), eps)
+
+    offset, linear = affine_map_of_draw(problem, draw)
+    assert_allclose(offset, problem.mean(), rtol=1e-9, atol=1e-9)
+    assert_allclose(linear @ linear.T, problem.cov(), rtol=1e-7, atol=1e-9)
+
+
+def test_whitened_latent_draw_gives_the_same_predictors(problem):
+    rng = np.random.default_rng(1)
+    xi, eps = rng.normal(size=(2, problem.m.size))
+    factor = factorize(problem.K, problem.lam)
+    eta0 = problem.m + lower_product(problem.chol_K, xi)
+    weights = matheron_weights(factor, problem.h, eta0, eps)
+    v = xi + lower_transpose_product(problem.chol_K, weights)
+    eta = draw_eta(factor, problem.h, eta0, eps)
+    assert_allclose(problem.m + problem.chol_K @ v, eta, rtol=1e-10, atol=1e-10)
+
+
+def test_draw_without_noise_is_noticed(ordinary):
+    """Negative control: forgetting ε must change the covariance of the draw."""
+    factor = factorize(ordinary.K, ordinary.lam)
+
+    def wrong(xi, eps):
+        eta0 = ordinary.m + lower_product(ordinary.chol_K, xi)
+        return draw_eta(factor, ordinary.h, eta0, 0.0 * eps)
+
+    _, linear = affine_map_of_draw(ordinary, wrong)
+    assert np.abs(linear @ linear.T - ordinary.cov()).max() > 1e-2
+
+
+def test_memory_order_and_work_arrays_do_not_matter(large):
+    expected = conditioned(large)
+    gradient = expected.gradient_wrt_cov()
+    work, scratch = (np.full((300, 300), np.nan, order="F") for _ in range(2))
+    factor = factorize(np.ascontiguousarray(large.K), large.lam, work=work)
+    assert np.shares_memory(factor.chol_C, work)
+    posterior = condition(factor, large.m, large.h)
+    assert_allclose(posterior.mean, expected.mean, rtol=1e-12)
+    assert_allclose(posterior.var(work=scratch), expected.var(), rtol=1e-12)
+    assert_allclose(posterior.gradient_wrt_cov(work=scratch), gradient, rtol=1e-12, atol=1e-14)
+
+
+def test_inputs_are_left_alone(problem):
+    before = [x.copy() for x in (problem.K, problem.m, problem.h, problem.lam)]
+    posterior = conditioned(problem)
+    posterior.var()
+    posterior.cov()
+    posterior.gradient_wrt_cov()
+    eta0, eps = np.ones((2, problem.m.size))
+    draw_eta(posterior.factor, problem.h, eta0, eps)
+    for x, copy in zip((problem.K, problem.m, problem.h, problem.lam), before, strict=True):
+        assert_allclose(x, copy, rtol=0, atol=0)
+    assert (eta0 == 1.0).all()
+    assert (eps == 1.0).all()
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_unusable_precision_is_refused(ordinary, bad):
+    lam = ordinary.lam.copy()
+    lam[2] = bad
+    with pytest.raises(ValueError, match=re.escape("expected finite site precisions lam ≥ 0")):
+        factorize(ordinary.K, lam)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("index", [(4, 4), (5, 2)])
+def test_non_finite_covariance_is_refused(ordinary, bad, index):
+    K = ordinary.K.copy(order="F")
+    K[index] = K[index[::-1]] = bad
+    with pytest.raises(NotPositiveDefiniteError, match="expected K finite"):
+        factorize(K, ordinary.lam)
+
+
+def test_indefinite_covariance_is_refused(ordinary):
+    K = ordinary.K.copy(order="F")
+    K[3, 3] = -50.0
+    with pytest.raises(NotPositiveDefiniteError, match="positive semi-definite"):
+        factorize(K, ordinary.lam)
+
+
+@pytest.mark.parametrize("work", [np.empty((9, 9)), np.empty((8, 8), order="F")])
+def test_unfit_work_array_is_refused(ordinary, work):
+    with pytest.raises(ValueError, match="expected a Fortran-ordered float64 work array"):
+        factorize(ordinary.K, ordinary.lam, work=work)

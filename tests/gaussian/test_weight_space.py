@@ -1,0 +1,165 @@
+"""The D × D form: equal to the N × N form, and to brute force where λ is negative."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.gaussian import observation_space, weight_space
+from pymc_augconj.gaussian.weight_space import (
+    apply_scale,
+    condition,
+    draw_latent,
+    factorize,
+    whiten_design,
+)
+
+D = 4
+
+
+@pytest.fixture(params=["F", "C"])
+def design(request, problem):
+    Phi = np.random.default_rng(5).normal(size=(problem.m.size, D))
+    return np.array(Phi, order=request.param)
+
+
+def both_forms(problem, design):
+    K = np.asfortranarray(design @ design.T)
+    wide = observation_space.factorize(K, problem.lam)
+    narrow = factorize(design, problem.lam)
+    return (
+        observation_space.condition(wide, problem.m, problem.h),
+        condition(narrow, problem.m, problem.h),
+    )
+
+
+def test_both_forms_agree(problem, design):
+    wide, narrow = both_forms(problem, design)
+    scale = max(1.0, np.abs(problem.h).max())
+    assert_allclose(narrow.log_normalizer, wide.log_normalizer, rtol=1e-8, atol=1e-8)
+    assert_allclose(narrow.factor.log_det, wide.factor.log_det, rtol=1e-8, atol=1e-8)
+    # With one λ of 1e8, K − K R K and h − Λμ both lose eight digits.
+    assert_allclose(narrow.mean, wide.mean, rtol=1e-7, atol=1e-7)
+    assert_allclose(narrow.cov(), wide.cov(), atol=1e-13 * max(1.0, problem.lam.max()))
+    assert_allclose(narrow.var(), np.diag(narrow.cov()), rtol=1e-12)
+    assert_allclose(narrow.alpha, wide.alpha, rtol=1e-6, atol=1e-13 * scale)
+
+
+def test_prior_of_all_zero_precisions(ordinary):
+    Phi = np.ones((ordinary.m.size, 2))
+    posterior = condition(factorize(Phi, np.zeros(ordinary.m.size)), ordinary.m, ordinary.h)
+    assert posterior.factor.log_det == 0.0
+    assert_allclose(posterior.latent_cov(), np.eye(2))
+
+
+def test_zero_scale_leaves_the_prior_mean(ordinary):
+    Phi = whiten_design(np.ones((ordinary.m.size, 2)), np.zeros(2))
+    posterior = condition(factorize(Phi, ordinary.lam), ordinary.m, ordinary.h)
+    assert_allclose(posterior.mean, ordinary.m, rtol=0)
+    assert_allclose(posterior.var(), 0.0, atol=0)
+
+
+def test_huge_scale_is_least_squares(ordinary):
+    A = np.random.default_rng(2).normal(size=(ordinary.m.size, 3))
+    scale = np.full(3, 1e6)
+    factor = factorize(whiten_design(A, scale), ordinary.lam)
+    posterior = condition(factor, ordinary.m, ordinary.h)
+    coefficients = apply_scale(scale, posterior.latent_mean)
+    weighted = A.T * ordinary.lam
+    expected = np.linalg.solve(weighted @ A, A.T @ (ordinary.h - ordinary.lam * ordinary.m))
+    assert_allclose(coefficients, expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("kind", ["deviations", "factor"])
+def test_latent_moments_in_unwhitened_coordinates(ordinary, kind):
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(ordinary.m.size, D))
+    scale = rng.uniform(0.5, 2.0, D)
+    if kind == "factor":
+        scale = np.tril(rng.normal(size=(D, D))) + 2.0 * np.eye(D)
+    dense = np.diag(scale) if scale.ndim == 1 else scale
+    precision = np.linalg.inv(dense @ dense.T) + (A.T * ordinary.lam) @ A
+    r = ordinary.h - ordinary.lam * ordinary.m
+    factor = factorize(whiten_design(A, scale), ordinary.lam)
+    posterior = condition(factor, ordinary.m, ordinary.h)
+    mean = apply_scale(scale, posterior.latent_mean)
+    cov = apply_scale(scale, apply_scale(scale, posterior.latent_cov()).T)
+    assert_allclose(mean, np.linalg.solve(precision, A.T @ r), rtol=1e-9)
+    assert_allclose(cov, np.linalg.inv(precision), rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_match_finite_differences(ordinary, finite_difference):
+    Phi = np.random.default_rng(5).normal(size=(ordinary.m.size, D))
+    posterior = condition(factorize(Phi, ordinary.lam), ordinary.m, ordinary.h)
+
+    def by_design(Phi):
+        return condition(factorize(Phi, ordinary.lam), ordinary.m, ordinary.h).log_normalizer
+
+    def by_mean(m):
+        return condition(factorize(Phi, ordinary.lam), m, ordinary.h).log_normalizer
+
+    def by_precision(lam):
+        return condition(factorize(Phi, lam), ordinary.m, ordinary.h).log_normalizer
+
+    assert_allclose(
+        posterior.gradient_wrt_design(), finite_difference(by_design, Phi), rtol=1e-6, atol=1e-8
+    )
+    assert_allclose(posterior.alpha, finite_difference(by_mean, ordinary.m), rtol=1e-6, atol=1e-8)
+    second_moment = posterior.var() + posterior.mean**2
+    numeric = finite_difference(by_precision, ordinary.lam)
+    assert_allclose(-0.5 * second_moment, numeric, rtol=1e-6, atol=1e-8)
+
+
+def test_draw_has_exactly_the_posterior_moments(problem, design):
+    factor = factorize(design, problem.lam)
+    posterior = condition(factor, problem.m, problem.h)
+    offset = draw_latent(factor, problem.m, problem.h, np.zeros(D))
+    columns = [draw_latent(factor, problem.m, problem.h, e) - offset for e in np.eye(D)]
+    precision = np.eye(D) + (design.T * problem.lam) @ design
+    tolerance = {"rtol": 1e-6, "atol": 1e-7}
+    assert_allclose(offset, posterior.latent_mean, **tolerance)
+    assert_allclose(np.array(columns).T @ np.array(columns), np.linalg.inv(precision), **tolerance)
+    assert_allclose(posterior.latent_cov(), np.linalg.inv(precision), **tolerance)
+
+
+def test_prediction_at_the_same_rows_is_the_posterior(ordinary):
+    Phi = np.random.default_rng(5).normal(size=(ordinary.m.size, D))
+    posterior = condition(factorize(Phi, ordinary.lam), ordinary.m, ordinary.h)
+    mean, var = posterior.predict(Phi[:3], ordinary.m[:3])
+    assert_allclose(mean, posterior.mean[:3])
+    assert_allclose(var, np.diag(posterior.cov())[:3])
+
+
+@pytest.mark.parametrize("negative", [slice(0, 2), slice(None)])
+def test_negative_precisions_match_brute_force(ordinary, negative):
+    """With Φ = chol(K) any Gaussian can be conditioned on sites of either sign."""
+    ordinary.lam[negative] = -0.05
+    posterior = condition(factorize(ordinary.chol_K, ordinary.lam), ordinary.m, ordinary.h)
+    assert np.linalg.eigvalsh(ordinary.cov()).min() > 0.0
+    assert_allclose(posterior.mean, ordinary.mean(), rtol=1e-9)
+    assert_allclose(posterior.cov(), ordinary.cov(), rtol=1e-9)
+    assert_allclose(posterior.log_normalizer, ordinary.log_normalizer(), rtol=1e-9)
+    expected = np.linalg.solve(ordinary.K, ordinary.mean() - ordinary.m)
+    assert_allclose(posterior.alpha, expected, rtol=1e-8)
+
+
+def test_precision_too_negative_is_refused(ordinary):
+    ordinary.lam[3] = -50.0
+    with pytest.raises(NotPositiveDefiniteError, match="do not outweigh the prior"):
+        factorize(ordinary.chol_K, ordinary.lam)
+
+
+def test_nan_is_refused(ordinary):
+    ordinary.lam[3] = np.nan
+    with pytest.raises(NotPositiveDefiniteError, match="expected a finite design"):
+        factorize(ordinary.chol_K, ordinary.lam)
+
+
+def test_work_array_is_used(ordinary):
+    work = np.full((9, 9), np.nan, order="F")
+    factor = weight_space.factorize(ordinary.chol_K, ordinary.lam, work=work)
+    assert np.shares_memory(factor.chol_M, work)
+    posterior = condition(factor, ordinary.m, ordinary.h)
+    assert_allclose(posterior.mean, ordinary.mean(), rtol=1e-9)

@@ -1,0 +1,402 @@
+"""The contract, over every registered likelihood; a new likelihood is one new line in CASES.
+
+By quadrature over ω wherever possible (fixture ``nodes``), so that most tests are exact. The two
+statistical tests, of the draws and of a Gibbs sampler, allow five standard errors, and each has a
+negative control that must fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+from scipy.special import expit, logsumexp, ndtr
+
+from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
+from pymc_augconj.likelihoods.base import Likelihood
+from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
+from pymc_augconj.likelihoods.cauchy import Cauchy
+from pymc_augconj.likelihoods.laplace import Laplace
+from pymc_augconj.likelihoods.logistic import Logistic
+from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
+from pymc_augconj.likelihoods.normal import Normal
+from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
+from pymc_augconj.likelihoods.registry import known_likelihoods
+from pymc_augconj.likelihoods.student_t import StudentT
+
+BINARY, COUNTS, REALS = (0.0, 1.0), (0.0, 1.0, 3.0, 8.0), (-2.5, 0.4, 3.1)
+
+
+class Case(NamedTuple):
+    """One likelihood: its PyMC distribution given η, values of y and of its parameters, its ω."""
+
+    likelihood: type[Likelihood]
+    pymc: Callable[..., Any]
+    y: tuple[float, ...]
+    values: dict[str, tuple[float, float]]
+    auxiliary: str = "positive"
+
+    @property
+    def params(self) -> list[dict[str, np.ndarray]]:
+        """The sets of parameters to try, one value of each."""
+        if not self.values:
+            return [{}]
+        # Arrays, because PyTensor makes a float32 of a float like 30.0, and computes with it.
+        names, columns = self.values.keys(), self.values.values()
+        return [
+            dict(zip(names, map(np.array, row), strict=True)) for row in zip(*columns, strict=True)
+        ]
+
+
+def at(distribution, predictor):
+    return lambda eta, **params: distribution.dist(**{predictor: eta}, **params)
+
+
+def mean_negative_binomial(eta, alpha):
+    return pm.NegativeBinomial.dist(mu=alpha * np.exp(eta), alpha=alpha)
+
+
+CASES = [
+    Case(Normal, at(pm.Normal, "mu"), REALS, {"sigma": (0.6, 1.7)}, "none"),
+    Case(StudentT, at(pm.StudentT, "mu"), REALS, {"nu": (3.0, 30.0), "sigma": (0.6, 1.4)}),
+    Case(Cauchy, at(pm.Cauchy, "alpha"), REALS, {"beta": (0.6, 1.7)}),
+    Case(Laplace, at(pm.Laplace, "mu"), REALS, {"b": (0.6, 1.7)}),
+    Case(
+        AsymmetricLaplace,
+        at(pm.AsymmetricLaplace, "mu"),
+        REALS,
+        {"b": (1.5, 0.7), "kappa": (0.6, 2.5)},
+    ),
+    Case(Logistic, at(pm.Logistic, "mu"), REALS, {"s": (0.4, 1.3)}),
+    Case(BernoulliLogit, at(pm.Bernoulli, "logit_p"), BINARY, {}),
+    Case(BernoulliProbit, lambda eta: pm.Bernoulli.dist(p=ndtr(eta)), BINARY, {}, "real"),
+    Case(BinomialLogit, at(pm.Binomial, "logit_p"), COUNTS, {"n": (9.0, 40.0)}),
+    Case(NegativeBinomial, mean_negative_binomial, COUNTS, {"alpha": (0.7, 6.2)}),
+    Case(
+        PoissonSigmoid,
+        lambda eta, rate: pm.Poisson.dist(rate * expit(eta)),
+        COUNTS,
+        {"rate": (2.5, 9.0)},
+        "count and positive",
+    ),
+]
+
+ETA = (-3.7, -0.8, 0.0, 1.3, 4.2)
+MOMENTS = [(-1.1, 0.0), (0.3, 0.4), (2.2, 3.0)]  # means and variances of q(η)
+LARGEST_DISTANCE = 2.7  # √N times Kolmogorov–Smirnov's: exceeded once in 1e6, as 5 standard errors
+PYTHON_MODE = pytensor.compile.Mode(linker="py", optimizer=None)  # nothing to compile
+NORMAL_POINTS = np.linspace(-12.0, 12.0, 20_001)
+NORMAL_MASSES = np.exp(-0.5 * NORMAL_POINTS**2) / np.exp(-0.5 * NORMAL_POINTS**2).sum()
+LINKS = {"identity": lambda eta: eta, "logit": expit, "probit": ndtr, "scaled_logit": expit}
+
+
+def case_name(case, params):
+    return "-".join([case.likelihood.__name__, *(f"{k}={v:g}" for k, v in params.items())])
+
+
+over_likelihoods = pytest.mark.parametrize("case", CASES, ids=lambda case: case.likelihood.__name__)
+over_cases = pytest.mark.parametrize(
+    ("case", "params"),
+    [
+        pytest.param(case, params, id=case_name(case, params))
+        for case in CASES
+        for params in case.params
+    ],
+)
+
+
+def mesh(*axes):
+    """Every combination, as flat arrays."""
+    return tuple(part.ravel() for part in np.meshgrid(*axes, indexing="ij"))
+
+
+def log_joint(likelihood, y, omega, eta, params):
+    h, lam = likelihood.sites(y, omega, params)
+    return h * eta - 0.5 * lam * eta**2 + likelihood.log_base(y, omega, params)
+
+
+def is_discrete(case):
+    return case.y in (BINARY, COUNTS)
+
+
+def test_every_registered_likelihood_has_a_line():
+    assert {case.likelihood for case in CASES} == set(known_likelihoods().values())
+
+
+@over_cases
+def test_joint_over_conditional_is_the_density_at_every_omega(case, params):
+    rng = np.random.default_rng(1)
+    likelihood = case.likelihood()
+    y, eta, _ = mesh(case.y, ETA, np.arange(40))
+    # Drawn at other predictors as well, so that ω is tried where it is unlikely too.
+    omega = likelihood.draw_auxiliary(rng, y, eta + rng.normal(0.0, 1.5, eta.size), params)
+    ratio = log_joint(likelihood, y, omega, eta, params)
+    ratio = ratio - likelihood.log_conditional(omega, y, eta, params)
+    expected = likelihood.log_density(y, eta, params)
+    assert expected.shape == ratio.shape == y.shape
+    np.testing.assert_allclose(ratio, expected, rtol=1e-8, atol=1e-8)
+
+
+@over_cases
+def test_density_is_pymcs(case, params):
+    y, eta = mesh(case.y, ETA)
+    rv = case.pymc(eta, **params)
+    value = y.astype(int) if is_discrete(case) else y
+    expected = pm.logp(rv, value).eval(mode=PYTHON_MODE)
+    actual = case.likelihood().log_density(y, eta, params)
+    np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
+
+
+@over_cases
+def test_pattern_is_pymcs(case, params):
+    eta = np.array(ETA)
+    rv = case.pymc(eta, **params)
+    inputs = [part.eval(mode=PYTHON_MODE) for part in rv.owner.op.dist_params(rv.owner)]
+    (pattern,) = [p for p in case.likelihood.patterns if p.rv == type(rv.owner.op).__name__]
+    assert len(pattern.inputs) == len(inputs)
+    assert set(pattern.parameter_names()) == set(params)
+    expected = LINKS[pattern.link](-eta if pattern.negate else eta)
+    if pattern.scale is not None:
+        expected = params[pattern.scale] * expected
+    for name, value in zip(pattern.inputs, inputs, strict=True):
+        name = dict(pattern.rename).get(name, name)
+        known = expected if name == pattern.predictor else params[name]
+        np.testing.assert_allclose(value, np.broadcast_to(known, value.shape), rtol=1e-12)
+
+
+@over_cases
+def test_density_is_normalised(case, params):
+    likelihood = case.likelihood()
+    for eta in ETA:
+        if is_discrete(case):
+            # Of the counts, those that the likelihood itself accepts.
+            y = np.arange(3000.0)
+            y = y[[likelihood.check(y[i : i + 1], params) is None for i in range(y.size)]]
+            log_measure = np.zeros_like(y)
+        else:
+            # y = η ± exp(t): a kink at η and heavy tails are both harmless.
+            t = np.arange(-40.0, 40.0, 0.05)
+            y = np.concatenate([eta - np.exp(t), eta + np.exp(t)])
+            log_measure = np.tile(t + np.log(0.05), 2)
+        total = logsumexp(likelihood.log_density(y, np.full(y.size, eta), params) + log_measure)
+        assert total == pytest.approx(0.0, abs=1e-9)
+
+
+@over_cases
+def test_check_accepts_what_can_be_observed(case, params):
+    assert case.likelihood().check(np.array(case.y), params) is None
+
+
+@over_likelihoods
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_check_refuses_what_is_not_finite(case, value):
+    y = np.array([*case.y, value, value])
+    sentence = case.likelihood().check(y, case.params[0])
+    assert sentence.startswith("expected ")
+    assert sentence.endswith(f", found {value:g} at position {len(case.y)}")
+
+
+@over_cases
+def test_conditional_is_normalised(case, params, nodes):
+    likelihood = case.likelihood()
+    for y, eta in zip(*mesh(case.y, ETA), strict=True):
+        if case.auxiliary == "none":
+            continue
+        grid = nodes(case.auxiliary, y)
+        many = np.full(grid.log_measure.size, y)
+        log_mass = likelihood.log_conditional(grid.omega, many, np.full_like(many, eta), params)
+        assert logsumexp(log_mass + grid.log_measure) == pytest.approx(0.0, abs=1e-8)
+
+
+@over_cases
+def test_expected_sites_are_those_of_the_optimal_q(case, params, nodes):
+    # The optimal q(ω) is ∝ exp E[log p(y, ω | η)] = exp(log_base + h m − ½ λ (m² + v)). Its
+    # normaliser is the evidence lower bound of the site, which E[log p(y | η)] cannot be below.
+    likelihood = case.likelihood()
+    for y in case.y:
+        grid = nodes(case.auxiliary, y)
+        many = np.full(grid.log_measure.size, y)
+        h, lam = likelihood.sites(many, grid.omega, params)
+        assert h.shape == lam.shape == many.shape
+        log_mass_free = likelihood.log_base(many, grid.omega, params) + grid.log_measure
+        for mean, var in MOMENTS:
+            log_mass = log_mass_free + h * mean - 0.5 * lam * (mean**2 + var)
+            bound = logsumexp(log_mass)
+            q = np.exp(log_mass - bound)
+            one = np.ones(1)
+            site = likelihood.expected_sites(y * one, mean * one, var * one, params)
+            np.testing.assert_allclose(site, [[q @ h], [q @ lam]], rtol=1e-7, atol=1e-9)
+            assert bound <= expected_log_density(likelihood, y, mean, var, params) + 1e-6
+
+
+def expected_log_density(likelihood, y, mean, var, params):
+    eta = mean + np.sqrt(var) * NORMAL_POINTS
+    return NORMAL_MASSES @ likelihood.log_density(np.full(eta.size, y), eta, params)
+
+
+@over_cases
+def test_coordinate_ascent_climbs_below_the_evidence(case, params, nodes):
+    prior_mean, prior_var = 0.5, 4.0
+    likelihood = case.likelihood()
+    for y in case.y:
+        grid = nodes(case.auxiliary, y)
+        many = np.full(grid.log_measure.size, y)
+        h, lam = likelihood.sites(many, grid.omega, params)
+        log_mass_free = likelihood.log_base(many, grid.omega, params) + grid.log_measure
+        evidence = posterior(likelihood, y, params, prior_mean, prior_var).log_evidence
+        mean, var, bounds = prior_mean, prior_var, []
+        for _ in range(60):
+            bound = logsumexp(log_mass_free + h * mean - 0.5 * lam * (mean**2 + var))
+            ratio = var / prior_var
+            divergence = ratio - 1.0 - np.log(ratio) + (mean - prior_mean) ** 2 / prior_var
+            bounds.append(bound - 0.5 * divergence)
+            one = np.ones(1)
+            (site_h,), (site_lam,) = likelihood.expected_sites(
+                y * one, mean * one, var * one, params
+            )
+            var = 1.0 / (1.0 / prior_var + site_lam)
+            mean = var * (prior_mean / prior_var + site_h)
+        assert np.min(np.diff(bounds)) > -1e-9
+        assert bounds[-1] <= evidence + 1e-9
+        if case.auxiliary == "none":
+            assert bounds[-1] == pytest.approx(evidence, abs=1e-9)
+
+
+@over_likelihoods
+def test_draws_follow_the_conditional(case, nodes, distance):
+    # All parameter sets at once: every parameter is a vector, as the contract allows.
+    likelihood, size = case.likelihood(), 20_000
+    if case.auxiliary == "none":
+        assert likelihood.draw_auxiliary(np.random.default_rng(2), None, None, {}) is None
+        assert not likelihood.has_auxiliary
+        return
+    assert likelihood.has_auxiliary
+    points = [(y, eta) for y in case.y[:1] + case.y[-1:] for eta in (-0.8, 1.3)]
+    sets = [(y, eta, params) for y, eta in points for params in case.params]
+    which = np.tile(np.arange(len(sets)), size)
+    y, eta = np.array([s[0] for s in sets])[which], np.array([s[1] for s in sets])[which]
+    params = {name: np.array([s[2][name] for s in sets])[which] for name in case.params[0]}
+    omega = likelihood.draw_auxiliary(np.random.default_rng(2), y, eta, params)
+
+    control = []
+    for i, (y, eta, params) in enumerate(sets):
+        grid = nodes(case.auxiliary, y)
+        many = np.full(grid.log_measure.size, y)
+        log_mass = likelihood.log_conditional(grid.omega, many, np.full_like(many, eta), params)
+        masses = np.exp(log_mass + grid.log_measure)
+        if isinstance(omega, tuple):
+            count = omega[0][which == i]
+            assert distance(count, grid.omega[0], masses) < LARGEST_DISTANCE
+        draws = (omega[1] if isinstance(omega, tuple) else omega)[which == i]
+        assert distance(draws, grid.scalar, masses) < LARGEST_DISTANCE
+        control.append(distance(1.1 * draws, grid.scalar, masses))
+    assert np.median(control) > LARGEST_DISTANCE
+
+
+class Posterior(NamedTuple):
+    mean: float
+    var: float
+    log_evidence: float
+
+
+def posterior(likelihood, y, params, prior_mean, prior_var):
+    """The posterior of η ~ N(prior_mean, prior_var) given one observation, by quadrature."""
+    eta = prior_mean + np.sqrt(prior_var) * NORMAL_POINTS
+    log_mass = likelihood.log_density(np.full(eta.size, y), eta, params) + np.log(NORMAL_MASSES)
+    log_evidence = logsumexp(log_mass)
+    mass = np.exp(log_mass - log_evidence)
+    mean = mass @ eta
+    return Posterior(mean, mass @ (eta - mean) ** 2, log_evidence)
+
+
+def gibbs_errors(case, y, params, distortion, prior_mean=0.5, prior_var=16.0):
+    """Errors, in standard errors, of the mean and variance of a Gibbs sampler of one datum.
+
+    The chains are replicates of one another: at a fixed iteration their states are independent
+    draws, and the effective sample size is their number. They start dispersed, three prior
+    standard deviations to either side. The precision of the sites is multiplied by `distortion`.
+    """
+    replicates, iterations = 40_000, 40
+    likelihood, rng = case.likelihood(), np.random.default_rng(3)
+    many = np.full(replicates, y)
+    start = 3.0 * np.sqrt(prior_var)
+    eta = prior_mean + np.where(np.arange(replicates) % 2, start, -start)
+    for _ in range(iterations):
+        h, lam = likelihood.sites(many, likelihood.draw_auxiliary(rng, many, eta, params), params)
+        var = 1.0 / (1.0 / prior_var + distortion * lam)
+        eta = var * (prior_mean / prior_var + h) + np.sqrt(var) * rng.standard_normal(replicates)
+    exact = posterior(likelihood, y, params, prior_mean, prior_var)
+    squared = (eta - exact.mean) ** 2
+    return (
+        abs(eta.mean() - exact.mean) / np.sqrt(exact.var / replicates),
+        abs(squared.mean() - exact.var) / (squared.std() / np.sqrt(replicates)),
+    )
+
+
+@over_likelihoods
+def test_gibbs_sampler_of_one_datum_has_the_posterior(case):
+    for y, params in ((case.y[0], case.params[0]), (case.y[-1], case.params[-1])):
+        assert max(gibbs_errors(case, y, params, distortion=1.0)) < 5.0
+
+
+@over_likelihoods
+def test_gibbs_sampler_with_a_wrong_site_is_found_out(case):
+    assert max(gibbs_errors(case, case.y[-1], case.params[0], distortion=1.1)) > 5.0
+
+
+@over_likelihoods
+def test_vector_parameters_are_the_scalar_ones_side_by_side(case):
+    likelihood, rng = case.likelihood(), np.random.default_rng(4)
+    y, eta, which = mesh(case.y, ETA, np.arange(len(case.params)))
+    which = which.astype(int)
+    vectors = {key: np.array([p[key] for p in case.params])[which] for key in case.params[0]}
+    omega = likelihood.draw_auxiliary(rng, y, eta, vectors)
+
+    def everything(params):
+        site = likelihood.sites(y, omega, params)
+        expected = likelihood.expected_sites(y, eta, 0.5 + eta**2, params)
+        log_conditional = likelihood.log_conditional(omega, y, eta, params)
+        log_base = likelihood.log_base(y, omega, params)
+        log_density = likelihood.log_density(y, eta, params)
+        return np.array([*site, *expected, log_conditional, log_base, log_density])
+
+    together = everything(vectors)
+    assert together.shape == (7, y.size)
+    for i, params in enumerate(case.params):
+        scalars = {key: np.array(value) for key, value in params.items()}
+        alone, beside = everything(scalars)[:, which == i], together[:, which == i]
+        np.testing.assert_allclose(alone, beside, rtol=1e-12, atol=1e-12)
+
+
+@over_cases
+def test_extreme_values_stay_finite(case, params):
+    likelihood, rng = case.likelihood(), np.random.default_rng(5)
+    extreme_y = {BINARY: BINARY, REALS: (-1e6, 0.4, 1e6), COUNTS: (0.0, 8.0, 1e6)}[case.y]
+    if case.likelihood is BinomialLogit:
+        extreme_y, params = (0.0, 8.0, 1e6), {"n": np.array(1e6)}
+    y, eta = mesh(extreme_y, (-1e3, -30.0, 0.0, 30.0, 1e3))
+    assert np.isfinite(likelihood.log_density(y, eta, params)).all()
+    for var in (1e-6, 1e6):
+        expected = likelihood.expected_sites(y, eta, np.full(eta.size, var), params)
+        assert np.isfinite(expected).all()
+        assert (expected[1] >= 0.0).all()
+    h, lam = likelihood.sites(y, likelihood.draw_auxiliary(rng, y, eta, params), params)
+    assert np.isfinite(h).all()
+    assert (np.isfinite(lam) & (lam >= 0.0)).all()
+
+
+@over_likelihoods
+def test_draws_are_repeatable(case):
+    likelihood = case.likelihood()
+    y, eta = mesh(case.y, ETA)
+    first, second = (
+        likelihood.draw_auxiliary(np.random.default_rng(6), y, eta, case.params[0])
+        for _ in range(2)
+    )
+    np.testing.assert_equal(first, second)

@@ -1,0 +1,40 @@
+"""The registry finds every file, and refuses a name twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from pymc_augconj.likelihoods.base import Pattern
+from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.registry import known_likelihoods, register
+
+
+def test_keys_are_name_and_link():
+    known = known_likelihoods()
+    assert known["Bernoulli (logit)"] is BernoulliLogit
+    assert list(known) == [f"{cls.name} ({cls.link})" for cls in known.values()]
+
+
+def test_a_name_taken_is_refused():
+    with pytest.raises(ValueError, match=r"'Bernoulli \(logit\)' is registered already"):
+        register(BernoulliLogit)
+
+
+def test_the_registry_handed_out_is_a_copy():
+    known_likelihoods().clear()
+    assert known_likelihoods()
+
+
+def test_no_two_likelihoods_share_a_pattern():
+    seen: dict[tuple, str] = {}
+    for key, cls in known_likelihoods().items():
+        for pattern in cls.patterns:
+            spelling = (pattern.rv, pattern.predictor, pattern.link, pattern.negate)
+            assert seen.setdefault(spelling, key) == key
+
+
+def test_parameter_names_follow_pymcs_order():
+    pattern = Pattern(
+        "SomeRV", ("a", "p", "c"), "p", "scaled_logit", scale="r", rename=(("c", "C"),)
+    )
+    assert pattern.parameter_names() == ("a", "C", "r")
