@@ -17,7 +17,7 @@ BENCH_JSON_DIR := benchmark-output
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test imports lint format bench clean
+.PHONY: help demo test imports lint format bench has-data clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -39,14 +39,15 @@ format: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: $(VENV)/.installed-test
-	@if [ -z "$(DATA)" ] || [ ! -d "$(DATA)" ]; then \
-		echo "make bench: no data folder at '$(DATA)'." >&2; \
-		echo "Expected the folder with housing.csv and heart.csv:" >&2; \
-		echo "    make bench DATA=../shared/data" >&2; \
+bench: has-data $(VENV)/.installed-test
+	$(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
+
+has-data:
+	@if [ ! -d "$(DATA)" ]; then \
+		echo "make bench: expected a folder with housing.csv and heart.csv, found none at" >&2; \
+		echo "'$(DATA)'; use make bench DATA=../shared/data" >&2; \
 		exit 2; \
 	fi
-	$(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
 
 clean:
 	rm -rf $(VENV) demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info

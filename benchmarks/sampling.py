@@ -86,7 +86,7 @@ def against_nuts(
     ``gibbs`` and ``nuts`` give each one's ``draws`` and ``tune``, None for the default.
     """
     problem |= {"data": str(settings.data.resolve())}
-    runs = {}
+    runs: dict[str, Any] = {}
     for sampler, length in {"gibbs": gibbs, "nuts": nuts}.items():
         result = measure("benchmarks.sampling:run", sampler=sampler, **length, **problem)
         runs[sampler] = result
@@ -95,6 +95,10 @@ def against_nuts(
             f"least ESS {result['ess_min']:.0f}, largest R-hat {result['r_hat_max']:.3f}",
             flush=True,
         )
+    ours, theirs = (runs[sampler]["ess_min_per_sampling_second"] for sampler in runs)
+    if ours and theirs:
+        runs["ratio_without_compilation"] = ours / theirs
+        print(f"  {label}, without compilation in either: ratio {ours / theirs:.3g}", flush=True)
     return Row(
         benchmark=label,
         ours=runs["gibbs"]["ess_min_per_second"],

@@ -1,7 +1,7 @@
 """Is a tumour benign? Gaussian process classification, exactly, and NUTS on the same model.
 
 Data: 569 tumours, 30 measured features (Wolberg, Street & Mangasarian 1995), as shipped with
-scikit-learn; 300 to learn from, 269 to check the prediction on.
+scikit-learn; 250 to learn from, 319 to check the prediction on.
 
 Run ``make demo``, or ``python examples/breast_cancer.py`` where the package and its ``demo``
 extra are installed. A figure, the draws and the comparison table go to ``demo-output/``.
@@ -23,6 +23,7 @@ import pymc as pm
 from scipy.special import expit
 from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import train_test_split
+from threadpoolctl import threadpool_limits
 from xarray import DataTree
 
 import pymc_augconj as pac
@@ -30,18 +31,18 @@ import pymc_augconj as pac
 OUTPUT = Path("demo-output")
 SEED = 20240607
 CHAINS = 4
-DRAWS = 1000
+DRAWS = 1500
 SUMMARIZED = ["ls", "eta", "b0"]
 
 # NUTS compiles for about a minute where nothing is cached, and is then given this long to sample:
 # two chains with a short tuning phase, and as many draws as it makes in time.
-NUTS_SECONDS = 35
+NUTS_SECONDS = 30
 NUTS_CHAINS = 2
-NUTS_TUNE = 100
+NUTS_TUNE = 50
 FEWEST_NUTS_DRAWS = 10
 
 # One posterior draw in so many is used for the prediction.
-PREDICTION_THINNING = 20
+PREDICTION_THINNING = 30
 
 LARGEST_R_HAT = 1.01
 SMALLEST_ACCURACY = 0.94
@@ -60,7 +61,7 @@ class Data:
 def load() -> Data:
     """Split and standardise, with the mean and standard deviation of the training part only."""
     X, y = load_breast_cancer(return_X_y=True)
-    X, X_test, y, y_test = train_test_split(X, y, train_size=300, stratify=y, random_state=0)
+    X, X_test, y, y_test = train_test_split(X, y, train_size=250, stratify=y, random_state=0)
     center, scale = X.mean(axis=0), X.std(axis=0)
     return Data((X - center) / scale, y, (X_test - center) / scale, y_test)
 
@@ -119,7 +120,11 @@ def predict(data: Data, model: pm.Model, gp: pm.gp.Latent, idata: DataTree) -> n
     with model:
         gp.conditional("f_test", data.X_test, jitter=1e-6)
         predictive = pm.sample_posterior_predictive(
-            thinned, var_names=["f_test"], random_seed=SEED, progressbar=False
+            thinned,
+            var_names=["f_test"],
+            random_seed=SEED,
+            progressbar=False,
+            compile_kwargs={"mode": "FAST_COMPILE"},  # so few draws do not repay compiling
         )
     f_test = predictive["posterior_predictive"]["f_test"]
     return expit(f_test + thinned["posterior"]["b0"]).mean(("chain", "draw")).values
@@ -145,7 +150,8 @@ def main() -> None:
     heading(f"augmented Gibbs, {CHAINS} chains of {DRAWS} draws")
     with model:
         start = time.perf_counter()
-        idata = pm.sample(DRAWS, step=pac.AugmentedGibbs(), chains=CHAINS, random_seed=SEED)
+        # The same as pm.sample(DRAWS, step=pac.AugmentedGibbs(), …), ready sooner.
+        idata = pac.sample(DRAWS, chains=CHAINS, random_seed=SEED)
         gibbs_seconds = time.perf_counter() - start
     summary = az.summary(idata, var_names=SUMMARIZED)
     print(summary)
@@ -180,4 +186,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    # The chains of either sampler share the cores; with more BLAS threads they would get in each
+    # other's way. pac.sample sees to that by itself, NUTS and the prediction do not.
+    with threadpool_limits(limits=1, user_api="blas"):
+        main()

@@ -5,11 +5,16 @@ conditionally conjugate when auxiliary variables are added. This package adds th
 own, unchanged PyMC model, and samples it exactly.
 """
 
+from .augment import augment
+from .distributions.bayesian_svm import BayesianSVM
+from .distributions.matern_noise import MaternNoise
+from .distributions.super_gaussian import SuperGaussian
 from .errors import (
     AugmentationError,
     DataError,
     NotAffineError,
     NotPositiveDefiniteError,
+    NotSuperGaussianError,
     RecognitionError,
     UnknownLikelihoodError,
 )
@@ -22,11 +27,16 @@ from .step import AugmentedGibbs
 __all__ = [
     "AugmentationError",
     "AugmentedGibbs",
+    "BayesianSVM",
     "DataError",
+    "MaternNoise",
     "NotAffineError",
     "NotPositiveDefiniteError",
+    "NotSuperGaussianError",
     "RecognitionError",
+    "SuperGaussian",
     "UnknownLikelihoodError",
+    "augment",
     "compare",
     "plot_compare",
     "recognize",

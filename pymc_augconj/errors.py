@@ -11,6 +11,7 @@ __all__ = [
     "DataError",
     "NotAffineError",
     "NotPositiveDefiniteError",
+    "NotSuperGaussianError",
     "RecognitionError",
     "UnknownLikelihoodError",
 ]
@@ -38,3 +39,7 @@ class DataError(AugmentationError):
 
 class NotPositiveDefiniteError(AugmentationError):
     """A covariance matrix has no Cholesky factor, even with the jitter that was tried."""
+
+
+class NotSuperGaussianError(AugmentationError):
+    """A φ is not completely monotone with φ(0) = 1, so that no auxiliary variable exists."""

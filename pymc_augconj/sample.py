@@ -9,9 +9,9 @@ import pymc as pm
 import pytensor
 from pymc.model import Model, modelcontext
 from threadpoolctl import threadpool_limits
-from xarray import DataTree
 
 from .recognize import python_mode
+from .results.fits import DataTree
 from .step import AugmentedGibbs
 
 __all__ = ["sample"]

@@ -5,22 +5,23 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 import numpy as np
-from pymc.blocking import RaveledVars
 from pymc.model import Model, modelcontext
 from pymc.step_methods.compound import BlockedStep, StepMethodState
-from pymc.step_methods.slicer import Slice
 from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
 from threadpoolctl import ThreadpoolController
 
+from .engines.evidence import has_gradient
 from .engines.gibbs import GibbsSampler
 from .engines.plan import Plan, make_plan
 from .errors import RecognitionError
 from .recognize import Recognition, recognize
+from .updates import GradientUpdate, SliceUpdate
 
 __all__ = ["AugmentedGibbs"]
 
@@ -29,17 +30,22 @@ __all__ = ["AugmentedGibbs"]
 _START_JITTER = 1.0
 _START_ATTEMPTS = 20
 
+# From this many hyperparameters of the prior on, NUTS replaces slice sampling.
+_FEWEST_FOR_GRADIENT = 6
+
+# Draws of (ω, latents) a step where hyperparameters with a factorisation are sampled too.
+_SWEEPS = 4
+
 _MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
 
 @dataclass_state
 class AugmentedGibbsState(StepMethodState):
-    """What one chain has learned: the slice widths of each move."""
+    """What one chain has learned: the scales of each move's update."""
 
     tune: bool
     started: bool
-    slice_widths: dict
-    slice_tunes: dict
+    learned: dict
 
 
 class AugmentedGibbs(BlockedStep):
@@ -50,8 +56,7 @@ class AugmentedGibbs(BlockedStep):
     given ω, with the latents integrated out; all latents, jointly and exactly. ω is in no trace:
     the result is that of any PyMC sampler.
 
-    Hyperparameters are updated by PyMC's own slice sampler, one coordinate at a time, on the
-    unconstrained scale.
+    Hyperparameters are updated by PyMC's own samplers on the unconstrained scale; see Notes.
 
     Parameters
     ----------
@@ -67,6 +72,13 @@ class AugmentedGibbs(BlockedStep):
     blas_threads : int
         Threads of BLAS for each chain. Limited when a chain starts; the process that called
         ``pm.sample`` gets its own number back when the chain ends.
+    hyper : {"auto", "slice", "nuts"}
+        How the hyperparameters of kernels, means and scales are updated given ω: by slice
+        sampling along the principal axes learned during tuning, or by NUTS on the gradient of
+        the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can.
+    sweeps : int, optional
+        Draws of (ω, latents) in each step. By default 4 where an update of the hyperparameters
+        factorises covariances, as many again cost less than that update; 1 otherwise.
 
     Raises
     ------
@@ -79,6 +91,21 @@ class AugmentedGibbs(BlockedStep):
     are drawn from their prior and hyperparameters jittered by up to ±1 on the unconstrained
     scale. A start given by ``initvals`` is kept.
 
+    The choices of ``hyper`` and ``sweeps`` rest on these measurements (effective samples a second
+    and chain, one core, smallest over the hyperparameters / over f; squared exponential kernel):
+
+    ===============================================  ============  ============
+    model                                            slice         NUTS
+    ===============================================  ============  ============
+    logit, n = 270, one length scale and amplitude   38 / 18       9.5 / 22
+    Student-t, n = 300, 13 length scales (ARD)       4.5 / 8.7     25 / 11
+    ===============================================  ============  ============
+
+    Effective samples a step on the first of these, smallest over everything: 0.15 with one sweep,
+    0.36 with four, at 1.2 times the time. Slices along the principal axes need 6 evaluations a
+    step for two hyperparameters where coordinate-wise slices with stepping out need 11, and mix
+    2.5 times better (0.60 against 0.25 a step, Student-t, n = 506).
+
     Examples
     --------
     >>> idata = pm.sample(step=pac.AugmentedGibbs())  # doctest: +SKIP
@@ -87,7 +114,7 @@ class AugmentedGibbs(BlockedStep):
     name = "augmented_gibbs"
     default_blocked = True
     default_tune_steps = 200
-    stats_dtypes_shapes = {
+    stats_dtypes_shapes: ClassVar = {
         "tune": (bool, []),
         "log_evidence": (np.float64, []),
         "evaluations": (np.int64, []),
@@ -106,6 +133,8 @@ class AugmentedGibbs(BlockedStep):
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         blas_threads: int = 1,
+        hyper: Literal["auto", "slice", "nuts"] = "auto",
+        sweeps: int | None = None,
     ):
         model = modelcontext(model)
         if vars is not None and not isinstance(vars, list | tuple):
@@ -114,18 +143,54 @@ class AugmentedGibbs(BlockedStep):
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
+        self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
+        self._by_gradient = self._choose_gradient(hyper)
+        self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
+        _prepare(self.recognition)
         self.rng = np.random.default_rng(rng)
         self._reset()
         self.tune = True
+
+    def _choose_gradient(self, hyper: str) -> tuple[str, ...]:
+        if hyper not in ("auto", "slice", "nuts"):
+            raise ValueError(f"expected hyper to be 'auto', 'slice' or 'nuts', got {hyper!r}")
+        names = {h.value_name for h in self.plan.collapsed}
+        possible = bool(names) and has_gradient(self.recognition.model, names)
+        if hyper == "nuts" and not possible:
+            raise ValueError(
+                "hyper='nuts' needs hyperparameters that enter through covariances and offsets "
+                "alone; use hyper='slice' for this model"
+            )
+        many = self._sizes["collapsed"] >= _FEWEST_FOR_GRADIENT
+        chosen = possible and (hyper == "nuts" or (hyper == "auto" and many))
+        return ("collapsed",) if chosen else ()
+
+    def _choose_sweeps(self, sweeps: int | None) -> int:
+        if sweeps is None:
+            return _SWEEPS if self._sizes["collapsed"] + self._sizes["joint"] else 1
+        if not isinstance(sweeps, int | np.integer) or sweeps < 1:
+            raise ValueError(f"expected sweeps to be a positive integer, got {sweeps!r}")
+        return int(sweeps)
 
     def _reset(self) -> None:
         self._sampler: GibbsSampler | None = None
         self.started = False
         self._remaining = -1
-        sizes = {move: sum(h.size for h in getattr(self.plan, move)) for move in _MOVES}
-        self.slice_widths = {move: np.ones(size) for move, size in sizes.items()}
-        self.slice_tunes = dict.fromkeys(_MOVES, 0.0)
+        self._updates = {
+            move: GradientUpdate(size) if move in self._by_gradient else SliceUpdate(size)
+            for move, size in self._sizes.items()
+        }
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """What each move's update has learned during tuning."""
+        return {move: update.state for move, update in self._updates.items()}
+
+    @learned.setter
+    def learned(self, learned: dict[str, Any]) -> None:
+        for move, state in learned.items():
+            self._updates[move].state = state
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Prepare for one chain; see :class:`pymc.step_methods.compound.BlockedStep`."""
@@ -171,12 +236,16 @@ class AugmentedGibbs(BlockedStep):
     def _step(self, point):
         if self._sampler is None:
             self._sampler = GibbsSampler(
-                self.recognition.model, self.plan, point, self.recognition.probes
+                self.recognition.model,
+                self.plan,
+                point,
+                self.recognition.probes,
+                sweeps=self.sweeps,
             )
         if not self.started:
             self.started = True
             point = self._disperse(point)
-        updates = {move: _SliceUpdate(self, move) for move in _MOVES}
+        updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
         new, info = self._sampler.step(self.rng, point, updates)
         return new, [
             {
@@ -218,25 +287,21 @@ class AugmentedGibbs(BlockedStep):
         return (update_stats,)
 
 
-class _SliceUpdate(Slice):
-    """PyMC's slice sampler on a plain function; what it learns is kept by the step method."""
-
-    def __new__(cls, *args):
-        # Slice's own constructor reads a model and compiles its log density.
-        return object.__new__(cls)
-
-    def __init__(self, step: AugmentedGibbs, move: str):
-        self._step, self._move = step, move
-        self.max_steps = 100
-
-    def __call__(self, log_density, start, rng):
-        self.logp, self.rng = log_density, rng
-        self.tune = self._step.tune
-        self.w = self._step.slice_widths[self._move]
-        self.n_tunes = self._step.slice_tunes[self._move]
-        moved, stats = self.astep(RaveledVars(start, ()))
-        self._step.slice_tunes[self._move] = self.n_tunes
-        return moved.data, stats[0]["nstep_out"] + stats[0]["nstep_in"]
+def _prepare(recognition: Recognition) -> None:
+    """Compile what a chain will call, here and once, rather than in every worker process."""
+    model = recognition.model
+    functions = [model.log_prior, model.offset]
+    functions += [f for b in model.blocks for f in (b.scale, b.mean) if f is not None]
+    for function in functions:
+        if hasattr(function, "compile"):
+            function.compile()
+    rng = np.random.default_rng(0)
+    for site in model.sites:
+        params = site.params(recognition.start)
+        first = {n: v[:1] if np.shape(v) == (site.size,) else v for n, v in params.items()}
+        shape = (1,) if len(site.rows) == 1 else (len(site.rows), 1)
+        y = np.array(site.y(recognition.start)[:1])
+        site.likelihood.draw_auxiliary(rng, y, np.zeros(shape), first)
 
 
 def _restrict(plan: Plan, recognition: Recognition, vars: Sequence | None) -> Plan:

@@ -1,4 +1,4 @@
-"""Imports go one way through the package's rooms; see DESIGN in CONTRIBUTING.md.
+"""Imports go one way through the package's rooms, which CONTRIBUTING.md describes.
 
 The sources are read with :mod:`ast`, not imported, so an import inside a function or under
 ``TYPE_CHECKING`` counts as well.
@@ -17,13 +17,15 @@ ROOT = Path(__file__).parents[1] / PACKAGE
 
 # A room may import from itself and from any room of an earlier line; rooms on one line do not
 # import each other, except in the front end, whose modules build on one another.
-FRONT_END = ("step", "sample", "fit", "predict", "augment")
+FRONT_END = ("updates", "step", "sample", "fit", "predict", "augment")
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("auxiliary", "gaussian"),
     ("likelihoods",),
     ("model",),
     ("engines",),
+    ("python_mode",),
+    ("distributions",),
     ("recognize",),
     ("results",),
     FRONT_END,
@@ -34,11 +36,11 @@ RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
 # Who may import what from outside; a module is matched with its submodules.
 ARVIZ = ("xarray", "arviz", "arviz_base", "arviz_stats", "arviz_plots")
 RESERVED: dict[str, tuple[str, ...]] = {
-    "pymc": ("recognize", *FRONT_END),
-    "pymc.step_methods": ("step", "sample"),
+    "pymc": ("distributions", "recognize", *FRONT_END),
+    "pymc.step_methods": ("updates", "step", "sample"),
     "pymc.sampling": ("step", "sample"),
-    "pytensor": ("recognize", *FRONT_END),
-    "pytensor.graph": ("recognize",),
+    "pytensor": ("python_mode", "distributions", "recognize", *FRONT_END),
+    "pytensor.graph": ("python_mode", "distributions", "recognize"),
 } | dict.fromkeys(ARVIZ, ("results",))
 
 

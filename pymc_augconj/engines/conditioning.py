@@ -10,9 +10,10 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..gaussian import observation_space, weight_space
+from ..gaussian import gram, observation_space, weight_space
+from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import LatentGaussianModel
-from .latent_prior import LatentPrior, RowGroups
+from .latent_prior import BlockPrior, LatentPrior, RowGroups
 
 __all__ = ["Conditioner", "ObservationSpace", "WeightSpace", "choose_space"]
 
@@ -90,13 +91,41 @@ class ObservationSpace:
 
 
 class WeightSpace:
-    """One D × D factorisation, D the total number of latent values."""
+    """One D × D factorisation, D the total number of latent values.
+
+    Where every block is diagonal, the observations are summed into a Gram matrix once for every
+    set of sites, and further values of the blocks' scales do not touch them.
+    """
 
     name = "weight space"
 
     def __init__(self, size: int):
         self._work = np.empty((size, size), order="F")
         self._memory = _Memory()
+        self._design: tuple[list, Array] | None = None
+        self._gram: tuple[Array, Array, Array] | None = None
+
+    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+        """See :class:`Conditioner`."""
+        if _is_diagonal(prior):
+            factor, projected = self._factorize_gram(prior, h, lam)
+            return gram.log_normalizer(factor, projected)
+        factor = self._factorize(prior, lam)
+        return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
+
+    def draw(self, rng, prior, h, lam):
+        """See :class:`Conditioner`."""
+        xi = rng.standard_normal(sum(b.block.total_size for b in prior.blocks))
+        if _is_diagonal(prior):
+            factor, projected = self._factorize_gram(prior, h, lam)
+            v = gram.draw_latent(factor, projected, xi)
+            log_evidence = gram.log_normalizer(factor, projected)
+        else:
+            factor = self._factorize(prior, lam)
+            v = weight_space.draw_latent(factor, np.zeros_like(h), h, xi)
+            log_evidence = weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
+        sizes = np.cumsum([b.block.total_size for b in prior.blocks])[:-1]
+        return np.split(v, sizes), log_evidence
 
     def _factorize(self, prior: LatentPrior, lam: Array):
         factor = self._memory.get(prior, lam)
@@ -105,19 +134,42 @@ class WeightSpace:
             self._memory.put(prior, lam, factor)
         return factor
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
-        """See :class:`Conditioner`."""
-        factor = self._factorize(prior, lam)
-        return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
+    def _factorize_gram(self, prior: LatentPrior, h: Array, lam: Array):
+        A = self._unscaled_design(prior)
+        if self._gram is None or self._gram[0] is not A or not np.array_equal(self._gram[1], lam):
+            self._gram = (A, lam, gram.weighted_gram(A, lam))
+        factor = self._memory.get(prior, lam)
+        if factor is None:
+            scale = np.concatenate([_column_scale(A, b) for A, b in _pairs(prior)])
+            factor = gram.factorize(self._gram[2], scale, work=self._work)
+            self._memory.put(prior, lam, factor)
+        return factor, A.T @ h
 
-    def draw(self, rng, prior, h, lam):
-        """See :class:`Conditioner`."""
-        factor = self._factorize(prior, lam)
-        xi = rng.standard_normal(factor.Phi.shape[1])
-        v = weight_space.draw_latent(factor, np.zeros_like(h), h, xi)
-        sizes = np.cumsum([b.block.total_size for b in prior.blocks])[:-1]
-        log_evidence = weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
-        return np.split(v, sizes), log_evidence
+    def _unscaled_design(self, prior: LatentPrior) -> Array:
+        """Return A₀, without prior scales and column factors, made anew only where it changed."""
+        parts = [A.matrix if isinstance(A, DenseMap) else A for A in prior.maps]
+        if self._design is not None and all(
+            known is part for known, part in zip(self._design[0], parts, strict=True)
+        ):
+            return self._design[1]
+        dense = [part.dense() if isinstance(part, RowSelection) else part for part in parts]
+        design = np.asfortranarray(np.hstack(dense))
+        self._design = (parts, design)
+        return design
+
+
+def _pairs(prior: LatentPrior):
+    return zip(prior.maps, prior.blocks, strict=True)
+
+
+def _is_diagonal(prior: LatentPrior) -> bool:
+    return all(b.std is not None for b in prior.blocks)
+
+
+def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
+    if isinstance(A, DenseMap) and A.columns is not None:
+        return block.std * A.columns
+    return block.std
 
 
 def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSpace | WeightSpace:

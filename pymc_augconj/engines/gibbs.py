@@ -11,8 +11,9 @@ given is not decided here: the caller passes an update (slice sampling, say) for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,15 +21,29 @@ from numpy.typing import NDArray
 from ..errors import NotPositiveDefiniteError
 from ..model import Hyperparameter, LatentGaussianModel, Point, Site
 from .conditioning import Conditioner, choose_space
+from .evidence import log_evidence_and_gradient
 from .latent_prior import LatentPrior, LatentPriors
 from .plan import Plan
 
-__all__ = ["GibbsInfo", "GibbsSampler", "Update"]
+__all__ = ["GibbsInfo", "GibbsSampler", "Target", "Update"]
 
 Array = NDArray[np.float64]
 
-#: ``(log density, flat value, generator) -> (new value, number of evaluations)``
-Update = Callable[[Callable[[Array], float], Array, np.random.Generator], tuple[Array, int]]
+
+class Target(Protocol):
+    """A log density of some hyperparameters, flattened, and its gradient where it has one."""
+
+    def __call__(self, x: Array) -> float:
+        """Return the log density at ``x``, up to a constant; −∞ outside the support."""
+        ...
+
+    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
+        """Return the log density at ``x`` and its gradient."""
+        ...
+
+
+#: ``(target, flat value, generator) -> new value``
+Update = Callable[[Target, Array, np.random.Generator], Array]
 
 
 @dataclass
@@ -73,10 +88,20 @@ class GibbsSampler:
         The chain's start.
     probes : sequence of mapping
         Other values of θ, at which predictors must agree to be merged.
+    sweeps : int
+        How often ω and the latents are drawn in each step. Further draws reuse K and its factor:
+        each costs one factorisation, where an update of the kernel's hyperparameters costs ten.
     """
 
-    def __init__(self, model: LatentGaussianModel, plan: Plan, point: Point, probes=()):
-        self.model, self.plan = model, plan
+    def __init__(
+        self,
+        model: LatentGaussianModel,
+        plan: Plan,
+        point: Point,
+        probes: Sequence[Point] = (),
+        sweeps: int = 1,
+    ):
+        self.model, self.plan, self.sweeps = model, plan, sweeps
         self.priors = LatentPriors(model, [point, *probes])
         self.space: Conditioner = choose_space(model, self.priors.groups)
         self._order = _topological(model)
@@ -152,6 +177,9 @@ class GibbsSampler:
             self._update_collapsed(rng, point, updates, info, omegas)
             point, prior = self._draw_latents(rng, point, omegas, info)
 
+        for _ in range(self.sweeps - 1):
+            point, prior = self._draw_latents(rng, point, self._draw_auxiliary(rng, point), info)
+
         values = self._latent_values(point, prior) if self.model.forward else {}
         for variable in self.model.forward:
             draw = variable.draw(rng, {**point, **values})
@@ -182,6 +210,10 @@ class GibbsSampler:
             return log_prior + _log_likelihood(touched, at, candidate)
 
         self._update(rng, point, updates, info, "likelihood", log_density)
+        if moving:
+            # What is held fixed is u: a value mean(θ) + u moves with its mean.
+            whitened = [np.ravel(point[b.value_name]) for b in self.model.blocks]
+            point.update(self.point_of(point, innovations, whitened))
 
     def _update_joint(self, rng, point, updates, info) -> None:
         """Hyperparameters of a covariance and a likelihood at once, given the whitened latents."""
@@ -217,9 +249,7 @@ class GibbsSampler:
         for data in self._data:
             data.params = data.site.params(point)
             data.eta = data.site.select(eta)
-            omegas.append(
-                data.site.likelihood.draw_auxiliary(rng, data.y, data.eta, data.params)
-            )
+            omegas.append(data.site.likelihood.draw_auxiliary(rng, data.y, data.eta, data.params))
         return omegas
 
     def _stacked_sites(self, omegas) -> tuple[Array, Array]:
@@ -259,8 +289,7 @@ class GibbsSampler:
         plain = [
             data
             for data in self._data
-            if not data.site.likelihood.has_auxiliary
-            and names.intersection(data.site.params.names)
+            if not data.site.likelihood.has_auxiliary and names.intersection(data.site.params.names)
         ]
         h, lam = self._stacked_sites(omegas)
 
@@ -281,46 +310,75 @@ class GibbsSampler:
             merged_h, merged_lam, constant = self.priors.groups.merge(*sites, prior.offset)
             return total + constant + self.space.log_evidence(prior, merged_h, merged_lam)
 
-        self._update(rng, point, updates, info, "collapsed", log_density)
+        def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
+            value, terms = log_evidence_and_gradient(self.model, self.priors, candidate, h, lam)
+            slopes = self.model.log_prior_gradient(candidate)
+            for name, term in terms.items():
+                slopes[name] = slopes[name] + term if name in slopes else term
+            return value + float(self.model.log_prior(candidate)), slopes
+
+        self._update(rng, point, updates, info, "collapsed", log_density, gradient)
 
     # -- updates ------------------------------------------------------------------------------
 
-    def _update(self, rng, point, updates, info, move: str, log_density) -> None:
+    def _update(self, rng, point, updates, info, move, log_density, gradient=None) -> None:
         """Run the update of one move, writing the new values into ``point``."""
         members: tuple[Hyperparameter, ...] = getattr(self.plan, move)
         if not members:
             return
-        candidate = dict(point)
-        memory: dict[bytes, float] = {}
-
-        def at(x: Array) -> float:
-            key = x.tobytes()
-            if key not in memory:
-                _write(candidate, members, x)
-                memory[key] = _or_minus_infinity(log_density, candidate)
-            return memory[key]
-
+        target = _PointTarget(point, members, log_density, gradient)
         start = np.concatenate([np.ravel(point[h.value_name]) for h in members])
-        x, _ = updates[move](at, start, rng)
-        info.evaluations += len(memory)
-        _write(point, members, x)
+        target.write(point, updates[move](target, start, rng))
+        info.evaluations += target.evaluations
 
 
-def _write(point: dict, members: tuple[Hyperparameter, ...], x: Array) -> None:
-    start = 0
-    for h in members:
-        point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
-        start += h.size
+class _PointTarget:
+    """A :class:`Target` on the flattened entries of some hyperparameters."""
 
+    def __init__(self, point, members: tuple[Hyperparameter, ...], log_density, gradient):
+        self._candidate = dict(point)
+        self._members, self._log_density, self._gradient = members, log_density, gradient
+        self._known: dict[bytes, float] = {}
+        self.evaluations = 0
 
-def _or_minus_infinity(log_density, point: Point) -> float:
-    # Where a covariance has no Cholesky factor in floating point the density is taken as zero,
-    # which is what PyMC's own log density does there.
-    try:
-        value = log_density(point)
-    except NotPositiveDefiniteError:
-        return -np.inf
-    return value if not np.isnan(value) else -np.inf
+    def write(self, point: dict, x: Array) -> None:
+        """Write the flat value ``x`` into ``point``."""
+        start = 0
+        for h in self._members:
+            point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
+            start += h.size
+
+    def __call__(self, x: Array) -> float:
+        # Coordinate-wise updates come back to the value they started from.
+        key = x.tobytes()
+        if key not in self._known:
+            self._known[key] = self._evaluate(x)
+        return self._known[key]
+
+    def _evaluate(self, x: Array) -> float:
+        self.evaluations += 1
+        self.write(self._candidate, x)
+        # Where a covariance has no Cholesky factor in floating point the density is taken as
+        # zero, which is what PyMC's own log density does there.
+        try:
+            value = self._log_density(self._candidate)
+        except NotPositiveDefiniteError:
+            return -np.inf
+        return value if not np.isnan(value) else -np.inf
+
+    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
+        self.evaluations += 1
+        self.write(self._candidate, x)
+        try:
+            value, slopes = self._gradient(self._candidate)
+        except NotPositiveDefiniteError:
+            return -np.inf, np.zeros_like(x)
+        zero = np.zeros(1)
+        parts = [
+            np.broadcast_to(np.ravel(slopes.get(h.value_name, zero)), (h.size,))
+            for h in self._members
+        ]
+        return value, np.concatenate(parts)
 
 
 def _log_likelihood(data: list[_SiteData], eta: Array, point: Point) -> float:

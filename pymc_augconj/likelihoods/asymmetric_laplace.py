@@ -20,6 +20,7 @@ import numpy as np
 
 from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 from .base import Likelihood, Params, Pattern
+from .folded_normal import folded_normal
 from .registry import register
 
 __all__ = ["AsymmetricLaplace"]
@@ -52,6 +53,29 @@ class AsymmetricLaplace(Likelihood):
         a, d = _slopes(params)
         lam = _mean(a, np.sqrt((y - mean) ** 2 + var))
         return lam * y + d, lam
+
+    def expected_log_bound(self, y, mean, var, params):
+        a, d = _slopes(params)
+        e = y - mean
+        return _log_norm(params) - a * np.sqrt(e**2 + var) - d * e
+
+    def expected_log_density(self, y, mean, var, params):
+        a, d = _slopes(params)
+        distance, d_mean, d_var = folded_normal(y - mean, var)
+        value = _log_norm(params) - a * distance - d * (y - mean)
+        return value, a * d_mean + d, -a * d_var
+
+    def moments(self, eta, params):
+        b, kappa = params["b"], params["kappa"]
+        var = (1.0 + kappa**4) / (b * kappa) ** 2
+        return eta + (1.0 / kappa - kappa) / b, np.broadcast_to(var, np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        b, kappa = params["b"], params["kappa"]
+        e = y - eta
+        below = kappa**2 / (1.0 + kappa**2) * np.exp(b / kappa * np.minimum(e, 0.0))
+        above = 1.0 - np.exp(-b * kappa * np.maximum(e, 0.0)) / (1.0 + kappa**2)
+        return np.where(e < 0.0, below, above)
 
     def log_base(self, y, omega, params):
         # exp(−a|e|) = ∫ a (2π)^(−½) ω^(−3/2) exp(−½ ω e² − ½ a²/ω) dω

@@ -30,6 +30,10 @@ __all__ = ["Likelihood", "Params", "Pattern", "is_count", "refusal"]
 
 Params = Mapping[str, np.ndarray]
 
+# Nodes and weights of Gauss–Legendre quadrature on (0, 1).
+_LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
+_LEGENDRE = (_LEGENDRE[0] + 0.5, _LEGENDRE[1])
+
 
 def refusal(y: np.ndarray, good: np.ndarray, expected: str) -> str | None:
     """Return "expected …, found … at position …" for the first y not ``good``, or None.
@@ -102,6 +106,8 @@ class Likelihood(ABC):
     #: False where the site is exact without an auxiliary variable (the normal likelihood): the
     #: likelihood's parameters can then be sampled with the latents integrated out.
     has_auxiliary: ClassVar[bool] = True
+    #: False for a pseudo-likelihood, whose density does not sum to one over y.
+    is_normalized: ClassVar[bool] = True
 
     def check(self, y: np.ndarray, params: Params) -> str | None:
         """Return a sentence on the first value out of range, or None where all is well.
@@ -131,6 +137,56 @@ class Likelihood(ABC):
         self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
     ) -> tuple[np.ndarray, np.ndarray]:
         """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
+
+    def expected_log_bound(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> np.ndarray:
+        """Return E[log p(y, ω | η) − log q(ω)] under the optimal q(ω) when η ~ N(mean, var), (N,).
+
+        It is log ∫ exp(h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω)) dω, the site's part of the
+        evidence lower bound: log p(y | m) where v = 0, at most E[log p(y | η)] elsewhere, with
+        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. A likelihood states
+        it in closed form; as it stands here, the second derivative is integrated,
+
+            bound(m, v) = log p(y | m) − ∫₀¹ t Σ λ(m, t²v) v dt.
+        """
+        # Gauss–Legendre in the standard deviation, in which even a kink of log p gives a smooth λ.
+        bound = np.array(self.log_density(y, mean, params), dtype=float)
+        for node, weight in zip(*_LEGENDRE, strict=True):
+            lam = self.expected_sites(y, mean, node**2 * var, params)[1]
+            decrease = lam * var
+            if self.n_predictors > 1:
+                decrease = decrease.sum(axis=0)
+            bound -= weight * node * decrease
+        return bound
+
+    def expected_log_density(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
+
+        None, as it stands, where there is no closed form: engines then take a quadrature of
+        :meth:`log_density`. A kink of log p is a reason to bring a closed form, for quadrature
+        converges slowly there.
+        """
+        return None
+
+    #: Whether y takes integer values only.
+    discrete: ClassVar[bool] = False
+
+    def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
+        raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
+
+    def cdf(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+        """Return P(Y ≤ y | η); arguments broadcast."""
+        raise NotImplementedError(f"{self.name} has no distribution function of y yet")
+
+    def log_predictive(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> np.ndarray | None:
+        """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
+        return None
 
     @abstractmethod
     def log_base(self, y: np.ndarray, omega: Any, params: Params) -> np.ndarray:

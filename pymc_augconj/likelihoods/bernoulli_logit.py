@@ -11,6 +11,7 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit
 
 from ..auxiliary.polya_gamma import (
     logpdf_polya_gamma,
@@ -32,6 +33,7 @@ class BernoulliLogit(Likelihood):
     name = "Bernoulli"
     link = "logit"
     augmentation = "Pólya–Gamma PG(1, η)"
+    discrete = True
     patterns = (Pattern("BernoulliRV", inputs=("p",), predictor="p", link="logit"),)
 
     def check(self, y, params):
@@ -48,6 +50,18 @@ class BernoulliLogit(Likelihood):
 
     def expected_sites(self, y, mean, var, params):
         return y - 0.5, mean_polya_gamma(1.0, np.sqrt(mean**2 + var))
+
+    def expected_log_bound(self, y, mean, var, params):
+        # log ∫ exp(−½ ω c²) PG(ω | 1, 0) dω = −log cosh(c/2)
+        half = 0.5 * np.sqrt(mean**2 + var)
+        return (y - 0.5) * mean - np.logaddexp(half, -half)
+
+    def moments(self, eta, params):
+        p = expit(eta)
+        return p, p * (1.0 - p)
+
+    def cdf(self, y, eta, params):
+        return np.where(y < 0.0, 0.0, np.where(y < 1.0, expit(-eta), 1.0))
 
     def log_base(self, y, omega, params):
         return logpdf_polya_gamma(omega, 1.0, 0.0) - _LOG_2

@@ -15,7 +15,7 @@ Journal of the American Statistical Association 88.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import log_ndtr
+from scipy.special import log_ndtr, ndtr
 
 from ..auxiliary.truncated_normal import (
     logpdf_truncated_normal,
@@ -37,6 +37,7 @@ class BernoulliProbit(Likelihood):
     name = "Bernoulli"
     link = "probit"
     augmentation = "truncated normal N(η, 1)"
+    discrete = True
     patterns = (Pattern("BernoulliRV", inputs=("p",), predictor="p", link="probit"),)
 
     def check(self, y, params):
@@ -53,6 +54,19 @@ class BernoulliProbit(Likelihood):
 
     def expected_sites(self, y, mean, var, params):
         return mean_truncated_normal(mean, y > 0), np.ones_like(mean)
+
+    def expected_log_bound(self, y, mean, var, params):
+        return self.log_density(y, mean, params) - 0.5 * var
+
+    def moments(self, eta, params):
+        p = ndtr(eta)
+        return p, p * (1.0 - p)
+
+    def cdf(self, y, eta, params):
+        return np.where(y < 0.0, 0.0, np.where(y < 1.0, ndtr(-eta), 1.0))
+
+    def log_predictive(self, y, mean, var, params):
+        return self.log_density(y, mean / np.sqrt(1.0 + var), params)
 
     def log_base(self, y, z, params):
         return np.where((z > 0) == (y > 0), -0.5 * z**2 - _HALF_LOG_2PI, -np.inf)

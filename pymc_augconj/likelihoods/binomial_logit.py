@@ -11,7 +11,7 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln
+from scipy.special import betainc, betaln, expit
 
 from ..auxiliary.polya_gamma import mean_polya_gamma, random_polya_gamma
 from .base import Likelihood, Params, Pattern, is_count, refusal
@@ -30,6 +30,7 @@ class BinomialLogit(Likelihood):
     name = "Binomial"
     link = "logit"
     augmentation = "Pólya–Gamma PG(n, η)"
+    discrete = True
     patterns = (Pattern("BinomialRV", inputs=("n", "p"), predictor="p", link="logit"),)
 
     def check(self, y, params):
@@ -56,6 +57,23 @@ class BinomialLogit(Likelihood):
     def expected_sites(self, y, mean, var, params):
         n = params["n"]
         return y - 0.5 * n, mean_polya_gamma(n, np.sqrt(mean**2 + var))
+
+    def expected_log_bound(self, y, mean, var, params):
+        # log ∫ exp(−½ ω c²) PG(ω | n, 0) dω = −n log cosh(c/2)
+        n = params["n"]
+        log_choose = -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
+        half = 0.5 * np.sqrt(mean**2 + var)
+        return log_choose + (y - 0.5 * n) * mean - n * np.logaddexp(half, -half)
+
+    def moments(self, eta, params):
+        p = expit(eta)
+        return params["n"] * p, params["n"] * p * (1.0 - p)
+
+    def cdf(self, y, eta, params):
+        n, k = params["n"], np.floor(y)
+        inside = np.clip(k, 0.0, np.maximum(n - 1.0, 0.0))
+        found = betainc(np.maximum(n - inside, 1.0), inside + 1.0, expit(-eta))
+        return np.where(k < 0.0, 0.0, np.where(k >= n, 1.0, found))
 
     def log_base(self, y, omega, params):
         n = params["n"]

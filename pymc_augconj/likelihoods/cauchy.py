@@ -42,6 +42,16 @@ class Cauchy(Likelihood):
         lam = 2.0 / (params["beta"] ** 2 + (y - mean) ** 2 + var)
         return lam * y, lam
 
+    def expected_log_bound(self, y, mean, var, params):
+        # The density depends on η through e² alone, and the bound on E[e²] = (y − m)² + v.
+        return self.log_density(y, y - np.sqrt((y - mean) ** 2 + var), params)
+
+    def moments(self, eta, params):
+        return np.full_like(eta, np.nan), np.full_like(eta, np.nan)
+
+    def cdf(self, y, eta, params):
+        return 0.5 + np.arctan((y - eta) / params["beta"]) / np.pi
+
     def log_base(self, y, omega, params):
         # √(ω/2π) exp(−ωy²/2) times the Gamma(½, β²/2) density: the powers of ω cancel.
         beta = params["beta"]

@@ -18,6 +18,7 @@ import numpy as np
 
 from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 from .base import Likelihood, Params, Pattern
+from .folded_normal import folded_normal
 from .registry import register
 
 __all__ = ["Laplace"]
@@ -47,6 +48,22 @@ class Laplace(Likelihood):
     def expected_sites(self, y, mean, var, params):
         lam = _mean(np.sqrt((y - mean) ** 2 + var), params)
         return lam * y, lam
+
+    def expected_log_bound(self, y, mean, var, params):
+        return -np.sqrt((y - mean) ** 2 + var) / params["b"] - np.log(params["b"]) - _LOG_2
+
+    def expected_log_density(self, y, mean, var, params):
+        b = params["b"]
+        distance, d_mean, d_var = folded_normal(y - mean, var)
+        return -distance / b - np.log(b) - _LOG_2, d_mean / b, -d_var / b
+
+    def moments(self, eta, params):
+        return eta, np.broadcast_to(2.0 * params["b"] ** 2, np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        e = (y - eta) / params["b"]
+        tail = 0.5 * np.exp(-np.abs(e))
+        return np.where(e < 0.0, tail, 1.0 - tail)
 
     def log_base(self, y, omega, params):
         b = params["b"]

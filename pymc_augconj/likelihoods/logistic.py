@@ -14,6 +14,7 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import expit
 
 from ..auxiliary.polya_gamma import (
     logpdf_polya_gamma,
@@ -52,6 +53,16 @@ class Logistic(Likelihood):
         s = params["s"]
         tilt = np.sqrt((y - mean) ** 2 + var) / s
         return self.sites(y, mean_polya_gamma(2.0, tilt), params)
+
+    def expected_log_bound(self, y, mean, var, params):
+        # The density depends on η through e² alone, and the bound on E[e²] = (y − m)² + v.
+        return self.log_density(y, y - np.sqrt((y - mean) ** 2 + var), params)
+
+    def moments(self, eta, params):
+        return eta, np.broadcast_to((np.pi * params["s"]) ** 2 / 3.0, np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        return expit((y - eta) / params["s"])
 
     def log_base(self, y, omega, params):
         s = params["s"]

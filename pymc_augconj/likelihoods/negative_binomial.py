@@ -14,7 +14,7 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln
+from scipy.special import betainc, betaln, expit
 
 from ..auxiliary.polya_gamma import (
     logpdf_polya_gamma,
@@ -36,6 +36,7 @@ class NegativeBinomial(Likelihood):
     name = "Negative binomial"
     link = "logit"
     augmentation = "Pólya–Gamma PG(y + α, η)"
+    discrete = True
     patterns = (
         Pattern(
             "NegBinomialRV",
@@ -64,6 +65,21 @@ class NegativeBinomial(Likelihood):
     def expected_sites(self, y, mean, var, params):
         alpha = params["alpha"]
         return 0.5 * (y - alpha), mean_polya_gamma(y + alpha, np.sqrt(mean**2 + var))
+
+    def expected_log_bound(self, y, mean, var, params):
+        alpha = params["alpha"]
+        half = 0.5 * np.sqrt(mean**2 + var)
+        log_laplace = -(y + alpha) * np.logaddexp(half, -half)
+        return _log_choose(y, alpha) + 0.5 * (y - alpha) * mean + log_laplace
+
+    def moments(self, eta, params):
+        mean = params["alpha"] * np.exp(eta)
+        return mean, mean * (1.0 + np.exp(eta))
+
+    def cdf(self, y, eta, params):
+        k = np.floor(y)
+        found = betainc(params["alpha"], np.maximum(k, 0.0) + 1.0, expit(-eta))
+        return np.where(k < 0.0, 0.0, found)
 
     def log_base(self, y, omega, params):
         total = y + params["alpha"]

@@ -6,6 +6,7 @@ p(y | η) = N(y | η, σ²),    λ = 1/σ²,  h = y/σ²;  no auxiliary variable
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtr
 
 from .base import Likelihood, Params, Pattern
 from .registry import register
@@ -37,6 +38,22 @@ class Normal(Likelihood):
 
     def expected_sites(self, y, mean, var, params):
         return self.sites(y, None, params)
+
+    def expected_log_bound(self, y, mean, var, params):
+        return self.log_density(y, mean, params) - 0.5 * var / params["sigma"] ** 2
+
+    def expected_log_density(self, y, mean, var, params):
+        h, lam = self.sites(y, None, params)
+        return self.expected_log_bound(y, mean, var, params), h - lam * mean, -0.5 * lam
+
+    def moments(self, eta, params):
+        return eta, np.broadcast_to(params["sigma"] ** 2, np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        return ndtr((y - eta) / params["sigma"])
+
+    def log_predictive(self, y, mean, var, params):
+        return self.log_density(y, mean, {"sigma": np.sqrt(var + params["sigma"] ** 2)})
 
     def log_base(self, y, omega, params):
         return self.log_density(y, 0.0, params)

@@ -20,7 +20,7 @@ Journal of Machine Learning Research 19.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import expit, gammaln, xlogy
+from scipy.special import expit, gammaincc, gammaln, xlogy
 
 from ..auxiliary.polya_gamma import mean_polya_gamma, random_polya_gamma
 from .base import Likelihood, Params, Pattern, is_count, refusal
@@ -37,6 +37,7 @@ class PoissonSigmoid(Likelihood):
     name = "Poisson"
     link = "scaled logit"
     augmentation = "thinned count n ~ Poisson(r σ(−η)), Pólya–Gamma PG(y + n, η)"
+    discrete = True
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_logit", scale="rate"),
     )
@@ -59,9 +60,24 @@ class PoissonSigmoid(Likelihood):
 
     def expected_sites(self, y, mean, var, params):
         c = np.sqrt(mean**2 + var)
-        # c ≥ |m|, so that neither exponential overflows.
-        n = params["rate"] * np.exp(-0.5 * (mean + c)) / (1.0 + np.exp(-c))
+        n = _expected_count(mean, c, params)
         return 0.5 * (y - n), mean_polya_gamma(y + n, c)
+
+    def expected_log_bound(self, y, mean, var, params):
+        # Given n the bound is that of a binomial atom; the sum over n is an exponential series.
+        rate, c = params["rate"], np.sqrt(mean**2 + var)
+        log_laplace = -np.logaddexp(0.5 * c, -0.5 * c)
+        log_power = xlogy(y, rate) + y * (0.5 * mean + log_laplace)
+        return log_power + _expected_count(mean, c, params) - rate - gammaln(y + 1.0)
+
+    def moments(self, eta, params):
+        mean = params["rate"] * expit(eta)
+        return mean, mean
+
+    def cdf(self, y, eta, params):
+        k = np.floor(y)
+        found = gammaincc(np.maximum(k, 0.0) + 1.0, params["rate"] * expit(eta))
+        return np.where(k < 0.0, 0.0, found)
 
     def log_base(self, y, omega, params):
         n, polya_gamma = omega
@@ -75,3 +91,8 @@ class PoissonSigmoid(Likelihood):
         log_thinned_power = xlogy(n, rate) - n * np.logaddexp(0.0, eta)
         log_count = log_thinned_power - rate * expit(-eta) - gammaln(n + 1.0)
         return log_count + log_polya_gamma(polya_gamma, y + n, eta)
+
+
+def _expected_count(mean, c, params):
+    """Return γ; c ≥ |m|, so that neither exponential overflows."""
+    return params["rate"] * np.exp(-0.5 * (mean + c)) / (1.0 + np.exp(-c))

@@ -14,7 +14,7 @@ Econometrics 8.
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln, gammaln
+from scipy.special import betaln, gammaln, stdtr
 
 from .base import Likelihood, Params, Pattern
 from .registry import register
@@ -49,6 +49,19 @@ class StudentT(Likelihood):
         nu, sigma = params["nu"], params["sigma"]
         lam = (nu + 1.0) / (nu * sigma**2 + (y - mean) ** 2 + var)
         return lam * y, lam
+
+    def expected_log_bound(self, y, mean, var, params):
+        # The density depends on η through e² alone, and the bound on E[e²] = (y − m)² + v.
+        return self.log_density(y, y - np.sqrt((y - mean) ** 2 + var), params)
+
+    def moments(self, eta, params):
+        nu, sigma = params["nu"], params["sigma"]
+        with np.errstate(divide="ignore"):
+            var = np.where(nu > 2.0, sigma**2 * nu / np.maximum(nu - 2.0, 0.0), np.inf)
+        return np.where(nu > 1.0, eta, np.nan), np.broadcast_to(var, np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        return stdtr(params["nu"], (y - eta) / params["sigma"])
 
     def log_base(self, y, omega, params):
         nu, sigma = params["nu"], params["sigma"]

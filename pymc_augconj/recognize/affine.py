@@ -11,17 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 import pytensor.tensor as pt
-from pytensor.gradient import DisconnectedType, grad
+from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
-from .rewrite import simplify
+from .rewrite import simplify, substitute
 
-__all__ = ["depends_on", "is_affine", "pullback", "pushforward"]
+__all__ = [
+    "at_zero",
+    "depends_on",
+    "descendants",
+    "first_nonlinear_op",
+    "is_affine",
+    "pullback",
+    "pushforward",
+]
+
+# Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
+_PIECEWISE_AFFINE = frozenset(
+    {"Ceil", "Floor", "IntDiv", "Mod", "RoundHalfAwayFromZero", "RoundHalfToEven", "Sign", "Trunc"}
+)
 
 
 def depends_on(graphs: Variable | Sequence[Variable], inputs: Variable | Sequence[Variable]):
@@ -43,14 +55,11 @@ def pullback(
 ) -> tuple[TensorVariable, list[TensorVariable]]:
     """Return a vector input w and the graphs of Aᵦᵀ w for each of ``inputs``, simplified."""
     weights = predictor.type.clone(name=None)("pullback_weights")
-    gradients = grad(
-        (predictor * weights).sum(),
-        list(inputs),
-        disconnected_inputs="ignore",
-        return_disconnected="zero",
-    )
-    assert not any(isinstance(g.type, DisconnectedType) for g in gradients)
-    return weights, simplify(gradients)
+    return weights, simplify(_gradients((predictor * weights).sum(), list(inputs)))
+
+
+def _gradients(cost: TensorVariable, wrt: list[TensorVariable]) -> list[TensorVariable]:
+    return grad(cost, wrt, disconnected_inputs="ignore", return_disconnected="zero")
 
 
 def pushforward(
@@ -63,13 +72,19 @@ def pushforward(
     """
     weights, (transposed,) = pullback(predictor, [block])
     direction = block.type.clone(name=None)("pushforward_direction")
-    product = grad(
-        (transposed * direction).sum(),
-        weights,
-        disconnected_inputs="ignore",
-        return_disconnected="zero",
-    )
-    return direction, simplify([product])[0]
+    (product,) = _gradients((transposed * direction).sum(), [weights])
+    return direction, at_zero([product], [weights, *inputs])[0]
+
+
+def at_zero(
+    graphs: Sequence[TensorVariable], inputs: Sequence[TensorVariable]
+) -> list[TensorVariable]:
+    """Return the graphs, simplified, with zeros for vectors ``inputs`` of known length.
+
+    Where the graphs do not depend on the values of ``inputs``, what it removes is their shapes.
+    """
+    zeros = {var: pt.zeros(var.type.shape, dtype=var.dtype) for var in inputs}
+    return simplify(substitute(graphs, zeros))
 
 
 def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bool:
@@ -77,8 +92,10 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
     used = [var for var in inputs if depends_on(predictor, var)]
     if not used:
         return True
+    if any(_has_misleading_derivative(var) for var in descendants(predictor, used)):
+        return False
     try:
-        weights, gradients = pullback(predictor, used)
+        _, gradients = pullback(predictor, used)
     except (NotImplementedError, TypeError):
         # An op without a derivative: nothing shows that the predictor is affine.
         return False
@@ -87,27 +104,42 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
 
 def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> str:
     """Return the name of the first op on the way from the latents that is not affine in them."""
-    for var in _in_order(predictor, inputs):
-        if not is_affine(pt.as_tensor(var), inputs):
+    for var in descendants(predictor, inputs):
+        if not var.dtype.startswith("float") or not is_affine(var, inputs):
             op = var.owner.op
             scalar_op = getattr(op, "scalar_op", None)
             return type(scalar_op if scalar_op is not None else op).__name__
     return "unknown"
 
 
-def _in_order(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorVariable]:
-    seen: dict[Variable, bool] = dict.fromkeys(inputs, True)
+def _has_misleading_derivative(var: TensorVariable) -> bool:
+    # Derivatives that do not depend on the argument although the op is not affine.
+    if not var.dtype.startswith("float"):
+        return True
+    scalar_op = getattr(var.owner.op, "scalar_op", None)
+    return type(scalar_op).__name__ in _PIECEWISE_AFFINE
+
+
+def descendants(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorVariable]:
+    """Return the variables between ``inputs`` and ``predictor``, in topological order.
+
+    The predictor is one of them, the inputs are not.
+    """
+    between: dict[Variable, bool] = dict.fromkeys(inputs, True)
     order: list[TensorVariable] = []
-
-    def visit(var: Variable) -> bool:
-        if var in seen:
-            return seen[var]
-        seen[var] = False
-        if var.owner is not None and any([visit(parent) for parent in var.owner.inputs]):
-            seen[var] = True
-            if isinstance(var, TensorVariable) and var.dtype.startswith("float"):
-                order.append(var)
-        return seen[var]
-
-    visit(predictor)
+    stack = [predictor]
+    while stack:
+        var = stack[-1]
+        if var in between:
+            stack.pop()
+            continue
+        parents = _value_parents(var)
+        waiting = [parent for parent in parents if parent not in between]
+        if waiting:
+            stack.extend(waiting)
+            continue
+        stack.pop()
+        between[var] = any(between[parent] for parent in parents)
+        if between[var] and isinstance(var, TensorVariable):
+            order.append(var)
     return order

@@ -1,53 +1,31 @@
-"""Turning PyTensor graphs into plain functions of a PyMC point.
-
-The graphs that recognition extracts are small (a kernel matrix, an offset, a log prior), and they
-are wanted at once: PyTensor's Numba backend takes 10–25 s to compile even these on a cold cache,
-its C backend seconds. They are therefore executed by PyTensor's Python virtual machine, one NumPy
-call an operation, which needs no compilation (tens of milliseconds for the rewriting) and costs
-about 2 ms instead of 1 ms for a 506 × 506 squared-exponential kernel matrix.
-"""
+"""Turning PyTensor graphs into plain functions of a PyMC point."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import pytensor
-import pytensor.tensor as pt
-from pytensor.compile.mode import Mode
 from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.graph.traversal import explicit_graph_inputs
-from pytensor.link.vm import VMLinker
-from pytensor.scalar.basic import Clip
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.type import RandomGeneratorType
 
-__all__ = ["PointFunction", "python_mode"]
+from .virtual_machine import python_mode
 
-
-@node_rewriter([Elemwise])
-def _clip_to_minimum_maximum(fgraph, node):
-    # Without compiled code, Elemwise Clip calls a Python function for every element; minimum and
-    # maximum are ufuncs. Every stationary kernel clips its squared distances at zero.
-    if not isinstance(node.op.scalar_op, Clip):
-        return None
-    x, lower, upper = node.inputs
-    result = x
-    if not (isinstance(lower, Constant) and np.all(np.isneginf(lower.data))):
-        result = pt.maximum(result, lower)
-    if not (isinstance(upper, Constant) and np.all(np.isposinf(upper.data))):
-        result = pt.minimum(result, upper)
-    return [result.astype(node.outputs[0].dtype)]
+__all__ = ["Gradient", "PointFunction", "SharedData", "without_compilation"]
 
 
-def python_mode() -> Mode:
-    """Return the mode that executes a rewritten graph without compiling any code."""
-    mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
-    # Fused elementwise kernels and C BLAS exist only as compiled code.
-    mode = mode.excluding("fusion", "c_blas", "use_c_blas", "scan_make_inplace")
-    return mode.register((dfs_rewriter(_clip_to_minimum_maximum), 1.6))
+@contextmanager
+def without_compilation() -> Iterator[None]:
+    """Let what PyTensor compiles run in its Python virtual machine, inner functions included."""
+    # An op with an inner graph (Scan) is linked with compiled code wherever there is a compiler,
+    # whatever the mode of the function it stands in.
+    with pytensor.config.change_flags(mode=python_mode(), cxx=""):
+        yield
 
 
 class PointFunction:
@@ -66,8 +44,10 @@ class PointFunction:
     ----------
     names : tuple of str
         The keys that the graph does depend on.
-    reads_shared : bool
-        Whether it depends on a shared variable (``pm.Data``), whose value may change.
+    graph : Variable or sequence of Variable
+        What it evaluates.
+    shared : tuple of SharedVariable
+        What it reads besides (``pm.Data``), whose values may change between calls.
     """
 
     def __init__(
@@ -78,16 +58,19 @@ class PointFunction:
     ):
         self._single = isinstance(outputs, Variable)
         self._outputs = [outputs] if self._single else list(outputs)
+        self.graph = outputs
         leaves = set(explicit_graph_inputs(self._outputs))
         self._inputs = {name: var for name, var in inputs.items() if var in leaves}
         self.names = tuple(self._inputs)
-        self.reads_shared = any(isinstance(leaf, SharedVariable) for leaf in leaves)
+        self.shared = tuple(leaf for leaf in leaves if isinstance(leaf, SharedVariable))
         unknown = [
             leaf
             for leaf in leaves
             if not isinstance(leaf, Constant | SharedVariable)
             and leaf not in set(self._inputs.values())
         ]
+        if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
+            raise RuntimeError("the graph draws random numbers: a random variable is left in it")
         if unknown:
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
         self._mode = mode
@@ -96,13 +79,14 @@ class PointFunction:
     def compile(self) -> PointFunction:
         """Compile now rather than at the first call; returns itself."""
         if self._function is None:
-            self._function = pytensor.function(
-                list(self._inputs.values()),
-                [pytensor.Out(output, borrow=True) for output in self._outputs],
-                mode=python_mode() if self._mode is None else self._mode,
-                trust_input=True,
-                on_unused_input="ignore",
-            )
+            with without_compilation() if self._mode is None else nullcontext():
+                self._function = pytensor.function(
+                    list(self._inputs.values()),
+                    [pytensor.Out(output, borrow=True) for output in self._outputs],
+                    mode=self._mode,
+                    trust_input=True,
+                    on_unused_input="ignore",
+                )
         return self
 
     def __call__(self, point: Mapping[str, np.ndarray]) -> Any:
@@ -111,3 +95,61 @@ class PointFunction:
             self.compile()
         values = self._function(*(point[name] for name in self._inputs))
         return values[0] if self._single else values
+
+
+class Gradient:
+    """Derivatives of a scalar with respect to entries of the point, compiled at the first call.
+
+    Parameters
+    ----------
+    cost : Variable
+        The scalar's graph.
+    inputs : mapping from str to Variable
+        Entries of the point; derivatives are taken by the float ones that ``cost`` depends on.
+    arguments : mapping from str to Variable
+        Further inputs, by their keys in the point.
+    mode : optional
+        A PyTensor mode; by default :func:`python_mode`.
+    """
+
+    def __init__(
+        self,
+        cost: Variable,
+        inputs: Mapping[str, Variable],
+        arguments: Mapping[str, Variable] | None = None,
+        mode: Any = None,
+    ):
+        leaves = set(explicit_graph_inputs([cost]))
+        self._cost, self._mode = cost, mode
+        self._inputs = {**inputs, **(arguments or {})}
+        self._wrt = {
+            name: var
+            for name, var in inputs.items()
+            if var in leaves and var.dtype.startswith("float")
+        }
+        self._function: PointFunction | None = None
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the derivatives at ``point``, by entry; empty where there are none."""
+        if not self._wrt:
+            return {}
+        if self._function is None:
+            graphs = grad(
+                self._cost,
+                list(self._wrt.values()),
+                disconnected_inputs="ignore",
+                return_disconnected="zero",
+            )
+            self._function = PointFunction(graphs, self._inputs, self._mode)
+        return dict(zip(self._wrt, self._function(point), strict=True))
+
+
+class SharedData:
+    """The values that shared variables held when this was made."""
+
+    def __init__(self, shared: Sequence[SharedVariable]):
+        self._values = [(variable, variable.get_value(borrow=True)) for variable in shared]
+
+    def changed(self) -> bool:
+        """Return whether any has been given another value since; takes no time."""
+        return any(variable.get_value(borrow=True) is not value for variable, value in self._values)

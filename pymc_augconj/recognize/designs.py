@@ -2,40 +2,138 @@
 
 The structure is found numerically, so that it does not depend on how the user spelled it: whether
 every row of A has a single entry takes three products with A, whether θ only scales its columns
-takes one comparison. What was found is checked at other values of θ before it is used.
+takes one comparison. What was found at a few values of θ is checked again, by one product, at
+every other value at which the map is asked for.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from pytensor.tensor.variable import TensorVariable
 
 from ..errors import RecognitionError
 from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import Point
-from .affine import pullback, pushforward
-from .compile import PointFunction
+from .compile import PointFunction, SharedData
 
-__all__ = ["read_map"]
+__all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
 
-_DIRECTION = "direction"
+#: The key under which a product takes its vector.
+DIRECTION = "direction"
 
-# A dense design of more entries than this (2.4 GB) is refused.
+#: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
 
 # Products with A agree with the structure found up to rounding in sums of its entries.
 _RELATIVE_TOLERANCE = 1e-9
 
 
-class _Map:
-    """A block's map as a function of the point."""
+class Product:
+    """Products A(θ) v, or Aᵀ(θ) w, as a function of the point and a vector of length ``size``."""
 
-    names: tuple[str, ...] = ()
-    #: What a person reads in the recognition table.
-    kind = ""
+    def __init__(self, function: PointFunction, size: int):
+        self._function, self.size = function, size
+        self.names = tuple(name for name in function.names if name != DIRECTION)
+        self.shared = function.shared
+
+    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        return np.array(self._function({**point, DIRECTION: vector}), dtype=float)
+
+    def matrix(self, point: Point) -> np.ndarray:
+        """Return A itself, Fortran-ordered, a column a product."""
+        unit = np.zeros(self.size)
+        columns = None
+        for j in range(self.size):
+            unit[j] = 1.0
+            column = self(point, unit)
+            unit[j] = 0.0
+            if columns is None:
+                columns = np.empty((column.size, self.size), order="F")
+            columns[:, j] = column
+        return columns
 
 
-class _FixedMap(_Map):
+class BlockMap:
+    """A block's map A as a function of the point.
+
+    Parameters
+    ----------
+    product, transposed : Product
+        Products with A and with Aᵀ.
+    points : sequence of mapping
+        Two or more different values of θ at which the structure is examined.
+    name : str
+        The latent variable, for error messages.
+    dependence : {"smooth", "kinked", "discrete"}
+        How A depends on θ. A structure seen at a few values of θ tells little about others where
+        entries have kinks (rows that are equal now may differ then), or where discrete values
+        (comparisons, indices) stand between.
+
+    Raises
+    ------
+    RecognitionError
+        If A would be a dense matrix too large to hold.
+    """
+
+    def __init__(
+        self,
+        product: Product,
+        transposed: Product,
+        points: Sequence[Point],
+        name: str,
+        dependence: str = "smooth",
+    ):
+        self.names = product.names
+        self._product, self._transposed = product, transposed
+        self._points, self._name, self._dependence = list(points), name, dependence
+        self._data = SharedData(product.shared)
+        self._at = self._read()
+
+    @property
+    def kind(self) -> str:
+        """What a person reads in the recognition table."""
+        return self._at.kind
+
+    def __call__(self, point: Point) -> LinearMap:
+        if self._data.changed():
+            # pm.set_data gave a design or an index other values: the structure may be another.
+            self._data = SharedData(self._product.shared)
+            self._at = self._read()
+        return self._at(point)
+
+    def _read(self) -> _FixedMap | _ScaledSelection | _ScaledColumns | _GeneralMap:
+        product, points = self._product, self._points
+        found = None if self._dependence == "discrete" else _find_selection(product, points)
+        if found is not None and (self._dependence == "smooth" or found.is_one_multiple):
+            if product.names:
+                return _ScaledSelection(product, found.index, self._name)
+            ones = np.abs(found.coef - 1.0).max(initial=0.0) < 1e-12
+            return _FixedMap(RowSelection(found.index, None if ones else found.coef, product.size))
+        self._refuse_too_large()
+        if self._dependence == "discrete":
+            return _GeneralMap(product)
+        matrix = product.matrix(points[0])
+        if not product.names:
+            return _FixedMap(DenseMap(matrix))
+        columns = _ScaledColumns(product, self._transposed, matrix, points[0])
+        if all(columns.holds_at(point) for point in points[1:]):
+            return columns
+        return _GeneralMap(product)
+
+    def _refuse_too_large(self) -> None:
+        size = self._product.size
+        n_rows = self._product(self._points[0], np.zeros(size)).size
+        if n_rows * size > LARGEST_DENSE_DESIGN:
+            raise RecognitionError(
+                f"latent variable {self._name!r} enters {n_rows} predictors through a dense design "
+                f"matrix of {size} columns, which would take {n_rows * size * 8 / 1e9:.1f} GB; "
+                f"expected at most {LARGEST_DENSE_DESIGN:,} entries; use indexing (f[idx]) where "
+                "each observation takes one latent value"
+            )
+
+
+class _FixedMap:
     def __init__(self, value: LinearMap):
         self._value = value
         if isinstance(value, DenseMap):
@@ -47,65 +145,100 @@ class _FixedMap(_Map):
         return self._value
 
 
-class _ScaledSelection(_Map):
+class _ScaledSelection:
     kind = "selection, scaled by hyperparameters"
 
-    def __init__(self, product: _Product, index: np.ndarray):
-        self._product, self._index = product, index
-        self.names = product.names
+    def __init__(self, product: Product, index: np.ndarray, name: str):
+        self._product, self._index, self._name = product, index, name
+        self._probe = _random_vector(product.size)
 
     def __call__(self, point: Point) -> LinearMap:
         coef = self._product(point, np.ones(self._product.size))
+        found = self._product(point, self._probe)
+        if np.isfinite(coef).all() and not _agree(found, coef * self._probe[self._index], coef):
+            raise RecognitionError(
+                f"latent variable {self._name!r}: expected every predictor to take the same entry "
+                "of it whatever the hyperparameters are, as at the points where the model was "
+                "examined, found another one; sample this model with pm.sample's NUTS"
+            )
         return RowSelection(self._index, coef, self._product.size)
 
 
-class _ScaledColumns(_Map):
+class _ScaledColumns:
     kind = "design matrix, columns scaled by hyperparameters"
 
-    def __init__(self, transposed: PointFunction, matrix: np.ndarray, point: Point):
-        self._transposed, self._matrix = transposed, matrix
+    def __init__(self, product: Product, transposed: Product, matrix: np.ndarray, point: Point):
+        self._product, self._transposed, self._matrix = product, transposed, matrix
+        self._largest = np.abs(matrix).max(initial=0.0)
+        self._probe = _random_vector(matrix.shape[1])
         self._weights = _random_vector(matrix.shape[0])
-        self.names = tuple(name for name in transposed.names if name != _DIRECTION)
-        reference = self._product(point)
+        reference = transposed(point, self._weights)
         # A column of zeros stays one.
         self._reference = np.where(reference == 0.0, 1.0, reference)
 
-    def _product(self, point: Point) -> np.ndarray:
-        return self._transposed({**point, _DIRECTION: self._weights})
+    def _factors(self, point: Point) -> tuple[np.ndarray, bool]:
+        """Return the factors of the columns, and whether they reproduce a product with A."""
+        factors = self._transposed(point, self._weights) / self._reference
+        scaled = factors * self._probe
+        if not np.isfinite(factors).all():
+            return factors, True
+        scale = self._largest * np.abs(scaled).sum()
+        return factors, _agree(self._product(point, self._probe), self._matrix @ scaled, scale)
+
+    def holds_at(self, point: Point) -> bool:
+        """Return whether only the columns' factors differ at ``point``."""
+        return self._factors(point)[1]
 
     def __call__(self, point: Point) -> LinearMap:
-        return DenseMap(self._matrix, self._product(point) / self._reference)
+        factors, holds = self._factors(point)
+        return DenseMap(self._matrix, factors) if holds else DenseMap(self._product.matrix(point))
 
 
-class _GeneralMap(_Map):
+class _GeneralMap:
     kind = "design matrix depending on hyperparameters"
 
-    def __init__(self, product: _Product):
+    def __init__(self, product: Product):
         self._product = product
-        self.names = product.names
 
     def __call__(self, point: Point) -> LinearMap:
         return DenseMap(self._product.matrix(point))
 
 
-class _Product:
-    """Products A(θ) v, and A(θ) itself."""
+class _Selection:
+    """Which entry each row of A takes, and its coefficient at the first point examined."""
 
-    def __init__(self, function: PointFunction, size: int):
-        self._function, self.size = function, size
-        self.names = tuple(name for name in function.names if name != _DIRECTION)
+    def __init__(self, index: np.ndarray, coef: np.ndarray, is_one_multiple: bool):
+        self.index, self.coef, self.is_one_multiple = index, coef, is_one_multiple
 
-    def __call__(self, point: Point, direction: np.ndarray) -> np.ndarray:
-        return np.array(self._function({**point, _DIRECTION: direction}), dtype=float)
 
-    def matrix(self, point: Point) -> np.ndarray:
-        columns = np.eye(self.size)
-        first = self(point, columns[0])
-        matrix = np.empty((first.size, self.size), order="F")
-        matrix[:, 0] = first
-        for j in range(1, self.size):
-            matrix[:, j] = self(point, columns[j])
-        return matrix
+def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
+    """Return the single entries of A's rows, or None where a row has more than one."""
+    probe = _random_vector(product.size)
+    ramp = np.arange(1.0, product.size + 1.0)
+    first = index = known = None
+    is_one_multiple = True
+    for point in points if product.names else points[:1]:
+        coef = product(point, np.ones(product.size))
+        if not np.isfinite(coef).all():
+            return None
+        nonzero = coef != 0.0
+        picked = np.divide(product(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
+        found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
+        if index is None:
+            first, index, known = coef, found, nonzero
+        else:
+            # A coefficient that vanishes at one point (β = 0) tells no entry.
+            if np.any(known & nonzero & (index != found)):
+                return None
+            index = np.where(known, index, found)
+            known = known | nonzero
+        if not (
+            _agree(product(point, probe), coef * probe[index], coef)
+            and _agree(product(point, probe**2), coef * probe[index] ** 2, coef)
+        ):
+            return None
+        is_one_multiple &= bool(coef.size and coef[0] != 0.0 and np.all(coef == coef[0]))
+    return _Selection(index, first, is_one_multiple)
 
 
 def _random_vector(size: int) -> np.ndarray:
@@ -113,89 +246,6 @@ def _random_vector(size: int) -> np.ndarray:
     return np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)
 
 
-def read_map(
-    eta: TensorVariable,
-    block: TensorVariable,
-    inputs: dict,
-    points: list[Point],
-    size: int,
-    name: str,
-) -> _Map:
-    """Return A = ∂η/∂u as a function of the point.
-
-    Parameters
-    ----------
-    eta : TensorVariable
-        The stacked predictor, shape (N,), affine in ``block``.
-    block : TensorVariable
-        The flat innovation u.
-    inputs : dict
-        The inputs that the graph may depend on, by their key in the point.
-    points : list of mapping
-        Two or more different hyperparameter values at which the structure is examined.
-    size : int
-        Length of u.
-    name : str
-        The latent variable, for error messages.
-
-    Raises
-    ------
-    RecognitionError
-        If A would be a dense matrix too large to hold.
-    """
-    direction, graph = pushforward(eta, [block], block)
-    product = _Product(PointFunction(graph, {**inputs, _DIRECTION: direction}), size)
-
-    index = _find_selection(product, points)
-    if index is not None:
-        if product.names:
-            return _ScaledSelection(product, index)
-        coef = product(points[0], np.ones(size))
-        ones = np.abs(coef - 1.0).max(initial=0.0) < 1e-12
-        return _FixedMap(RowSelection(index, None if ones else coef, size))
-
-    n_rows = product(points[0], np.zeros(size)).size
-    if n_rows * size > LARGEST_DENSE_DESIGN:
-        raise RecognitionError(
-            f"latent variable {name!r} enters {n_rows} predictors through a dense design matrix "
-            f"of {size} columns, which would take {n_rows * size * 8 / 1e9:.1f} GB; expected at "
-            f"most {LARGEST_DENSE_DESIGN:,} entries; use indexing (f[idx]) where each "
-            "observation takes one latent value"
-        )
-    matrix = product.matrix(points[0])
-    if not product.names:
-        return _FixedMap(DenseMap(matrix))
-    weights, (transposed,) = pullback(eta, [block])
-    columns = _ScaledColumns(
-        PointFunction(transposed, {**inputs, _DIRECTION: weights}), matrix, points[0]
-    )
-    for point in points[1:]:
-        exact = product.matrix(point)
-        if not _agree(columns(point).dense(), exact, np.abs(exact).max(initial=0.0)):
-            return _GeneralMap(product)
-    return columns
-
-
-def _find_selection(product: _Product, points: list[Point]) -> np.ndarray | None:
-    """Return which entry each row of A takes, or None where a row has more than one."""
-    probe = _random_vector(product.size)
-    ramp = np.arange(1.0, product.size + 1.0)
-    index = None
-    for point in points if product.names else points[:1]:
-        coef = product(point, np.ones(product.size))
-        picked = np.divide(product(point, ramp), coef, out=np.ones_like(coef), where=coef != 0.0)
-        found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
-        if index is None:
-            index = found
-        scale = np.abs(coef)
-        if not (
-            np.array_equal(index, found)
-            and _agree(product(point, probe), coef * probe[index], scale)
-            and _agree(product(point, probe**2), coef * probe[index] ** 2, scale)
-        ):
-            return None
-    return index
-
-
 def _agree(found: np.ndarray, expected: np.ndarray, scale: np.ndarray | float) -> bool:
-    return bool(np.all(np.abs(found - expected) <= _RELATIVE_TOLERANCE * (scale + 1e-300)))
+    tolerance = _RELATIVE_TOLERANCE * (np.abs(scale) + 1e-300)
+    return bool(np.all(np.abs(found - expected) <= tolerance))

@@ -16,13 +16,20 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
+from pytensor.compile.ops import ViewOp
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
+from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
-from .compile import python_mode
+from .compile import without_compilation
 from .rewrite import substitute
+
+# What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
+_COLUMNS = ((0,), (0, "x"), (1, 0))
 
 __all__ = ["GaussianVariable", "find_gaussian_variables", "in_innovations", "static_shape"]
 
@@ -68,6 +75,11 @@ class GaussianVariable:
     input: TensorVariable
     value_input: TensorVariable
 
+    @property
+    def total_size(self) -> int:
+        """Length of the innovation."""
+        return self.size * self.copies
+
     def shaped(self, flat: TensorVariable) -> Variable:
         """Return ``flat`` in the shape and type of what it replaces."""
         if self.whitened and self.replaced.ndim == 2:
@@ -83,10 +95,17 @@ class GaussianVariable:
 
 
 def static_shape(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of ``variable``, computed where its type does not know it."""
+    """Return the shape of ``variable``, computed where its type does not know it.
+
+    The graph's explicit inputs, if any, must be of types that know theirs.
+    """
     if all(length is not None for length in variable.type.shape):
         return tuple(variable.type.shape)
-    shape = pytensor.function([], variable.shape, mode=python_mode(), on_unused_input="ignore")()
+    inputs = [leaf for leaf in explicit_graph_inputs([variable]) if not isinstance(leaf, Constant)]
+    inputs = [leaf for leaf in inputs if not isinstance(leaf, SharedVariable)]
+    with without_compilation():
+        function = pytensor.function(inputs, variable.shape, on_unused_input="ignore")
+    shape = function(*(np.zeros(leaf.type.shape, dtype=leaf.dtype) for leaf in inputs))
     return tuple(int(length) for length in shape)
 
 
@@ -110,12 +129,16 @@ def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[Gaussia
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
     found = [variable for variable in found if variable is not None]
-    # A Gaussian process before its intercept: the larger ones gain most by being integrated out.
-    return sorted(found, key=lambda variable: -variable.size * variable.copies)
+    # A Gaussian process before its intercept: these gain most by being integrated out.
+    return sorted(found, key=lambda latent: (latent.diagonal, -latent.total_size))
 
 
-def _inputs(name: str) -> tuple[TensorVariable, TensorVariable]:
-    return pt.dvector(f"u[{name}]"), pt.dvector(f"value[{name}]")
+def _inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
+    flat = (int(np.prod(shape)),)
+    return (
+        pt.tensor(f"u[{name}]", dtype="float64", shape=flat),
+        pt.tensor(f"value[{name}]", dtype="float64", shape=flat),
+    )
 
 
 def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianVariable:
@@ -125,7 +148,7 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         return whitened
     shape = static_shape(rv)
     size = int(np.prod(shape))
-    u, value_input = _inputs(rv.name)
+    u, value_input = _inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -146,11 +169,14 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
 
 def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | None:
     mu, cov = rv.owner.op.dist_params(rv.owner)[:2]
-    if cov.ndim != 2:
+    batch = tuple(range(cov.ndim - 2))
+    if not all(cov.type.broadcastable[axis] for axis in batch):
         # Several covariance matrices in one variable: nothing here is lost by PyMC sampling it.
         return None
+    if batch:
+        cov = cov.squeeze(batch)
     shape = static_shape(rv)
-    u, value_input = _inputs(rv.name)
+    u, value_input = _inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -175,24 +201,26 @@ def _from_whitened(
     """Return the variable as the v of f = m + chol(K) v, if all its uses are that one product."""
     if rv.ndim not in (1, 2) or not (_is_constant(mu, 0.0) and _is_constant(sigma, 1.0)):
         return None
-    nodes = {var.owner for var in ancestors(roots) if var.owner is not None}
-    names = {rv}
-    products = set()
+    users: dict[Variable, list] = {}
+    for node in {var.owner for var in ancestors(roots) if var.owner is not None}:
+        for parent in set(node.inputs):
+            users.setdefault(parent, []).append(node)
     # Follow v through the transposes that gp.prior applies, to the products it enters.
+    axes = {rv: tuple(range(rv.ndim))}
+    products = set()
     frontier = [rv]
     while frontier:
         variable = frontier.pop()
-        for node in nodes:
-            if variable not in node.inputs:
-                continue
-            if _is_product_with_cholesky(node, variable):
+        for node in users.get(variable, ()):
+            if _is_product_with_cholesky(node, variable) and axes[variable] in _COLUMNS:
                 products.add(node)
-            elif _only_moves_axes(node):
-                if node.outputs[0] not in names:
-                    names.add(node.outputs[0])
-                    frontier.append(node.outputs[0])
-            else:
+                continue
+            moved = _moved_axes(node, axes[variable])
+            if moved is None:
                 return None
+            if node.outputs[0] not in axes:
+                axes[node.outputs[0]] = moved
+                frontier.append(node.outputs[0])
     if len(products) != 1:
         return None
     node = products.pop()
@@ -200,7 +228,7 @@ def _from_whitened(
     shape = static_shape(rv)
     product = node.outputs[0]
     label = rv.name.removesuffix("_rotated_")
-    u, value_input = _inputs(label)
+    u, value_input = _inputs(label, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -220,7 +248,8 @@ def _from_whitened(
 
 
 def _is_product_with_cholesky(node, variable: Variable) -> bool:
-    if type(node.op).__name__ not in ("Dot", "Matmul") or node.inputs[1] is not variable:
+    op = getattr(node.op, "core_op", node.op)
+    if not isinstance(op, Dot) or node.inputs[1] is not variable:
         return False
     factor = node.inputs[0].owner
     if factor is None:
@@ -229,9 +258,11 @@ def _is_product_with_cholesky(node, variable: Variable) -> bool:
     return isinstance(op, Cholesky) and op.lower and factor.inputs[0].ndim == 2
 
 
-def _only_moves_axes(node) -> bool:
-    op = getattr(node.op, "core_op", node.op)
-    return type(op).__name__ in ("DimShuffle", "ViewOp", "MatrixTranspose", "ExpandDims")
+def _moved_axes(node, axes: tuple) -> tuple | None:
+    """Return which axis of v each axis of the node's output is, or None if it does more."""
+    if isinstance(node.op, DimShuffle):
+        return tuple("x" if axis == "x" else axes[axis] for axis in node.op.new_order)
+    return axes if isinstance(node.op, ViewOp) else None
 
 
 def _is_constant(graph: Variable, value: float) -> bool:

@@ -14,6 +14,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import Elemwise
 
 from .affine import depends_on
+from .probe import probe_link
 
 __all__ = ["describe_link", "peel"]
 
@@ -121,10 +122,24 @@ def _scaled(
         scale = fixed[0] if len(fixed) == 1 else pt.mul(*fixed)
     elif name == "TrueDiv" and not depends_on(graph.owner.inputs[1], latents):
         varying, scale = [graph.owner.inputs[0]], 1.0 / graph.owner.inputs[1]
+    elif name in _STRUCTURAL and not depends_on(list(graph.owner.inputs[1:]), latents):
+        matched = _scaled(graph.owner.inputs[0], latents, match)
+        return None if matched is None else (_moved(graph, matched[0]), _moved(graph, matched[1]))
     else:
         return None
     matched = _scaled(varying[0], latents, match)
     return None if matched is None else (matched[0], matched[1] * scale)
+
+
+def _moved(graph: Variable, part: Variable) -> Variable:
+    """Apply the structural op on top of ``graph`` to ``part``, which broadcasts below it."""
+    first, *rest = graph.owner.inputs
+    if all(part.type.broadcastable):
+        # One number for all entries, wherever they are moved.
+        return part.reshape(())
+    if part.type.broadcastable != first.type.broadcastable:
+        part = pt.broadcast_to(part, first.shape)
+    return graph.owner.clone_with_new_inputs([part.astype(first.dtype), *rest]).outputs[0]
 
 
 def peel(
@@ -158,6 +173,8 @@ def peel(
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)
     else:
         raise ValueError(f"expected a known link, got {link!r}")
+    if eta is None:
+        eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
     return None if eta is None else (eta, None)
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-__all__ = ["simplify", "substitute"]
+__all__ = ["COMPILED_ONLY", "simplify", "substitute"]
+
+# Rewrites that introduce ops for compiled code alone. Some of them look for a BLAS library to
+# link, which warns on a machine that has none, although nothing here is ever linked.
+COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
 
 
 def simplify(graphs: Sequence[Variable]) -> list[Variable]:
@@ -20,17 +23,34 @@ def simplify(graphs: Sequence[Variable]) -> list[Variable]:
     return rewrite_graph(
         list(graphs),
         include=("canonicalize", "stabilize", "specialize"),
-        exclude=("c_blas", "use_c_blas", "BlasOpt"),
+        exclude=COMPILED_ONLY,
     )
 
 
 def substitute(
     graphs: Sequence[Variable], replacements: Mapping[Variable, Variable]
 ) -> list[Variable]:
-    """Return the graphs with variables replaced; a replacement that occurs nowhere is ignored."""
-    replacements = {old: new for old, new in replacements.items() if old is not new}
-    if not replacements or not graphs:
-        return list(graphs)
-    return graph_replace(list(graphs), replacements, strict=False)
+    """Return the graphs with variables replaced; a replacement that occurs nowhere is ignored.
 
-
+    Whatever does not depend on a replaced variable keeps its identity, so that the model's random
+    variables are still found in the result. (PyTensor's ``graph_replace`` copies some of them
+    where one replaced variable depends on another.) What a replacement contains is not looked at.
+    """
+    new: dict[Variable, Variable] = dict(replacements)
+    stack = list(graphs)
+    while stack:
+        var = stack[-1]
+        if var in new:
+            stack.pop()
+        elif var.owner is None:
+            new[stack.pop()] = var
+        elif waiting := [parent for parent in var.owner.inputs if parent not in new]:
+            stack.extend(waiting)
+        else:
+            node = var.owner
+            inputs = [new[parent] for parent in node.inputs]
+            if any(now is not before for now, before in zip(inputs, node.inputs, strict=True)):
+                node = node.clone_with_new_inputs(inputs)
+            for before, now in zip(var.owner.outputs, node.outputs, strict=True):
+                new.setdefault(before, now)
+    return [new[graph] for graph in graphs]

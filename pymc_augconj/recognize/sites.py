@@ -11,15 +11,19 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from ..errors import NotAffineError, UnknownLikelihoodError
+from ..distributions.super_gaussian import Family, SuperGaussianRV
+from ..errors import NotAffineError, RecognitionError, UnknownLikelihoodError
 from ..likelihoods.base import Likelihood
 from ..likelihoods.registry import known_likelihoods
 from .affine import depends_on, first_nonlinear_op, is_affine
+from .custom import is_custom, read_custom
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import describe_link, peel
 from .rewrite import simplify
+from .structure import distribution_parameters
+from .super_gaussian import likelihood_of, parameters_of_family
 
-__all__ = ["ObservedGraph", "distribution_parameters", "match_observed"]
+__all__ = ["ObservedGraph", "match_observed"]
 
 
 @dataclass(eq=False)
@@ -52,15 +56,6 @@ class ObservedGraph:
         return int(np.prod(self.shape))
 
 
-def distribution_parameters(rv: Variable) -> list[Variable]:
-    """Return the graphs of an observed variable's distribution parameters."""
-    op = rv.owner.op
-    try:
-        return list(op.dist_params(rv.owner))
-    except (AttributeError, NotImplementedError):
-        return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
-
-
 def match_observed(
     model: Model, rv: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph:
@@ -77,6 +72,11 @@ def match_observed(
     inputs = [latent.input for latent in latents]
     params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
     op_name = type(rv.owner.op).__name__
+    if isinstance(rv.owner.op, SuperGaussianRV):
+        return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
+    if is_custom(rv):
+        family, params = read_custom(model, rv, params, inputs)
+        return _match_super_gaussian(model, rv, family, params, latents)
     candidates = [
         (likelihood, pattern)
         for likelihood in known_likelihoods().values()
@@ -106,7 +106,7 @@ def match_observed(
         named = {renamed.get(name, name): other for name, other in named.items()}
         if pattern.scale is not None:
             named[pattern.scale] = scale
-        (eta,) = simplify([_flatten(eta, shape)])
+        (eta,) = simplify([_flatten(eta, shape, rv)])
         if not is_affine(eta, inputs):
             raise NotAffineError(_not_affine(rv, eta, latents))
         return ObservedGraph(
@@ -114,7 +114,7 @@ def match_observed(
             value=model.rvs_to_values[rv],
             likelihood=likelihood(),
             predictors=[eta],
-            params={name: _flatten_parameter(other, shape) for name, other in named.items()},
+            params={name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()},
             shape=shape,
         )
     if misplaced:
@@ -127,18 +127,68 @@ def match_observed(
     raise UnknownLikelihoodError(_unknown_link(rv, op_name, candidates, params, inputs))
 
 
-def _flatten(eta: TensorVariable, shape: tuple[int, ...]) -> TensorVariable:
-    eta = eta.astype("float64")
-    if eta.type.shape == shape and len(shape) == 1:
-        return eta
-    return pt.broadcast_to(eta, shape).reshape((int(np.prod(shape)),))
+def _match_super_gaussian(
+    model: Model,
+    rv: Variable,
+    family: Family,
+    params: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+) -> ObservedGraph:
+    inputs = [latent.input for latent in latents]
+    graph, *parameters = params
+    misplaced = [p for p in parameters if depends_on(p, inputs)]
+    if misplaced:
+        raise UnknownLikelihoodError(
+            f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
+            "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
+            "general form; give that parameter a prior of its own, or sample this model with "
+            "pm.sample's NUTS"
+        )
+    shape = static_shape(rv)
+    (eta,) = simplify([_flatten(graph, shape, rv)])
+    if not is_affine(eta, inputs):
+        raise NotAffineError(_not_affine(rv, eta, latents))
+    value = model.rvs_to_values[rv]
+    named = parameters_of_family(family, value, parameters)
+    return ObservedGraph(
+        rv=rv,
+        value=value,
+        likelihood=likelihood_of(model, rv, family),
+        predictors=[eta],
+        params={name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()},
+        shape=shape,
+    )
 
 
-def _flatten_parameter(graph: Variable, shape: tuple[int, ...]) -> TensorVariable:
+def _flatten(
+    graph: TensorVariable, shape: tuple[int, ...], rv: Variable, what: str = "predictor"
+) -> TensorVariable:
+    """Return ``graph`` broadcast to one entry an observation, of shape (size,)."""
+    graph = graph.astype("float64")
+    found = graph.type.shape
+    if None in found:
+        found = static_shape(graph)
+    try:
+        fits = np.broadcast_shapes(found, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise RecognitionError(
+            f"observed variable {rv.name!r}: expected a {what} of the observations' shape {shape}, "
+            f"found shape {found}; index it (f[idx]) so that it has one entry an observation"
+        )
+    if found == shape and len(shape) == 1:
+        return pt.specify_shape(graph, shape)
+    return pt.broadcast_to(graph, shape).reshape((int(np.prod(shape)),))
+
+
+def _flatten_parameter(
+    graph: Variable, shape: tuple[int, ...], rv: Variable, name: str
+) -> TensorVariable:
     graph = pt.as_tensor(graph).astype("float64")
     if all(graph.type.broadcastable):
         return graph.reshape(())
-    return _flatten(graph, shape)
+    return _flatten(graph, shape, rv, f"parameter {name!r}")
 
 
 def _unknown_distribution(rv: Variable, op_name: str) -> str:
@@ -178,8 +228,8 @@ def _not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVar
     names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
     listed = " and ".join(repr(name) for name in names)
     return (
-        f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian latent "
-        f"variables, but it is not in {listed} (through the operation {op}); "
+        f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
+        f"latent variables, but it is not in {listed} (through the operation {op}); "
         "write it as a sum of latents with coefficients that do not depend on them, or sample "
         "this model with pm.sample's NUTS"
     )

@@ -1,4 +1,4 @@
-"""Which variables of a model are latents, hyperparameters, or drawn forward.
+"""Which variables of a model depend on which.
 
 Facts about dependence only; nothing here looks at a formula.
 """
@@ -11,16 +11,22 @@ from dataclasses import dataclass
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
+from pytensor.tensor.variable import TensorVariable
 
-from ..errors import NotAffineError, RecognitionError
-from .latents import GaussianVariable, find_gaussian_variables
+from .latents import GaussianVariable
 
-__all__ = ["Structure", "direct_parents", "forward_variables", "gaussian_candidates"]
+__all__ = [
+    "Structure",
+    "direct_parents",
+    "distribution_parameters",
+    "forward_variables",
+    "parameters_of",
+]
 
 
 @dataclass(eq=False)
 class Structure:
-    """The roles of the free variables.
+    """The roles of the model's variables.
 
     Attributes
     ----------
@@ -59,6 +65,15 @@ def parameters_of(rv: Variable) -> list[Variable]:
     return list(rv.owner.inputs)
 
 
+def distribution_parameters(rv: Variable) -> list[Variable]:
+    """Return the graphs of a random variable's distribution parameters."""
+    op = rv.owner.op
+    try:
+        return list(op.dist_params(rv.owner))
+    except (AttributeError, NotImplementedError):
+        return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
+
+
 def forward_variables(model: Model) -> list[Variable]:
     """Return the free variables that no observed variable and no potential depends on."""
     parents = {rv: direct_parents(parameters_of(rv), model) for rv in model.basic_RVs}
@@ -71,87 +86,3 @@ def forward_variables(model: Model) -> list[Variable]:
             frontier.extend(parents[rv])
     # model.free_RVs is in the order of definition, which is a topological order.
     return [rv for rv in model.free_RVs if rv not in needed]
-
-
-def gaussian_candidates(
-    model: Model, forward: Sequence[Variable]
-) -> tuple[list[GaussianVariable], dict[str, str]]:
-    """Return the Gaussian variables that enter the model through means alone.
-
-    Returns
-    -------
-    candidates : list of GaussianVariable
-        Largest first.
-    demoted : dict
-        Names of Gaussian variables that must be hyperparameters, and why.
-
-    Raises
-    ------
-    RecognitionError
-        If a Gaussian process or a multivariate normal would have to be a hyperparameter.
-    """
-    roots = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
-    candidates = [
-        candidate
-        for candidate in find_gaussian_variables(model, [*roots, *model.potentials])
-        if candidate.rv not in set(forward)
-    ]
-    demoted: dict[str, str] = {}
-    while True:
-        reason = _first_demotion(model, candidates, set(forward))
-        if reason is None:
-            return candidates, demoted
-        candidate, why = reason
-        if not candidate.diagonal:
-            raise NotAffineError(
-                f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
-                f"model only through predictors and means, but {why}; sample this model with "
-                "pm.sample's NUTS"
-            )
-        candidates.remove(candidate)
-        demoted[candidate.name] = why
-
-
-def _first_demotion(
-    model: Model, candidates: list[GaussianVariable], forward: set[Variable]
-) -> tuple[GaussianVariable, str] | None:
-    by_rv = {candidate.rv: candidate for candidate in candidates}
-    for potential in model.potentials:
-        for parent in direct_parents([potential], model):
-            if parent in by_rv:
-                return by_rv[parent], f"the potential {potential.name!r} depends on it"
-    for rv in model.free_RVs:
-        if rv in forward:
-            continue
-        if rv in by_rv:
-            graphs, what = [by_rv[rv].scale], "covariance"
-        else:
-            graphs, what = parameters_of(rv), "prior"
-        for parent in direct_parents(graphs, model):
-            if parent in by_rv and parent is not rv:
-                return by_rv[parent], f"the {what} of {rv.name!r} depends on it"
-    return None
-
-
-def explain_no_latent(model: Model) -> RecognitionError:
-    """Return the error for a model in which no Gaussian latent variable was found."""
-    transformed = [
-        rv.name
-        for rv in model.free_RVs
-        if type(rv.owner.op).__name__ in ("NormalRV", "MvNormalRV")
-        and model.rvs_to_transforms[rv] is not None
-    ]
-    if transformed:
-        return RecognitionError(
-            f"variable {transformed[0]!r} is Gaussian but has a transform, so that its law is a "
-            "truncated or ordered one; expected a Gaussian latent variable without a transform; "
-            "remove the transform= argument, or sample this model with pm.sample's NUTS"
-        )
-    listed = ", ".join(
-        f"{rv.name!r} ({type(rv.owner.op).__name__.removesuffix('RV')})" for rv in model.free_RVs
-    )
-    return RecognitionError(
-        "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
-        f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
-        "model with pm.sample's NUTS"
-    )

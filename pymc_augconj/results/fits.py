@@ -16,6 +16,9 @@ SAMPLE_DIMS = ("chain", "draw")
 # Draws whose standard deviation is below this share of their mean are one value and rounding.
 RELATIVE_ROUNDING = 1e-12
 
+DataTree = xr.DataTree
+"""The type of every sampled result, named here for the modules that must not know xarray."""
+
 Fits = Mapping[str, Any]
 """Name → fit: a DataTree with a posterior group, or an object with ``to_datatree()``."""
 

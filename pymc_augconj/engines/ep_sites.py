@@ -1,0 +1,172 @@
+"""What expectation propagation works on: a Gaussian prior, and sites with tilted moments.
+
+The two contracts are small. A *prior* conditions itself on sites and gives marginal moments; a
+*site group* gives tilted moments from cavities. :class:`CovariancePrior` is the plain one, N(m, C);
+:class:`ModelPrior` that of a recognised model, in whichever space is cheaper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..gaussian.signed_space import SignedPosterior
+from .latent_prior import LatentPrior, RowGroups
+from .site_density import SiteDensity
+from .site_posterior import SitePosterior, condition
+from .tilted import Tilted
+from .tilted_closed import site_moments
+
+__all__ = [
+    "ConditionedPrior",
+    "CovariancePrior",
+    "GaussianPrior",
+    "ModelPrior",
+    "SiteGroup",
+    "all_moments",
+]
+
+Array = NDArray[np.float64]
+
+
+class ConditionedPrior(Protocol):
+    """The Gaussian posterior given sites, of N predictors."""
+
+    mean: Array
+    var: Array
+    log_normalizer: float
+
+
+class GaussianPrior(Protocol):
+    """A Gaussian prior of N predictors."""
+
+    @property
+    def size(self) -> int:
+        """N."""
+        ...
+
+    def condition(self, h: Array, lam: Array) -> ConditionedPrior:
+        """Return the posterior given sites of either sign; NotPositiveDefiniteError if none."""
+        ...
+
+    def cov(self, posterior: ConditionedPrior) -> Array:
+        """Return the posterior covariance, (N, N)."""
+        ...
+
+
+class CovariancePosterior:
+    """N(m, C) given sites.
+
+    Attributes
+    ----------
+    mean, var : ndarray, shape (N,)
+    alpha : ndarray, shape (N,)
+        C⁻¹(μ − m) = h − Λμ, the derivative of the log normaliser by m.
+    log_normalizer : float
+        log ∫ exp(hᵀf − ½ fᵀΛf) N(f | m, C) df.
+    """
+
+    def __init__(self, C: Array, m: Array, h: Array, lam: Array, work: Sequence[Array]):
+        shifted = h - lam * m
+        self._signed = SignedPosterior(C, shifted, lam, work=work[0])
+        self.alpha = self._signed.alpha
+        self.mean = m + self._signed.mean
+        self.var = self._signed.var(work=work[1])
+        self.log_normalizer = self._signed.log_normalizer + 0.5 * float(m @ (h + shifted))
+
+    def gradient_wrt_cov(self) -> Array:
+        """Return G = ½ (α αᵀ − R), the derivative of the log normaliser by C, (N, N)."""
+        return 0.5 * (np.multiply.outer(self.alpha, self.alpha) - self._signed.response())
+
+    def cov(self) -> Array:
+        """Return C − C R C, (N, N)."""
+        return self._signed.K - self._signed.explained(self._signed.K)
+
+
+class CovariancePrior:
+    """f ~ N(m, C).
+
+    Parameters
+    ----------
+    C : ndarray, shape (N, N)
+        Symmetric, perhaps singular.
+    m : ndarray, shape (N,)
+    """
+
+    def __init__(self, C: Array, m: Array):
+        self.C, self.m = np.asfortranarray(C, dtype=float), np.asarray(m, dtype=float)
+        # Two, so that the last posterior outlives an attempt at the next.
+        self._work = [np.empty(C.shape, order="F") for _ in range(2)]
+        self._scratch = np.empty(C.shape, order="F")
+
+    @property
+    def size(self) -> int:
+        """N."""
+        return self.m.size
+
+    def condition(self, h: Array, lam: Array) -> CovariancePosterior:
+        """See :class:`GaussianPrior`; a posterior lives until the next but one."""
+        self._work.reverse()
+        return CovariancePosterior(self.C, self.m, h, lam, (self._work[0], self._scratch))
+
+    def cov(self, posterior: CovariancePosterior) -> Array:
+        """See :class:`GaussianPrior`."""
+        return posterior.cov()
+
+
+class ModelPrior:
+    """The predictors of a recognised model at one θ."""
+
+    def __init__(self, prior: LatentPrior, groups: RowGroups, *, by_weights: bool):
+        self.prior, self.groups, self.by_weights = prior, groups, by_weights
+
+    @property
+    def size(self) -> int:
+        """Number of predictors, before equal ones are merged."""
+        return self.prior.offset.size
+
+    def condition(self, h: Array, lam: Array) -> SitePosterior:
+        """See :class:`GaussianPrior`."""
+        return condition(self.prior, self.groups, h, lam, by_weights=self.by_weights)
+
+    def cov(self, posterior: SitePosterior) -> Array:
+        """See :class:`GaussianPrior`."""
+        C = self.prior.predictor_cov
+        cov = C - posterior.explained(C)
+        inverse = self.groups.inverse
+        return cov if inverse is None else cov[np.ix_(inverse, inverse)]
+
+
+@dataclass(frozen=True)
+class SiteGroup:
+    """One observed variable: the rows of the stacked predictors it reads, and its density."""
+
+    rows: slice
+    density: SiteDensity
+
+
+def all_moments(
+    groups: Sequence[SiteGroup], cavity_mean: Array, cavity_var: Array, **asked
+) -> Tilted:
+    """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``.
+
+    The ``quadrature`` of several groups is not joined.
+    """
+    parts = [
+        site_moments(group.density, cavity_mean[group.rows], cavity_var[group.rows], **asked)
+        for group in groups
+    ]
+    if len(groups) == 1 and parts[0].mean.size == cavity_mean.size:
+        return parts[0]
+    fields = {}
+    for name in ("log_Z", "mean", "var", "third", "fourth", "delta"):
+        if getattr(parts[0], name) is None:
+            continue
+        fields[name] = np.full(cavity_mean.shape, np.nan)
+        for group, part in zip(groups, parts, strict=True):
+            fields[name][group.rows] = getattr(part, name)
+    return Tilted(**fields)

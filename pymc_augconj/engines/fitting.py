@@ -1,0 +1,162 @@
+"""A fit from start to end, whatever rule updates the sites: the contract of every fitting engine.
+
+An engine is a callable ``(FitProblem) -> FitOutcome``. :class:`SiteFit` makes one of a
+:class:`~pymc_augconj.engines.bound.SiteRule`; ``registry.py`` names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import Hyperparameter, LatentGaussianModel, Point
+from .bound import BoundFamily, Evaluation, SiteRule
+from .hyper import LogPrior, maximise
+from .latent_prior import LatentPrior, RowGroups
+from .loop import Iteration, climb
+
+__all__ = ["FitOutcome", "FitProblem", "FitState", "SiteFit"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class FitState:
+    """What a callback sees after every iteration.
+
+    Attributes
+    ----------
+    count : int
+        Iterations so far, over all values of θ.
+    iteration : Iteration
+        Bound, its terms and the residual; numbered from the last change of θ.
+    mean, var : ndarray, shape (N,)
+        Moments of the predictors.
+    """
+
+    count: int
+    iteration: Iteration
+    mean: Array
+    var: Array
+
+
+@dataclass(frozen=True)
+class FitProblem:
+    """What a fitting engine is given.
+
+    Attributes
+    ----------
+    model : LatentGaussianModel
+    point : mapping
+        θ to start from, or to stay at.
+    probes : sequence of mapping
+        Other values of θ at which predictors must agree to be merged.
+    members : sequence of Hyperparameter
+        Those to optimise; none where θ is fixed.
+    log_prior : callable
+        Value and derivatives of what is added to the evidence.
+    max_iter : int
+    tol : float
+    callback : callable, optional
+        Called with a :class:`FitState` after every iteration.
+    """
+
+    model: LatentGaussianModel
+    point: Point
+    probes: Sequence[Point]
+    members: Sequence[Hyperparameter]
+    log_prior: LogPrior
+    max_iter: int
+    tol: float
+    callback: Callable[[FitState], object] | None = None
+
+
+@dataclass
+class FitOutcome:
+    """What a fitting engine gives back: a posterior as its sites, and how it was found.
+
+    Attributes
+    ----------
+    point : dict
+        θ.
+    h, lam : ndarray, shape (N,)
+        Sites of every predictor.
+    evidence : float
+        The engine's value of log p(y | θ).
+    objective : float
+        Evidence plus log prior, as far as one was asked for.
+    prior : LatentPrior
+        The prior at θ.
+    groups : RowGroups
+    by_weights : bool
+        Which space is the cheaper one.
+    converged : bool
+    message : str
+    iterations : list of Iteration
+    gradient : dict
+        Of the objective at θ, by entry of the point.
+    """
+
+    point: dict[str, np.ndarray]
+    h: Array
+    lam: Array
+    evidence: float
+    objective: float
+    prior: LatentPrior
+    groups: RowGroups
+    by_weights: bool
+    converged: bool
+    message: str
+    iterations: list[Iteration] = field(default_factory=list)
+    gradient: dict[str, Array] = field(default_factory=dict)
+
+
+class SiteFit:
+    """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
+
+    def __init__(self, rule: type[SiteRule]):
+        self.rule = rule
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariance at the start raises."""
+        family = BoundFamily(problem.model, self.rule(), [problem.point, *problem.probes])
+        count = 0
+
+        def report(iteration: Iteration, evaluation: Evaluation) -> None:
+            nonlocal count
+            count += 1
+            if problem.callback is not None:
+                problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
+
+        limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
+        if problem.members:
+            found = maximise(family, problem.members, problem.point, problem.log_prior, **limits)
+            point, objective, end, gradient = (
+                found.point,
+                found.objective,
+                found.climb,
+                found.gradient,
+            )
+            iterations, converged, message = found.iterations, found.converged, found.message
+        else:
+            point, gradient = dict(problem.point), {}
+            end = climb(family.at(point), **limits)
+            iterations, converged, message = end.iterations, end.converged, end.message
+            objective = end.evaluation.bound + problem.log_prior(point)[0]
+        return FitOutcome(
+            point,
+            end.evaluation.h,
+            end.evaluation.lam,
+            end.evaluation.bound,
+            objective,
+            family.at(point).prior,
+            family.priors.groups,
+            family.by_weights,
+            converged,
+            message,
+            iterations,
+            gradient,
+        )

@@ -1,0 +1,285 @@
+"""``pac.fit``: a Gaussian approximation of the posterior in milliseconds."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+from pymc.model import Model, modelcontext
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from threadpoolctl import threadpool_limits
+
+from .engines.fitting import FitOutcome, FitProblem, FitState
+from .engines.latent_prior import BlockPrior, LatentPrior
+from .engines.registry import FITTING_ENGINES
+from .errors import AugmentationError
+from .model import LatentGaussianModel
+from .recognize import Recognition, recognize
+from .recognize.evaluate import DensityOfPrior, constrained
+from .recognize.latent_draws import LatentDraws, affine_means
+from .results.approximation import AffineMean, Approximation, Labels
+
+__all__ = ["fit"]
+
+_HYPER = ("map", "ml", "fixed")
+
+
+def fit(
+    method: str = "cavi",
+    *,
+    model: Model | None = None,
+    gp: Any = None,
+    hyper: Literal["map", "ml", "fixed"] = "map",
+    start: Mapping[str, Any] | None = None,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    random_seed: int | None = None,
+    progressbar: bool = True,
+    callback: Callable[[FitState], object] | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+) -> Approximation:
+    """Approximate the posterior of a model's latents by a Gaussian.
+
+    Parameters
+    ----------
+    method : {"cavi", "vgp"}
+        ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
+        ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
+        quadrature; its bound is the tighter one.
+    model : pymc.Model, optional
+        Taken from the context where omitted.
+    gp : pm.gp.Latent, optional
+        The Gaussian process of the model; dense methods need none, and check that it is the
+        model's.
+    hyper : {"map", "ml", "fixed"}
+        What becomes of the hyperparameters, which the approximation holds at one value. They
+        maximise the evidence times their prior density (``"map"``), or the evidence alone
+        (``"ml"``), or stay at ``start`` (``"fixed"``). As in ``pm.find_MAP`` the prior density is
+        that of the variables themselves, without the Jacobian of their transforms.
+    start : mapping, optional
+        Values of hyperparameters to start from, by the variables' names and on their own scale;
+        PyMC's initial point for the others.
+    max_iter : int
+        Iterations at one value of the hyperparameters, and of their optimiser.
+    tol : float
+        On what one more step would change: means in standard deviations, variances relatively,
+        root of the sum of squares over observations.
+    random_seed : int, optional
+        Of the draws that the result makes; the dense methods themselves draw nothing.
+    progressbar : bool
+    callback : callable, optional
+        Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
+    compile_kwargs : dict, optional
+        As for :func:`~pymc_augconj.recognize`.
+
+    Returns
+    -------
+    Approximation
+
+    Raises
+    ------
+    AugmentationError
+        If the model cannot be recognised, or a hyperparameter to be optimised is discrete.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the method did not converge; the result says how it ended.
+
+    References
+    ----------
+    Galy-Fajou, Wenzel & Opper (2020), Automated augmented conjugate inference. AISTATS.
+    Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neural
+    Computation 21.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     vi = pac.fit(method="cavi")
+    >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
+    """
+    if method not in FITTING_ENGINES:
+        raise AugmentationError(f"expected method among {list(FITTING_ENGINES)}, got {method!r}")
+    if hyper not in _HYPER:
+        raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
+    model = modelcontext(model)
+    begin = time.perf_counter()
+    with ExitStack() as stack:
+        stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
+        recognition = recognize(model, compile_kwargs=compile_kwargs)
+        lgm = recognition.model
+        _check_gp(gp, lgm)
+        recognised = time.perf_counter()
+        log_prior = _no_prior
+        if hyper == "map" and lgm.hyperparameters:
+            log_prior = DensityOfPrior(model, lgm, recognition.factors)
+        report = stack.enter_context(_Reporter(method, callback, show=progressbar))
+        problem = FitProblem(
+            lgm,
+            _start(model, recognition, start),
+            recognition.probes,
+            () if hyper == "fixed" else _members(lgm),
+            log_prior,
+            max_iter,
+            tol,
+            report,
+        )
+        outcome = FITTING_ENGINES[method](problem)
+        optimised = time.perf_counter()
+        result = _result(method, model, lgm, outcome, random_seed)
+    result.timings.update(
+        recognition=recognised - begin,
+        optimisation=optimised - recognised,
+        total=time.perf_counter() - begin,
+    )
+    if not result.converged:
+        warnings.warn(f"pac.fit(method={method!r}): {result.message}", RuntimeWarning, stacklevel=2)
+    return result
+
+
+def _no_prior(point) -> tuple[float, dict[str, np.ndarray]]:
+    return 0.0, {}
+
+
+def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
+    names = [block.name for block in lgm.blocks]
+    if gp is not None and getattr(getattr(gp, "f", None), "name", None) not in names:
+        raise AugmentationError(
+            f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
+            f"{gp!r}"
+        )
+
+
+def _members(lgm: LatentGaussianModel) -> tuple:
+    discrete = [h.name for h in lgm.hyperparameters if not h.continuous]
+    if discrete:
+        raise AugmentationError(
+            f"hyperparameters {discrete} are discrete and cannot be optimised by their gradient; "
+            "use hyper='fixed' with start={…}, or pac.sample, which samples them"
+        )
+    return lgm.hyperparameters
+
+
+def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | None) -> dict:
+    point = {name: np.asarray(value) for name, value in recognition.start.items()}
+    if not start:
+        return point
+    by_name = {h.name: h for h in recognition.model.hyperparameters}
+    unknown = [name for name in start if name not in by_name]
+    if unknown:
+        raise AugmentationError(
+            f"start: expected hyperparameters among {list(by_name)}, got {unknown}"
+        )
+    for name, value in start.items():
+        rv = model[name]
+        transform = model.rvs_to_transforms[rv]
+        value = np.broadcast_to(np.asarray(value, dtype=rv.dtype), rv.type.shape or ())
+        if transform is not None:
+            value = transform.forward(value, *rv.owner.inputs).eval()
+        point[by_name[name].value_name] = np.asarray(value)
+    return point
+
+
+def _result(
+    method: str,
+    model: Model,
+    lgm: LatentGaussianModel,
+    outcome: FitOutcome,
+    random_seed: int | None,
+) -> Approximation:
+    point = outcome.point
+    hyper = [h.name for h in lgm.hyperparameters]
+    variables = tuple(rv.name for rv in model.unobserved_RVs)
+    means = tuple(AffineMean(*parts) for parts in affine_means(model, lgm, point))
+    labels = Labels(
+        {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
+        {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
+    )
+    return Approximation(
+        method=method,
+        h=outcome.h,
+        lam=outcome.lam,
+        theta=constrained(model, hyper, point),
+        point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
+        evidence=outcome.evidence,
+        objective=outcome.objective,
+        history=pd.DataFrame([asdict(iteration) for iteration in outcome.iterations]),
+        converged=outcome.converged,
+        message=outcome.message,
+        timings={},
+        prior=_without_graphs(outcome.prior),
+        groups=outcome.groups,
+        by_weights=outcome.by_weights,
+        means=means,
+        labels=labels,
+        variables=variables,
+        observed={site.name: _observed(model, site, point) for site in lgm.sites},
+        random_seed=random_seed,
+        evaluate=LatentDraws(model, lgm, dict(point)),
+    )
+
+
+def _observed(model: Model, site, point) -> np.ndarray:
+    shape = model.rvs_to_values[model[site.name]].type.shape
+    y = np.array(site.y(point))
+    return y.reshape(shape) if None not in shape else y
+
+
+def _without_graphs(prior: LatentPrior) -> LatentPrior:
+    """Return the prior with nothing but numbers in it."""
+    blocks = tuple(
+        BlockPrior(
+            replace(b.block, scale=None, scale_pullback=None, mean=None),
+            b.cov if b.std is None else b.std,
+            b.jitter,
+        )
+        for b in prior.blocks
+    )
+    return LatentPrior(prior.offset, blocks, prior.full_maps, prior.maps)
+
+
+class _Reporter:
+    """The progress bar and the user's callback."""
+
+    def __init__(self, method: str, callback, *, show: bool):
+        self._callback, self._show, self._method = callback, show, method
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Callable[[FitState], None]:
+        if self._show:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TextColumn("iteration {task.fields[count]}"),
+                TextColumn("bound {task.fields[bound]:.4f}"),
+                TextColumn("residual {task.fields[residual]:.1e}"),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(*columns)
+            self._task = self._progress.add_task(
+                self._method, total=None, count=0, bound=np.nan, residual=np.nan
+            )
+            self._progress.start()
+        return partial(_Reporter._report, self)
+
+    def _report(self, state: FitState) -> None:
+        if self._progress is not None:
+            self._progress.update(
+                self._task,
+                count=state.count,
+                bound=state.iteration.bound,
+                residual=state.iteration.residual,
+            )
+        if self._callback is not None:
+            self._callback(state)
+
+    def __exit__(self, *details) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,69 @@
+"""The Bayesian support vector machine, a pseudo-likelihood.
+
+    p(y | η) = exp(−2 max(1 − yη, 0)),  y = ±1, which does not sum to one over y,
+    1/ω ~ 1/InverseGaussian, that is ω ~ InverseGaussian(mean 1/|1 − yη|, shape 1),
+    λ = ω,  h = y(1 + ω).
+
+It is exp(−(1 − yη)) exp(−|1 − yη|), whose second factor is a Laplace density of 1 − yη. Polson and
+Scott's auxiliary variable is 1/ω.
+
+References
+----------
+Polson, N. G. & Scott, S. L. (2011). Data augmentation for support vector machines. Bayesian
+Analysis 6.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+from .base import Likelihood, Params, Pattern, refusal
+from .registry import register
+
+__all__ = ["BayesianSVM"]
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@register
+class BayesianSVM(Likelihood):
+    """y = ±1 under the hinge loss."""
+
+    name = "Bayesian SVM (pseudo-likelihood)"
+    link = "hinge"
+    augmentation = "inverse Gaussian"
+    patterns = (Pattern("BayesianSVMRV", inputs=("f",), predictor="f"),)
+    is_normalized = False
+
+    def check(self, y, params):
+        return refusal(y, np.abs(y) == 1, "-1 or 1")
+
+    def log_density(self, y, eta, params: Params):
+        return -2.0 * np.maximum(1.0 - y * eta, 0.0)
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        return random_inverse_gaussian(rng, _mean(np.abs(1.0 - y * eta)), np.ones(1))
+
+    def sites(self, y, omega, params):
+        return y * (1.0 + omega), omega
+
+    def expected_sites(self, y, mean, var, params):
+        lam = _mean(np.sqrt((1.0 - y * mean) ** 2 + var))
+        return y * (1.0 + lam), lam
+
+    def expected_log_bound(self, y, mean, var, params):
+        margin = 1.0 - y * mean
+        return -margin - np.sqrt(margin**2 + var)
+
+    def log_base(self, y, omega, params):
+        return -1.0 - 0.5 * omega - 1.5 * np.log(omega) - _HALF_LOG_2PI - 0.5 / omega
+
+    def log_conditional(self, omega, y, eta, params):
+        return logpdf_inverse_gaussian(omega, _mean(np.abs(1.0 - y * eta)), np.ones(1))
+
+
+def _mean(distance):
+    # Infinite, as it should be, at a distance of zero.
+    with np.errstate(divide="ignore", over="ignore"):
+        return 1.0 / distance

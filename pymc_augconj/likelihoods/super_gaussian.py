@@ -1,0 +1,222 @@
+"""Any super-Gaussian likelihood, known only by its log φ.
+
+    p(y | η) = C exp(g η) φ(c²),  c² = α − βη + γη²,  φ(r) = ∫ e^{−ωr} π(ω) dω,
+    ω ~ e^{−c²ω} π(ω)/φ(c²),    λ = 2γω,  h = g + βω.
+
+A location family has g = 0, c² = (y − η)². log C, g, α, β and γ may depend on y; they come as
+parameters. Everything else is numerical: draws and densities of ω by inversion of φ, and
+E[ω] = −(log φ)′(c²) from derivatives that automatic differentiation has found.
+
+References
+----------
+Galy-Fajou, T., Wenzel, F. & Opper, M. (2020). Automated augmented conjugate inference for
+non-conjugate Gaussian process models. AISTATS. Ridout, M. S. (2009). Generating random numbers from
+a distribution specified by its Laplace transform. Statistics and Computing 19.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..auxiliary.known_tilts import KnownTilts, find_known
+from ..auxiliary.scale_family import ScaledTilts, ScaleFamilies
+from .base import Likelihood, Params
+from .registry import register
+
+__all__ = ["Phi", "SuperGaussian"]
+
+# Laws, with their tables, of so many values of the hyperparameters are kept.
+_KEPT = 8
+
+# Below −this, relative to α, the least value of c² is negative by more than rounding.
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Phi:
+    """log φ as NumPy sees it.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Its hyperparameters, as they are named among the likelihood's.
+    log_phi : callable
+        ``(r, values)``: log φ at real or complex r of any shape, with hyperparameters that
+        broadcast against it.
+    slope, curvature : callable
+        Its first two derivatives by r, at real r.
+    """
+
+    names: tuple[str, ...]
+    log_phi: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
+    slope: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
+    curvature: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
+
+    def values(self, params: Params) -> list[np.ndarray]:
+        """Return its hyperparameters' values."""
+        return [np.asarray(params[name], dtype=float) for name in self.names]
+
+
+@register
+class SuperGaussian(Likelihood):
+    """One super-Gaussian likelihood.
+
+    Parameters
+    ----------
+    phi : Phi
+    is_location : bool
+        Whether c² = (y − η)²; then ``params`` has ``log_c`` and no g, alpha, beta and gamma.
+    known : KnownTilts, optional
+        The law of ω in closed form, as :meth:`find_known` returns it at some hyperparameters.
+        Then the law is looked for again at every other value of the hyperparameters.
+    """
+
+    name = "super-Gaussian"
+    augmentation = "inverse Laplace of φ (numerical)"
+    patterns = ()
+
+    def __init__(self, phi: Phi, is_location: bool = True, known: KnownTilts | None = None):
+        self.phi, self.is_location, self._known = phi, is_location, known is not None
+        if known is not None:
+            self.augmentation = f"{known.name} (closed form of φ)"
+        self._laws: OrderedDict[tuple[float, ...], ScaledTilts | KnownTilts] = OrderedDict()
+        self._families = ScaleFamilies()
+
+    def __getstate__(self) -> dict:
+        # Tables are made again in the process that needs them.
+        return {**self.__dict__, "_laws": OrderedDict(), "_families": ScaleFamilies()}
+
+    @staticmethod
+    def find_known(phi: Phi, values: list[np.ndarray]) -> KnownTilts | None:
+        """Return the closed form of a φ at the given hyperparameters, or None."""
+        return find_known(lambda r: phi.log_phi(r, values))
+
+    # -- the contract -------------------------------------------------------------------------
+
+    def check(self, y, params):
+        sentence = super().check(y, params)
+        if sentence is None and not self.is_location:
+            least = self._least(params)
+            bad = np.flatnonzero(~np.broadcast_to(least >= 0.0, y.shape))
+            if bad.size:
+                return f"expected α − βf + γf² ≥ 0 for every f, γ > 0, at position {bad[0]}"
+        return sentence
+
+    def log_density(self, y, eta, params: Params):
+        return self._log_bound(y, eta, 0.0, params)
+
+    def draw_auxiliary(self, rng, y, eta, params):
+        return self._draw(rng, self._tilt(y, eta, 0.0, params), params)
+
+    def _draw(self, rng, r, params):
+        values = self.phi.values(params)
+        if all(value.size == 1 for value in values):
+            return self._law(values).random(rng, r)
+        omega = np.empty_like(r)
+        for here, own in self._groups(values, r.shape):
+            omega[here] = self._law(own).random(rng, r[here])
+        return omega
+
+    def sites(self, y, omega, params):
+        g, beta, gamma = self._coefficients(y, params)
+        return g + beta * omega, 2.0 * gamma * omega
+
+    def expected_sites(self, y, mean, var, params):
+        _, _, gamma = self._coefficients(y, params)
+        r = self._tilt(y, mean, gamma * var, params)
+        with np.errstate(divide="ignore"):
+            omega = -self.phi.slope(r, self.phi.values(params))
+        return self.sites(y, omega, params)
+
+    def expected_log_bound(self, y, mean, var, params):
+        return self._log_bound(y, mean, self._coefficients(y, params)[2] * var, params)
+
+    def log_base(self, y, omega, params):
+        # log π(ω), and −αω = −γ(β/2γ)²ω − least · ω.
+        _, beta, gamma = self._coefficients(y, params)
+        alpha = 0.25 * beta**2 / gamma + self._least(params)
+        return params["log_c"] - alpha * omega + self.log_prior(omega, params)
+
+    def log_conditional(self, omega, y, eta, params):
+        return self._log_law(omega, self._tilt(y, eta, 0.0, params), params)
+
+    def log_prior(self, omega: np.ndarray, params: Params) -> np.ndarray:
+        """Return log π(ω), the density of ω before any y is seen."""
+        return self._log_law(omega, np.zeros(1), params)
+
+    def draw_prior(
+        self, rng: np.random.Generator, shape: tuple[int, ...], params: Params
+    ) -> np.ndarray:
+        """Draw ω ~ π."""
+        return self._draw(rng, np.zeros(shape), params)
+
+    # -- formulas -----------------------------------------------------------------------------
+
+    def _coefficients(self, y, params):
+        """Return g, β and γ."""
+        if self.is_location:
+            return 0.0, 2.0 * y, 1.0
+        return params["g"], params["beta"], params["gamma"]
+
+    def _least(self, params):
+        """Return min c² over η, NaN where it is negative or there is none."""
+        if self.is_location:
+            return 0.0
+        alpha, beta, gamma = params["alpha"], params["beta"], params["gamma"]
+        with np.errstate(all="ignore"):
+            least = alpha - 0.25 * beta**2 / gamma
+        good = (least >= -_ROUNDING * (1.0 + np.abs(alpha))) & (gamma > 0.0)
+        return np.where(good, np.maximum(least, 0.0), np.nan)
+
+    def _tilt(self, y, eta, excess, params):
+        """Return c² at η, plus ``excess``: the square is completed, so that nothing cancels."""
+        if self.is_location:
+            return (y - eta) ** 2 + excess
+        _, beta, gamma = self._coefficients(y, params)
+        return gamma * (eta - 0.5 * beta / gamma) ** 2 + self._least(params) + excess
+
+    def _log_bound(self, y, eta, excess, params):
+        r = self._tilt(y, eta, excess, params)
+        g, _, _ = self._coefficients(y, params)
+        with np.errstate(over="ignore"):
+            log_phi = self.phi.log_phi(r, self.phi.values(params))
+        return params["log_c"] + g * eta + log_phi
+
+    # -- the law of ω -------------------------------------------------------------------------
+
+    def _log_law(self, omega, r, params):
+        omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
+        values = self.phi.values(params)
+        if all(value.size == 1 for value in values):
+            return self._law(values).logpdf(omega, r)
+        result = np.empty(omega.shape)
+        for here, own in self._groups(values, omega.shape):
+            result[here] = self._law(own).logpdf(omega[here], r[here])
+        return result
+
+    def _groups(
+        self, values: list[np.ndarray], shape: tuple[int, ...]
+    ) -> Iterator[tuple[Any, list[np.ndarray]]]:
+        """Yield (indices, hyperparameters) of the sites that have the same hyperparameters."""
+        rows = np.stack([np.broadcast_to(value, shape).ravel() for value in values], axis=-1)
+        distinct, which = np.unique(rows, axis=0, return_inverse=True)
+        for i, row in enumerate(distinct):
+            yield np.unravel_index(np.flatnonzero(which == i), shape), [np.array(v) for v in row]
+
+    def _law(self, values: list[np.ndarray]) -> ScaledTilts | KnownTilts:
+        key = tuple(float(np.ravel(value)[0]) for value in values)
+        if key not in self._laws:
+            fixed = [np.array(value) for value in key]
+            known = self.find_known(self.phi, fixed) if self._known else None
+            if known is None:
+                known = self._families.find(lambda r: self.phi.log_phi(r, fixed))
+            self._laws[key] = known
+            if len(self._laws) > _KEPT:
+                self._laws.popitem(last=False)
+        self._laws.move_to_end(key)
+        return self._laws[key]

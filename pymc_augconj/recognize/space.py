@@ -1,0 +1,71 @@
+"""From graphs of random variables to functions of PyMC's point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+
+from .compile import Gradient, PointFunction, without_compilation
+
+__all__ = ["ValueSpace"]
+
+# Standard deviation, on the unconstrained scale, of the points at which structure is examined.
+_SPREAD = 0.3
+
+
+@dataclass(eq=False)
+class ValueSpace:
+    """The entries of the point that are hyperparameters, and functions of them.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    hyperparameters : sequence of Variable
+        Their random variables.
+    mode : optional
+        A PyTensor mode for the functions; by default they run without compilation.
+    inputs : dict
+        The hyperparameters' value variables, by their key in the point.
+    """
+
+    model: Model
+    hyperparameters: Sequence[Variable]
+    mode: Any = None
+    inputs: dict[str, Variable] = field(init=False)
+
+    def __post_init__(self):
+        values = [self.model.rvs_to_values[rv] for rv in self.hyperparameters]
+        self.inputs = {value.name: value for value in values}
+
+    def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
+        """Return the graphs with value variables in the place of random variables."""
+        return self.model.replace_rvs_by_values(list(graphs))
+
+    def function(
+        self, graphs: Variable | Sequence[Variable], arguments: Mapping[str, Variable] | None = None
+    ) -> PointFunction:
+        """Return graphs of value variables and further ``arguments`` as a function."""
+        return PointFunction(graphs, {**self.inputs, **(arguments or {})}, self.mode)
+
+    def gradient(self, cost: Variable, arguments: Mapping[str, Variable] | None = None) -> Gradient:
+        """Return the derivatives of a scalar with respect to the hyperparameters."""
+        return Gradient(cost, self.inputs, arguments, self.mode)
+
+    def points(self) -> list[dict[str, np.ndarray]]:
+        """Return PyMC's initial point, and two more around it."""
+        with without_compilation():
+            initial = self.model.initial_point(random_seed=0)
+        rng = np.random.default_rng(0)
+        points = [initial]
+        for _ in range(2):
+            moved = dict(initial)
+            for name, var in self.inputs.items():
+                if var.dtype.startswith("float"):
+                    moved[name] = initial[name] + _SPREAD * rng.standard_normal(initial[name].shape)
+            points.append(moved)
+        return points

@@ -1,0 +1,344 @@
+"""A Gaussian approximation of the posterior, stored as its sites and θ.
+
+Whatever engine made it, two numbers for every observation and a value of the hyperparameters say
+all there is to say: means, variances, covariances, draws and predictions are derived from them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import arviz as az
+import cloudpickle
+import numpy as np
+import pandas as pd
+import xarray as xr
+from numpy.typing import NDArray
+
+from ..engines.latent_prior import BlockPrior, LatentPrior, RowGroups
+from ..engines.site_posterior import SitePosterior, condition, scale_rows
+from ..errors import AugmentationError
+
+__all__ = ["AffineMean", "Approximation", "Labels"]
+
+Array = NDArray[np.float64]
+
+DEFAULT_DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class AffineMean:
+    """What a latent's value is besides its innovation: constant + Σ_c T_c value_c.
+
+    Attributes
+    ----------
+    constant : ndarray, shape (total_size,)
+    matrices : dict
+        T_c by the name of the other latent c, shape (total_size, total_size_c).
+    """
+
+    constant: Array
+    matrices: dict[str, Array] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The names of axes and of their entries, as the user's model has them."""
+
+    dims: dict[str, list[str]] = field(default_factory=dict)
+    coords: dict[str, Array] = field(default_factory=dict)
+
+    def of(self, name: str, ndim: int) -> list[str]:
+        """Return the dims of a variable, with ArviZ's defaults where the model names none."""
+        found = self.dims.get(name)
+        return list(found) if found is not None else [f"{name}_dim_{i}" for i in range(ndim)]
+
+    def array(self, name: str, values: Array) -> xr.DataArray:
+        """Return ``values`` as a labelled array."""
+        dims = self.of(name, np.ndim(values))
+        coords = {
+            dim: self.coords.get(dim, np.arange(size))
+            for dim, size in zip(dims, np.shape(values), strict=True)
+        }
+        return xr.DataArray(values, dims=dims, coords=coords, name=name)
+
+
+@dataclass
+class Approximation:
+    """A Gaussian approximation of the posterior, from :func:`pymc_augconj.fit`.
+
+    Attributes
+    ----------
+    method : str
+    h, lam : ndarray, shape (N,)
+        Sites exp(h η − ½ λ η²), one for every predictor.
+    theta : dict
+        Hyperparameters at their point estimates, on the scale the user wrote them on.
+    point : dict
+        The same on PyMC's unconstrained scale.
+    evidence : float
+        The method's value of log p(y | θ): for ``"cavi"`` and ``"vgp"`` a lower bound.
+    objective : float
+        What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
+    history : DataFrame
+        A row for every iteration: ``bound``, its terms ``expected`` (Σ E[log p] or its augmented
+        bound) and ``divergence`` (KL(q‖p)), ``residual``, and how the step was made.
+    converged : bool
+    message : str
+        How it ended.
+    timings : dict
+        Seconds: ``recognition``, ``optimisation``, ``total``.
+    """
+
+    method: str
+    h: Array
+    lam: Array
+    theta: dict[str, np.ndarray]
+    point: dict[str, np.ndarray]
+    evidence: float
+    objective: float
+    history: pd.DataFrame
+    converged: bool
+    message: str
+    timings: dict[str, float]
+    prior: LatentPrior = field(repr=False)
+    groups: RowGroups = field(repr=False)
+    by_weights: bool
+    means: tuple[AffineMean, ...] = field(repr=False)
+    labels: Labels = field(repr=False)
+    variables: tuple[str, ...] = field(repr=False)
+    observed: dict[str, np.ndarray] = field(repr=False)
+    random_seed: int | None = None
+    # Variables of the model from draws of its latents; needs the model, so it is not saved.
+    evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = field(
+        default=None, repr=False
+    )
+
+    # -- the Gaussian ---------------------------------------------------------------------------
+
+    @property
+    def posterior(self) -> SitePosterior:
+        """The prior conditioned on the sites; factorised when first asked for."""
+        cached = self.__dict__.get("_posterior")
+        if cached is None:
+            cached = condition(
+                self.prior, self.groups, self.h, self.lam, by_weights=self.by_weights
+            )
+            self.__dict__["_posterior"] = cached
+        return cached
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The Gaussian latents, as the user knows them."""
+        return tuple(b.block.name for b in self.prior.blocks)
+
+    @property
+    def mean(self) -> xr.Dataset:
+        """Posterior means of the latents."""
+        innovations = dict(zip(self.names, self.posterior.innovation_means(), strict=True))
+        found: dict[str, Array] = {}
+        for i in self._order():
+            name, affine = self.names[i], self.means[i]
+            value = innovations[name] + affine.constant
+            for other, matrix in affine.matrices.items():
+                value = value + matrix @ found[other]
+            found[name] = value
+        return self._dataset([found[name] for name in self.names])
+
+    @property
+    def std(self) -> xr.Dataset:
+        """Posterior standard deviations of the latents."""
+        variances = []
+        for i, name in enumerate(self.names):
+            if self.means[i].matrices:
+                variances.append(np.diagonal(self.cov(name)))
+            else:
+                variances.append(self.posterior.innovation_var(i))
+        return self._dataset([np.sqrt(np.maximum(var, 0.0)) for var in variances])
+
+    def cov(self, name: str | None = None) -> Array:
+        """Return the posterior covariance of one latent's entries, flattened.
+
+        Parameters
+        ----------
+        name : str, optional
+            By default the first one, which is the largest.
+
+        Returns
+        -------
+        ndarray, shape (size, size)
+        """
+        index = self._index(self.names[0] if name is None else name)
+        maps = self._in_innovations(index)
+        total = np.zeros((self._size(index),) * 2)
+        for first, left in maps.items():
+            for second, right in maps.items():
+                part = self.posterior.innovation_cov(first, second)
+                part = part if left is None else left @ part
+                total += part if right is None else part @ right.T
+        return total
+
+    @property
+    def predictor_mean(self) -> Array:
+        """Posterior means of the predictors η of every observation, shape (N,)."""
+        return self.posterior.mean
+
+    @property
+    def predictor_std(self) -> Array:
+        """Posterior standard deviations of the predictors, shape (N,)."""
+        return np.sqrt(np.maximum(self.posterior.var, 0.0))
+
+    # -- draws ----------------------------------------------------------------------------------
+
+    def sample(self, draws: int = DEFAULT_DRAWS, *, random_seed: int | None = None) -> xr.DataTree:
+        """Draw from the approximation, exactly.
+
+        Parameters
+        ----------
+        draws : int
+        random_seed : int or Generator, optional
+            By default the seed of the fit.
+
+        Returns
+        -------
+        DataTree
+            Group ``posterior`` of shape (1, draw, …) with the variables of the user's model,
+            deterministics included; hyperparameters are at their point estimates. An approximation
+            that was loaded from a file has no model to compute deterministics with, other than
+            the latents themselves: use ``pm.compute_deterministics`` for these.
+        """
+        if draws < 1:
+            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
+        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+        start = time.perf_counter()
+        posterior = self._drawn(rng, draws)
+        labels = {name: dims for name, dims in self.labels.dims.items() if name in posterior}
+        used = {dim for dims in labels.values() for dim in dims}
+        groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
+        if self.observed:
+            groups["observed_data"] = self.observed
+            observed_dims = {n: d for n, d in self.labels.dims.items() if n in self.observed}
+            labels |= observed_dims
+            used |= {dim for dims in observed_dims.values() for dim in dims}
+        coords = {dim: c for dim, c in self.labels.coords.items() if dim in used}
+        tree = az.from_dict(groups, coords=coords, dims=labels)
+        tree["posterior"].attrs.update(
+            {
+                "inference_library": "pymc_augconj",
+                "method": self.method,
+                "evidence": self.evidence,
+                "converged": int(self.converged),
+                "sampling_time": self.timings["total"] + time.perf_counter() - start,
+            }
+        )
+        return tree
+
+    def to_datatree(self) -> xr.DataTree:
+        """Return draws as a DataTree, for :func:`pymc_augconj.compare` and ArviZ."""
+        return self.sample()
+
+    def _drawn(self, rng: np.random.Generator, draws: int) -> dict[str, Array]:
+        prior = self.prior.factorized()
+        posterior = self.posterior
+        if prior is not self.prior:
+            posterior = condition(prior, self.groups, self.h, self.lam, by_weights=self.by_weights)
+        whitened = posterior.draw(rng, draws)
+        latents: dict[str, Array] = {}
+        entries: dict[str, Array] = {}
+        for i in self._order():
+            block, affine = prior.blocks[i].block, self.means[i]
+            value = scale_rows(prior.blocks[i], whitened[i]) + affine.constant
+            for other, matrix in affine.matrices.items():
+                value = value + latents[other] @ matrix.T
+            latents[block.name] = value
+            entry = whitened[i] if block.whitened else value
+            entries[block.value_name] = entry.reshape(draws, *block.shape)
+        known = {
+            name: np.broadcast_to(value, (draws, *np.shape(value)))
+            for name, value in self.theta.items()
+        }
+        known |= {
+            b.block.name: latents[b.block.name].reshape(draws, *b.block.shape) for b in prior.blocks
+        }
+        known |= {b.block.value_name: entries[b.block.value_name] for b in prior.blocks}
+        if self.evaluate is not None:
+            known = {**self.evaluate(entries, rng), **known}
+        return {name: np.asarray(known[name]) for name in self.variables if name in known}
+
+    # -- keeping --------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict:
+        state = dict(self.__dict__)
+        state.pop("_posterior", None)
+        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        if state["evaluate"] is not None:
+            state["evaluate"] = cloudpickle.dumps(state["evaluate"])
+        return state
+
+    def __setstate__(self, state: dict) -> None:
+        if isinstance(state["evaluate"], bytes):
+            state["evaluate"] = cloudpickle.loads(state["evaluate"])
+        self.__dict__.update(state)
+
+    def save(self, path: str | Path) -> None:
+        """Write the approximation to a NumPy archive (``.npz``); nothing in it is executable."""
+        from .storage import save_approximation
+
+        save_approximation(self, path)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Approximation:
+        """Read what :meth:`save` has written."""
+        from .storage import load_approximation
+
+        return load_approximation(path)
+
+    # -- helpers --------------------------------------------------------------------------------
+
+    def _index(self, name: str) -> int:
+        if name not in self.names:
+            raise AugmentationError(
+                f"expected the name of a Gaussian latent, got {name!r}; use one of "
+                f"{list(self.names)}"
+            )
+        return self.names.index(name)
+
+    def _size(self, index: int) -> int:
+        return self.prior.blocks[index].block.total_size
+
+    def _order(self) -> list[int]:
+        """Return the latents in an order in which every mean comes after what it depends on."""
+        order: list[int] = []
+        waiting = list(range(len(self.means)))
+        while waiting:
+            placed = {self.names[i] for i in order}
+            ready = next(i for i in waiting if placed.issuperset(self.means[i].matrices))
+            order.append(ready)
+            waiting.remove(ready)
+        return order
+
+    def _in_innovations(self, index: int) -> dict[int, Array | None]:
+        """Return what multiplies each innovation in a latent's value; None is the identity."""
+        maps: dict[int, Array | None] = {index: None}
+        for other, matrix in self.means[index].matrices.items():
+            for i, inner in self._in_innovations(self._index(other)).items():
+                found = matrix if inner is None else matrix @ inner
+                known = maps.get(i)
+                maps[i] = found if known is None else known + found
+        return maps
+
+    def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
+        return xr.Dataset(
+            {
+                name: self.labels.array(name, value.reshape(b.block.shape))
+                for name, b, value in zip(self.names, self.prior.blocks, values, strict=True)
+            }
+        )
+
+    @property
+    def blocks(self) -> tuple[BlockPrior, ...]:
+        """The latents' priors at θ."""
+        return self.prior.blocks

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from pymc_augconj.auxiliary.laplace_law import TiltedLaw, mean_tilted
+from pymc_augconj.auxiliary.polya_gamma import mean_polya_gamma, var_polya_gamma
+
+R = np.array([1e-10, 1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6, 1e12])
+
+
+def log_phi_logit(s):
+    root = np.sqrt(s)
+    return np.log(2.0) - 0.5 * root - np.log1p(np.exp(-root))
+
+
+@pytest.mark.parametrize(
+    ("log_phi", "mean", "var"),
+    [
+        (lambda s: -np.sqrt(s), 0.5 / np.sqrt(R), 0.25 * R**-1.5),
+        (lambda s: -0.3 * np.log1p(s), 0.3 / (1 + R), 0.3 / (1 + R) ** 2),
+        (lambda s: -400 * np.log1p(s / 9), 400 / (9 + R), 400 / (9 + R) ** 2),
+        (lambda s: 1 - (1 + s) ** 0.3, 0.3 * (1 + R) ** -0.7, 0.21 * (1 + R) ** -1.7),
+        (lambda s: -5 * s, np.full(R.size, 5.0), np.zeros(R.size)),
+        (
+            lambda s: -s - np.log1p(s),
+            1 + 1 / (1 + R),
+            # Beside a shift the variance of a narrow tilt is a difference of close numbers.
+            np.where(R < 1e4, 1 / (1 + R) ** 2, np.nan),
+        ),
+    ],
+)
+def test_cumulants_without_derivatives(log_phi, mean, var):
+    got_mean, got_var = mean_tilted(log_phi, R)
+    np.testing.assert_allclose(got_mean, mean, rtol=1e-12)
+    known = np.isfinite(var)
+    np.testing.assert_allclose(got_var[known], var[known], rtol=1e-8)
+
+
+def test_cumulants_of_the_logit():
+    r = R[R > 1e-4]  # below, log φ itself is a difference of close numbers
+    mean, var = mean_tilted(log_phi_logit, r)
+    c = np.sqrt(r)
+    np.testing.assert_allclose(mean, mean_polya_gamma(1.0, c) / 2, rtol=1e-11)
+    np.testing.assert_allclose(var, var_polya_gamma(1.0, c) / 4, rtol=1e-8)
+
+
+def test_moments_at_zero():
+    assert mean_tilted(lambda s: -np.sqrt(s), 0.0) == (np.inf, np.inf)
+    assert mean_tilted(lambda s: -(s**0.9), 0.0) == (np.inf, np.inf)
+    mean, var = mean_tilted(lambda s: np.log1p(np.sqrt(s)) - np.sqrt(s), 0.0)
+    assert mean == pytest.approx(0.5, rel=1e-6)
+    assert var == np.inf
+    np.testing.assert_allclose(mean_tilted(lambda s: -2 * np.log1p(s), 0.0), 2.0, rtol=1e-8)
+
+
+def test_derivatives_given_are_used():
+    derivatives = (lambda r: -3.0 / (1 + r), lambda r: 3.0 / (1 + r) ** 2)
+    mean, var = mean_tilted(lambda s: s * np.nan, R, derivatives=derivatives)
+    np.testing.assert_array_equal(mean, 3.0 / (1 + R))
+    np.testing.assert_array_equal(var, 3.0 / (1 + R) ** 2)
+    law = TiltedLaw(lambda s: -3 * np.log1p(s), derivatives)
+    mean, std = law.rough_moments(R)
+    np.testing.assert_allclose(std / mean, 3**-0.5, rtol=1e-12)
+
+
+def test_rough_moments_are_good_to_a_per_cent():
+    for log_phi, var in (
+        (lambda s: -np.sqrt(s), 0.25 * R**-1.5),
+        (lambda s: -400 * np.log1p(s / 9), 400 / (9 + R) ** 2),
+        (lambda s: 1 - (1 + s) ** 0.3, 0.21 * (1 + R) ** -1.7),
+    ):
+        np.testing.assert_allclose(TiltedLaw(log_phi).rough_moments(R)[1] ** 2, var, rtol=0.02)
+
+
+def test_scale_support_and_atom():
+    law = TiltedLaw(lambda s: -np.sqrt(s / 1e7))
+    assert law.scale == pytest.approx(1e7, rel=0.02)
+    assert (law.origin, law.log_atom) == (0.0, -np.inf)
+    law = TiltedLaw(lambda s: np.log(0.3 + 0.7 / (1 + s)))
+    assert law.log_atom == pytest.approx(np.log(0.3))
+    law = TiltedLaw(lambda s: -4 * s + np.log(0.3 + 0.7 / (1 + s)))
+    assert law.origin == pytest.approx(4.0, rel=1e-12)
+    assert law.log_atom == pytest.approx(np.log(0.3), abs=1e-3)
+    assert TiltedLaw(lambda s: -s).is_point_mass
+    assert TiltedLaw(lambda s: 0 * s).is_point_mass
+    # A log φ that overflows far out says nothing of an atom.
+    law = TiltedLaw(lambda s: -np.log(np.cosh(np.sqrt(s))))
+    assert (law.origin, law.log_atom) == (0.0, -np.inf)

@@ -1,0 +1,95 @@
+"""Simulation-based calibration of the whole step, hyperparameters learned.
+
+Parameters and observations are drawn from the model, the posterior of the observations is sampled
+from a start that knows nothing of those parameters, and the parameters are ranked among thinned
+draws. If the sampler is right, every rank is uniform.
+
+Talts, S., Betancourt, M., Simpson, D., Vehtari, A. & Gelman, A. (2018). Validating Bayesian
+inference algorithms with simulation-based calibration. arXiv:1804.06788.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+FALSE_ALARMS = 1e-6  # of each of the tests below, all its quantities together
+TUNE, THIN, KEPT = 30, 3, 15
+BINS = 8  # of the KEPT + 1 ranks, two a bin
+LARGEST_AUTOCORRELATION = 0.2  # of the thinned draws: below it they count as independent
+
+
+def student_t_regression():
+    ls, eta = pm.InverseGamma("ls", 5, 3), pm.Gamma("eta", 4, 4)
+    sigma = pm.Gamma("sigma", 8, 8)
+    X = np.linspace(0.0, 1.0, 8)[:, None]
+    index = np.repeat(np.arange(8), 3)
+    gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+    f = gp.prior("f", X=X)
+    pm.StudentT("y", nu=4, mu=f[index], sigma=sigma, observed=pm.Data("y data", np.zeros(24)))
+
+
+def quantities(joint, point, observed) -> np.ndarray:
+    """Return the log likelihood, ls, eta, sigma and three entries of the whitened f."""
+    return joint.statistics(point, observed)[:7]
+
+
+def calibrate(joint, replications: int):
+    """Return the ranks, shape (replications, quantities), and the draws they are ranks among."""
+    start = joint.model.initial_point()
+    ranks, kept = [], []
+    for truth in joint.prior(replications):
+        observed = joint.observe(truth)
+        joint.step.setup_chain(joint.rng, TUNE, THIN * KEPT)
+        point, draws = dict(start), []
+        for i in range(TUNE + THIN * KEPT):
+            if i == TUNE:
+                joint.step.stop_tuning()
+            point, _ = joint.step.step(point)
+            if i >= TUNE and (i - TUNE) % THIN == THIN - 1:
+                draws.append(quantities(joint, point, observed))
+        kept.append(draws)
+        ranks.append((np.array(draws) < quantities(joint, truth, observed)).sum(axis=0))
+    return np.array(ranks), np.array(kept)
+
+
+def autocorrelation(draws: np.ndarray) -> np.ndarray:
+    """Return the autocorrelation at lag one within replications, shape (quantities,)."""
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    found = (centred[:, 1:] * centred[:, :-1]).sum(axis=(0, 1)) / (centred**2).sum(axis=(0, 1))
+    # Centring by the mean of few draws lowers it by one over their number.
+    return found + 1.0 / KEPT
+
+
+def smallest_p_value(ranks: np.ndarray) -> float:
+    """Return the smallest p-value of two tests of uniformity, times the number of tests made.
+
+    The χ² test sees any shape; the mean rank sees a shift with more power.
+    """
+    replications, quantities = ranks.shape
+    p_values = []
+    for column in ranks.T:
+        found = np.bincount(column // ((KEPT + 1) // BINS), minlength=BINS)
+        p_values.append(stats.chisquare(found).pvalue)
+        z = (column.mean() - KEPT / 2) / np.sqrt(KEPT * (KEPT + 2) / 12.0 / replications)
+        p_values.append(2.0 * stats.norm.sf(abs(z)))
+    return float(min(p_values)) * 2 * quantities
+
+
+@pytest.mark.slow
+def test_ranks_are_uniform(joint_distribution):
+    joint = joint_distribution(student_t_regression, seed=3)
+    ranks, draws = calibrate(joint, replications=200)
+    # Draws that were correlated would make the ranks of an exact sampler too extreme.
+    assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
+    assert smallest_p_value(ranks) > FALSE_ALARMS
+
+
+@pytest.mark.parametrize("mistake", ["scale_precision", "tilt"])
+def test_ranks_of_a_wrong_step_are_not(joint_distribution, wrong, mistake):
+    joint = joint_distribution(student_t_regression, seed=4)
+    getattr(wrong, mistake)(joint.step)
+    ranks, _ = calibrate(joint, replications=60)
+    assert smallest_p_value(ranks) < FALSE_ALARMS
