@@ -7,6 +7,7 @@
 ``fixed_kernel.py``   effective samples a second against NUTS, kernel fixed
 ``learned_kernel.py`` the same with the kernel learned
 ``step_time.py``      one step against one Cholesky factorisation
+``table2.py``         four likelihoods, each with its closed form and by its φ alone
 ``cold_start.py``     seconds to the first draw where nothing is compiled
 ====================  =======================================================================
 

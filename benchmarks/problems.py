@@ -7,11 +7,14 @@ from typing import Literal
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from scipy.spatial.distance import pdist
+
+import pymc_augconj as pac
 
 JITTER = 1e-4
 
-Noise = Literal["student_t", "laplace", "logit"]
+Noise = Literal["student_t", "laplace", "matern", "logit"]
 
 
 def load(data: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -37,8 +40,13 @@ def median_distance(X: np.ndarray) -> float:
     return float(np.median(pdist(X)))
 
 
-def build(X: np.ndarray, y: np.ndarray, noise: Noise, *, learned: bool) -> pm.Model:
-    """Write the model as a user would, kernel fixed or learned."""
+def build(
+    X: np.ndarray, y: np.ndarray, noise: Noise, *, learned: bool, stated: bool = False
+) -> pm.Model:
+    """Write the model as a user would, kernel fixed or learned.
+
+    ``stated`` gives the likelihood by its φ alone, as for one that nobody has augmented.
+    """
     d = X.shape[1]
     with pm.Model() as model:
         if learned:
@@ -47,11 +55,37 @@ def build(X: np.ndarray, y: np.ndarray, noise: Noise, *, learned: bool) -> pm.Mo
         else:
             cov = pm.gp.cov.ExpQuad(d, ls=median_distance(X))
         f = pm.gp.Latent(cov_func=cov).prior("f", X=X, jitter=JITTER)
+        if stated:
+            _state(f, y, noise)
+            return model
         match noise:
             case "student_t":
                 pm.StudentT("y", nu=3, mu=f, sigma=1, observed=y)
             case "laplace":
                 pm.Laplace("y", mu=f, b=1, observed=y)
+            case "matern":
+                pac.MaternNoise("y", nu=1.5, mu=f, rho=1.0, observed=y)
             case "logit":
                 pm.Bernoulli("y", logit_p=f, observed=y > 0)
     return model
+
+
+def _state(f: pt.TensorVariable, y: np.ndarray, noise: Noise) -> None:
+    """Write the likelihood by its φ."""
+    if noise == "logit":
+        signs = np.where(y > 0, 1, -1)
+        pac.SuperGaussian(
+            "y",
+            f,
+            log_phi=lambda r: -pt.log(pt.cosh(pt.sqrt(r) / 2)),
+            g=signs / 2,
+            log_c=-np.log(2),
+            observed=signs,
+        )
+        return
+    log_phi = {
+        "student_t": lambda r: -2 * pt.log1p(r / 3),
+        "laplace": lambda r: -pt.sqrt(r),
+        "matern": lambda r: pt.log1p(pt.sqrt(3 * r)) - pt.sqrt(3 * r),
+    }[noise]
+    pac.SuperGaussian("y", f, log_phi=log_phi, observed=y)

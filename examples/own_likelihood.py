@@ -19,7 +19,6 @@ import arviz as az
 import matplotlib as mpl
 import numpy as np
 import pymc as pm
-import pytensor.tensor as pt
 from xarray import DataTree
 
 import pymc_augconj as pac
@@ -130,9 +129,7 @@ def main() -> None:
             ("NUTS", lambda **kw: pm.sample(NUTS_DRAWS, tune=500, nuts_sampler="nutpie", **kw)),
         ):
             start = time.perf_counter()
-            runs[name] = sample(
-                chains=CHAINS, cores=CHAINS, random_seed=SEED, progressbar=False
-            )
+            runs[name] = sample(chains=CHAINS, cores=CHAINS, random_seed=SEED, progressbar=False)
             seconds[name] = time.perf_counter() - start
 
     for name, idata in runs.items():

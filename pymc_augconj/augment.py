@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -23,6 +24,8 @@ __all__ = ["augment"]
 
 _LOG_2 = np.log(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
+# An array, because PyTensor computes with the float 0.5 in single precision: log Γ to 1e-8.
+_HALF = np.array(0.5)
 
 Tensors = Mapping[str, Any]
 
@@ -38,7 +41,8 @@ def augment(model: Model | None = None) -> Model:
 
     Draw it with ``pm.model_to_graphviz(pac.augment(model))``. It is a statement of the
     augmentation rather than a model to sample: :func:`~pymc_augconj.sample` on the original one
-    draws ω exactly and keeps it out of the trace. Pólya–Gamma priors and those known only by
+    draws ω exactly and keeps it out of the trace. y itself cannot be simulated from it: draws are
+    NaN. Pólya–Gamma priors and those known only by
     their φ are computed by NumPy and have no derivative.
 
     Parameters
@@ -62,7 +66,7 @@ def augment(model: Model | None = None) -> Model:
     """
     model = modelcontext(model)
     recognize(model)  # refuses, with a reason, what cannot be augmented or was misread
-    augmented = clone_model(model)
+    augmented = _clone(model)
     structure, matched = choose_structure(augmented)
     sites = [observed for observed in matched if observed.likelihood.has_auxiliary]
     known = [_joint_of(observed) for observed in sites]
@@ -73,6 +77,21 @@ def augment(model: Model | None = None) -> Model:
         with augmented:
             _write(observed, joint, etas, dims)
     return augmented
+
+
+def _clone(model: Model) -> Model:
+    """Return a copy of a model, its initial values included, which PyMC's own copy refuses."""
+    without = object.__new__(type(model))
+    without.__dict__.update(model.__dict__)
+    without.rvs_to_initial_values = dict.fromkeys(model.rvs_to_initial_values)
+    with warnings.catch_warnings():
+        # No GP object of the user's is used with the copy.
+        warnings.filterwarnings("ignore", message="Detected variables likely created by GP")
+        copy = clone_model(without)
+    for rv, value in model.rvs_to_initial_values.items():
+        if value is not None:
+            copy.rvs_to_initial_values[copy[rv.name]] = value
+    return copy
 
 
 def _remove(model: Model, rv) -> None:
@@ -111,14 +130,21 @@ def _write(observed: ObservedGraph, joint: Callable, etas, dims) -> None:
         *auxiliary,
         *params.values(),
         logp=logp,
+        random=_no_draw,
         class_name="GaussianSite",
-        dtype=observed.rv.dtype,
+        dtype="float64",
         observed=observed.value.data if hasattr(observed.value, "data") else observed.value,
         **arguments,
     )
 
 
-# -- one function a likelihood: its ω, and log p(y | η, ω) -------------------------------------------
+def _no_draw(*args, rng, size):
+    """Return NaN: given ω, y has a density up to a factor only; PyMC draws to find a shape."""
+    shape = np.broadcast_shapes(*map(np.shape, args)) if size is None else size
+    return np.full(shape, np.nan)
+
+
+# -- one function a likelihood: its ω, and log p(y | η, ω) ----------------------------------------
 
 
 def _normal(y, eta, precision):
@@ -185,10 +211,8 @@ def _poisson(observed, y, params, arguments, eta):
 
 
 def _bayesian_svm(observed, y, params, arguments, eta):
-    omega = pm.InverseGamma(f"{observed.rv.name}_omega", 0.5, 0.5, **arguments)
-    return [omega], lambda y, eta, omega, params: (
-        y * eta - 1.0 - 0.5 * omega * (1.0 - y * eta) ** 2
-    )
+    omega = pm.InverseGamma(f"{observed.rv.name}_omega", _HALF, _HALF, **arguments)
+    return [omega], lambda y, eta, omega, params: y * eta - 1.0 - 0.5 * omega * (1.0 - y * eta) ** 2
 
 
 def _super_gaussian(observed, y, params, arguments, eta):
@@ -223,7 +247,9 @@ _JOINTS: dict[str, Callable] = {
     "StudentT": _of_precision(
         lambda p, name, kw: pm.Gamma(name, 0.5 * p["nu"], 0.5 * p["nu"] * p["sigma"] ** 2, **kw)
     ),
-    "Cauchy": _of_precision(lambda p, name, kw: pm.Gamma(name, 0.5, 0.5 * p["beta"] ** 2, **kw)),
+    "Cauchy": _of_precision(
+        lambda p, name, kw: pm.Gamma(name, _HALF, _HALF * p["beta"] ** 2, **kw)
+    ),
     "Laplace": _of_precision(
         lambda p, name, kw: pm.InverseGamma(name, 1.0, 0.5 / p["b"] ** 2, **kw)
     ),

@@ -1,10 +1,11 @@
-"""PyTensor graphs executed without compiling any code.
+"""Executing graphs without compiling them, by PyTensor's Python virtual machine.
 
 The graphs that the package extracts from models are small (a kernel matrix, an offset, a log φ),
 and they are wanted at once: PyTensor's Numba backend takes 10–25 s to compile even these on a cold
-cache, its C backend seconds. They are therefore executed by PyTensor's Python virtual machine, one
-NumPy call an operation, which needs no compilation (tens of milliseconds for the rewriting) and
-costs about 2 ms instead of 1 ms for a 506 × 506 squared-exponential kernel matrix.
+cache, its C backend seconds. They are therefore executed one NumPy call an operation, which needs
+no compilation (tens of milliseconds for the rewriting) and costs about 2 ms instead of 1 ms for a
+506 × 506 squared-exponential kernel matrix. The rewrites here are for the operations that the
+Python virtual machine would otherwise execute an element at a time, or an n × n array at a time.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.vm import VMLinker
-from pytensor.scalar.basic import Clip
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.scalar.basic import Add, Clip, Mul
+from pytensor.scalar.math import Log1mexp, Softplus
+from pytensor.tensor.basic import Eye
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 __all__ = ["COMPILED_ONLY", "complex_mode", "python_mode"]
 
@@ -24,20 +27,75 @@ __all__ = ["COMPILED_ONLY", "complex_mode", "python_mode"]
 # link, which warns on a machine that has none, although nothing here is ever linked.
 COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
 
+# Positions in PyTensor's sequence of rewrites: before anything else, where Eye is not folded into
+# a constant yet; and after specialisation, which would put the ops replaced back in their place.
+_FIRST = 0.05
+_AFTER_SPECIALIZE = 48.0
+
 
 @node_rewriter([Elemwise])
-def _clip_to_minimum_maximum(fgraph, node):
-    # Without compiled code, Elemwise Clip calls a Python function for every element; minimum and
-    # maximum are ufuncs. Every stationary kernel clips its squared distances at zero.
-    if not isinstance(node.op.scalar_op, Clip):
+def _vectorize(fgraph, node):
+    # Without compiled code these ops call a Python function for every element; what replaces them
+    # is made of NumPy's own. Every stationary kernel clips its squared distances at zero.
+    scalar_op = node.op.scalar_op
+    if isinstance(scalar_op, Clip):
+        result = _clip(*node.inputs)
+    elif isinstance(scalar_op, Softplus):
+        (x,) = node.inputs
+        result = pt.maximum(x, 0.0) + pt.log1p(pt.exp(-pt.abs(x)))
+    elif isinstance(scalar_op, Log1mexp):
+        (x,) = node.inputs
+        small = pt.log1p(-pt.exp(x))
+        result = pt.switch(pt.lt(x, -np.log(2.0)), small, pt.log(-pt.expm1(x)))
+    else:
         return None
-    x, lower, upper = node.inputs
-    result = x
-    if not (isinstance(lower, Constant) and np.all(np.isneginf(lower.data))):
-        result = pt.maximum(result, lower)
-    if not (isinstance(upper, Constant) and np.all(np.isposinf(upper.data))):
-        result = pt.minimum(result, upper)
     return [result.astype(node.outputs[0].dtype)]
+
+
+def _clip(x: Variable, lower: Variable, upper: Variable) -> Variable:
+    if not (isinstance(lower, Constant) and np.all(np.isneginf(lower.data))):
+        x = pt.maximum(x, lower)
+    if not (isinstance(upper, Constant) and np.all(np.isposinf(upper.data))):
+        x = pt.minimum(x, upper)
+    return x
+
+
+@node_rewriter([Elemwise])
+def _add_to_diagonal(fgraph, node):
+    # PyMC stabilises K as K + jitter · I: n² additions, and n² numbers of I kept as a constant.
+    if not isinstance(node.op.scalar_op, Add) or len(node.inputs) != 2:
+        return None
+    for K, addend in (node.inputs, node.inputs[::-1]):
+        multiple = _multiple_of_identity(addend)
+        if multiple is None or K.ndim != 2 or _multiple_of_identity(K) is not None:
+            continue
+        if True in K.type.broadcastable or K.dtype != node.outputs[0].dtype:
+            continue
+        at = pt.arange(K.shape[0])
+        return [K[at, at].set(pt.diagonal(K) + multiple.astype(K.dtype))]
+    return None
+
+
+def _multiple_of_identity(graph: Variable) -> Variable | None:
+    """Return c where ``graph`` is c · I for a number c."""
+    if graph.owner is None:
+        return None
+    if isinstance(graph.owner.op, Eye):
+        k = graph.owner.inputs[2]
+        return pt.constant(1.0) if isinstance(k, Constant) and k.data == 0 else None
+    if not (isinstance(graph.owner.op, Elemwise) and isinstance(graph.owner.op.scalar_op, Mul)):
+        return None
+    first, *rest = sorted(graph.owner.inputs, key=lambda part: all(part.type.broadcastable))
+    if len(rest) != 1 or not all(rest[0].type.broadcastable):
+        return None
+    inner = _multiple_of_identity(first)
+    return None if inner is None else inner * _number(rest[0])
+
+
+def _number(graph: Variable) -> Variable:
+    while graph.owner is not None and isinstance(graph.owner.op, DimShuffle):
+        graph = graph.owner.inputs[0]
+    return graph.reshape(()) if graph.ndim else graph
 
 
 def python_mode() -> Mode:
@@ -45,7 +103,9 @@ def python_mode() -> Mode:
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
     # Fused elementwise kernels exist only as compiled code.
     mode = mode.excluding("fusion", "scan_make_inplace", *COMPILED_ONLY)
-    return mode.register((dfs_rewriter(_clip_to_minimum_maximum), 1.6))
+    return mode.register(
+        (dfs_rewriter(_add_to_diagonal), _FIRST), (dfs_rewriter(_vectorize), _AFTER_SPECIALIZE)
+    )
 
 
 def complex_mode() -> Mode:
@@ -54,6 +114,5 @@ def complex_mode() -> Mode:
     PyTensor's algebraic rewrites are for real numbers (√x² becomes |x|): none of them is applied,
     only what merges equal parts, folds constants and works in place.
     """
-    query = ("merge", "constant_folding", "inplace_elemwise")
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), None)
-    return mode.including(*query)
+    return mode.including("merge", "constant_folding", "inplace_elemwise")

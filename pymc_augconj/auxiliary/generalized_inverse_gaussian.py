@@ -187,10 +187,8 @@ def _checked(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> list[NDArray[np.float6
     refuse("p", p, np.isfinite(p), "a finite p")
     refuse("a", a, (a >= 0.0) & (a < np.inf), "a finite a ≥ 0")
     refuse("b", b, (b >= 0.0) & (b < np.inf), "a finite b ≥ 0")
-    p, a, b = (
-        np.ascontiguousarray(values).reshape(values.shape)
-        for values in np.broadcast_arrays(p, a, b)
-    )
+    # Copies, because a broadcast array is not to be written to, which Numba asks about.
+    p, a, b = (np.array(values, order="C") for values in np.broadcast_arrays(p, a, b))
     refuse("a", a, (a > 0.0) | (p < 0.0), "a > 0 unless p < 0")
     refuse("b", b, (b > 0.0) | (p > 0.0), "b > 0 unless p > 0")
     return [p, a, b]

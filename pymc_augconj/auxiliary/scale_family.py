@@ -36,9 +36,7 @@ class ScaledTilts:
         """Draw one ω from the tilt of each entry of ``r``."""
         return self.factor * self.sampler.random(rng, self.factor * r)
 
-    def logpdf(
-        self, omega: NDArray[np.float64], r: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def logpdf(self, omega: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the log density of the tilts by ``r`` at ``omega``."""
         value = logpdf_tilted(omega / self.factor, self.sampler.law, self.factor * r)
         return value - np.log(self.factor)

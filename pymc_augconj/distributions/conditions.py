@@ -6,15 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytensor
+from pymc.distributions.distribution import SymbolicRandomVariable
 from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
-from pymc.distributions.distribution import SymbolicRandomVariable
 
-from ..auxiliary.complete_monotonicity import check_completely_monotone
 from ..errors import NotSuperGaussianError
 from ..python_mode import python_mode
 from .formula import Formula
@@ -66,6 +65,9 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
     NotSuperGaussianError
         Names the first r, and the order of the derivative, at which the condition fails.
     """
+    # Imported here: a user of other likelihoods does not pay for Numba.
+    from ..auxiliary.complete_monotonicity import check_completely_monotone
+
     for values in distinct(parameters)[:_MOST_CHECKED]:
         where = _described(phi, values)
         at_zero = float(phi.evaluate(np.zeros(1), values)[0])
@@ -78,8 +80,8 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
             verdict = check_completely_monotone(_callable(phi, values))
         if not verdict.ok:
             raise NotSuperGaussianError(
-                f"{verdict.reason}{where}; such a φ is no mixture of Gaussians and has no augmentation: "
-                "sample the model with pm.CustomDist and pm.sample's NUTS"
+                f"{verdict.reason}{where}, so that the likelihood is no mixture of Gaussians and "
+                "has no augmentation"
             )
 
 
@@ -98,7 +100,7 @@ def check_integrable(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
         if power.size and power[-1] <= 1.0 + 1e-9:
             raise NotSuperGaussianError(
                 "expected a φ(e²) that is integrable over e, found that it decays like "
-                f"|e|^-{max(power[-1], 0.0):.3g}{_described(phi, values)}, so that there is no "
+                f"|e|^-{max(0.0, power[-1]):.3g}{_described(phi, values)}, so that there is no "
                 "density of y; use a φ that decays faster than 1/|e|, or pass log_c to use it as a "
                 "pseudo-likelihood"
             )

@@ -33,6 +33,10 @@ _ANALYTIC: dict[str, Callable[[Variable], Variable]] = {
     "Sigmoid": lambda x: 1.0 / (1.0 + pt.exp(-x)),
     "Softplus": lambda x: pt.log1p(pt.exp(x)),
 }
+# NumPy orders complex numbers by their real parts, which would go unnoticed.
+_NOT_ANALYTIC = frozenset(
+    {"Maximum", "Minimum", "Clip", "LT", "LE", "GT", "GE", "EQ", "NEQ", "Sign"}
+)
 
 
 class Formula:
@@ -127,7 +131,7 @@ class Formula:
         rebuilt[self._argument] = argument if self.is_elementwise else argument.ravel()
         for node in self._nodes():
             if self.is_elementwise:
-                inputs = [rebuilt.get(p, _as_scalar(p)) for p in node.inputs]
+                inputs = [rebuilt[p] if p in rebuilt else _as_scalar(p) for p in node.inputs]
             else:
                 inputs = [rebuilt.get(p, p) for p in node.inputs]
             rebuilt[node.outputs[0]] = _rewritten(node, inputs, self.is_elementwise)
@@ -258,6 +262,8 @@ def _rewritten(node, inputs: list[Variable], without_axes: bool) -> Variable:
     if isinstance(node.op, Elemwise) and inputs[0].dtype.startswith("complex"):
         if name in _ANALYTIC:
             return _ANALYTIC[name](inputs[0])
+        if name in _NOT_ANALYTIC:
+            raise TypeError(f"{name} is not analytic")
         if name == "Cast":
             return inputs[0]
     return node.op(*inputs)

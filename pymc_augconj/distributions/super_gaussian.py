@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from ..errors import AugmentationError
+from ..errors import AugmentationError, NotSuperGaussianError
 from .conditions import check_integrable, check_phi, distinct, initial_values
 from .draws import draw_residuals
 from .formula import Formula
@@ -246,6 +246,10 @@ class SuperGaussian(Distribution):
     def __new__(cls, name: str, *args, **kwargs):
         try:
             return super().__new__(cls, name, *args, **kwargs)
+        except NotSuperGaussianError as error:
+            raise NotSuperGaussianError(
+                f"variable {name!r}: {error}; use another φ, or pm.CustomDist and pm.sample's NUTS"
+            ) from None
         except AugmentationError as error:
             raise type(error)(f"variable {name!r}: {error}") from None
 

@@ -122,6 +122,16 @@ class GibbsSampler:
                 found[i] = value - block.mean({**point, **values})
         return found
 
+    def _whitened(self, point: Point, prior: LatentPrior) -> list[Array]:
+        """Return every block's v at ``point``, flat, with u = S v."""
+        if all(b.whitened for b in self.model.blocks):
+            return [np.ravel(point[b.value_name]) for b in self.model.blocks]
+        innovations = self.innovations(point, prior)
+        return [
+            np.ravel(point[b.block.value_name]) if b.block.whitened else b.unscale(u)
+            for b, u in zip(prior.blocks, innovations, strict=True)
+        ]
+
     def _latent_values(self, point: Point, prior: LatentPrior) -> dict[str, Array]:
         # What prior means are functions of: the value, or u for a whitened block.
         values = {}
@@ -165,8 +175,11 @@ class GibbsSampler:
         omegas = self._draw_auxiliary(rng, point)
         before = dict(point)
         self._update_collapsed(rng, point, updates, info, omegas)
+        # Where θ has moved with the latents integrated out, the present ones are not a draw from
+        # their law at the new θ: nothing is left to over-relax.
+        relax = not self.plan.collapsed
         try:
-            point, prior = self._draw_latents(rng, point, omegas, info)
+            point, prior = self._draw_latents(rng, point, omegas, info, relax)
         except NotPositiveDefiniteError:
             if not self.plan.collapsed or self._factorize_candidates:
                 raise
@@ -175,10 +188,11 @@ class GibbsSampler:
             self._factorize_candidates = True
             point = before
             self._update_collapsed(rng, point, updates, info, omegas)
-            point, prior = self._draw_latents(rng, point, omegas, info)
+            point, prior = self._draw_latents(rng, point, omegas, info, relax)
 
         for _ in range(self.sweeps - 1):
-            point, prior = self._draw_latents(rng, point, self._draw_auxiliary(rng, point), info)
+            omegas = self._draw_auxiliary(rng, point)
+            point, prior = self._draw_latents(rng, point, omegas, info, relax=True)
 
         values = self._latent_values(point, prior) if self.model.forward else {}
         for variable in self.model.forward:
@@ -220,9 +234,7 @@ class GibbsSampler:
         if not self.plan.joint:
             return
         prior = self.priors.at(point)
-        whitened = [
-            b.unscale(u) for b, u in zip(prior.blocks, self.innovations(point, prior), strict=True)
-        ]
+        whitened = self._whitened(point, prior)
 
         def at(candidate: Point) -> tuple[LatentPrior, list[Array]]:
             prior = self.priors.at(candidate)
@@ -263,12 +275,13 @@ class GibbsSampler:
                 lam[rows] = precision[i] if many else precision
         return h, lam
 
-    def _draw_latents(self, rng, point, omegas, info):
+    def _draw_latents(self, rng, point, omegas, info, relax: bool):
         prior = self.priors.at(point).factorized()
+        current = self._whitened(point, prior) if relax else None
         for data in self._data:
             data.params = data.site.params(point)
         h, lam, constant = self.priors.groups.merge(*self._stacked_sites(omegas), prior.offset)
-        whitened, log_evidence = self.space.draw(rng, prior, h, lam)
+        whitened, log_evidence = self.space.draw(rng, prior, h, lam, current)
         innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
         info.log_evidence = log_evidence + constant
         new = self.point_of(point, innovations, whitened)

@@ -163,7 +163,8 @@ class BlockPrior:
     def unscale(self, u: Array) -> Array:
         """Return v = S⁻¹ u, flat."""
         if self.std is not None:
-            return u / self.std
+            # A latent without variance is its mean, whatever v is.
+            return np.divide(u, self.std, out=np.zeros_like(u), where=self.std > 0.0)
         columns = u.reshape(self.block.copies, -1).T
         return np.ravel(solve_triangular(self.chol, columns, lower=True), order="F")
 

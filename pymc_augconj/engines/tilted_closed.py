@@ -43,8 +43,8 @@ def probit_tilted(positive: NDArray[np.bool_], cavity_mean: Array, cavity_var: A
     z = sign * cavity_mean / root
     # φ/Φ without an underflow of either.
     ratio = _SQRT_2_OVER_PI / erfcx(-z / np.sqrt(2.0))
-    with np.errstate(divide="ignore"):
-        series = (1.0 - 6.0 / z**2 + 50.0 / z**4 - 518.0 / z**6) / z**2
+    far = np.minimum(z, _FAR) ** -2.0
+    series = far * (1.0 - far * (6.0 - far * (50.0 - 518.0 * far)))
     shrunk = np.where(z < _FAR, series, 1.0 - ratio * (z + ratio))
     mean = cavity_mean + sign * cavity_var * ratio / root
     return Tilted(log_ndtr(z), mean, cavity_var * (1.0 + cavity_var * shrunk) / root**2)

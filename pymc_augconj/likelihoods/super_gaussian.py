@@ -24,7 +24,6 @@ from typing import Any
 import numpy as np
 
 from ..auxiliary.known_tilts import KnownTilts, find_known
-from ..auxiliary.scale_family import ScaledTilts, ScaleFamilies
 from .base import Likelihood, Params
 from .registry import register
 
@@ -32,6 +31,10 @@ __all__ = ["Phi", "SuperGaussian"]
 
 # Laws, with their tables, of so many values of the hyperparameters are kept.
 _KEPT = 8
+
+# Of r in a complex step, relative and absolute: errors of its square, and no cancellation of √r.
+_RELATIVE_STEP = 1e-8
+_LEAST_STEP = 1e-6
 
 # Below −this, relative to α, the least value of c² is negative by more than rounding.
 _ROUNDING = 1e-9
@@ -84,12 +87,12 @@ class SuperGaussian(Likelihood):
         self.phi, self.is_location, self._known = phi, is_location, known is not None
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
-        self._laws: OrderedDict[tuple[float, ...], ScaledTilts | KnownTilts] = OrderedDict()
-        self._families = ScaleFamilies()
+        self._laws: OrderedDict[tuple[float, ...], Any] = OrderedDict()
+        self._families: Any = None
 
     def __getstate__(self) -> dict:
         # Tables are made again in the process that needs them.
-        return {**self.__dict__, "_laws": OrderedDict(), "_families": ScaleFamilies()}
+        return {**self.__dict__, "_laws": OrderedDict(), "_families": None}
 
     @staticmethod
     def find_known(phi: Phi, values: list[np.ndarray]) -> KnownTilts | None:
@@ -129,12 +132,29 @@ class SuperGaussian(Likelihood):
     def expected_sites(self, y, mean, var, params):
         _, _, gamma = self._coefficients(y, params)
         r = self._tilt(y, mean, gamma * var, params)
-        with np.errstate(divide="ignore"):
-            omega = -self.phi.slope(r, self.phi.values(params))
-        return self.sites(y, omega, params)
+        return self.sites(y, self._mean(r, self.phi.values(params)), params)
 
     def expected_log_bound(self, y, mean, var, params):
         return self._log_bound(y, mean, self._coefficients(y, params)[2] * var, params)
+
+    def auxiliary_moments(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[ω] and Var[ω] under the optimal q(ω): −(log φ)′ and (log φ)″ at E[c²]."""
+        gamma = self._coefficients(y, params)[2]
+        r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
+        with np.errstate(divide="ignore"):
+            return self._mean(r, values), self.phi.curvature(r, values)
+
+    def auxiliary_divergence(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> np.ndarray:
+        """Return KL(q(ω) ‖ π(ω)) = −c² E[ω] − log φ(c²) of the optimal q(ω), c² its E[c²]."""
+        gamma = self._coefficients(y, params)[2]
+        r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
+        # c² E[ω] vanishes with c², also where E[ω] is infinite.
+        linear = np.where(r > 0.0, r * self._mean(np.where(r > 0.0, r, 1.0), values), 0.0)
+        return -linear - self.phi.log_phi(r, values)
 
     def log_base(self, y, omega, params):
         # log π(ω), and −αω = −γ(β/2γ)²ω − least · ω.
@@ -154,6 +174,17 @@ class SuperGaussian(Likelihood):
     ) -> np.ndarray:
         """Draw ω ~ π."""
         return self._draw(rng, np.zeros(shape), params)
+
+    def _mean(self, r, values):
+        """Return E[ω] under the tilts r."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            mean = -self.phi.slope(r, values)
+        if np.isnan(mean).any():
+            # By the chain rule a derivative may be 0 · ∞ at r = 0; a complex step is not.
+            step = np.maximum(_RELATIVE_STEP * r, _LEAST_STEP)
+            by_step = -self.phi.log_phi(r + 1j * step, values).imag / step
+            mean = np.where(np.isnan(mean), by_step, mean)
+        return mean
 
     # -- formulas -----------------------------------------------------------------------------
 
@@ -208,15 +239,24 @@ class SuperGaussian(Likelihood):
         for i, row in enumerate(distinct):
             yield np.unravel_index(np.flatnonzero(which == i), shape), [np.array(v) for v in row]
 
-    def _law(self, values: list[np.ndarray]) -> ScaledTilts | KnownTilts:
+    def _law(self, values: list[np.ndarray]) -> Any:
+        """Return the tilts of φ at hyperparameters: ``random(rng, r)`` and ``logpdf(ω, r)``."""
         key = tuple(float(np.ravel(value)[0]) for value in values)
         if key not in self._laws:
             fixed = [np.array(value) for value in key]
             known = self.find_known(self.phi, fixed) if self._known else None
             if known is None:
-                known = self._families.find(lambda r: self.phi.log_phi(r, fixed))
+                known = self._find_numerical(lambda r: self.phi.log_phi(r, fixed))
             self._laws[key] = known
             if len(self._laws) > _KEPT:
                 self._laws.popitem(last=False)
         self._laws.move_to_end(key)
         return self._laws[key]
+
+    def _find_numerical(self, log_phi: Callable[[np.ndarray], np.ndarray]) -> Any:
+        # Imported here: a user of other likelihoods does not pay for Numba.
+        from ..auxiliary.scale_family import ScaleFamilies
+
+        if self._families is None:
+            self._families = ScaleFamilies()
+        return self._families.find(log_phi)

@@ -14,7 +14,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from .virtual_machine import python_mode
+from ..python_mode import python_mode
 
 __all__ = ["Gradient", "PointFunction", "SharedData", "without_compilation"]
 

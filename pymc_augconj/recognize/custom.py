@@ -56,10 +56,13 @@ def read_custom(
     UnknownLikelihoodError
         Says what was tried, and where it failed.
     """
-    tried = f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian " \
+    tried = (
+        f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian "
         "location family, log p(y | f) = log C + log φ((y − f)²), but "
-    advice = "; state it by pac.SuperGaussian if it is one, or sample this model with pm.sample's " \
-        "NUTS"
+    )
+    advice = (
+        "; state it by pac.SuperGaussian if it is one, or sample this model with pm.sample's NUTS"
+    )
     where = [i for i, parameter in enumerate(params) if depends_on(parameter, latents)]
     if len(where) != 1:
         raise UnknownLikelihoodError(
@@ -119,9 +122,7 @@ def _log_density(rv: Variable, stand_ins: Sequence[Variable], y: Variable) -> Va
     return simplify([pm.logp(outputs[1], y)])[0]
 
 
-def _values(
-    formula: Formula, start: dict[Variable, Variable], model: Model
-) -> list[np.ndarray]:
+def _values(formula: Formula, start: dict[Variable, Variable], model: Model) -> list[np.ndarray]:
     return initial_values(substitute(formula.parameters, start), model)
 
 

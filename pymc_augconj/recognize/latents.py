@@ -20,6 +20,8 @@ from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.scalar.basic import Cast, Second
+from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
@@ -266,18 +268,16 @@ def _moved_axes(node, axes: tuple) -> tuple | None:
 
 
 def _is_constant(graph: Variable, value: float) -> bool:
-    while graph.owner is not None and type(graph.owner.op).__name__ in (
-        "DimShuffle",
-        "Alloc",
-        "BroadcastTo",
-        "Elemwise",
-        "MatrixTranspose",
-    ):
-        if type(graph.owner.op).__name__ == "Elemwise" and (
-            type(graph.owner.op.scalar_op).__name__ != "Cast"
-        ):
+    """Return whether ``graph`` is ``value`` throughout, whatever its shape."""
+    while graph.owner is not None:
+        op = graph.owner.op
+        scalar_op = getattr(op, "scalar_op", None)
+        if isinstance(scalar_op, Second):
+            graph = graph.owner.inputs[1]
+        elif isinstance(op, DimShuffle | Alloc) or isinstance(scalar_op, Cast):
+            graph = graph.owner.inputs[0]
+        else:
             return False
-        graph = graph.owner.inputs[0]
     return isinstance(graph, Constant) and bool(np.all(np.asarray(graph.data) == value))
 
 

@@ -7,11 +7,9 @@ from collections.abc import Mapping, Sequence
 from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-__all__ = ["COMPILED_ONLY", "simplify", "substitute"]
+from ..python_mode import COMPILED_ONLY
 
-# Rewrites that introduce ops for compiled code alone. Some of them look for a BLAS library to
-# link, which warns on a machine that has none, although nothing here is ever linked.
-COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
+__all__ = ["simplify", "substitute"]
 
 
 def simplify(graphs: Sequence[Variable]) -> list[Variable]:

@@ -114,7 +114,9 @@ def match_observed(
             value=model.rvs_to_values[rv],
             likelihood=likelihood(),
             predictors=[eta],
-            params={name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()},
+            params={
+                name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()
+            },
             shape=shape,
         )
     if misplaced:

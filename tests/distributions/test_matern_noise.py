@@ -45,7 +45,9 @@ def test_published_normaliser():
     # AUGMENTATIONS.md: √3/(4ρ)·(1 + √3|e|/ρ)·exp(−√3|e|/ρ)
     rho = 1.3
     total, _ = quad(
-        lambda e: np.sqrt(3) / (4 * rho) * (1 + np.sqrt(3) * e / rho) * np.exp(-np.sqrt(3) * e / rho),
+        lambda e: (
+            np.sqrt(3) / (4 * rho) * (1 + np.sqrt(3) * e / rho) * np.exp(-np.sqrt(3) * e / rho)
+        ),
         0,
         np.inf,
     )

@@ -10,13 +10,14 @@ import pymc as pm
 import pytest
 
 from pymc_augconj.engines.gibbs import GibbsSampler
+from pymc_augconj.engines.latent_prior import LatentPrior
 from pymc_augconj.engines.plan import make_plan
-from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.recognize import Recognition, python_mode, recognize
 
 SPREAD = 0.4  # standard deviations of the random points around PyMC's initial point
 N_POINTS = 3
-RELATIVE_TOLERANCE = 1e-6
+RELATIVE_STEP = 1e-6
 
 
 @dataclass
@@ -42,23 +43,29 @@ class Reading:
         return {b.name: kind for b, kind in zip(blocks, self.recognition.kinds, strict=True)}
 
     @property
+    def forms(self) -> dict[str, str]:
+        return {b.name: b.form for b in self.lgm.blocks}
+
+    @property
     def roles(self) -> dict[str, str]:
+        """The role of each hyperparameter, by its name."""
         return {h.name: h.role for h in self.lgm.hyperparameters}
 
     @property
-    def latents(self) -> list[str]:
-        return [block.name for block in self.lgm.blocks]
+    def likelihoods(self) -> dict[str, str]:
+        """Likelihood and link of each site, by its name."""
+        return {s.name: f"{s.likelihood.name}, {s.likelihood.link}" for s in self.lgm.sites}
 
     @property
-    def likelihoods(self) -> dict[str, str]:
-        return {s.name: f"{s.likelihood.name} {s.likelihood.link}" for s in self.lgm.sites}
+    def forward(self) -> list[str]:
+        return [variable.name for variable in self.lgm.forward]
 
     def points(self, n_points: int = N_POINTS) -> list[dict[str, np.ndarray]]:
         """Random points around PyMC's initial one; integers stay where they are."""
         rng = np.random.default_rng(7)
         return [
             {
-                name: value + SPREAD * rng.standard_normal(value.shape)
+                name: np.asarray(value + SPREAD * rng.standard_normal(value.shape))
                 if value.dtype.kind == "f"
                 else value
                 for name, value in self.recognition.start.items()
@@ -66,43 +73,49 @@ class Reading:
             for _ in range(n_points)
         ]
 
-    def innovations(self, point) -> tuple[list, list]:
-        """The prior of every block and its innovation at ``point``."""
+    def innovations(self, point: Point) -> tuple[LatentPrior, dict[str, np.ndarray]]:
+        """Return the prior at ``point``, and every block's innovation by its name."""
         prior = self.sampler.priors.at(point).factorized()
-        return prior, self.sampler.innovations(point, prior)
+        found = self.sampler.innovations(point, prior)
+        return prior, {b.name: u for b, u in zip(self.lgm.blocks, found, strict=True)}
 
-    def log_density(self, point) -> float:
-        """The model's log density as the waist tells it."""
+    def latent_values(self, point: Point) -> dict[str, np.ndarray]:
+        """Return ``point`` with the entries that prior means and forward variables read."""
+        _, innovations = self.innovations(point)
+        return {
+            **point,
+            **{
+                f"latent:{b.name}": innovations[b.name]
+                if b.whitened
+                else point[b.value_name].ravel()
+                for b in self.lgm.blocks
+            },
+        }
+
+    def log_density(self, point: Point) -> float:
+        """Return the model's log density as the waist tells it."""
         prior, innovations = self.innovations(point)
-        eta = prior.predictor(innovations)
+        eta = prior.predictor(list(innovations.values()))
         total = float(self.lgm.log_prior(point))
-        for block, u in zip(prior.blocks, innovations, strict=True):
-            total += block.log_density(block.unscale(u))
+        for block in prior.blocks:
+            total += block.log_density(block.unscale(innovations[block.block.name]))
         for site in self.lgm.sites:
             y, params = site.y(point), site.params(point)
             total += site.likelihood.log_density(y, site.select(eta), params).sum()
-        values = {
-            f"latent:{b.name}": (
-                u if b.whitened else np.asarray(point[b.value_name], dtype=float).ravel()
-            )
-            for b, u in zip(self.lgm.blocks, innovations, strict=True)
-        }
-        for variable in self.lgm.forward:
-            total += float(variable.log_density({**point, **values}))
-        return total
+        values = self.latent_values(point)
+        return total + sum(float(v.log_density(values)) for v in self.lgm.forward)
 
     def verify(self) -> Reading:
-        """Check the reading against PyMC's own graph and log density at random points."""
-        with_mode = self.pymc_model.compile_logp
-        theirs = with_mode(mode=python_mode())
+        """Check predictors and the log density against PyMC's own graph at random points."""
+        theirs = self.pymc_model.compile_logp(mode=python_mode())
         assert self.lgm.value_names == tuple(v.name for v in self.pymc_model.value_vars)
+        assert self.lgm.n_predictors == sum(s.size * len(s.rows) for s in self.lgm.sites)
         for point in self.points():
             prior, innovations = self.innovations(point)
-            named = dict(zip(self.latents, innovations, strict=True))
-            affine = prior.offset + sum(
-                A(point).apply(u) for A, u in zip(self.lgm.maps, innovations, strict=True)
-            )
-            np.testing.assert_allclose(self.lgm.predictor(point, named), affine, atol=1e-8)
+            affine = prior.offset.copy()
+            for A, u in zip(self.lgm.maps, innovations.values(), strict=True):
+                affine += A(point).apply(u)
+            np.testing.assert_allclose(self.lgm.predictor(point, innovations), affine, atol=1e-8)
             np.testing.assert_allclose(self.log_density(point), theirs(point), rtol=1e-6, atol=1e-6)
         return self
 
@@ -118,5 +131,22 @@ def read() -> Callable[..., Reading]:
 
 
 @pytest.fixture
-def rng() -> np.random.Generator:
-    return np.random.default_rng(20_261_121)
+def numerical_gradient() -> Callable:
+    """Central differences of a function of a point, by the entries named."""
+
+    def gradient(function: Callable[[Point], float], point: Point, names) -> dict[str, np.ndarray]:
+        found = {}
+        for name in names:
+            slopes = np.empty(point[name].shape)
+            for i in np.ndindex(slopes.shape):
+                step = RELATIVE_STEP * (1.0 + abs(point[name][i]))
+                values = []
+                for sign in (1.0, -1.0):
+                    moved = np.array(point[name])
+                    moved[i] += sign * step
+                    values.append(function({**point, name: moved}))
+                slopes[i] = (values[0] - values[1]) / (2.0 * step)
+            found[name] = slopes
+        return found
+
+    return gradient

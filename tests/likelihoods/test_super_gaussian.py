@@ -1,0 +1,52 @@
+"""Cumulants and divergence of ω from derivatives of log φ, as the automatic ones give them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from pymc_augconj.auxiliary.known_tilts import GammaTilts
+from pymc_augconj.distributions.formula import Formula
+from pymc_augconj.likelihoods.super_gaussian import SuperGaussian
+from pymc_augconj.recognize.super_gaussian import phi_of
+
+Y, MEAN, VAR = np.array([0.0, 1.0, -2.0]), np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.3, 2.0])
+C_SQUARED = (Y - MEAN) ** 2 + VAR
+PARAMS = {"log_c": np.array(0.0)}
+
+
+def likelihood_of(log_phi):
+    return SuperGaussian(phi_of(Formula(log_phi, "log_phi")))
+
+
+def test_moments_and_divergence_are_those_of_the_law():
+    likelihood, law = likelihood_of(lambda r: -2.0 * pt.log1p(r / 3.0)), GammaTilts(2.0, 3.0)
+    mean, var = likelihood.auxiliary_moments(Y, MEAN, VAR, PARAMS)
+    np.testing.assert_allclose(mean, 2.0 / (3.0 + C_SQUARED))
+    np.testing.assert_allclose(var, 2.0 / (3.0 + C_SQUARED) ** 2)
+    divergence = likelihood.auxiliary_divergence(Y, MEAN, VAR, PARAMS)
+    nodes = np.exp(np.arange(-30.0, 8.0, 0.01))
+    for value, r in zip(divergence, C_SQUARED, strict=True):
+        q = law.logpdf(nodes, r)
+        expected = np.sum(np.exp(q) * (q - law.logpdf(nodes, 0.0)) * nodes) * 0.01
+        assert value == pytest.approx(expected, abs=1e-9)
+
+
+def test_moments_at_zero():
+    # PG(1, 0)/2 has mean 1/8; the law of Laplace noise has an infinite one.
+    logistic = likelihood_of(lambda r: -pt.log(pt.cosh(pt.sqrt(r) / 2)))
+    assert logistic.auxiliary_moments(Y, MEAN, VAR, PARAMS)[0][0] == pytest.approx(0.125, rel=1e-10)
+    laplace = likelihood_of(lambda r: -pt.sqrt(r))
+    assert laplace.auxiliary_moments(Y, MEAN, VAR, PARAMS)[0][0] == np.inf
+    np.testing.assert_allclose(laplace.auxiliary_divergence(Y, MEAN, VAR, PARAMS)[0], 0.0)
+
+
+def test_tables_are_not_sent_to_other_processes():
+    likelihood = likelihood_of(lambda r: 1.0 - (1.0 + r) ** 0.3)
+    draws = likelihood.draw_auxiliary(np.random.default_rng(1), Y, MEAN, PARAMS)
+    copy = SuperGaussian.__new__(SuperGaussian)
+    copy.__dict__.update(likelihood.__getstate__())
+    assert not copy._laws
+    again = copy.draw_auxiliary(np.random.default_rng(1), Y, MEAN, PARAMS)
+    np.testing.assert_array_equal(draws, again)
