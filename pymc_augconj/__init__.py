@@ -18,13 +18,17 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
+from .fit import fit
+from .predict import predict
 from .recognize import recognize
+from .results.approximation import Approximation
 from .results.compare import compare
 from .results.plots import plot_compare
 from .sample import sample
 from .step import AugmentedGibbs
 
 __all__ = [
+    "Approximation",
     "AugmentationError",
     "AugmentedGibbs",
     "BayesianSVM",
@@ -38,7 +42,9 @@ __all__ = [
     "UnknownLikelihoodError",
     "augment",
     "compare",
+    "fit",
     "plot_compare",
+    "predict",
     "recognize",
     "sample",
 ]

@@ -11,10 +11,10 @@ from pymc.model import Model, modelcontext
 
 from .engines.conditional import draw_conditional
 from .engines.predictive import DrawnMixture, GaussianMixture, quantiles
-from .engines.site_posterior import cross_cov
+from .engines.site_posterior import apply_rows, cross_cov
 from .errors import AugmentationError
-from .predictors import NewPredictor, read_predictor
-from .recognize.evaluate import kernel_functions
+from .recognize.evaluate import kernel_functions, unconstrained_function
+from .recognize.new_inputs import NewPredictor, read_predictor
 from .results.approximation import Approximation
 from .results.predictions import posterior_draws, predictions_tree
 
@@ -106,9 +106,7 @@ def predict(
     model = modelcontext(model)
     Xnew = _check_inputs(gp, Xnew)
     request = _Request(gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew))
-    read = None
-    if kind == "y":
-        read = read_predictor(model, gp, observed, params)
+    read = read_predictor(model, gp, observed, params) if kind == "y" else None
     if isinstance(result, Approximation):
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
@@ -131,7 +129,7 @@ class _Request:
     size: int
 
     def tree(self, variables, attrs, read: NewPredictor | None = None, sampled=None):
-        dim = self.dim or f"{self.name if read is None else read.observed}_dim_0"
+        dim = self.dim or f"{self.name if read is None else read.site.name}_dim_0"
         named = {}
         for name, (dims, values) in variables.items():
             named[name] = (tuple(dim + d[1:] if d.startswith("*") else d for d in dims), values)
@@ -140,7 +138,7 @@ class _Request:
         return predictions_tree(named, coords, attrs, sampled)
 
     def of_y(self, mixture, read: NewPredictor) -> dict:
-        y = read.observed
+        y = read.site.name
         mean, var = mixture.moments()
         found = {f"{y}_mean": (("*",), mean), f"{y}_std": (("*",), np.sqrt(var))}
         if self.quantile:
@@ -179,54 +177,154 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     return Xnew
 
 
-def _from_approximation(result, model, gp, Xnew, request, read, full_cov):
+def _from_approximation(
+    result: Approximation, model, gp, Xnew, request: _Request, read: NewPredictor | None, full_cov
+):
     name = request.name
     if name not in result.names:
         raise AugmentationError(
             f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
             "the model that was fitted"
         )
-    functions, theta = kernel_functions(model, gp, Xnew), _typed(model, result.theta)
-    parts = {
-        key: np.array(functions[key](theta)) for key in ("mean_new", "cross", "new_diagonal")
-    }
+    functions = kernel_functions(model, gp, Xnew)
+    theta = _typed(model, result.theta)
+    mean_new, new_cross, var = (
+        np.array(functions[key](theta)) for key in ("mean_new", "cross", "new_diagonal")
+    )
     index = result.names.index(name)
-    posterior, A = result.posterior, result.prior.maps[index]
-    cross = np.stack([A_row for A_row in _apply(A, parts["cross"])])
+    posterior = result.posterior
+    # Covariance of f*, and below of η*, with the merged old predictors.
+    cross = apply_rows(result.prior.maps[index], new_cross)
     attrs = {"method": result.method, "inference_library": "pymc_augconj"}
     if read is None:
-        mean = parts["mean_new"] + cross @ posterior.alpha
-        var = parts["new_diagonal"] - posterior.explained_var(cross)
-        std = np.sqrt(np.maximum(var, 0.0))
+        mean = mean_new + cross @ posterior.alpha
+        std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
         found = {f"{name}_mean": (("*",), mean), f"{name}_std": (("*",), std)}
         if full_cov:
-            new = np.array(functions["new"](theta))
-            found[f"{name}_cov"] = (("*", "*_bis"), new - posterior.explained(cross))
+            cov = np.array(functions["new"](theta)) - posterior.explained(cross)
+            found[f"{name}_cov"] = (("*", "*_bis"), cov)
         return request.tree(found, attrs)
-    point = {**result.point}
-    coef, params = read.coefficient(point), read.params(point)
-    # η* = coef f* + rest, the rest being that of any old row: its prior law is η's without f's.
-    row, entry = 0, read.entry
-    inner = cross_cov(result.blocks[index], A)[entry]
-    prior_cov = result.prior.predictor_cov
-    at = row if result.groups.inverse is None else result.groups.inverse[row]
-    block = result.blocks[index]
-    own = block.cov[entry, entry] if block.std is None else block.std[entry] ** 2
-    start = read.first_row
-    at = start if result.groups.inverse is None else result.groups.inverse[start]
-    cross = coef * cross + prior_cov[at] - coef * inner
-    rest_var = prior_cov[at, at] - coef**2 * own
-    offset = result.prior.offset[start] - coef * result.means[index].constant[entry]
-    mean = offset + coef * parts["mean_new"] + cross @ posterior.alpha
-    var = coef**2 * parts["new_diagonal"] + rest_var - posterior.explained_var(cross)
-    mixture = GaussianMixture(read.likelihood, mean, np.maximum(var, 0.0), params)
+    point = {**read.start, **result.point}
+    coef, _ = read.read_process(point)
+    cross, var = coef * cross, coef**2 * var
+    for i, row in read.others(point).items():
+        block = result.blocks[i]
+        cross += row @ cross_cov(block, result.prior.maps[i])
+        var = var + row @ block.apply_cov(row)
+    rest = read.offset(point, result.means[index].constant)
+    mean = rest + coef * mean_new + cross @ posterior.alpha
+    var = np.maximum(var - posterior.explained_var(cross), 0.0)
+    mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(mixture, read), attrs, read)
 
 
-def _apply(A, rows: np.ndarray) -> np.ndarray:
-    from .engines.site_posterior import apply_rows
+def _from_draws(
+    tree, model: Model, gp, Xnew, request: _Request, read: NewPredictor | None, jitter, joint, rng
+):
+    functions = kernel_functions(model, gp, Xnew)
+    wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
+    kernel = sorted({name for key in wanted for name in functions[key].names})
+    hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
+    others = [] if read is None else _others(read)
+    draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
+    draws = {
+        name: value if name == request.name else value.astype(model[name].dtype)
+        for name, value in draws.items()
+    }
+    f = draws[request.name]
+    f_new = np.empty((len(f), request.size))
+    mean_old = np.empty_like(f)
+    for members in _groups(draws, kernel):
+        theta = {name: np.asarray(draws[name][members[0]]) for name in kernel}
+        parts = {key: np.array(functions[key](theta)) for key in wanted}
+        mean_old[members] = parts["mean_old"]
+        f_new[members] = draw_conditional(rng, f[members], parts, jitter=jitter, joint=joint)
+    attrs = {"inference_library": "pymc_augconj"}
+    if read is None:
+        name = request.name
+        found = {
+            name: (("sample", "*"), f_new),
+            f"{name}_mean": (("*",), f_new.mean(axis=0)),
+            f"{name}_std": (("*",), f_new.std(axis=0)),
+        }
+        return request.tree(found, attrs, sampled=sampled)
+    eta, params = _predictors_of_draws(model, read, draws, hyper, others, f_new, mean_old)
+    mixture = DrawnMixture(read.site.likelihood, eta, params)
+    return request.tree(request.of_y(mixture, read), attrs, read)
 
-    return apply_rows(A, rows)
+
+def _others(read: NewPredictor) -> list[str]:
+    others = read.others(read.start)
+    return [read.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
+
+
+def _needed(tree, names: list[str]):
+    try:
+        return posterior_draws(tree, list(dict.fromkeys(names)))
+    except KeyError as missing:
+        raise AugmentationError(
+            f"the posterior has no variable {missing.args[0]!r}, which the prediction needs; "
+            "sample with it among var_names"
+        ) from None
+
+
+def _predictors_of_draws(model, read: NewPredictor, draws, hyper, others, f_new, mean_old):
+    """Return η* of every draw, (S, P), and the likelihood's parameters, each (S, 1)."""
+    lgm = read.lgm
+    to_point = unconstrained_function(model, hyper) if hyper else None
+    size = len(f_new)
+    coef, rest = np.empty((size, 1)), np.empty((size, 1))
+    params: dict[str, np.ndarray] = {}
+    for members in _groups(draws, hyper):
+        first = members[0]
+        point = dict(read.start)
+        if hyper:
+            values = to_point(
+                {name: np.asarray(draws[name][first]) for name in _variables_of(model, draws)}
+            )
+            names = [h.value_name for h in lgm.hyperparameters]
+            point |= {name: np.asarray(v) for name, v in zip(names, values, strict=True)}
+        coef[members] = read.read_process(point)[0]
+        rest[members] = read.offset(point, mean_old[first])
+        for i, row in read.others(point).items():
+            block = lgm.blocks[i]
+            if block.value_name not in others:
+                continue
+            for s in members:
+                rest[s] += row @ _innovation(block, lgm, point, draws, s)
+        for name, value in read.params(point).items():
+            params.setdefault(name, np.empty((size, 1)))[members] = value
+    return coef * f_new + rest, params
+
+
+def _variables_of(model: Model, draws) -> list[str]:
+    """Return the free variables that there are draws of."""
+    return [rv.name for rv in model.free_RVs if rv.name in draws]
+
+
+def _innovation(block, lgm, point, draws, s: int) -> np.ndarray:
+    value = np.asarray(draws[block.value_name][s], dtype=float).ravel()
+    if block.mean is None:
+        return value
+    values = {
+        f"latent:{b.name}": np.asarray(draws[b.value_name][s], dtype=float).ravel()
+        for b in lgm.blocks
+        if b.value_name in draws
+    }
+    return value - np.asarray(block.mean({**point, **values}))
+
+
+def _groups(draws: Mapping[str, np.ndarray], names: Sequence[str]) -> list[np.ndarray]:
+    """Return the draws that share the values of ``names``, as arrays of indices."""
+    size = len(next(iter(draws.values())))
+    if not names:
+        return [np.arange(size)]
+    columns = np.concatenate(
+        [draws[name].reshape(size, -1).astype(float) for name in names], axis=1
+    )
+    _, inverse = np.unique(columns, axis=0, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
 
 
 def _typed(model: Model, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

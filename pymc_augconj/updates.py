@@ -111,6 +111,9 @@ class _FunctionSlice(Slice):
         # Slice's own constructor reads a model and compiles its log density.
         return object.__new__(cls)
 
+    def __getnewargs_ex__(self):
+        return (), {}
+
     def __init__(self):
         pass
 
@@ -161,7 +164,11 @@ class _FunctionNUTS(NUTS):
         # NUTS's own constructor reads a model and compiles its gradient.
         return object.__new__(cls)
 
+    def __getnewargs_ex__(self):
+        return (self.size,), {}
+
     def __init__(self, size: int):
+        self.size = size
         self.potential = QuadPotentialDiagAdapt(
             size, np.zeros(size), np.ones(size), 10, adaptation_window=50, rng=0
         )

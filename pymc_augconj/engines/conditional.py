@@ -16,13 +16,16 @@ from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrs, dtrtrs
+from scipy.linalg.lapack import dtrtrs
 
 from ..gaussian.cholesky import cholesky_with_jitter
 
 __all__ = ["draw_conditional"]
 
 Array = NDArray[np.float64]
+
+# Relative to the new inputs' variance.
+_ROUNDING = 1e-10
 
 
 def draw_conditional(
@@ -51,19 +54,44 @@ def draw_conditional(
     -------
     ndarray, shape (S, P)
     """
-    old = np.array(parts["old"], order="F")
-    old[np.diag_indices_from(old)] += jitter
-    chol, _ = cholesky_with_jitter(old, name="the covariance at the old inputs", work=old.copy("F"))
-    half, _ = dtrtrs(chol, parts["cross"].T, lower=1)
-    weights, _ = dpotrs(chol, np.asfortranarray(parts["cross"].T), lower=1)
-    mean = parts["mean_new"] + (f - parts["mean_old"]) @ weights
+    n_old, n_new = f.shape[1], len(parts["mean_new"])
+    chol, half = _factorize(parts, n_old, n_new, jitter, joint)
+    deviation = f - parts["mean_old"]
+    if len(f) > n_new:
+        weights, _ = dtrtrs(chol[:n_old, :n_old], half, lower=1, trans=1)
+        mean = parts["mean_new"] + deviation @ weights
+    else:
+        whitened, _ = dtrtrs(chol[:n_old, :n_old], deviation.T, lower=1)
+        mean = parts["mean_new"] + whitened.T @ half
     noise = rng.standard_normal(mean.shape)
-    if not joint:
-        var = parts["new_diagonal"] - np.einsum("ij,ij->j", half, half)
-        return mean + np.sqrt(np.maximum(var, 0.0)) * noise
-    cov = parts["new"] - half.T @ half
-    # New inputs that repeat old ones leave no variance: rounding may make it negative.
-    scale = np.mean(np.diagonal(parts["new"]))
-    cov[np.diag_indices_from(cov)] += 1e-10 * scale
-    chol_new, _ = cholesky_with_jitter(cov, name="the covariance at the new inputs")
-    return mean + noise @ chol_new.T
+    if joint:
+        return mean + noise @ chol[n_old:, n_old:].T
+    var = parts["new_diagonal"] - np.einsum("ij,ij->j", half, half)
+    return mean + np.sqrt(np.maximum(var, 0.0)) * noise
+
+
+def _factorize(
+    parts: Mapping[str, Array], n_old: int, n_new: int, jitter: float, joint: bool
+) -> tuple[Array, Array]:
+    """Return the Cholesky factor, and L⁻¹ Kₓ* of shape (n, P) for the old inputs' factor L.
+
+    The factor of all inputs together holds all there is to say: its lower left block is K*ₓ L⁻ᵀ,
+    its lower right one the factor of the conditional covariance.
+    """
+    name = "the covariance at the old and new inputs"
+    size = n_old + n_new if joint else n_old
+    K = np.empty((size, size), order="F")
+    K[:n_old, :n_old] = parts["old"].T
+    diagonal = np.full(size, jitter)
+    if joint:
+        K[n_old:, :n_old] = parts["cross"]
+        K[:n_old, n_old:] = 0.0
+        K[n_old:, n_old:] = parts["new"].T
+        # New inputs that repeat old ones leave no variance but rounding.
+        diagonal[n_old:] = _ROUNDING * np.mean(np.diagonal(parts["new"]))
+    K[np.diag_indices_from(K)] += diagonal
+    chol, _ = cholesky_with_jitter(K, name=name)
+    if joint:
+        return chol, chol[n_old:, :n_old].T
+    half, _ = dtrtrs(chol, np.asfortranarray(parts["cross"].T), lower=1)
+    return chol, half

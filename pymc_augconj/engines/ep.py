@@ -248,7 +248,7 @@ def solve(
     accelerate : bool
         Whether parallel sweeps are extrapolated.
     double_loop : bool
-        Whether the double loop takes over where sweeps fail.
+        Whether the double loop takes over where sweeps fail; it is EP's alone.
     report : callable, optional
         Called with (Sweep, EPEvaluation) after each.
 
@@ -280,7 +280,7 @@ def solve(
         current, failure = sweep_parallel(
             recorder, current, damping=damping, accelerate=accelerate
         )
-    if current.residual > tol and double_loop and not objective.quantile and recorder.left > 0:
+    if current.residual > tol and double_loop and np.all(objective.shrink == 1.0) and recorder.left > 0:
         from .ep_double_loop import climb_double_loop
 
         current, failure = climb_double_loop(recorder, current)

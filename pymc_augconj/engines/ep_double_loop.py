@@ -8,8 +8,10 @@ and its minimum, where q and the tilted distributions have the same moments, les
 is the evidence. The outer step sets θ to the marginals of these moments, which raises it. A fixed
 point is one of EP.
 
-The inner problem is solved by Newton's method. In x = f − μᵢ the covariance of (f, −½f²) under q
-is block-diagonal, with Σ and ½ Σ∘Σ, and that of the tilted distributions is diagonal in i.
+The inner problem is solved by Newton's method. In x = f − μᵢ the covariance H of (x, −½x²) under q
+is block-diagonal, with Σ and ½ Σ∘Σ, and that of the tilted distributions, T, is diagonal in i.
+Outer steps converge linearly; near the fixed point Newton's method on the moment mismatch finishes,
+whose Jacobian is H − T (D⁻¹H − ηI), D the marginal part of H.
 
 References
 ----------
@@ -27,7 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from ..errors import NotPositiveDefiniteError
-from .ep import Recorder, sweep_parallel
+from .ep import Recorder
 from .ep_objective import EPEvaluation, EPObjective
 from .ep_sites import ConditionedPrior, all_moments
 from .tilted import Tilted
@@ -42,8 +44,10 @@ MAX_NEWTON = 60
 # On the Newton decrement, twice what J would still fall by.
 DECREMENT = 1e-12
 _SMALLEST_STEP = 2.0**-30
-# Sweeps are tried after this many outer steps, and with this damping.
-POLISH_EVERY, POLISH_DAMPING, POLISH_PATIENCE = 4, 0.5, 8
+# Newton's method on the moment mismatch is tried after this many outer steps; each of its steps has
+# to halve the mismatch.
+POLISH_EVERY = 2
+_SHORTEST_POLISH = 0.1
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -70,7 +74,7 @@ class InnerOptimum:
 
 
 def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEvaluation, str]:
-    """Take outer steps, and sweeps where these converge; return as ``sweep_parallel`` does."""
+    """Take outer steps, and Newton's where these converge; return as ``sweep_parallel`` does."""
     objective = recorder.objective
     if objective.prior.size > LARGEST_SIZE:
         return current, f"stopped: the double loop is for at most {LARGEST_SIZE} sites"
@@ -97,9 +101,7 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         recorder.accept(found, None)
         best = found if found.residual < best.residual else best
         if outer % POLISH_EVERY == 0 and found.residual > recorder.tol:
-            end, _ = sweep_parallel(
-                recorder, found, damping=POLISH_DAMPING, patience=POLISH_PATIENCE
-            )
+            end = _polish(recorder, found)
             best = end if end.residual < best.residual else best
         failure = "stopped: the double loop can take no further step"
     return best, ""
@@ -159,22 +161,16 @@ def _inner(objective: EPObjective, nu, tau, h, lam) -> InnerOptimum | None:
 
 def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Array], float]:
     """Return the Newton direction (Δh, Δλ) and the decrement."""
-    power, tilted, n = objective.power, at.tilted, at.h.size
-    mean, var = at.posterior.mean, at.posterior.var
-    shift = tilted.mean - mean
-    gradient = np.concatenate([-shift, 0.5 * (tilted.var + shift**2 - var)])
-    cov = objective.prior.cov(at.posterior)
-    H = np.zeros((2 * n, 2 * n))
-    H[:n, :n] = cov
-    H[n:, n:] = 0.5 * cov**2
+    power, n = objective.power, at.h.size
+    mean = at.posterior.mean
+    gradient = _mismatch(at.tilted, mean, at.posterior.var)
+    H = _covariance(objective.prior.cov(at.posterior))
     first, second = np.arange(n), np.arange(n, 2 * n)
-    H[first, first] += power * tilted.var
-    cross = -power * (0.5 * tilted.third + shift * tilted.var)
-    H[first, second] += cross
-    H[second, first] += cross
-    H[second, second] += (
-        0.25 * power * (tilted.fourth - tilted.var**2 + 4.0 * shift * (tilted.third + shift * tilted.var))
-    )
+    var, cross, square = _tilted_covariance(at.tilted, mean)
+    H[first, first] += power * var
+    H[second, second] += power * square
+    H[first, second] += power * cross
+    H[second, first] += power * cross
     # Diagonal scaling: the unknowns' units differ by powers of the standard deviations.
     scale = 1.0 / np.sqrt(np.diagonal(H))
     H *= scale
@@ -188,6 +184,64 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     d_lam = step[n:]
     # h̃ = h − λμ is the coefficient of x = f − μ.
     return (step[:n] + mean * d_lam, d_lam), float(-gradient @ step)
+
+
+def _mismatch(tilted: Tilted, mean: Array, var: Array) -> Array:
+    """Return E_q − E_tilted of (x, −½x²), shape (2N,)."""
+    shift = tilted.mean - mean
+    return np.concatenate([-shift, 0.5 * (tilted.var + shift**2 - var)])
+
+
+def _covariance(cov: Array) -> Array:
+    """Return H, the covariance of (x, −½x²) under q, (2N, 2N)."""
+    n = cov.shape[0]
+    H = np.zeros((2 * n, 2 * n))
+    H[:n, :n] = cov
+    H[n:, n:] = 0.5 * cov**2
+    return H
+
+
+def _tilted_covariance(tilted: Tilted, mean: Array) -> tuple[Array, Array, Array]:
+    """Return T: variance of x, its covariance with −½x², variance of −½x², each (N,)."""
+    shift = tilted.mean - mean
+    cross = -0.5 * tilted.third - shift * tilted.var
+    square = tilted.fourth - tilted.var**2 + 4.0 * shift * (tilted.third + shift * tilted.var)
+    return tilted.var, cross, 0.25 * square
+
+
+def _polish(recorder: Recorder, current: EPEvaluation) -> EPEvaluation:
+    """Take Newton steps on the mismatch as long as each halves it."""
+    objective = recorder.objective
+    n = current.h.size
+    while current.residual > recorder.tol and recorder.left > 0:
+        tilted = all_moments(
+            objective.groups, current.cavity_mean, current.cavity_var,
+            power=objective.power, higher=True,
+        )  # fmt: skip
+        H = _covariance(objective.prior.cov(current.posterior))
+        var, cross, square = _tilted_covariance(tilted, current.mean)
+        # The change of the cavities, D⁻¹H − ηI.
+        change = H / np.concatenate([current.var, 0.5 * current.var**2])[:, None]
+        change[np.diag_indices(2 * n)] -= objective.power
+        J = H
+        J[:n] -= var[:, None] * change[:n] + cross[:, None] * change[n:]
+        J[n:] -= cross[:, None] * change[:n] + square[:, None] * change[n:]
+        try:
+            step = -np.linalg.solve(J, _mismatch(tilted, current.mean, current.var))
+        except np.linalg.LinAlgError:
+            return current
+        d_h, d_lam = step[:n] + current.mean * step[n:], step[n:]
+        size, candidate = 1.0, None
+        while size > _SHORTEST_POLISH:
+            candidate = recorder.attempt(current.h + size * d_h, current.lam + size * d_lam)
+            if candidate is not None and candidate.residual <= 0.5 * current.residual:
+                break
+            size, candidate = 0.5 * size, None
+        if candidate is None:
+            return current
+        current = candidate
+        recorder.accept(current, None)
+    return current
 
 
 def _proper_step(old: Array, new: Array, lam: Array) -> float:

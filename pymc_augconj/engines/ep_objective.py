@@ -24,7 +24,7 @@ Seeger, M. (2005). Expectation propagation for exponential families.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -53,6 +53,8 @@ class EPEvaluation:
     tilted : Tilted
     target_h, target_lam : ndarray
         Sites that would match the tilted moments.
+    matched_var : ndarray
+        The variances to match.
     evidence : float
         log Z.
     posterior : ConditionedPrior
@@ -83,6 +85,11 @@ class EPEvaluation:
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
 
     @property
+    def bound(self) -> float:
+        """The evidence, under the name that the variational engines have for theirs."""
+        return self.evidence
+
+    @property
     def n_negative(self) -> int:
         """Number of sites of negative precision."""
         return int(np.count_nonzero(self.lam < 0.0))
@@ -103,8 +110,9 @@ class EPObjective:
         Together they cover every predictor once.
     power : float
         η in (0, 1].
-    quantile : bool
-        True for quantile propagation: the matched standard deviation is (1 − δ) times the tilted.
+    shrink : float or ndarray, shape (N,)
+        What tilted standard deviations are multiplied with before they are matched: 1 for EP,
+        1 − δ for quantile propagation.
     """
 
     def __init__(
@@ -113,7 +121,7 @@ class EPObjective:
         groups: Sequence[SiteGroup],
         power: float = 1.0,
         *,
-        quantile: bool = False,
+        shrink: Array | float = 1.0,
     ):
         if not 0.0 < power <= 1.0:
             raise ValueError(f"power: expected a number in (0, 1], got {power}")
@@ -125,7 +133,7 @@ class EPObjective:
                 "expected every predictor to belong to one group of sites, got "
                 f"{np.count_nonzero(covered != 1)} of {prior.size} that do not"
             )
-        self.prior, self.groups, self.power, self.quantile = prior, tuple(groups), power, quantile
+        self.prior, self.groups, self.power, self.shrink = prior, tuple(groups), power, shrink
 
     def evaluate(self, h: Array, lam: Array) -> EPEvaluation:
         """Return EP at the sites (h, λ).
@@ -149,20 +157,35 @@ class EPObjective:
             )
         cavity_var = var / remaining
         cavity_mean = mean - power * cavity_var * (h - lam * mean)
-        tilted = all_moments(self.groups, cavity_mean, cavity_var, power=power, delta=self.quantile)
-        matched = tilted.var * (1.0 - tilted.delta) ** 2 if self.quantile else tilted.var
-        d_lam = (1.0 / matched - 1.0 / cavity_var) / power
-        # ĥ relative to λ̂ times the cavity mean, where little cancels.
-        d_h = (tilted.mean - cavity_mean) / (matched * power) + d_lam * cavity_mean
+        tilted = all_moments(self.groups, cavity_mean, cavity_var, power=power)
+        matched = tilted.var * self.shrink**2
+        target_h, target_lam = self._targets(tilted, matched, cavity_mean, cavity_var)
         with np.errstate(invalid="ignore", over="ignore"):
             site = log_gaussian_site(power * h, power * lam, cavity_mean, cavity_var)
             evidence = posterior.log_normalizer + float(np.sum(tilted.log_Z - site)) / power
-        if not (np.isfinite(evidence) and np.isfinite(d_lam).all() and np.isfinite(d_h).all()):
+        if not (np.isfinite(evidence) and np.isfinite(target_lam).all() and np.isfinite(target_h).all()):
             raise NotPositiveDefiniteError("the tilted moments are not finite; damp the update")
         return EPEvaluation(
-            h, lam, mean, var, cavity_mean, cavity_var, tilted, d_h, d_lam, matched, evidence,
-            posterior,
+            h, lam, mean, var, cavity_mean, cavity_var, tilted, target_h, target_lam, matched,
+            evidence, posterior,
         )  # fmt: skip
+
+    def _targets(
+        self, tilted: Tilted, matched: Array, cavity_mean: Array, cavity_var: Array
+    ) -> tuple[Array, Array]:
+        lam = (1.0 / matched - 1.0 / cavity_var) / self.power
+        # Relative to λ̂ times the cavity mean, where little cancels.
+        return (tilted.mean - cavity_mean) / (matched * self.power) + lam * cavity_mean, lam
+
+    def rematched(self, at: EPEvaluation, shrink: Array | float) -> EPEvaluation:
+        """Return an evaluation with targets for other factors of the standard deviations."""
+        matched = at.tilted.var * shrink**2
+        h, lam = self._targets(at.tilted, matched, at.cavity_mean, at.cavity_var)
+        return replace(at, target_h=h, target_lam=lam, matched_var=matched)
+
+    def shrunk(self, shrink: Array | float) -> EPObjective:
+        """Return the same with other factors of the standard deviations."""
+        return EPObjective(self.prior, self.groups, self.power, shrink=shrink)
 
     def at_prior(self) -> EPEvaluation:
         """Return EP at sites that say nothing."""

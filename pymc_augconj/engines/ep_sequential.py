@@ -59,7 +59,7 @@ def sweep_sequential(
 
 
 def _one_sweep(objective, singles: list[SiteDensity], at: EPEvaluation, rate: float):
-    power = objective.power
+    power, shrink = objective.power, np.broadcast_to(objective.shrink, at.h.shape)
     h, lam, mean = at.h.copy(), at.lam.copy(), at.mean.copy()
     cov = np.array(objective.prior.cov(at.posterior), order="F")
     for i, density in enumerate(singles):
@@ -69,10 +69,8 @@ def _one_sweep(objective, singles: list[SiteDensity], at: EPEvaluation, rate: fl
             continue
         v = np.array([1.0 / cavity_precision])
         m = mean[i : i + 1] - power * v * (h[i] - lam[i] * mean[i])
-        tilted = site_moments(density, m, v, power=power, delta=objective.quantile)
-        matched = tilted.var[0]
-        if objective.quantile:
-            matched *= (1.0 - tilted.delta[0]) ** 2
+        tilted = site_moments(density, m, v, power=power)
+        matched = tilted.var[0] * shrink[i] ** 2
         d_lam = rate * (1.0 / matched - 1.0 / var) / power
         d_h = rate * (tilted.mean[0] / matched - mean[i] / var) / power
         growth = 1.0 + d_lam * var

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
 
 from ..errors import RecognitionError
 from ..model import LatentGaussianModel, Point, Site
-from .latents import GaussianVariable, in_innovations
-from .predictors import Predictors, innovation_key
-from .sites import ObservedGraph
-from .space import ValueSpace
+from .compile import PointFunction
+from .predictors import innovation_key
 
 __all__ = ["check_reading"]
 
@@ -29,40 +25,41 @@ _TOLERANCE_BELOW = 1e-2
 
 
 def check_reading(
-    model: LatentGaussianModel,
-    matched: Sequence[ObservedGraph],
-    latents: Sequence[GaussianVariable],
-    predictors: Predictors,
-    space: ValueSpace,
-    points: Sequence[Point],
+    model: LatentGaussianModel, densities: PointFunction, points: Sequence[Point]
 ) -> None:
     """Compare predictors and log densities with PyMC's, at several hyperparameters and latents.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+        The reading.
+    densities : PointFunction
+        PyMC's log densities of the sites, as functions of the point and of the innovations.
+    points : sequence of mapping
 
     Raises
     ------
     RecognitionError
         If they differ: the model was misread, and nothing may be sampled from the reading.
     """
-    densities = space.function(
-        _log_densities(matched, latents, space),
-        predictors.innovations,
-    )
     compared = dict.fromkeys((site.name for site in model.sites), 0)
     rng = np.random.default_rng(1)
     for point in points:
+        if not np.isfinite(model.log_prior(point)):
+            continue
         offset = np.array(model.offset(point))
         maps = [read(point) for read in model.maps]
         directions = {}
-        for latent, A in zip(latents, maps, strict=True):
-            u = rng.standard_normal(latent.total_size)
+        for block, A in zip(model.blocks, maps, strict=True):
+            u = rng.standard_normal(block.total_size)
             size = np.sqrt(np.mean(A.apply(u) ** 2))
-            directions[latent.name] = u / size if np.isfinite(size) and size > 0.0 else u
+            directions[block.name] = u / size if np.isfinite(size) and size > 0.0 else u
         for scale in _SCALES:
             innovations = {name: scale * u for name, u in directions.items()}
             eta = model.predictor(point, innovations)
             affine = offset.copy()
-            for latent, A in zip(latents, maps, strict=True):
-                affine += A.apply(innovations[latent.name])
+            for A, u in zip(maps, innovations.values(), strict=True):
+                affine += A.apply(u)
             _compare_predictors(model.sites, eta, affine)
             keyed = {innovation_key(name): u for name, u in innovations.items()}
             expected = densities({**point, **keyed})
@@ -79,20 +76,6 @@ def check_reading(
                 "observation at any point tried, so that the reading could not be checked; "
                 "expected a model that can have produced the data; rescale the data or the priors"
             )
-
-
-def _log_densities(
-    matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
-) -> list[pt.TensorVariable]:
-    """PyMC's own log densities of the observed variables, elementwise and flat."""
-    rvs = in_innovations([observed.rv for observed in matched], list(latents))
-    graphs = space.in_values(
-        [pm.logp(rv, observed.value) for rv, observed in zip(rvs, matched, strict=True)]
-    )
-    return [
-        pt.broadcast_to(graph, observed.shape).ravel()
-        for graph, observed in zip(graphs, matched, strict=True)
-    ]
 
 
 def _compare_predictors(sites: Sequence[Site], eta: np.ndarray, affine: np.ndarray) -> None:

@@ -8,15 +8,20 @@ from typing import Any
 
 import numpy as np
 import pytensor
+from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from ..python_mode import python_mode
 
-__all__ = ["Gradient", "PointFunction", "SharedData", "without_compilation"]
+__all__ = ["Gradient", "NamedValues", "PointFunction", "SharedData", "without_compilation"]
+
+
+# PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
+_OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
 
 
 @contextmanager
@@ -62,7 +67,10 @@ class PointFunction:
         leaves = set(explicit_graph_inputs(self._outputs))
         self._inputs = {name: var for name, var in inputs.items() if var in leaves}
         self.names = tuple(self._inputs)
-        self.shared = tuple(leaf for leaf in leaves if isinstance(leaf, SharedVariable))
+        # Shared variables are no explicit inputs.
+        self.shared = tuple(
+            leaf for leaf in graph_inputs(self._outputs) if isinstance(leaf, SharedVariable)
+        )
         unknown = [
             leaf
             for leaf in leaves
@@ -83,7 +91,7 @@ class PointFunction:
                 self._function = pytensor.function(
                     list(self._inputs.values()),
                     [pytensor.Out(output, borrow=True) for output in self._outputs],
-                    mode=self._mode,
+                    mode=get_mode(self._mode).including(_OUT_OF_SUPPORT),
                     trust_input=True,
                     on_unused_input="ignore",
                 )
@@ -95,6 +103,25 @@ class PointFunction:
             self.compile()
         values = self._function(*(point[name] for name in self._inputs))
         return values[0] if self._single else values
+
+
+class NamedValues:
+    """Several values as a dict of arrays.
+
+    Parameters
+    ----------
+    keys : sequence of str
+    function : PointFunction
+        Returns one array for every key.
+    """
+
+    def __init__(self, keys: Sequence[str], function: PointFunction):
+        self._keys, self._function = tuple(keys), function
+        self.names, self.shared = function.names, function.shared
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the values at ``point``."""
+        return dict(zip(self._keys, self._function(point), strict=True))
 
 
 class Gradient:

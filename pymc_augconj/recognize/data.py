@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import graph_inputs
 
 from ..errors import DataError
-from ..likelihoods.base import Likelihood, Params
+from ..likelihoods.base import Likelihood
 from ..model import Point
-from .compile import PointFunction, SharedData
+from .compile import NamedValues, PointFunction, SharedData
 from .structure import Structure
 
 __all__ = ["Inputs", "Observations"]
@@ -33,9 +31,8 @@ class Inputs:
             what = f"an input of the covariance of {latent.name!r}"
             leaves += [(leaf, what) for leaf in graph_inputs([latent.scale])]
         for rv in structure.observed:
-            graphs = [parent for parent in rv.owner.inputs if parent.owner is not None]
-            what = f"an input of the predictor of {rv.name!r}"
-            leaves += [(leaf, what) for leaf in graph_inputs(graphs)]
+            what = f"an input of the distribution of {rv.name!r}"
+            leaves += [(leaf, what) for leaf in graph_inputs(rv.owner.inputs)]
         self._arrays = [(leaf, what) for leaf, what in leaves if _is_array(leaf)]
         self.shared = tuple(leaf for leaf, _ in self._arrays if isinstance(leaf, SharedVariable))
         self._shapes = [_value(variable).shape for variable in self.shared]
@@ -93,8 +90,8 @@ class Observations:
     likelihood : Likelihood
     values : PointFunction
         The observations; it reads shared data and no entry of the point.
-    params : callable
-        The likelihood's parameters, at a point.
+    params : NamedValues
+        The likelihood's parameters, as a function of the point.
     point : mapping
         The point at which they are evaluated to check what the data must satisfy.
     inputs : Inputs
@@ -109,7 +106,7 @@ class Observations:
         size: int,
         likelihood: Likelihood,
         values: PointFunction,
-        params: Callable[[Point], Params],
+        params: NamedValues,
         point: Point,
         inputs: Inputs,
     ):
@@ -122,7 +119,8 @@ class Observations:
         y = self._values({})
         if self._checked is None or self._checked.changed():
             self._check(y)
-            self._checked = SharedData((*self._values.shared, *self._inputs.shared))
+            shared = (*self._values.shared, *self._params.shared, *self._inputs.shared)
+            self._checked = SharedData(shared)
         return y
 
     def _check(self, y: np.ndarray) -> None:

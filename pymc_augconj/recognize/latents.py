@@ -171,6 +171,9 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
 
 def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | None:
     mu, cov = rv.owner.op.dist_params(rv.owner)[:2]
+    while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
+        # PyMC gives the mean the shape of a column of K; the shape is all it takes from it.
+        mu = mu.owner.inputs[1]
     batch = tuple(range(cov.ndim - 2))
     if not all(cov.type.broadcastable[axis] for axis in batch):
         # Several covariance matrices in one variable: nothing here is lost by PyMC sampling it.

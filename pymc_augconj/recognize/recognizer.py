@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import pytensor.tensor as pt
-from pymc.logprob.basic import transformed_conditional_logp
 from pymc.model import Model, modelcontext
 from pytensor.graph.basic import Variable
 
@@ -16,14 +13,14 @@ from ..model import LatentGaussianModel, Point, Site
 from .blocks import read_block, read_hyperparameters
 from .checks import check_reading
 from .choice import choose_structure
-from .compile import PointFunction
+from .compile import NamedValues, PointFunction
 from .data import Inputs, Observations
+from .densities import log_densities, log_prior
 from .forward import read_forward
 from .predictors import Predictors
 from .report import Recognition
 from .sites import ObservedGraph
 from .space import ValueSpace
-from .structure import Structure
 
 __all__ = ["recognize"]
 
@@ -85,7 +82,8 @@ def recognize(
     inputs = Inputs(structure)
     inputs.check()
     maps = predictors.maps(points)
-    log_prior = _log_prior(structure, space)
+    densities = log_densities(matched, structure.latents, space)
+    prior = log_prior(structure, space, densities)
     reading = LatentGaussianModel(
         blocks=blocks,
         sites=_sites(matched, space, points[0], inputs),
@@ -96,15 +94,15 @@ def recognize(
         n_predictors=sum(observed.size * len(observed.predictors) for observed in matched),
         offset=predictors.offset,
         maps=maps,
-        log_prior=space.function(log_prior),
-        log_prior_gradient=space.gradient(log_prior),
+        log_prior=space.function(prior),
+        log_prior_gradient=space.gradient(prior),
         predictor_pullback=predictors.pullback(),
         predictor=predictors,
         value_names=tuple(value.name for value in model.value_vars),
     )
     for site in reading.sites:
         site.y(points[0])  # refuses data out of range
-    check_reading(reading, matched, structure.latents, predictors, space, points)
+    check_reading(reading, space.function(densities, predictors.innovations), points)
     return Recognition(
         reading,
         kinds=tuple(read.kind for read in maps),
@@ -124,7 +122,7 @@ def _sites(
         for _ in observed.predictors:
             rows.append(slice(start, start + observed.size))
             start += observed.size
-        params = _NamedValues(
+        params = NamedValues(
             list(observed.params), space.function(space.in_values(list(observed.params.values())))
         )
         values = PointFunction(observed.value.astype("float64").ravel(), {}, space.mode)
@@ -147,47 +145,3 @@ def _sites(
             )
         )
     return tuple(sites)
-
-
-def _log_prior(structure: Structure, space: ValueSpace) -> Variable:
-    """Log density of everything that depends on hyperparameters alone."""
-    model = space.model
-    densities = [v for v in structure.factors if v not in model.potentials]
-    densities += structure.hyperparameters
-    # model.logp would derive, and drop, the densities of the latents too, covariances and all.
-    nodes = {rv.owner for rv in densities}
-    needed = [rv for rv in model.basic_RVs if rv.owner in nodes]
-    terms = transformed_conditional_logp(
-        densities,
-        rvs_to_values={rv: model.rvs_to_values[rv] for rv in needed},
-        rvs_to_transforms={
-            rv: model.rvs_to_transforms[rv] for rv in needed if rv in model.rvs_to_transforms
-        },
-    )
-    terms += space.in_values(model.potentials)
-    return sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
-
-
-class _NamedValues:
-    """Likelihood parameters as a dict of arrays; the last few are kept.
-
-    A step asks for them several times at one point, and a normaliser takes a millisecond.
-    """
-
-    def __init__(self, keys: Sequence[str], function: PointFunction):
-        self._keys, self._function = tuple(keys), function
-        self.names = function.names
-        self._known: dict[bytes, dict[str, np.ndarray]] = {}
-
-    def __call__(self, point: Point) -> dict[str, np.ndarray]:
-        if self._function.shared:
-            return self._evaluate(point)
-        at = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
-        if at not in self._known:
-            if len(self._known) >= _KEPT_PARAMETERS:
-                self._known.clear()
-            self._known[at] = {k: np.array(v) for k, v in self._evaluate(point).items()}
-        return self._known[at]
-
-    def _evaluate(self, point: Point) -> dict[str, np.ndarray]:
-        return dict(zip(self._keys, self._function(point), strict=True))

@@ -87,9 +87,8 @@ def test_ranks_are_uniform(joint_distribution):
     assert smallest_p_value(ranks) > FALSE_ALARMS
 
 
-@pytest.mark.parametrize("mistake", ["scale_precision", "tilt"])
-def test_ranks_of_a_wrong_step_are_not(joint_distribution, wrong, mistake):
+def test_ranks_of_a_wrong_step_are_not(joint_distribution, wrong):
     joint = joint_distribution(student_t_regression, seed=4)
-    getattr(wrong, mistake)(joint.step)
+    wrong.scale_precision(joint.step, 2.0)
     ranks, _ = calibrate(joint, replications=60)
     assert smallest_p_value(ranks) < FALSE_ALARMS

@@ -42,7 +42,7 @@ def test_closed_form_is_taken_where_asked_for(name, read):
             )
         )
         reading = read(model)
-        assert reading.likelihoods == {"y": "super-Gaussian identity"}
+        assert reading.likelihoods == {"y": "super-Gaussian, identity"}
         assert reading.lgm.sites[0].likelihood.augmentation.startswith(expected)
         assert expected in str(reading.recognition)
         assert reading.roles["s"] == "likelihood"
@@ -99,7 +99,7 @@ def test_hyperparameter_of_every_observation_is_read(read):
 
 def test_noise_and_support_vector_machine_are_read(read):
     matern = read(model_of(lambda f, s: pac.MaternNoise("y", nu=1.5, mu=f, rho=s, observed=Y)))
-    assert matern.likelihoods == {"y": "Matérn noise identity"}
+    assert matern.likelihoods == {"y": "Matérn noise, identity"}
     svm = read(model_of(lambda f, s: pac.BayesianSVM("y", f, observed=SIGNS)))
     assert "pseudo-likelihood" in str(svm.recognition)
 
@@ -142,7 +142,7 @@ def custom(logp):
 @pytest.mark.parametrize("name", CUSTOM)
 def test_custom_distribution_is_read(name, read):
     reading = read(custom(CUSTOM[name]))
-    assert reading.likelihoods == {"y": "super-Gaussian identity"}
+    assert reading.likelihoods == {"y": "super-Gaussian, identity"}
     assert reading.roles["s"] == "likelihood"
 
 
@@ -166,3 +166,20 @@ def test_other_custom_distributions_say_what_was_tried(logp, sentence):
 def test_custom_distribution_without_density_is_refused():
     with pytest.raises((pac.UnknownLikelihoodError, NotImplementedError), match="logp"):
         pac.recognize(custom(None))
+
+
+def test_coefficients_follow_the_data():
+    with pm.Model() as model:
+        data = pm.Data("data", np.ones(3))
+        f = pm.Normal("f", shape=3)
+        pac.SuperGaussian(
+            "y", f, log_phi=lambda r: -pt.sqrt(r), g=lambda y: y, log_c=0.0, observed=data
+        )
+    recognition = pac.recognize(model)
+    (site,) = recognition.model.sites
+    np.testing.assert_array_equal(site.params(recognition.start)["g"], 1.0)
+    pm.set_data({"data": np.array([-1.0, 2.0, 0.5])}, model=model)
+    np.testing.assert_array_equal(site.params(recognition.start)["g"], [-1.0, 2.0, 0.5])
+    pm.set_data({"data": np.array([-1.0, np.nan, 0.5])}, model=model)
+    with pytest.raises(pac.DataError, match="'y' has the value nan at position 1"):
+        site.y(recognition.start)

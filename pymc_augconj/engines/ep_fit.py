@@ -1,0 +1,175 @@
+"""EP and QP as fitting engines: on a recognised model, hyperparameters on EP's evidence.
+
+θ is optimised by the L-BFGS that the variational engines share; each value of θ takes a run of EP,
+started at the sites of the best θ so far. QP has no objective of its own: it starts from EP's
+solution at EP's θ.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import LatentGaussianModel, Point
+from .bound import BoundFamily
+from .ep import EPResult, EPState, Sweep, solve
+from .ep_gradient import tilted_quadratures
+from .ep_objective import EPEvaluation, EPObjective
+from .ep_sites import ModelPrior, SiteGroup
+from .fitting import FitOutcome, FitProblem, FitState
+from .gradients import bound_gradient
+from .hyper import maximise
+from .loop import Climb, Iteration
+from .qp import solve_qp
+from .site_density import LikelihoodDensity
+
+__all__ = ["ExpectationPropagation"]
+
+Array = NDArray[np.float64]
+
+
+class _EPFamily:
+    """EP of one model, for every θ: what the shared optimiser asks of a family of bounds."""
+
+    def __init__(self, model: LatentGaussianModel, points, power: float):
+        self.base = BoundFamily(model, None, points)
+        self.model, self.priors, self.y = model, self.base.priors, self.base.y
+        self.power = power
+
+    def at(self, point: Point) -> _EPBound:
+        return _EPBound(self, point)
+
+
+class _EPBound:
+    """EP at one θ."""
+
+    def __init__(self, family: _EPFamily, point: Point):
+        self.family, self.point = family, point
+        self.prior = family.base.at(point).prior
+        groups = [
+            SiteGroup(site.rows[0], LikelihoodDensity(site.likelihood, y, site.params(point)))
+            for site, y in zip(family.model.sites, family.y, strict=True)
+        ]
+        prior = ModelPrior(self.prior, family.priors.groups, by_weights=family.base.by_weights)
+        self.objective = EPObjective(prior, groups, family.power)
+
+
+class _FixedTilted:
+    """A site's part of the evidence as a function of its parameters: E_tilted[log p].
+
+    Its derivative is that of log Ẑ (:mod:`.ep_gradient`); nodes and weights stay where they are.
+    """
+
+    def __init__(self, bound: _EPBound, evaluation: EPEvaluation):
+        found = tilted_quadratures(bound.objective, evaluation)
+        self._quadratures = {
+            id(y): quadrature for y, quadrature in zip(bound.family.y, found, strict=True)
+        }
+
+    def value(self, likelihood, y: Array, mean: Array, var: Array, params) -> Array:
+        return self._quadratures[id(y)].expect(LikelihoodDensity(likelihood, y, params))
+
+
+def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
+    """Return d log Z/dθ at a fixed point, by entry of the point."""
+    bound.family.rule = _FixedTilted(bound, evaluation)
+    return bound_gradient(bound, evaluation)
+
+
+class ExpectationPropagation:
+    """The engine ``method="ep"``, or ``"qp"``.
+
+    Parameters
+    ----------
+    quantile : bool
+        Whether QP follows.
+    power : float
+        η of power EP.
+    """
+
+    def __init__(self, *, quantile: bool = False, power: float = 1.0):
+        self.quantile, self.power = quantile, power
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariance at the start raises."""
+        several = [site.name for site in problem.model.sites if len(site.rows) > 1]
+        if several:
+            raise NotImplementedError(
+                f"{several} have several predictors at once, and a site's moments are integrals "
+                "over one; use method='cavi'"
+            )
+        family = _EPFamily(problem.model, [problem.point, *problem.probes], self.power)
+        count = 0
+
+        def report(iteration: Iteration, evaluation: EPEvaluation) -> None:
+            nonlocal count
+            count += 1
+            if problem.callback is not None:
+                problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
+
+        limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
+        if problem.members:
+            found = maximise(
+                family, problem.members, problem.point, problem.log_prior,
+                inner=_climb, gradient=_gradient, **limits,
+            )  # fmt: skip
+            point, end, gradient = found.point, found.climb, found.gradient
+            iterations, converged, message = found.iterations, found.converged, found.message
+            objective = found.objective
+        else:
+            point, gradient = dict(problem.point), {}
+            end = _climb(family.at(point), **limits)
+            iterations, converged, message = end.iterations, end.converged, end.message
+            objective = end.evaluation.evidence + problem.log_prior(point)[0]
+        last, evidence = end.evaluation, end.evaluation.evidence
+        bound = family.at(point)
+        if self.quantile:
+            result = _record(
+                iterations, report, solve_qp,
+                bound.objective, EPState(last.h, last.lam), tol=problem.tol,
+                max_iter=problem.max_iter,
+            )  # fmt: skip
+            last = result.evaluation
+            converged = converged and result.info.converged
+            message = f"EP: {message}; QP: {_describe(result)}"
+        return FitOutcome(
+            point, last.h, last.lam, evidence, objective, bound.prior, family.priors.groups,
+            family.base.by_weights, converged, message, iterations, gradient,
+        )  # fmt: skip
+
+
+def _climb(
+    bound: _EPBound, start: tuple[Array, Array] | None = None, *, max_iter, tol, callback=None
+) -> Climb:
+    """Run EP as the shared optimiser has inner climbs run."""
+    iterations: list[Iteration] = []
+    state = None if start is None else EPState(*start)
+    result = _record(
+        iterations, callback, solve, bound.objective, state, tol=tol, max_iter=max_iter
+    )
+    return Climb(result.evaluation, result.info.converged, _describe(result), iterations)
+
+
+def _record(iterations: list[Iteration], callback, run, objective, state, **options) -> EPResult:
+    start = len(iterations)
+
+    def report(sweep: Sweep, at: EPEvaluation) -> None:
+        normalizer = at.posterior.log_normalizer
+        done = Iteration(
+            len(iterations) - start + 1, sweep.evidence, sweep.evidence - normalizer, -normalizer,
+            sweep.residual, sweep.damping or 1.0, sweep.damping is None,
+        )  # fmt: skip
+        iterations.append(done)
+        if callback is not None:
+            callback(done, at)
+
+    return run(objective, state, report=report, **options)
+
+
+def _describe(result: EPResult) -> str:
+    info = result.info
+    return (
+        f"{info.message} ({info.method}, {info.sweeps} sweeps, damping {info.damping:.2g}, "
+        f"{info.n_negative} negative sites, smallest cavity precision "
+        f"{info.smallest_cavity_precision:.1e})"
+    )
