@@ -99,7 +99,13 @@ def plot(X: np.ndarray, y: np.ndarray, runs: dict[str, DataTree], path: Path) ->
     for (name, idata), color in zip(runs.items(), ("C0", "C3"), strict=True):
         f = location(idata)
         low, middle, high = np.quantile(f, [0.05, 0.5, 0.95], axis=1)
-        left.plot(x, middle, color=color, label=f"{name}: median and 90 %")
+        left.plot(
+            x,
+            middle,
+            color=color,
+            ls="-" if name == "pac.sample" else "--",
+            label=f"{name}: median and 90 %",
+        )
         left.fill_between(x, low, high, color=color, alpha=0.2, lw=0)
         s = idata["posterior"]["s"].values.ravel()
         right.hist(s, bins=50, density=True, histtype="step", color=color, label=name)

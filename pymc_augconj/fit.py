@@ -24,7 +24,8 @@ from .model import LatentGaussianModel
 from .recognize import Recognition, recognize
 from .recognize.evaluate import DensityOfPrior, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
-from .results.approximation import AffineMean, Approximation, Labels
+from .results.approximation import Approximation
+from .results.layout import AffineMean, Labels
 
 __all__ = ["fit"]
 
@@ -210,7 +211,7 @@ def _result(
         point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
         evidence=outcome.evidence,
         objective=outcome.objective,
-        history=pd.DataFrame([asdict(iteration) for iteration in outcome.iterations]),
+        history=_history(outcome),
         converged=outcome.converged,
         message=outcome.message,
         timings={},
@@ -224,6 +225,14 @@ def _result(
         random_seed=random_seed,
         evaluate=LatentDraws(model, lgm, dict(point)),
     )
+
+
+def _history(outcome: FitOutcome) -> pd.DataFrame:
+    history = pd.DataFrame([asdict(iteration) for iteration in outcome.iterations])
+    # The count starts anew at every value of θ.
+    starts = history["iteration"].diff().fillna(-1.0) <= 0.0
+    history.insert(0, "theta", starts.cumsum() - 1)
+    return history
 
 
 def _observed(model: Model, site, point) -> np.ndarray:

@@ -9,12 +9,13 @@ from typing import Any, Literal
 import numpy as np
 from pymc.model import Model, modelcontext
 
+from .engines.block_algebra import apply_rows, cross_cov
 from .engines.conditional import draw_conditional
 from .engines.predictive import DrawnMixture, GaussianMixture, quantiles
-from .engines.site_posterior import apply_rows, cross_cov
 from .errors import AugmentationError
-from .recognize.evaluate import kernel_functions, unconstrained_function
+from .recognize.evaluate import kernel_functions
 from .recognize.new_inputs import NewPredictor, read_predictor
+from .recognize.old_draws import equal_draws, predictors_of_draws
 from .results.approximation import Approximation
 from .results.predictions import posterior_draws, predictions_tree
 
@@ -225,7 +226,7 @@ def _from_draws(
     wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
     kernel = sorted({name for key in wanted for name in functions[key].names})
     hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
-    others = [] if read is None else _others(read)
+    others = [] if read is None else read.other_entries()
     draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
     draws = {
         name: value if name == request.name else value.astype(model[name].dtype)
@@ -234,7 +235,7 @@ def _from_draws(
     f = draws[request.name]
     f_new = np.empty((len(f), request.size))
     mean_old = np.empty_like(f)
-    for members in _groups(draws, kernel):
+    for members in equal_draws(draws, kernel):
         theta = {name: np.asarray(draws[name][members[0]]) for name in kernel}
         parts = {key: np.array(functions[key](theta)) for key in wanted}
         mean_old[members] = parts["mean_old"]
@@ -248,14 +249,9 @@ def _from_draws(
             f"{name}_std": (("*",), f_new.std(axis=0)),
         }
         return request.tree(found, attrs, sampled=sampled)
-    eta, params = _predictors_of_draws(model, read, draws, hyper, others, f_new, mean_old)
+    eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
     mixture = DrawnMixture(read.site.likelihood, eta, params)
     return request.tree(request.of_y(mixture, read), attrs, read)
-
-
-def _others(read: NewPredictor) -> list[str]:
-    others = read.others(read.start)
-    return [read.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
 
 
 def _needed(tree, names: list[str]):
@@ -266,65 +262,6 @@ def _needed(tree, names: list[str]):
             f"the posterior has no variable {missing.args[0]!r}, which the prediction needs; "
             "sample with it among var_names"
         ) from None
-
-
-def _predictors_of_draws(model, read: NewPredictor, draws, hyper, others, f_new, mean_old):
-    """Return η* of every draw, (S, P), and the likelihood's parameters, each (S, 1)."""
-    lgm = read.lgm
-    to_point = unconstrained_function(model, hyper) if hyper else None
-    size = len(f_new)
-    coef, rest = np.empty((size, 1)), np.empty((size, 1))
-    params: dict[str, np.ndarray] = {}
-    for members in _groups(draws, hyper):
-        first = members[0]
-        point = dict(read.start)
-        if hyper:
-            values = to_point(
-                {name: np.asarray(draws[name][first]) for name in _variables_of(model, draws)}
-            )
-            names = [h.value_name for h in lgm.hyperparameters]
-            point |= {name: np.asarray(v) for name, v in zip(names, values, strict=True)}
-        coef[members] = read.read_process(point)[0]
-        rest[members] = read.offset(point, mean_old[first])
-        for i, row in read.others(point).items():
-            block = lgm.blocks[i]
-            if block.value_name not in others:
-                continue
-            for s in members:
-                rest[s] += row @ _innovation(block, lgm, point, draws, s)
-        for name, value in read.params(point).items():
-            params.setdefault(name, np.empty((size, 1)))[members] = value
-    return coef * f_new + rest, params
-
-
-def _variables_of(model: Model, draws) -> list[str]:
-    """Return the free variables that there are draws of."""
-    return [rv.name for rv in model.free_RVs if rv.name in draws]
-
-
-def _innovation(block, lgm, point, draws, s: int) -> np.ndarray:
-    value = np.asarray(draws[block.value_name][s], dtype=float).ravel()
-    if block.mean is None:
-        return value
-    values = {
-        f"latent:{b.name}": np.asarray(draws[b.value_name][s], dtype=float).ravel()
-        for b in lgm.blocks
-        if b.value_name in draws
-    }
-    return value - np.asarray(block.mean({**point, **values}))
-
-
-def _groups(draws: Mapping[str, np.ndarray], names: Sequence[str]) -> list[np.ndarray]:
-    """Return the draws that share the values of ``names``, as arrays of indices."""
-    size = len(next(iter(draws.values())))
-    if not names:
-        return [np.arange(size)]
-    columns = np.concatenate(
-        [draws[name].reshape(size, -1).astype(float) for name in names], axis=1
-    )
-    _, inverse = np.unique(columns, axis=0, return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)
 
 
 def _typed(model: Model, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

@@ -64,6 +64,8 @@ def sample(
     step = AugmentedGibbs(model=model, compile_kwargs=compile_kwargs)
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
+        # A chain that was interrupted still holds its own limit, which was set within this one.
+        stack.callback(step._release_blas)
         if compile_kwargs is not None:
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):

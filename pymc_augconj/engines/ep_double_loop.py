@@ -10,8 +10,7 @@ point is one of EP.
 
 The inner problem is solved by Newton's method. In x = f − μᵢ the covariance H of (x, −½x²) under q
 is block-diagonal, with Σ and ½ Σ∘Σ, and that of the tilted distributions, T, is diagonal in i.
-Outer steps converge linearly; near the fixed point Newton's method on the moment mismatch finishes,
-whose Jacobian is H − T (D⁻¹H − ηI), D the marginal part of H.
+Outer steps converge linearly; near the fixed point :mod:`.ep_newton` finishes.
 
 References
 ----------
@@ -29,8 +28,9 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from ..errors import NotPositiveDefiniteError
-from .ep import Recorder
+from .ep_newton import covariance_of_statistics, polish, tilted_covariance
 from .ep_objective import EPEvaluation, EPObjective
+from .ep_record import Recorder, Sweep
 from .ep_sites import ConditionedPrior, all_moments
 from .tilted import Tilted
 
@@ -44,10 +44,8 @@ MAX_NEWTON = 60
 # On the Newton decrement, twice what J would still fall by.
 DECREMENT = 1e-12
 _SMALLEST_STEP = 2.0**-30
-# Newton's method on the moment mismatch is tried after this many outer steps; each of its steps has
-# to halve the mismatch.
+# Newton's method on the moment mismatch is tried after this many outer steps.
 POLISH_EVERY = 2
-_SHORTEST_POLISH = 0.1
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -96,12 +94,12 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         outer += 1
         if found is None:
             # Sites whose own cavities are not proper: only the outer loop's are, so far.
-            recorder.history.append(_unfinished(inner, objective, marginal))
+            recorder.history.append(_unfinished(inner, objective, marginal[1]))
             continue
         recorder.accept(found, None)
         best = found if found.residual < best.residual else best
         if outer % POLISH_EVERY == 0 and found.residual > recorder.tol:
-            end = _polish(recorder, found)
+            end = polish(recorder, found)
             best = end if end.residual < best.residual else best
         failure = "stopped: the double loop can take no further step"
     return best, ""
@@ -164,9 +162,9 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     power, n = objective.power, at.h.size
     mean = at.posterior.mean
     gradient = _mismatch(at.tilted, mean, at.posterior.var)
-    H = _covariance(objective.prior.cov(at.posterior))
+    H = covariance_of_statistics(objective.prior.cov(at.posterior))
     first, second = np.arange(n), np.arange(n, 2 * n)
-    var, cross, square = _tilted_covariance(at.tilted, mean)
+    var, cross, square = tilted_covariance(at.tilted, mean)
     H[first, first] += power * var
     H[second, second] += power * square
     H[first, second] += power * cross
@@ -186,64 +184,6 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     return (step[:n] + mean * d_lam, d_lam), float(-gradient @ step)
 
 
-def _mismatch(tilted: Tilted, mean: Array, var: Array) -> Array:
-    """Return E_q − E_tilted of (x, −½x²), shape (2N,)."""
-    shift = tilted.mean - mean
-    return np.concatenate([-shift, 0.5 * (tilted.var + shift**2 - var)])
-
-
-def _covariance(cov: Array) -> Array:
-    """Return H, the covariance of (x, −½x²) under q, (2N, 2N)."""
-    n = cov.shape[0]
-    H = np.zeros((2 * n, 2 * n))
-    H[:n, :n] = cov
-    H[n:, n:] = 0.5 * cov**2
-    return H
-
-
-def _tilted_covariance(tilted: Tilted, mean: Array) -> tuple[Array, Array, Array]:
-    """Return T: variance of x, its covariance with −½x², variance of −½x², each (N,)."""
-    shift = tilted.mean - mean
-    cross = -0.5 * tilted.third - shift * tilted.var
-    square = tilted.fourth - tilted.var**2 + 4.0 * shift * (tilted.third + shift * tilted.var)
-    return tilted.var, cross, 0.25 * square
-
-
-def _polish(recorder: Recorder, current: EPEvaluation) -> EPEvaluation:
-    """Take Newton steps on the mismatch as long as each halves it."""
-    objective = recorder.objective
-    n = current.h.size
-    while current.residual > recorder.tol and recorder.left > 0:
-        tilted = all_moments(
-            objective.groups, current.cavity_mean, current.cavity_var,
-            power=objective.power, higher=True,
-        )  # fmt: skip
-        H = _covariance(objective.prior.cov(current.posterior))
-        var, cross, square = _tilted_covariance(tilted, current.mean)
-        # The change of the cavities, D⁻¹H − ηI.
-        change = H / np.concatenate([current.var, 0.5 * current.var**2])[:, None]
-        change[np.diag_indices(2 * n)] -= objective.power
-        J = H
-        J[:n] -= var[:, None] * change[:n] + cross[:, None] * change[n:]
-        J[n:] -= cross[:, None] * change[:n] + square[:, None] * change[n:]
-        try:
-            step = -np.linalg.solve(J, _mismatch(tilted, current.mean, current.var))
-        except np.linalg.LinAlgError:
-            return current
-        d_h, d_lam = step[:n] + current.mean * step[n:], step[n:]
-        size, candidate = 1.0, None
-        while size > _SHORTEST_POLISH:
-            candidate = recorder.attempt(current.h + size * d_h, current.lam + size * d_lam)
-            if candidate is not None and candidate.residual <= 0.5 * current.residual:
-                break
-            size, candidate = 0.5 * size, None
-        if candidate is None:
-            return current
-        current = candidate
-        recorder.accept(current, None)
-    return current
-
-
 def _proper_step(old: Array, new: Array, lam: Array) -> float:
     """Return the largest step of 1, ½, ¼, … after which all cavities τ − λ are proper."""
     step = 1.0
@@ -252,9 +192,14 @@ def _proper_step(old: Array, new: Array, lam: Array) -> float:
     return step
 
 
-def _unfinished(inner: InnerOptimum, objective: EPObjective, marginal):
-    from .ep import Sweep
+def _mismatch(tilted: Tilted, mean: Array, var: Array) -> Array:
+    """Return E_q − E_tilted of (x, −½x²), shape (2N,)."""
+    shift = tilted.mean - mean
+    return np.concatenate([-shift, 0.5 * (tilted.var + shift**2 - var)])
 
-    cavity = marginal[1] - objective.power * inner.lam
+
+def _unfinished(inner: InnerOptimum, objective: EPObjective, tau: Array) -> Sweep:
+    """Describe an outer step whose sites do not yet give proper cavities of their own."""
+    cavity = tau - objective.power * inner.lam
     negative = int(np.count_nonzero(inner.lam < 0.0))
     return Sweep(np.inf, np.nan, None, negative, float(cavity.min()))

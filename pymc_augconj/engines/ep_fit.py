@@ -7,14 +7,17 @@ solution at EP's θ.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, fields
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..model import LatentGaussianModel, Point
 from .bound import BoundFamily
-from .ep import EPResult, EPState, Sweep, solve
+from .ep import solve
 from .ep_gradient import tilted_quadratures
 from .ep_objective import EPEvaluation, EPObjective
+from .ep_record import EPInfo, EPResult, EPState, Sweep
 from .ep_sites import ModelPrior, SiteGroup
 from .fitting import FitOutcome, FitProblem, FitState
 from .gradients import bound_gradient
@@ -83,12 +86,10 @@ class ExpectationPropagation:
     ----------
     quantile : bool
         Whether QP follows.
-    power : float
-        η of power EP.
     """
 
-    def __init__(self, *, quantile: bool = False, power: float = 1.0):
-        self.quantile, self.power = quantile, power
+    def __init__(self, *, quantile: bool = False):
+        self.quantile = quantile
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariance at the start raises."""
@@ -98,7 +99,7 @@ class ExpectationPropagation:
                 f"{several} have several predictors at once, and a site's moments are integrals "
                 "over one; use method='cavi'"
             )
-        family = _EPFamily(problem.model, [problem.point, *problem.probes], self.power)
+        family = _EPFamily(problem.model, [problem.point, *problem.probes], problem.power)
         count = 0
 
         def report(iteration: Iteration, evaluation: EPEvaluation) -> None:
@@ -121,7 +122,7 @@ class ExpectationPropagation:
             end = _climb(family.at(point), **limits)
             iterations, converged, message = end.iterations, end.converged, end.message
             objective = end.evaluation.evidence + problem.log_prior(point)[0]
-        last, evidence = end.evaluation, end.evaluation.evidence
+        last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
         bound = family.at(point)
         if self.quantile:
             result = _record(
@@ -129,25 +130,39 @@ class ExpectationPropagation:
                 bound.objective, EPState(last.h, last.lam), tol=problem.tol,
                 max_iter=problem.max_iter,
             )  # fmt: skip
-            last = result.evaluation
+            last, diagnostics = result.evaluation, _diagnostics(result)
             converged = converged and result.info.converged
             message = f"EP: {message}; QP: {_describe(result)}"
         return FitOutcome(
             point, last.h, last.lam, evidence, objective, bound.prior, family.priors.groups,
-            family.base.by_weights, converged, message, iterations, gradient,
+            family.base.by_weights, converged, message, iterations, gradient, diagnostics,
         )  # fmt: skip
+
+
+@dataclass
+class _EPClimb(Climb):
+    """The end of a run of EP at one θ, as the shared optimiser knows it, with EP's diagnostics."""
+
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
+
+
+def _diagnostics(result: EPResult) -> dict[str, float | str]:
+    return {f.name: getattr(result.info, f.name) for f in fields(EPInfo) if f.name != "history"}
 
 
 def _climb(
     bound: _EPBound, start: tuple[Array, Array] | None = None, *, max_iter, tol, callback=None
-) -> Climb:
+) -> _EPClimb:
     """Run EP as the shared optimiser has inner climbs run."""
     iterations: list[Iteration] = []
     state = None if start is None else EPState(*start)
     result = _record(
         iterations, callback, solve, bound.objective, state, tol=tol, max_iter=max_iter
     )
-    return Climb(result.evaluation, result.info.converged, _describe(result), iterations)
+    return _EPClimb(
+        result.evaluation, result.info.converged, _describe(result), iterations,
+        _diagnostics(result),
+    )  # fmt: skip
 
 
 def _record(iterations: list[Iteration], callback, run, objective, state, **options) -> EPResult:

@@ -34,7 +34,7 @@ STENCIL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 
 def covariance_gradient(evaluation: EPEvaluation) -> Array:
     """Return G, shape (N, N): d log Z = Σᵢⱼ Gᵢⱼ dCᵢⱼ for symmetric dC.
 
-    The evaluation is one of a :class:`~pymc_augconj.engines.ep_sites.CovariancePrior`, and its last.
+    The evaluation's prior is a :class:`~pymc_augconj.engines.ep_sites.CovariancePrior`.
     """
     return evaluation.posterior.gradient_wrt_cov()
 

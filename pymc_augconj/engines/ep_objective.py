@@ -1,7 +1,7 @@
 """One state of expectation propagation: cavities, tilted moments, targets, evidence.
 
-With q(f) ∝ N(f | m, C) Πᵢ exp(hᵢfᵢ − ½λᵢfᵢ²), marginals N(μᵢ, Σᵢᵢ) and power η, the cavity takes η of
-a site out of its marginal and the tilted distribution puts p(yᵢ|f)^η in:
+With q(f) ∝ N(f | m, C) Πᵢ exp(hᵢfᵢ − ½λᵢfᵢ²), marginals N(μᵢ, Σᵢᵢ) and power η, the cavity takes η
+of a site out of its marginal and the tilted distribution puts p(yᵢ|f)^η in:
 
     1/vᵢ = 1/Σᵢᵢ − ηλᵢ,    mᵢ = μᵢ − η vᵢ (hᵢ − λᵢμᵢ),
     λ̂ᵢ = λᵢ + (1/tilted varᵢ − 1/Σᵢᵢ)/η,    ĥᵢ = hᵢ + (tilted meanᵢ/tilted varᵢ − μᵢ/Σᵢᵢ)/η.
@@ -163,7 +163,7 @@ class EPObjective:
         with np.errstate(invalid="ignore", over="ignore"):
             site = log_gaussian_site(power * h, power * lam, cavity_mean, cavity_var)
             evidence = posterior.log_normalizer + float(np.sum(tilted.log_Z - site)) / power
-        if not (np.isfinite(evidence) and np.isfinite(target_lam).all() and np.isfinite(target_h).all()):
+        if not np.isfinite(np.concatenate([[evidence], target_h, target_lam])).all():
             raise NotPositiveDefiniteError("the tilted moments are not finite; damp the update")
         return EPEvaluation(
             h, lam, mean, var, cavity_mean, cavity_var, tilted, target_h, target_lam, matched,

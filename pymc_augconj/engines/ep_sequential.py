@@ -1,8 +1,8 @@
 """Sequential EP: one site at a time, the posterior kept up to date by rank-one updates.
 
 A change of one site by (Δh, Δλ) changes the posterior covariance by −Δλ s sᵀ/(1 + Δλ Σᵢᵢ), s its
-i-th column. It takes O(N²) a site, as a factorisation does a sweep, and one tilted moment at a time,
-which forgoes what NumPy saves on many; its use is as a check, and where parallel sweeps oscillate.
+i-th column. It takes O(N²) a site, and tilted moments come one at a time, which
+forgoes what NumPy saves on many: its use is as a check, and where parallel sweeps oscillate.
 The posterior is formed anew after every sweep, so that rounding does not accumulate.
 
 References
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .ep_objective import EPEvaluation
+from .ep_record import Recorder
 from .ep_sites import SiteGroup
 from .site_density import LikelihoodDensity, SiteDensity, select_params
 from .tilted_closed import site_moments
@@ -28,7 +29,7 @@ PATIENCE = 40
 
 
 def sweep_sequential(
-    recorder, current: EPEvaluation, *, damping: float = 1.0
+    recorder: Recorder, current: EPEvaluation, *, damping: float = 1.0
 ) -> tuple[EPEvaluation, str]:
     """Sweep until converged or stuck; return the best evaluation and, in words, what stopped it.
 

@@ -70,21 +70,33 @@ class CovariancePosterior:
         log ∫ exp(hᵀf − ½ fᵀΛf) N(f | m, C) df.
     """
 
-    def __init__(self, C: Array, m: Array, h: Array, lam: Array, work: Sequence[Array]):
-        shifted = h - lam * m
-        self._signed = SignedPosterior(C, shifted, lam, work=work[0])
-        self.alpha = self._signed.alpha
-        self.mean = m + self._signed.mean
-        self.var = self._signed.var(work=work[1])
-        self.log_normalizer = self._signed.log_normalizer + 0.5 * float(m @ (h + shifted))
+    def __init__(self, prior: CovariancePrior, h: Array, lam: Array):
+        self._prior, self._lam, self._shifted = prior, lam, h - lam * prior.m
+        signed = self._factorized(prior.lend(self))
+        self.alpha = signed.alpha
+        self.mean = prior.m + signed.mean
+        self.var = signed.var(work=prior.scratch)
+        constant = 0.5 * float(prior.m @ (h + self._shifted))
+        self.log_normalizer = signed.log_normalizer + constant
+        self._signed = signed
+
+    def _factorized(self, work: Array | None) -> SignedPosterior:
+        return SignedPosterior(self._prior.C, self._shifted, self._lam, work=work)
+
+    @property
+    def signed(self) -> SignedPosterior:
+        """The factorisation, made anew where its array has been given to another posterior."""
+        if not self._prior.still_lent(self):
+            self._signed = self._factorized(None)
+        return self._signed
 
     def gradient_wrt_cov(self) -> Array:
         """Return G = ½ (α αᵀ − R), the derivative of the log normaliser by C, (N, N)."""
-        return 0.5 * (np.multiply.outer(self.alpha, self.alpha) - self._signed.response())
+        return 0.5 * (np.multiply.outer(self.alpha, self.alpha) - self.signed.response())
 
     def cov(self) -> Array:
         """Return C − C R C, (N, N)."""
-        return self._signed.K - self._signed.explained(self._signed.K)
+        return self._prior.C - self.signed.explained(self._prior.C)
 
 
 class CovariancePrior:
@@ -99,9 +111,20 @@ class CovariancePrior:
 
     def __init__(self, C: Array, m: Array):
         self.C, self.m = np.asfortranarray(C, dtype=float), np.asarray(m, dtype=float)
-        # Two, so that the last posterior outlives an attempt at the next.
-        self._work = [np.empty(C.shape, order="F") for _ in range(2)]
-        self._scratch = np.empty(C.shape, order="F")
+        # Two, so that the last posterior keeps its own during an attempt at the next.
+        self._arrays = [np.empty(C.shape, order="F") for _ in range(2)]
+        self._borrowers: list[CovariancePosterior | None] = [None, None]
+        self.scratch = np.empty(C.shape, order="F")
+
+    def lend(self, posterior: CovariancePosterior) -> Array:
+        """Return the array that was lent the longer ago."""
+        self._arrays.reverse()
+        self._borrowers = [posterior, self._borrowers[0]]
+        return self._arrays[0]
+
+    def still_lent(self, posterior: CovariancePosterior) -> bool:
+        """Return whether no other posterior has been given this one's array."""
+        return any(borrower is posterior for borrower in self._borrowers)
 
     @property
     def size(self) -> int:
@@ -109,9 +132,8 @@ class CovariancePrior:
         return self.m.size
 
     def condition(self, h: Array, lam: Array) -> CovariancePosterior:
-        """See :class:`GaussianPrior`; a posterior lives until the next but one."""
-        self._work.reverse()
-        return CovariancePosterior(self.C, self.m, h, lam, (self._work[0], self._scratch))
+        """See :class:`GaussianPrior`."""
+        return CovariancePosterior(self, h, lam)
 
     def cov(self, posterior: CovariancePosterior) -> Array:
         """See :class:`GaussianPrior`."""
@@ -163,10 +185,11 @@ def all_moments(
     if len(groups) == 1 and parts[0].mean.size == cavity_mean.size:
         return parts[0]
     fields = {}
-    for name in ("log_Z", "mean", "var", "third", "fourth", "delta"):
-        if getattr(parts[0], name) is None:
+    for name in ("log_Z", "mean", "var", "third", "fourth", "delta", "error"):
+        values = [getattr(part, name) for part in parts]
+        if all(value is None for value in values):
             continue
-        fields[name] = np.full(cavity_mean.shape, np.nan)
-        for group, part in zip(groups, parts, strict=True):
-            fields[name][group.rows] = getattr(part, name)
+        fields[name] = np.zeros(cavity_mean.shape)
+        for group, value in zip(groups, values, strict=True):
+            fields[name][group.rows] = 0.0 if value is None else value
     return Tilted(**fields)

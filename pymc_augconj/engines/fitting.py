@@ -62,6 +62,8 @@ class FitProblem:
     tol : float
     callback : callable, optional
         Called with a :class:`FitState` after every iteration.
+    power : float
+        η of power EP; no other engine reads it.
     """
 
     model: LatentGaussianModel
@@ -72,6 +74,7 @@ class FitProblem:
     max_iter: int
     tol: float
     callback: Callable[[FitState], object] | None = None
+    power: float = 1.0
 
 
 @dataclass
@@ -98,6 +101,9 @@ class FitOutcome:
     iterations : list of Iteration
     gradient : dict
         Of the objective at θ, by entry of the point.
+    diagnostics : dict
+        What an engine has to say about its state besides, as numbers and words: those of EP are
+        the fields of :class:`~pymc_augconj.engines.ep.EPInfo`.
     """
 
     point: dict[str, np.ndarray]
@@ -112,6 +118,7 @@ class FitOutcome:
     message: str
     iterations: list[Iteration] = field(default_factory=list)
     gradient: dict[str, Array] = field(default_factory=dict)
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
 
 
 class SiteFit:

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 
 from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import Point
+from .block_algebra import cross_cov
 from .bound import Bound, Evaluation
 from .latent_prior import BlockPrior
-from .site_posterior import SitePosterior, cross_cov
+from .site_posterior import SitePosterior
 
 __all__ = ["bound_gradient"]
 

@@ -52,8 +52,8 @@ class HyperClimb:
     converged : bool
     message : str
     iterations : list of Iteration
-        All inner iterations, one after the other; their bounds need not increase between values
-        of θ that a line search tries.
+        All inner iterations, those of one value of θ after the other's; each starts at number 0.
+        Bounds need not increase from one value that a line search tries to the next.
     evaluations : int
         Values of θ that were tried.
     gradient : dict
@@ -80,6 +80,8 @@ def maximise(
     tol: float,
     gradient_tol: float = 1e-4,
     callback: Callable[[Iteration, Evaluation], None] | None = None,
+    inner: Callable[..., Climb] = climb,
+    gradient: Callable[..., dict[str, Array]] = bound_gradient,
 ) -> HyperClimb:
     """Maximise the bound plus ``log_prior`` over ``members``.
 
@@ -98,6 +100,11 @@ def maximise(
         Of the inner climbs.
     gradient_tol : float
         On the largest derivative of the objective, in nats per unit of the unconstrained scale.
+    callback : callable, optional
+        Called after every inner iteration.
+    inner, gradient : callable
+        What runs at each θ, with the signature of :func:`~pymc_augconj.engines.loop.climb`, and
+        the derivatives of what it reaches: another engine's, where ``family`` is another's.
 
     Raises
     ------
@@ -105,6 +112,7 @@ def maximise(
         If there is no posterior at the start.
     """
     search = _Search(family, members, point, log_prior, max_iter, tol, callback)
+    search.inner, search.gradient = inner, gradient
     start = search.flatten(point)
     search.attempt(start)
     found = minimize(
@@ -139,6 +147,7 @@ class _Search:
     def __init__(self, family, members, point, log_prior, max_iter, tol, callback):
         self.family, self.members, self.log_prior = family, tuple(members), log_prior
         self.template, self.max_iter, self.tol, self.callback = dict(point), max_iter, tol, callback
+        self.inner, self.gradient = climb, bound_gradient
         self.best: HyperClimb | None = None
         self.iterations: list[Iteration] = []
         self.evaluations = 0
@@ -175,11 +184,13 @@ class _Search:
         if self.best is not None:
             last = self.best.climb.evaluation
             start = (last.target_h, last.target_lam)
-        inner = climb(bound, start, max_iter=self.max_iter, tol=self.tol, callback=self._report)
+        limits = {"max_iter": self.max_iter, "tol": self.tol, "callback": self.callback}
+        inner = self.inner(bound, start, **limits)
+        self.iterations.extend(inner.iterations)
         value = inner.evaluation.bound + prior
         if not np.isfinite(value) or inner.evaluation.posterior is None:
             raise NotPositiveDefiniteError("the bound is not finite at these hyperparameters")
-        gradient = bound_gradient(bound, inner.evaluation)
+        gradient = self.gradient(bound, inner.evaluation)
         for name, term in prior_gradient.items():
             gradient[name] = gradient[name] + term if name in gradient else np.asarray(term)
         named = {
@@ -191,8 +202,3 @@ class _Search:
         answer = (-value, -self.flatten(named))
         self._known = (key, answer)
         return answer
-
-    def _report(self, iteration: Iteration, evaluation: Evaluation) -> None:
-        self.iterations.append(iteration)
-        if self.callback is not None:
-            self.callback(iteration, evaluation)

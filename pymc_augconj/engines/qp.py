@@ -8,7 +8,7 @@ deviation
 which is free of cancellation and at most σ_EP. QP runs EP with the standard deviations to match
 shrunk by 1 − δ. As δ varies slowly, it is held while sweeps of EP converge to it, and refreshed
 until the state agrees with its own δ: an integration of the distribution function every few sweeps
-instead of in each.
+instead of in each. Where sweeps fail, Newton steps follow the fixed point from one δ to the next.
 
 QP is not stationary in its sites, and no objective is known whose optimum it is: hyperparameters
 are EP's, and the evidence that is reported is the EP form at QP's sites, for comparison.
@@ -26,17 +26,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from .ep import (
-    EPInfo,
-    EPResult,
-    EPState,
-    Recorder,
-    Report,
-    as_groups,
-    solve,
-    sweep_parallel,
-)
+from .ep import as_groups, solve
+from .ep_double_loop import LARGEST_SIZE
+from .ep_newton import polish
 from .ep_objective import EPEvaluation, EPObjective
+from .ep_parallel import sweep_parallel
+from .ep_record import EPInfo, EPResult, EPState, Recorder, Report
 from .ep_sites import CovariancePrior, SiteGroup, all_moments
 from .site_density import SiteDensity
 
@@ -46,6 +41,9 @@ Array = NDArray[np.float64]
 
 # How far sweeps go on one δ: a part of the mismatch that its refreshment made.
 _PART = 0.01
+_PATIENCE = 20
+# Of the way to a new δ.
+_SHORTEST_STEP = 1.0 / 64.0
 
 
 def run_qp(
@@ -105,26 +103,53 @@ def solve_qp(
     current = recorder.attempt(start.h, start.lam)
     if current is None:
         current = objective.at_prior()
-    best, failure = None, ""
+    best, held, failure, repelled = None, np.ones(current.h.size), "", False
     while True:
         shrink = 1.0 - _deltas(objective, current)
         current = objective.rematched(current, shrink)
         if best is None or current.residual < best.residual:
             best = current
-        elif failure:
-            break
-        if current.residual <= tol:
+        if best.residual <= tol or failure:
             break
         if recorder.left <= 0:
             failure = f"stopped after {max_iter} sweeps: increase max_iter"
             break
-        recorder.objective = objective.shrunk(shrink)
         recorder.tol = max(_PART * current.residual, 0.5 * tol)
-        current, failure = sweep_parallel(
-            recorder, current, damping=damping, accelerate=accelerate
-        )
+        recorder.objective = objective.shrunk(shrink)
+        if not repelled:
+            found, failure = sweep_parallel(
+                recorder, current, damping=damping, accelerate=accelerate, patience=_PATIENCE
+            )
+            repelled = bool(failure) and recorder.left > 0
+        if repelled:
+            found, failure = _follow(recorder, objective, current, held, shrink)
+        current, held = found, shrink
     recorder.tol = tol
     return recorder.result(best, "parallel", failure)
+
+
+def _follow(
+    recorder: Recorder, objective: EPObjective, at: EPEvaluation, old: Array, new: Array
+) -> tuple[EPEvaluation, str]:
+    """Follow the fixed point from factors ``old``, where ``at`` is, to ``new`` by Newton steps.
+
+    It gets to fixed points that repel sweeps, as the ones of QP may.
+    """
+    if at.h.size > LARGEST_SIZE:
+        return at, f"stopped: sweeps fail, and Newton steps are for at most {LARGEST_SIZE} sites"
+    done, step = 0.0, 1.0
+    while done < 1.0 and recorder.left > 0:
+        aim = min(1.0, done + step)
+        shrink = old + aim * (new - old)
+        recorder.objective = objective.shrunk(shrink)
+        found = polish(recorder, objective.rematched(at, shrink))
+        if found.residual <= recorder.tol:
+            at, done = found, aim
+            continue
+        step *= 0.5
+        if step < _SHORTEST_STEP:
+            return at, "stopped: neither sweeps nor Newton steps reach a fixed point"
+    return at, ""
 
 
 def _deltas(objective: EPObjective, at: EPEvaluation) -> Array:
@@ -132,4 +157,3 @@ def _deltas(objective: EPObjective, at: EPEvaluation) -> Array:
         objective.groups, at.cavity_mean, at.cavity_var, power=objective.power, delta=True
     )
     return tilted.delta
-

@@ -86,8 +86,8 @@ class LikelihoodDensity:
         """See :class:`SiteDensity`."""
         own = getattr(self.likelihood, "landmarks", None)
         if own is not None:
-            return np.broadcast_to(
-                own(self.y, self.params), (len(own(self.y, self.params)), self.size)
+            return np.stack(
+                [np.broadcast_to(mark, self.y.shape) for mark in own(self.y, self.params)]
             )
         if self.likelihood.link == "identity":
             return self.y[None]

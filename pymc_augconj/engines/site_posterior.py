@@ -18,9 +18,18 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from ..gaussian import weight_space
-from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
+from ..gaussian.linear_map import RowSelection
 from ..gaussian.signed_space import SignedPosterior
-from .latent_prior import BlockPrior, LatentPrior, RowGroups
+from .block_algebra import (
+    add_prior_cov,
+    apply_rows,
+    cross_cov,
+    prior_var,
+    scale_rows,
+    scale_transpose_rows,
+    transpose_rows,
+)
+from .latent_prior import LatentPrior, RowGroups
 
 __all__ = ["ObservationPosterior", "SitePosterior", "WeightPosterior", "condition"]
 
@@ -107,7 +116,7 @@ class ObservationPosterior(SitePosterior):
         explained = cross[0] @ self.response_product(cross[1].T)
         if first == second:
             explained = -0.5 * (explained + explained.T)
-            return _add_prior_cov(explained, self.prior.blocks[first])
+            return add_prior_cov(explained, self.prior.blocks[first])
         return -explained
 
     def innovation_var(self, index):
@@ -118,7 +127,7 @@ class ObservationPosterior(SitePosterior):
             var = np.empty(A.size)
             var[A.index] = self._centred_var
             return var
-        return _prior_var(self.prior.blocks[index]) - self.explained_var(self._cross(index))
+        return prior_var(self.prior.blocks[index]) - self.explained_var(self._cross(index))
 
     def explained(self, cross):
         return self._signed.explained(cross)
@@ -238,68 +247,3 @@ def condition(
     """Return the posterior of ``prior`` given the sites (h, λ) of every row."""
     kind = WeightPosterior if by_weights else ObservationPosterior
     return kind(prior, groups, h, lam, **work)
-
-
-def cross_cov(block: BlockPrior, A: LinearMap) -> Array:
-    """Return K Aᵀ, shape (total_size, R)."""
-    if isinstance(A, DenseMap) or block.std is not None or block.block.copies > 1:
-        dense = A.dense()
-        if block.std is not None:
-            return (dense * block.std**2).T
-        parts = np.split(dense, block.block.copies, axis=1)
-        return np.vstack([block.cov @ part.T for part in parts])
-    columns = block.cov if A.is_identity else block.cov[:, A.index]
-    return columns if A.coef is None else columns * A.coef
-
-
-def _prior_var(block: BlockPrior) -> Array:
-    if block.std is not None:
-        return block.std**2
-    return np.tile(np.diagonal(block.cov), block.block.copies)
-
-
-def _add_prior_cov(matrix: Array, block: BlockPrior) -> Array:
-    if block.std is not None:
-        matrix[np.diag_indices_from(matrix)] += block.std**2
-        return matrix
-    size = block.block.size
-    for i in range(block.block.copies):
-        part = slice(i * size, (i + 1) * size)
-        matrix[part, part] += block.cov
-    return matrix
-
-
-def scale_rows(block: BlockPrior, v: Array) -> Array:
-    """Return u = S v for each row of v, shape (P, total_size)."""
-    if block.std is not None:
-        return v * block.std
-    shaped = v.reshape(-1, block.block.size)
-    return (shaped @ block.chol.T).reshape(v.shape)
-
-
-def scale_transpose_rows(block: BlockPrior, x: Array) -> Array:
-    """Return Sᵀ x for each row of x, shape (P, total_size)."""
-    if block.std is not None:
-        return x * block.std
-    shaped = x.reshape(-1, block.block.size)
-    return (shaped @ block.chol).reshape(x.shape)
-
-
-def apply_rows(A: LinearMap, u: Array) -> Array:
-    """Return A u for each row of u, shape (P, R)."""
-    if isinstance(A, DenseMap):
-        return u @ A.dense().T
-    taken = u[:, A.index]
-    return taken if A.coef is None else taken * A.coef
-
-
-def transpose_rows(A: LinearMap, w: Array) -> Array:
-    """Return Aᵀ w for each row of w, shape (P, total_size)."""
-    if A.is_identity:
-        return w
-    if isinstance(A, DenseMap):
-        return w @ A.dense()
-    weighted = w if A.coef is None else w * A.coef
-    result = np.zeros((w.shape[0], A.size))
-    np.add.at(result, (slice(None), A.index), weighted)
-    return result

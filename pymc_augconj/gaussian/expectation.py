@@ -27,7 +27,7 @@ Array = NDArray[np.float64]
 # Beyond ten standard deviations lies 1e-23 of the mass.
 _HALF_WIDTH = 10.0
 _FIRST_STEP = 0.8
-_LARGEST_LEVEL = 11
+_LARGEST_LEVEL = 9
 # Below this variance differences of values within one standard deviation are lost to rounding.
 _SMALLEST_VAR = 1e-12
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
@@ -48,8 +48,8 @@ def gaussian_expectation(
         array ``which``.
     mean, var : array, shape (N,)
     rtol : float
-        Accuracy, relative to 1 + |E|; a site that has not reached it with 40 000 nodes (a
-        discontinuous g) is left as it is.
+        Accuracy, relative to 1 + |E|; a site that has not reached it with 6 000 nodes (a g
+        with a kink) is left as it is.
 
     Returns
     -------

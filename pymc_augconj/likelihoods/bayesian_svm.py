@@ -19,6 +19,7 @@ import numpy as np
 
 from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 from .base import Likelihood, Params, Pattern, refusal
+from .folded_normal import folded_normal
 from .registry import register
 
 __all__ = ["BayesianSVM"]
@@ -55,6 +56,11 @@ class BayesianSVM(Likelihood):
     def expected_log_bound(self, y, mean, var, params):
         margin = 1.0 - y * mean
         return -margin - np.sqrt(margin**2 + var)
+
+    def expected_log_density(self, y, mean, var, params):
+        margin = 1.0 - y * mean
+        distance, slope, d_var = folded_normal(margin, var)
+        return -margin - distance, y * (1.0 + slope), -d_var
 
     def log_base(self, y, omega, params):
         return -1.0 - 0.5 * omega - 1.5 * np.log(omega) - _HALF_LOG_2PI - 0.5 / omega

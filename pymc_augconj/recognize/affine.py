@@ -28,6 +28,7 @@ __all__ = [
     "is_affine",
     "pullback",
     "pushforward",
+    "value_leaves",
 ]
 
 # Elementwise ops that are affine piece by piece: constant derivatives, but not affine.
@@ -50,6 +51,11 @@ def _value_parents(var: Variable) -> Sequence[Variable]:
     return var.owner.inputs
 
 
+def value_leaves(graphs: Sequence[Variable]) -> list[Variable]:
+    """Return the leaves that the values of ``graphs`` depend on; shapes do not count."""
+    return [var for var in walk(list(graphs), _value_parents) if var.owner is None]
+
+
 def pullback(
     predictor: TensorVariable, inputs: Sequence[TensorVariable]
 ) -> tuple[TensorVariable, list[TensorVariable]]:
@@ -63,17 +69,16 @@ def _gradients(cost: TensorVariable, wrt: list[TensorVariable]) -> list[TensorVa
 
 
 def pushforward(
-    predictor: TensorVariable, inputs: Sequence[TensorVariable], block: TensorVariable
+    weights: TensorVariable, transposed: TensorVariable, block: TensorVariable
 ) -> tuple[TensorVariable, TensorVariable]:
-    """Return an input v of the type of ``block`` and the graph of A v, for an affine predictor.
+    """Return an input v of the type of ``block`` and the graph of A v, given that of Aᵀ w.
 
     A v is the gradient of ⟨Aᵀ w, v⟩ with respect to w; it uses reverse derivatives only, which
     every differentiable op has.
     """
-    weights, (transposed,) = pullback(predictor, [block])
     direction = block.type.clone(name=None)("pushforward_direction")
     (product,) = _gradients((transposed * direction).sum(), [weights])
-    return direction, at_zero([product], [weights, *inputs])[0]
+    return direction, product
 
 
 def at_zero(

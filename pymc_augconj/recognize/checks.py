@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -25,7 +25,7 @@ _TOLERANCE_BELOW = 1e-2
 
 
 def check_reading(
-    model: LatentGaussianModel, densities: PointFunction, points: Sequence[Point]
+    model: LatentGaussianModel, densities: Sequence[PointFunction], points: Sequence[Point]
 ) -> None:
     """Compare predictors and log densities with PyMC's, at several hyperparameters and latents.
 
@@ -33,8 +33,8 @@ def check_reading(
     ----------
     model : LatentGaussianModel
         The reading.
-    densities : PointFunction
-        PyMC's log densities of the sites, as functions of the point and of the innovations.
+    densities : sequence of PointFunction
+        PyMC's log density of each site, as a function of the point and of the innovations.
     points : sequence of mapping
 
     Raises
@@ -42,40 +42,46 @@ def check_reading(
     RecognitionError
         If they differ: the model was misread, and nothing may be sampled from the reading.
     """
-    compared = dict.fromkeys((site.name for site in model.sites), 0)
-    rng = np.random.default_rng(1)
-    for point in points:
-        if not np.isfinite(model.log_prior(point)):
-            continue
-        offset = np.array(model.offset(point))
-        maps = [read(point) for read in model.maps]
-        directions = {}
-        for block, A in zip(model.blocks, maps, strict=True):
-            u = rng.standard_normal(block.total_size)
-            size = np.sqrt(np.mean(A.apply(u) ** 2))
-            directions[block.name] = u / size if np.isfinite(size) and size > 0.0 else u
-        for scale in _SCALES:
-            innovations = {name: scale * u for name, u in directions.items()}
-            eta = model.predictor(point, innovations)
-            affine = offset.copy()
-            for A, u in zip(maps, innovations.values(), strict=True):
-                affine += A.apply(u)
-            _compare_predictors(model.sites, eta, affine)
-            keyed = {innovation_key(name): u for name, u in innovations.items()}
-            expected = densities({**point, **keyed})
-            for site, theirs in zip(model.sites, expected, strict=True):
+    points = [point for point in points if np.isfinite(model.log_prior(point))]
+    for site, density in zip(model.sites, densities, strict=True):
+        rng = np.random.default_rng(1)
+        compared = 0
+        for point in points:
+            for innovations, affine in _latents_to_compare(model, site, point, rng):
+                eta = model.predictor(point, innovations)
+                _compare_predictors(model.sites, eta, affine)
+                keyed = {innovation_key(name): u for name, u in innovations.items()}
                 with np.errstate(all="ignore"):
                     ours = site.likelihood.log_density(
                         site.y(point), site.select(eta), site.params(point)
                     )
-                compared[site.name] += _compare_densities(site, ours, theirs)
-    for name, count in compared.items():
-        if count == 0:
+                compared += _compare_densities(site, ours, density({**point, **keyed}))
+        if compared == 0:
             raise RecognitionError(
-                f"observed variable {name!r}: PyMC's log density is not finite for any "
+                f"observed variable {site.name!r}: PyMC's log density is not finite for any "
                 "observation at any point tried, so that the reading could not be checked; "
                 "expected a model that can have produced the data; rescale the data or the priors"
             )
+
+
+def _latents_to_compare(
+    model: LatentGaussianModel, site: Site, point: Point, rng: np.random.Generator
+) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
+    """Yield innovations by block, and the stacked η that the maps give there."""
+    offset = np.array(model.offset(point))
+    maps = [read(point) for read in model.maps]
+    directions = {}
+    for block, A in zip(model.blocks, maps, strict=True):
+        u = rng.standard_normal(block.total_size)
+        # A scale at which this site's predictor moves, however small the design's entries.
+        size = np.sqrt(np.mean(np.square(site.select(A.apply(u)))))
+        directions[block.name] = u / size if np.isfinite(size) and size > 0.0 else u
+    for scale in _SCALES:
+        innovations = {name: scale * u for name, u in directions.items()}
+        affine = offset.copy()
+        for A, u in zip(maps, innovations.values(), strict=True):
+            affine += A.apply(u)
+        yield innovations, affine
 
 
 def _compare_predictors(sites: Sequence[Site], eta: np.ndarray, affine: np.ndarray) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import graph_inputs
 
 from ..errors import DataError
 from ..likelihoods.base import Likelihood
 from ..model import Point
+from .affine import value_leaves
 from .compile import NamedValues, PointFunction, SharedData
 from .structure import Structure
 
@@ -29,10 +29,10 @@ class Inputs:
         leaves: list[tuple[Variable, str]] = []
         for latent in structure.latents:
             what = f"an input of the covariance of {latent.name!r}"
-            leaves += [(leaf, what) for leaf in graph_inputs([latent.scale])]
+            leaves += [(leaf, what) for leaf in value_leaves([latent.scale])]
         for rv in structure.observed:
             what = f"an input of the distribution of {rv.name!r}"
-            leaves += [(leaf, what) for leaf in graph_inputs(rv.owner.inputs)]
+            leaves += [(leaf, what) for leaf in value_leaves(rv.owner.inputs)]
         self._arrays = [(leaf, what) for leaf, what in leaves if _is_array(leaf)]
         self.shared = tuple(leaf for leaf, _ in self._arrays if isinstance(leaf, SharedVariable))
         self._shapes = [_value(variable).shape for variable in self.shared]
@@ -65,6 +65,8 @@ def _is_array(leaf: Variable) -> bool:
 
 
 def _refuse_not_finite(value: np.ndarray, what: str) -> None:
+    if isinstance(value, np.ma.MaskedArray) and value.dtype.kind == "f":
+        value = value.filled(np.nan)  # pm.set_data masks NaN
     # Infinite scalars are bounds (of a clip, say), and belong to PyMC's own graphs.
     if value.ndim == 0 or value.dtype.kind != "f":
         return
@@ -116,7 +118,7 @@ class Observations:
         self._checked: SharedData | None = None
 
     def __call__(self, point: Point) -> np.ndarray:
-        y = self._values({})
+        y = np.ma.filled(self._values({}), np.nan)  # pm.set_data masks NaN
         if self._checked is None or self._checked.changed():
             self._check(y)
             shared = (*self._values.shared, *self._params.shared, *self._inputs.shared)

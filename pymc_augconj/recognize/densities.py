@@ -1,4 +1,4 @@
-"""PyMC's own log densities: of the observed variables, and of what is the hyperparameters' prior."""
+"""PyMC's own log densities, of the observed variables and of the hyperparameters."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.math import All
 
 from .affine import depends_on
 from .latents import GaussianVariable, in_innovations
@@ -66,12 +68,30 @@ def _conditions(
 ) -> list[Variable]:
     """Return what PyMC demands of parameters that depend on hyperparameters alone."""
     hyperparameters = list(space.inputs.values())
-    return [
+    demanded = [
         condition
         for var in ancestors(densities)
         if var.owner is not None
         and isinstance(var.owner.op, CheckParameterValue)
         and var.owner.op.can_be_replaced_by_ninf
-        for condition in map(pt.as_tensor, var.owner.inputs[1:])
-        if depends_on(condition, hyperparameters) and not depends_on(condition, innovations)
+        for condition in var.owner.inputs[1:]
     ]
+    return [
+        pt.all(pt.as_tensor(part))
+        for part in _conjuncts(demanded)
+        if depends_on(part, hyperparameters) and not depends_on(part, innovations)
+    ]
+
+
+def _conjuncts(conditions: Sequence[Variable]) -> list[Variable]:
+    """Take conjunctions apart: the parameter n may be in range whatever the latents in p are."""
+    found: dict[Variable, None] = {}
+    stack = list(conditions)
+    while stack:
+        var = stack.pop()
+        op = None if var.owner is None else var.owner.op
+        if isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar):
+            stack.extend(var.owner.inputs)
+        else:
+            found[var] = None
+    return list(found)

@@ -9,6 +9,7 @@ every other value at which the map is asked for.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -63,6 +64,9 @@ class BlockMap:
         Products with A and with Aᵀ.
     points : sequence of mapping
         Two or more different values of θ at which the structure is examined.
+    wide_points : sequence of mapping
+        Values far from those, at which rows of A that are equal must still be so: engines merge
+        them (a coefficient like σ((x − θ)/0.01) is 0 or 1 for most x at any one θ).
     name : str
         The latent variable, for error messages.
     dependence : {"smooth", "kinked", "discrete"}
@@ -81,12 +85,14 @@ class BlockMap:
         product: Product,
         transposed: Product,
         points: Sequence[Point],
+        wide_points: Sequence[Point],
         name: str,
         dependence: str = "smooth",
     ):
         self.names = product.names
         self._product, self._transposed = product, transposed
-        self._points, self._name, self._dependence = list(points), name, dependence
+        self._points, self._wide_points = list(points), list(wide_points)
+        self._name, self._dependence = name, dependence
         self._data = SharedData(product.shared)
         self._at = self._read()
 
@@ -105,13 +111,14 @@ class BlockMap:
     def _read(self) -> _FixedMap | _ScaledSelection | _ScaledColumns | _GeneralMap:
         product, points = self._product, self._points
         found = None if self._dependence == "discrete" else _find_selection(product, points)
-        if found is not None and (self._dependence == "smooth" or found.is_one_multiple):
+        if found is not None and self._holds_elsewhere(found):
             if product.names:
                 return _ScaledSelection(product, found.index, self._name)
-            ones = np.abs(found.coef - 1.0).max(initial=0.0) < 1e-12
-            return _FixedMap(RowSelection(found.index, None if ones else found.coef, product.size))
+            ones = np.abs(found.coefs[0] - 1.0).max(initial=0.0) < 1e-12
+            coef = None if ones else found.coefs[0]
+            return _FixedMap(RowSelection(found.index, coef, product.size))
         self._refuse_too_large()
-        if self._dependence == "discrete":
+        if self._dependence == "discrete" or found is not None:
             return _GeneralMap(product)
         matrix = product.matrix(points[0])
         if not product.names:
@@ -120,6 +127,20 @@ class BlockMap:
         if all(columns.holds_at(point) for point in points[1:]):
             return columns
         return _GeneralMap(product)
+
+    def _holds_elsewhere(self, found: _Selection) -> bool:
+        """Return whether rows that are equal where A was examined are so at other θ."""
+        if not self._product.names or found.is_one_multiple:
+            return True
+        if self._dependence == "kinked":
+            return False
+        keys = np.stack([found.index, *found.coefs], axis=1)
+        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        for point in self._wide_points:
+            coef = self._product(point, np.ones(self._product.size))
+            if np.isfinite(coef).all() and not np.array_equal(coef, coef[first][group.ravel()]):
+                return False
+        return True
 
     def _refuse_too_large(self) -> None:
         size = self._product.size
@@ -204,19 +225,25 @@ class _GeneralMap:
         return DenseMap(self._product.matrix(point))
 
 
+@dataclass(frozen=True)
 class _Selection:
-    """Which entry each row of A takes, and its coefficient at the first point examined."""
+    """Which entry each row of A takes, and its coefficient at every point examined."""
 
-    def __init__(self, index: np.ndarray, coef: np.ndarray, is_one_multiple: bool):
-        self.index, self.coef, self.is_one_multiple = index, coef, is_one_multiple
+    index: np.ndarray
+    coefs: list[np.ndarray]
+
+    @property
+    def is_one_multiple(self) -> bool:
+        """Whether all rows have one coefficient, not zero, at every point."""
+        return all(c.size and c[0] != 0.0 and np.all(c == c[0]) for c in self.coefs)
 
 
 def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
     """Return the single entries of A's rows, or None where a row has more than one."""
     probe = _random_vector(product.size)
     ramp = np.arange(1.0, product.size + 1.0)
-    first = index = known = None
-    is_one_multiple = True
+    coefs: list[np.ndarray] = []
+    index = known = None
     for point in points if product.names else points[:1]:
         coef = product(point, np.ones(product.size))
         if not np.isfinite(coef).all():
@@ -225,7 +252,7 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
         picked = np.divide(product(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
         found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
         if index is None:
-            first, index, known = coef, found, nonzero
+            index, known = found, nonzero
         else:
             # A coefficient that vanishes at one point (β = 0) tells no entry.
             if np.any(known & nonzero & (index != found)):
@@ -237,8 +264,8 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
             and _agree(product(point, probe**2), coef * probe[index] ** 2, coef)
         ):
             return None
-        is_one_multiple &= bool(coef.size and coef[0] != 0.0 and np.all(coef == coef[0]))
-    return _Selection(index, first, is_one_multiple)
+        coefs.append(coef)
+    return _Selection(index, coefs)
 
 
 def _random_vector(size: int) -> np.ndarray:

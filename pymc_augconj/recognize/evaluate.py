@@ -19,6 +19,7 @@ from pytensor.graph.traversal import ancestors
 
 from ..model import LatentGaussianModel, Point
 from .compile import Gradient, PointFunction, python_mode
+from .rewrite import simplify
 
 __all__ = [
     "BatchFunction",
@@ -26,6 +27,7 @@ __all__ = [
     "constrained",
     "kernel_functions",
     "unconstrained_function",
+    "value_at_zero",
 ]
 
 
@@ -138,6 +140,20 @@ class BatchFunction:
             else np.broadcast_to(value, (n_draws, *np.shape(value)))
             for name, value, depends in zip(self.names, results, self._depends, strict=True)
         }
+
+
+def value_at_zero(model: Model, name: str, entry: str, point: Point) -> np.ndarray:
+    """Return the variable ``name`` where the entry ``entry`` of the point is zero.
+
+    For a whitened process that is its mean: rewriting drops the product with zero, and with it
+    the covariance and its factor.
+    """
+    inputs = _value_inputs(model, [value.name for value in model.value_vars])
+    (graph,) = model.replace_rvs_by_values([model[name]])
+    value = inputs.pop(entry)
+    zeros = pt.zeros(np.shape(point[entry]), dtype=value.dtype)
+    (graph,) = simplify(graph_replace([graph], {value: zeros}, strict=False))
+    return np.array(PointFunction(graph, inputs)(point), dtype=float)
 
 
 def _in_variables(

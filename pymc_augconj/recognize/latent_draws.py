@@ -8,7 +8,7 @@ import numpy as np
 from pymc.model import Model
 
 from ..model import LatentGaussianModel, Point
-from .evaluate import BatchFunction
+from .evaluate import BatchFunction, value_at_zero
 
 __all__ = ["LatentDraws", "affine_means"]
 
@@ -50,9 +50,7 @@ def _mean_of_whitened(model: Model, block, point) -> np.ndarray:
     """Return m of f = m + chol(K) v: the variable that the user sees at v = 0."""
     if block.name not in model.named_vars:
         return np.zeros(block.total_size)
-    function = BatchFunction(model, [block.name], [block.value_name], point)
-    value = function({block.value_name: np.zeros((1, *block.shape))})[block.name]
-    return np.array(value, dtype=float).ravel()
+    return value_at_zero(model, block.name, block.value_name, point).ravel()
 
 
 class LatentDraws:

@@ -104,6 +104,9 @@ def _exponential(graph: Variable) -> Variable | None:
     return graph.owner.inputs[0] if _op_name(graph) == "Exp" else None
 
 
+_MATCHES = {"logit": _logit, "probit": _probit}
+
+
 def _scaled(
     graph: Variable,
     latents: Sequence[Variable],
@@ -143,7 +146,7 @@ def _moved(graph: Variable, part: Variable) -> Variable:
 
 
 def peel(
-    graph: Variable, link: str, latents: Sequence[Variable]
+    graph: Variable, link: str, latents: Sequence[Variable], *, by_probe: bool = False
 ) -> tuple[Variable, Variable | None] | None:
     """Return (η, scale) such that ``graph`` is scale · link⁻¹(η), or None if it is not.
 
@@ -154,27 +157,27 @@ def peel(
     link : {"identity", "logit", "probit", "scaled_logit", "log"}
     latents : sequence of Variable
         The inputs that make a factor part of the predictor.
+    by_probe : bool
+        Whether to look at numbers rather than at the spelling; for ``"logit"`` and ``"probit"``.
 
     Returns
     -------
     tuple of (Variable, Variable or None), or None
         The second entry is None but for ``"scaled_logit"``.
     """
+    if by_probe:
+        eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
+        return None if eta is None else (eta, None)
     if link == "identity":
         return graph, None
-    if link == "logit":
-        eta = _through_structure(graph, latents, _logit)
-    elif link == "probit":
-        eta = _through_structure(graph, latents, _probit)
-    elif link == "scaled_logit":
+    if link == "scaled_logit":
         return _scaled(graph, latents, _logit)
-    elif link == "log":
+    if link == "log":
         matched = _scaled(graph, latents, _exponential)
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)
-    else:
+    if link not in _MATCHES:
         raise ValueError(f"expected a known link, got {link!r}")
-    if eta is None:
-        eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
+    eta = _through_structure(graph, latents, _MATCHES[link])
     return None if eta is None else (eta, None)
 
 

@@ -75,6 +75,11 @@ class NewPredictor:
             found[i] = row
         return found
 
+    def other_entries(self) -> list[str]:
+        """Return the entries of the point of the latents that others' rows are not zero for."""
+        others = self.others(self.start)
+        return [self.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
+
     def offset(self, point: Point, mean_old: np.ndarray) -> float:
         """Return the part of rest that no latent enters; ``mean_old`` is m of f = m + u."""
         A = self.lgm.maps[self.index](point).rows(self._rows)

@@ -64,18 +64,23 @@ class Predictors:
     def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
         """Return A of every block; ``points`` are where their structure is examined."""
         # PyMC's initial point last: a Normal hyperparameter starts at zero, where others hide.
+        wide = self._space.wide_points(points[0])
         points = [*points[1:], points[0]]
-        return tuple(self._map(latent, points) for latent in self._latents)
+        return tuple(self._map(latent, points, wide) for latent in self._latents)
 
-    def _map(self, latent: GaussianVariable, points: Sequence[Point]) -> BlockMap:
+    def _map(
+        self, latent: GaussianVariable, points: Sequence[Point], wide: Sequence[Point]
+    ) -> BlockMap:
         latents = list(self.innovations.values())
-        direction, product = pushforward(self.graph, latents, latent.input)
         weights, (transposed,) = pullback(self.graph, [latent.input])
+        direction, product = pushforward(weights, transposed, latent.input)
+        (product,) = at_zero([product], [weights, *latents])
         (transposed,) = at_zero([transposed], latents)
         return BlockMap(
             Product(self._space.function(product, {DIRECTION: direction}), latent.total_size),
             Product(self._space.function(transposed, {DIRECTION: weights}), weights.type.shape[0]),
             points,
+            wide,
             latent.name,
             self._dependence(product),
         )

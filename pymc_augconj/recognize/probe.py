@@ -55,23 +55,34 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
         return None
     shape = tuple(1 if length is None else length for length in z.type.shape)
     function = PointFunction(function_of_z, {"z": number})
-    values = []
+
+    def linked(c: float) -> float:
+        found = np.unique(function({"z": np.full(shape, c, dtype=z.dtype)}))
+        return float(_LINKS[link](found[0])) if found.size == 1 else np.nan
+
     with np.errstate(all="ignore"):
-        for c in _NUMBERS:
-            found = np.unique(function({"z": np.full(shape, c, dtype=z.dtype)}))
-            if found.size != 1:
-                return None
-            values.append(_LINKS[link](found[0]))
-        slope, intercept = np.polyfit(_NUMBERS, values, 1) if np.isfinite(values).all() else (0, 0)
-    if slope == 0 or np.abs(slope * _NUMBERS + intercept - values).max() > _TOLERANCE:
+        # Where η goes from about −2 to 2: on a short stretch every smooth function looks affine.
+        slope, intercept = _line(linked, np.array([-1e-3, 0.0, 1e-3]))
+        numbers = (_NUMBERS - intercept) / slope if slope != 0 else _NUMBERS
+        slope, intercept = _line(linked, numbers)
+        error = max(abs(slope * c + intercept - linked(c)) for c in numbers)
+    if slope == 0 or not error <= _TOLERANCE:
         return None
     return _plain(slope) * z + _plain(intercept)
 
 
+def _line(function: Callable[[float], float], numbers: np.ndarray) -> tuple[float, float]:
+    values = np.array([function(c) for c in numbers])
+    if not np.isfinite(values).all() or not np.isfinite(numbers).all():
+        return 0.0, 0.0
+    slope, intercept = np.polyfit(numbers, values, 1)
+    return float(slope), float(intercept)
+
+
 def _plain(value: float) -> float:
     """Return the number of few digits that was meant, if ``value`` is one but for rounding."""
-    rounded = round(float(value), _DIGITS)
-    return rounded if abs(rounded - value) < _TOLERANCE else float(value)
+    rounded = float(f"{value:.{_DIGITS}g}")
+    return rounded if abs(rounded - value) < _TOLERANCE * abs(value) else value
 
 
 def _is_closed(graph: Variable, number: Variable) -> bool:
@@ -104,7 +115,9 @@ def _without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
     while var.owner is not None and isinstance(var.owner.op, Elemwise):
         parts = [part for part in var.owner.inputs if depends_on(part, latents)]
         rest = [part for part in var.owner.inputs if part not in parts]
-        numbers = all(isinstance(part, Constant) and np.ptp(part.data) == 0 for part in rest)
+        numbers = all(
+            isinstance(part, Constant) and np.unique(part.data).size == 1 for part in rest
+        )
         if len(parts) != 1 or not numbers:
             return var
         (var,) = parts

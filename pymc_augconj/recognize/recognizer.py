@@ -102,7 +102,8 @@ def recognize(
     )
     for site in reading.sites:
         site.y(points[0])  # refuses data out of range
-    check_reading(reading, space.function(densities, predictors.innovations), points)
+    theirs = [space.function(density, predictors.innovations) for density in densities]
+    check_reading(reading, theirs, points)
     return Recognition(
         reading,
         kinds=tuple(read.kind for read in maps),

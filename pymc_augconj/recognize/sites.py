@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytensor.tensor as pt
@@ -86,20 +87,19 @@ def match_observed(
     if not candidates:
         raise UnknownLikelihoodError(_unknown_distribution(rv, op_name))
     shape = static_shape(rv)
-    misplaced = []
-    for likelihood, pattern in candidates:
+    misplaced: list[str] = []
+    # A numerical probe takes one link for another where the predictor hardly moves: spelling first.
+    for by_probe, (likelihood, pattern) in product((False, True), candidates):
         named = dict(zip(pattern.inputs, params, strict=True))
         graph = named.pop(pattern.predictor)
-        if not depends_on(graph, inputs):
-            misplaced = [name for name, other in named.items() if depends_on(other, inputs)]
-            continue
-        peeled = peel(graph, pattern.link, inputs)
+        others = [name for name, other in named.items() if depends_on(other, inputs)]
+        misplaced = misplaced or others
+        peeled = None
+        if depends_on(graph, inputs) and not others:
+            peeled = peel(graph, pattern.link, inputs, by_probe=by_probe)
         if peeled is None:
             continue
         eta, scale = peeled
-        misplaced = [name for name, other in named.items() if depends_on(other, inputs)]
-        if misplaced:
-            continue
         if pattern.negate:
             eta = -eta
         renamed = dict(pattern.rename)

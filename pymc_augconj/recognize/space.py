@@ -10,12 +10,14 @@ import numpy as np
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
+from ..model import Point
 from .compile import Gradient, PointFunction, without_compilation
 
 __all__ = ["ValueSpace"]
 
-# Standard deviation, on the unconstrained scale, of the points at which structure is examined.
+# Standard deviations, on the unconstrained scale, of the points at which structure is examined.
 _SPREAD = 0.3
+_WIDE_SPREAD = 3.0
 
 
 @dataclass(eq=False)
@@ -61,11 +63,17 @@ class ValueSpace:
         with without_compilation():
             initial = self.model.initial_point(random_seed=0)
         rng = np.random.default_rng(0)
-        points = [initial]
-        for _ in range(2):
-            moved = dict(initial)
-            for name, var in self.inputs.items():
-                if var.dtype.startswith("float"):
-                    moved[name] = initial[name] + _SPREAD * rng.standard_normal(initial[name].shape)
-            points.append(moved)
-        return points
+        return [initial, *(self._around(initial, _SPREAD, rng) for _ in range(2))]
+
+    def wide_points(self, initial: Point, n_points: int = 6) -> list[dict[str, np.ndarray]]:
+        """Return points far from ``initial``, where structure must be the same."""
+        rng = np.random.default_rng(1)
+        return [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]
+
+    def _around(self, initial: Point, spread: float, rng: np.random.Generator) -> dict:
+        moved = dict(initial)
+        for name, var in self.inputs.items():
+            if var.dtype.startswith("float"):
+                step = spread * rng.standard_normal(initial[name].shape)
+                moved[name] = np.asarray(initial[name] + step)
+        return moved

@@ -18,52 +18,17 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from ..engines.block_algebra import scale_rows
 from ..engines.latent_prior import BlockPrior, LatentPrior, RowGroups
-from ..engines.site_posterior import SitePosterior, condition, scale_rows
+from ..engines.site_posterior import SitePosterior, condition
 from ..errors import AugmentationError
+from .layout import AffineMean, Labels, in_order
 
-__all__ = ["AffineMean", "Approximation", "Labels"]
+__all__ = ["Approximation"]
 
 Array = NDArray[np.float64]
 
 DEFAULT_DRAWS = 1000
-
-
-@dataclass(frozen=True)
-class AffineMean:
-    """What a latent's value is besides its innovation: constant + Σ_c T_c value_c.
-
-    Attributes
-    ----------
-    constant : ndarray, shape (total_size,)
-    matrices : dict
-        T_c by the name of the other latent c, shape (total_size, total_size_c).
-    """
-
-    constant: Array
-    matrices: dict[str, Array] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Labels:
-    """The names of axes and of their entries, as the user's model has them."""
-
-    dims: dict[str, list[str]] = field(default_factory=dict)
-    coords: dict[str, Array] = field(default_factory=dict)
-
-    def of(self, name: str, ndim: int) -> list[str]:
-        """Return the dims of a variable, with ArviZ's defaults where the model names none."""
-        found = self.dims.get(name)
-        return list(found) if found is not None else [f"{name}_dim_{i}" for i in range(ndim)]
-
-    def array(self, name: str, values: Array) -> xr.DataArray:
-        """Return ``values`` as a labelled array."""
-        dims = self.of(name, np.ndim(values))
-        coords = {
-            dim: self.coords.get(dim, np.arange(size))
-            for dim, size in zip(dims, np.shape(values), strict=True)
-        }
-        return xr.DataArray(values, dims=dims, coords=coords, name=name)
 
 
 @dataclass
@@ -84,8 +49,10 @@ class Approximation:
     objective : float
         What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
     history : DataFrame
-        A row for every iteration: ``bound``, its terms ``expected`` (Σ E[log p] or its augmented
-        bound) and ``divergence`` (KL(q‖p)), ``residual``, and how the step was made.
+        A row for every iteration: ``theta`` counts the values of the hyperparameters that were
+        tried, ``iteration`` from 0 at each of them; ``bound``, its terms ``expected`` (Σ E[log p]
+        or its augmented bound) and ``divergence`` (KL(q‖p)), ``residual``, and how the step was
+        made.
     converged : bool
     message : str
         How it ended.
@@ -310,15 +277,7 @@ class Approximation:
         return self.prior.blocks[index].block.total_size
 
     def _order(self) -> list[int]:
-        """Return the latents in an order in which every mean comes after what it depends on."""
-        order: list[int] = []
-        waiting = list(range(len(self.means)))
-        while waiting:
-            placed = {self.names[i] for i in order}
-            ready = next(i for i in waiting if placed.issuperset(self.means[i].matrices))
-            order.append(ready)
-            waiting.remove(ready)
-        return order
+        return in_order(self.names, self.means)
 
     def _in_innovations(self, index: int) -> dict[int, Array | None]:
         """Return what multiplies each innovation in a latent's value; None is the identity."""

@@ -17,7 +17,8 @@ from ..engines.latent_prior import BlockPrior, LatentPrior, RowGroups
 from ..errors import AugmentationError
 from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import LatentBlock
-from .approximation import AffineMean, Approximation, Labels
+from .approximation import Approximation
+from .layout import AffineMean, Labels
 
 __all__ = ["load_approximation", "save_approximation"]
 

@@ -51,7 +51,8 @@ def test_both_forms_of_the_prior(reparameterize, form, read):
     (block,) = reading.lgm.blocks
     assert block.value_name == ("f_rotated_" if reparameterize else "f")
     assert (block.size, block.copies, block.whitened) == (N, 1, reparameterize)
-    assert (block.mean is None) and not block.diagonal
+    assert block.mean is None
+    assert not block.diagonal
 
 
 MEANS = {

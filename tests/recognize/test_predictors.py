@@ -170,6 +170,8 @@ CHANGE_POINTS = {
     "entry": lambda cp, b: pm.math.switch(cp < TIME, b[0], b[1]),
     "coefficient": lambda cp, b: pm.math.switch(cp < TIME, b[0], 0.5 * b[0]),
     "kink": lambda cp, b: b[1] * pt.maximum(TIME - cp, 0),
+    # Exactly 0 or 1 for most rows.
+    "saturation": lambda cp, b: b[1] * pm.math.invlogit(1000 * (TIME - cp)),
 }
 
 
@@ -182,6 +184,15 @@ def test_change_point(spelling, read):
     assert reading.kinds == {"b": "design matrix depending on hyperparameters"}
     for ours, theirs in at_several(reading, "cp_logodds__", [-4.0, -1.0, 0.5, 3.0]):
         np.testing.assert_allclose(ours, theirs)
+
+
+def test_scales_of_groups_keep_the_selection(read):
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1, shape=2)
+        observe(s[GROUP % 2] * effects()[GROUP])
+    reading = read(model)
+    assert reading.kinds == {"b": "selection, scaled by hyperparameters"}
+    assert reading.sampler.priors.groups.size == 3
 
 
 def test_clamped_scale_keeps_the_selection(read):

@@ -1,0 +1,115 @@
+"""``pac.fit`` by EP and QP: evidence, hyperparameters by its gradient, every form of model."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.engines import ep_fit
+from pymc_augconj.engines.ep import run_ep
+from pymc_augconj.engines.site_density import LikelihoodDensity
+from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+
+QUIET = {"progressbar": False}
+
+
+def gp_with_outliers() -> pm.Model:
+    """A GP and an intercept under Student-t noise; θ enters kernel, predictor and likelihood."""
+    rng = np.random.default_rng(3)
+    X = np.linspace(-2.0, 2.0, 25)[:, None]
+    y = 0.5 + np.sin(2.0 * X[:, 0]) + 0.1 * rng.standard_normal(25)
+    y[[4, 17]] += [3.0, -4.0]
+    with pm.Model() as model:
+        ls, eta = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("eta", 2)
+        level = pm.Exponential("level", 1)
+        nu, sigma = pm.Gamma("nu", 4, 1), pm.HalfNormal("sigma", 1)
+        a = pm.Normal("a", level, 1)
+        f = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ls)).prior("f", X=X)
+        pm.StudentT("y", nu=nu, mu=a + f, sigma=sigma, observed=y)
+    return model
+
+
+def grouped() -> pm.Model:
+    """Group effects that several observations share, in two observed variables."""
+    rng = np.random.default_rng(0)
+    group = rng.integers(0, 6, 60)
+    with pm.Model() as model:
+        tau = pm.HalfNormal("tau", 2)
+        effect = pm.Normal("effect", 0, tau, shape=6)
+        pm.Bernoulli("y", logit_p=effect[group], observed=rng.integers(0, 2, 60))
+        pm.Laplace("z", mu=effect, b=pm.HalfNormal("b", 1), observed=rng.standard_normal(6))
+    return model
+
+
+def regression() -> pm.Model:
+    """Few weights and many observations, so that weight space is the cheaper one."""
+    rng = np.random.default_rng(1)
+    X = rng.standard_normal((80, 3))
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, pm.HalfNormal("scale", 1), shape=3)
+        probability = pm.math.invprobit(X @ beta)
+        pm.Bernoulli("y", p=probability, observed=X[:, 0] + rng.standard_normal(80) > 0)
+    return model
+
+
+@pytest.mark.parametrize("power", [1.0, 0.5])
+@pytest.mark.parametrize("build", [gp_with_outliers, grouped, regression])
+def test_gradient_against_differences(build, power):
+    recognition = pac.recognize(build())
+    points = [recognition.start, *recognition.probes]
+    family = ep_fit._EPFamily(recognition.model, points, power)
+
+    def climb(point):
+        bound = family.at(point)
+        return bound, ep_fit._climb(bound, max_iter=400, tol=1e-10)
+
+    point = {name: np.asarray(value, dtype=float) for name, value in recognition.start.items()}
+    bound, end = climb(point)
+    assert end.converged
+    gradient = ep_fit._gradient(bound, end.evaluation)
+    for hyperparameter in recognition.model.hyperparameters:
+        name, step, values = hyperparameter.value_name, 5e-3, []
+        for steps in (-2, -1, 1, 2):
+            moved = {**point, name: point[name] + steps * step}
+            values.append(climb(moved)[1].evaluation.evidence)
+        difference = (values[0] - 8.0 * values[1] + 8.0 * values[2] - values[3]) / (12.0 * step)
+        # Fourth order: 5e-3⁴ = 6e-10 of a fifth derivative.
+        assert gradient[name].sum() == pytest.approx(difference, rel=1e-5, abs=1e-5), name
+
+
+def test_toy_by_the_front_door():
+    X = np.array([[-1.0, -1.8], [1.2, 2.9], [3.3, -3.9], [1.8, 0.1], [-3.7, 1.8]])
+    y = np.array([0.0, 1.0, 1.0, 1.0, 0.0])
+    with pm.Model() as model:
+        ls = pm.InverseGamma("ls", 5, 10)
+        f = pm.gp.Latent(cov_func=2.25 * pm.gp.cov.ExpQuad(2, ls=ls)).prior("f", X=X, jitter=0.0)
+        pm.Bernoulli("y", p=pm.math.invprobit(f), observed=y)
+    found = pac.fit("ep", model=model, hyper="fixed", start={"ls": 2.0}, tol=1e-8, **QUIET)
+    C = 2.25 * np.exp(-((X[:, None] - X) ** 2).sum(axis=-1) / 8.0)
+    state, info = run_ep(C, np.zeros(5), LikelihoodDensity(BernoulliProbit(), y, {}))
+    assert found.converged
+    assert found.evidence == pytest.approx(info.evidence, abs=1e-8)
+    np.testing.assert_allclose(found.lam, state.lam, atol=1e-7)
+    assert "negative sites" in found.message
+
+
+@pytest.mark.parametrize("build", [gp_with_outliers, grouped, regression])
+def test_hyperparameters_are_learned_and_qp_follows(build):
+    model = build()
+    vgp = pac.fit("vgp", model=model, hyper="ml", **QUIET)
+    start = vgp.theta
+    ep = pac.fit("ep", model=model, hyper="ml", start=start, **QUIET)
+    qp = pac.fit("qp", model=model, hyper="ml", start=start, **QUIET)
+    at_start = pac.fit("ep", model=model, hyper="fixed", start=start, **QUIET)
+    assert ep.converged
+    assert qp.converged
+    assert ep.evidence >= at_start.evidence - 1e-9
+    # The bound lies below log p(y), which EP's evidence approximates closely.
+    assert vgp.evidence < at_start.evidence + 0.05
+    for name, value in ep.theta.items():
+        np.testing.assert_allclose(qp.theta[name], value, rtol=1e-12)
+    assert qp.evidence == ep.evidence
+    name = next(iter(ep.std))
+    assert (qp.std[name] <= ep.std[name] * (1.0 + 1e-6)).all()

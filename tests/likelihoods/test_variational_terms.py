@@ -1,0 +1,163 @@
+"""Terms of the bound and predictive formulas, over every likelihood that a model can have.
+
+The expected sites are checked against quadrature over ω in the contract test; here the bound is
+tied to them and to the density, which together say that its closed form is exact.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pymc_augconj.gaussian.expectation import gaussian_expectation
+from pymc_augconj.likelihoods.base import Likelihood
+from pymc_augconj.likelihoods.registry import known_likelihoods
+
+REALS, COUNTS, BINARY, SIGNS = (-2.5, 0.4, 3.1), (0.0, 1.0, 8.0), (0.0, 1.0), (-1.0, 1.0)
+# y and parameters.
+EXAMPLES = {
+    "Normal": (REALS, {"sigma": 0.7}),
+    "StudentT": (REALS, {"nu": 3.5, "sigma": 0.7}),
+    "Cauchy": (REALS, {"beta": 0.7}),
+    "Laplace": (REALS, {"b": 0.7}),
+    "AsymmetricLaplace": (REALS, {"b": 1.3, "kappa": 0.6}),
+    "Logistic": (REALS, {"s": 0.5}),
+    "BernoulliLogit": (BINARY, {}),
+    "BernoulliProbit": (BINARY, {}),
+    "BinomialLogit": (COUNTS, {"n": 9.0}),
+    "NegativeBinomial": (COUNTS, {"alpha": 1.7}),
+    "PoissonSigmoid": (COUNTS, {"rate": 6.0}),
+    "BayesianSVM": (SIGNS, {}),
+    "MaternNoise": (REALS, {"nu": 1.5, "rho": 0.8}),
+}
+MEAN, VAR = np.array([-1.1, 0.0, 0.3, 2.2]), np.array([0.02, 0.4, 1.3, 3.0])
+
+
+def likelihoods() -> dict[str, type[Likelihood]]:
+    """Registered likelihoods that have patterns, by the names of their classes."""
+    return {cls.__name__: cls for cls in known_likelihoods().values() if cls.patterns}
+
+
+def predicts(likelihood) -> bool:
+    """Whether it says what y is given η, which a pseudo-likelihood does not."""
+    return type(likelihood).cdf is not Likelihood.cdf
+
+
+@pytest.fixture(params=sorted(EXAMPLES))
+def example(request):
+    """Likelihood, y, means, variances (all combinations, flat), parameters."""
+    ys, params = EXAMPLES[request.param]
+    i, j = (part.ravel() for part in np.meshgrid(range(len(ys)), range(4), indexing="ij"))
+    params = {name: np.array(value) for name, value in params.items()}
+    return likelihoods()[request.param](), np.array(ys)[i], MEAN[j], VAR[j], params
+
+
+def test_every_likelihood_has_an_example():
+    missing = set(likelihoods()) - set(EXAMPLES)
+    assert not {name for name in missing if likelihoods()[name].n_predictors == 1}
+
+
+def test_bound_at_a_point_is_the_density(example):
+    likelihood, y, mean, _, params = example
+    bound = likelihood.expected_log_bound(y, mean, np.zeros_like(mean), params)
+    np.testing.assert_allclose(bound, likelihood.log_density(y, mean, params), atol=1e-12)
+
+
+def test_derivatives_of_the_bound_are_the_expected_sites(example):
+    likelihood, y, mean, var, params = example
+    h, lam = likelihood.expected_sites(y, mean, var, params)
+
+    def slope(d_mean, d_var, step=1e-4):
+        def at(t):
+            return likelihood.expected_log_bound(y, mean + t * d_mean, var + t * d_var, params)
+
+        return (8.0 * (at(step) - at(-step)) - at(2 * step) + at(-2 * step)) / (12.0 * step)
+
+    np.testing.assert_allclose(slope(1.0, 0.0), h - lam * mean, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(slope(0.0, 1.0), -0.5 * lam, rtol=1e-6, atol=1e-8)
+
+
+def test_bound_agrees_with_the_one_that_is_integrated(example):
+    likelihood, y, mean, var, params = example
+    integrated = Likelihood.expected_log_bound(likelihood, y, mean, var, params)
+    bound = likelihood.expected_log_bound(y, mean, var, params)
+    np.testing.assert_allclose(bound, integrated, rtol=1e-6, atol=1e-6)
+
+
+def test_bound_is_below_the_expected_log_density(example):
+    likelihood, y, mean, var, params = example
+    z = np.linspace(-10.0, 10.0, 20_001)[:, None]
+    weights = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    density = likelihood.log_density(y, mean + np.sqrt(var) * z, params)
+    expected = (weights * density).sum(axis=0)
+    assert np.all(likelihood.expected_log_bound(y, mean, var, params) <= expected + 1e-7)
+    closed = likelihood.expected_log_density(y, mean, var, params)
+    if closed is None:
+        return
+    np.testing.assert_allclose(closed[0], expected, atol=1e-6)
+    # Bonnet's and Price's theorems, on the same grid.
+    by_mean = (weights * z * density).sum(axis=0) / np.sqrt(var)
+    by_var = (weights * (z**2 - 1.0) * density).sum(axis=0) / (2.0 * var)
+    np.testing.assert_allclose(closed[1], by_mean, atol=1e-5)
+    np.testing.assert_allclose(closed[2], by_var, atol=1e-4)
+
+
+def test_distribution_function_is_the_densitys(example):
+    likelihood, _, mean, _, params = example
+    if not predicts(likelihood):
+        return
+    if likelihood.discrete:
+        limit = 10 if "n" in params else 2 if likelihood.check(np.array([2.0]), params) else 60
+        y = np.arange(float(limit))[:, None] + np.zeros_like(mean)
+        mass = np.exp(likelihood.log_density(y, mean, params))
+        expected = np.cumsum(mass, axis=0)
+        np.testing.assert_allclose(likelihood.cdf(y + 0.5, mean, params), expected, atol=1e-9)
+        assert not likelihood.cdf(y[0] - 0.1, mean, params).any()
+        return
+    y = np.array([-5.0, -0.9, 0.1, 0.45, 6.0])[:, None] + np.zeros_like(mean)
+    step = 1e-4
+    slope = (likelihood.cdf(y + step, mean, params) - likelihood.cdf(y - step, mean, params)) / (
+        2.0 * step
+    )
+    np.testing.assert_allclose(slope, np.exp(likelihood.log_density(y, mean, params)), atol=1e-6)
+    np.testing.assert_allclose(likelihood.cdf(mean - 1e9, mean, params), 0.0, atol=1e-8)
+    np.testing.assert_allclose(likelihood.cdf(mean + 1e9, mean, params), 1.0, atol=1e-8)
+
+
+def test_moments_are_those_of_the_density(example):
+    likelihood, _, mean, _, params = example
+    if not predicts(likelihood):
+        return
+    centre, var = likelihood.moments(mean, params)
+    if type(likelihood).__name__ == "Cauchy":
+        assert np.isnan(centre).all()
+        return
+    if likelihood.discrete:
+        limit = 10 if "n" in params else 2 if likelihood.check(np.array([2.0]), params) else 2000
+        y, log_measure = np.arange(float(limit)), np.zeros(limit)
+    else:
+        t = np.arange(-40.0, 40.0, 0.02)
+        y = np.concatenate([-np.exp(t), np.exp(t)])
+        log_measure = np.tile(t + np.log(0.02), 2)
+    for m, expected_mean, expected_var in zip(
+        mean, centre, np.broadcast_to(var, mean.shape), strict=True
+    ):
+        shift = 0.0 if likelihood.discrete else m
+        eta = np.full(y.size, m)
+        mass = np.exp(likelihood.log_density(y + shift, eta, params) + log_measure)
+        found = mass @ (y + shift)
+        assert found == pytest.approx(expected_mean, abs=1e-4)
+        assert mass @ (y + shift - found) ** 2 == pytest.approx(expected_var, rel=1e-3)
+
+
+def test_closed_predictive_densities_are_exact(example):
+    likelihood, y, mean, var, params = example
+    closed = likelihood.log_predictive(y, mean, var, params)
+    if closed is None:
+        return
+
+    def density(eta, which):
+        return np.exp(likelihood.log_density(y[which, None], eta, params))
+
+    value, *_ = gaussian_expectation(density, mean, var)
+    np.testing.assert_allclose(np.exp(closed), value, atol=1e-9)

@@ -1,0 +1,177 @@
+"""The result of a fit: moments, draws, and keeping it."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+
+N = 25
+QUIET = {"progressbar": False}
+DRAWS = 4000
+
+
+def build() -> pm.Model:
+    """A GP with a mean, an intercept under a prior mean, a deterministic, an unused variable."""
+    rng = np.random.default_rng(2)
+    X = np.sort(rng.uniform(-3.0, 3.0, (N, 1)), axis=0)
+    y = 0.5 + np.sin(X[:, 0]) + 0.2 * rng.standard_t(3, size=N)
+    with pm.Model(coords={"place": [f"p{i}" for i in range(N)]}) as model:
+        ls, mu = pm.InverseGamma("ls", 5, 5), pm.Normal("mu", 0, 1)
+        b0 = pm.Normal("b0", 2.0 + mu, 0.5)
+        cov = pm.gp.cov.ExpQuad(1, ls=ls)
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.7), cov_func=cov)
+        f = gp.prior("f", X=X, dims="place")
+        pm.Deterministic("level", pm.math.exp(b0 + f), dims="place")
+        pm.Normal("forward", b0, 0.1)
+        pm.StudentT("y", nu=4, mu=b0 + f, sigma=0.2, observed=y, dims="place")
+    return model
+
+
+@pytest.fixture(scope="module")
+def model():
+    return build()
+
+
+@pytest.fixture(scope="module")
+def cavi(model):
+    return pac.fit("cavi", model=model, random_seed=3, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def vi(model):
+    return pac.fit("vgp", model=model, random_seed=3, **QUIET)
+
+
+@pytest.fixture(scope="module")
+def weights():
+    """A fit in weight space: basis functions, grouped intercepts with a common mean."""
+    rng = np.random.default_rng(5)
+    X, group = rng.uniform(-2.0, 2.0, (200, 1)), rng.integers(0, 5, 200)
+    with pm.Model() as model:
+        mu = pm.Normal("mu", 0, 2)
+        alpha = pm.Normal("alpha", mu, 0.5, shape=5)
+        gp = pm.gp.HSGP(m=[8], c=1.5, cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X=X)
+        pm.Bernoulli("y", logit_p=f + alpha[group], observed=rng.random(200) < 0.6)
+    return pac.fit("vgp", model=model, random_seed=3, **QUIET)
+
+
+def brute_force(vi):
+    """Mean and covariance of all innovations, stacked, by dense algebra."""
+    covs, maps = [], []
+    for block, A in zip(vi.prior.blocks, vi.prior.full_maps, strict=True):
+        covs.append(block.cov if block.std is None else np.diag(block.std**2))
+        maps.append(A.dense())
+    size = sum(len(c) for c in covs)
+    K, start = np.zeros((size, size)), 0
+    for cov in covs:
+        K[start : start + len(cov), start : start + len(cov)] = cov
+        start += len(cov)
+    A = np.hstack(maps)
+    cov = np.linalg.inv(np.linalg.inv(K) + A.T @ (vi.lam[:, None] * A))
+    return cov @ A.T @ (vi.h - vi.lam * vi.prior.offset), cov
+
+
+@pytest.mark.parametrize("which", ["cavi", "vi", "weights"])
+def test_moments_are_the_dense_ones(which, request):
+    fit = request.getfixturevalue(which)
+    mean, cov = brute_force(fit)
+    start = 0
+    for name, affine, block in zip(fit.names, fit.means, fit.blocks, strict=True):
+        size = block.block.total_size
+        if not affine.matrices:
+            part = slice(start, start + size)
+            expected = mean[part] + affine.constant
+            np.testing.assert_allclose(fit.mean[name].values.ravel(), expected, atol=1e-6)
+            np.testing.assert_allclose(
+                fit.std[name].values.ravel() ** 2, np.diagonal(cov)[part], rtol=1e-5
+            )
+            np.testing.assert_allclose(fit.cov(name), cov[part, part], atol=1e-6)
+        start += size
+
+
+@pytest.mark.parametrize("which", ["cavi", "vi", "weights"])
+def test_draws_have_the_moments(which, request):
+    fit = request.getfixturevalue(which)
+    posterior = fit.sample(DRAWS, random_seed=0).posterior
+    for name in fit.names:
+        draws = posterior[name].values[0].reshape(DRAWS, -1)
+        mean, std = fit.mean[name].values.ravel(), fit.std[name].values.ravel()
+        error = np.abs(draws.mean(axis=0) - mean) / (std / np.sqrt(DRAWS))
+        assert error.max() < 5.0
+        spread = np.abs(draws.std(axis=0) / std - 1.0) * np.sqrt(2.0 * DRAWS)
+        assert spread.max() < 5.0
+        sampled, exact = np.corrcoef(draws.T), fit.cov(name) / np.outer(std, std)
+        assert np.abs(sampled - exact).max() < 5.0 / np.sqrt(DRAWS)
+
+
+def test_draws_satisfy_the_users_model(vi, model):
+    tree = vi.sample(50)
+    posterior = tree.posterior
+    assert list(posterior.data_vars) == [rv.name for rv in model.unobserved_RVs]
+    assert posterior["f"].dims == ("chain", "draw", "place")
+    assert posterior["f"].shape == (1, 50, N)
+    assert list(posterior["place"].values[:2]) == ["p0", "p1"]
+    with model:
+        free = posterior.to_dataset()[[rv.name for rv in model.free_RVs]]
+        theirs = pm.compute_deterministics(free, progressbar=False)
+    for name in ("f", "level"):
+        np.testing.assert_allclose(posterior[name].values, theirs[name].values, atol=1e-6)
+    assert np.ptp(posterior["ls"].values) == 0.0
+    difference = posterior["forward"].values - posterior["b0"].values
+    assert 0.05 < difference.std() < 0.2
+    observed = model.rvs_to_values[model["y"]].data
+    np.testing.assert_array_equal(tree.observed_data["y"].values, observed)
+
+
+def test_draws_are_repeatable_and_the_seed_is_the_fits(vi):
+    first, second = vi.sample(5).posterior, vi.sample(5).posterior
+    np.testing.assert_array_equal(first["f"].values, second["f"].values)
+    other = vi.sample(5, random_seed=9).posterior
+    assert not np.array_equal(first["f"].values, other["f"].values)
+
+
+def test_pickling_keeps_everything(vi):
+    copy = pickle.loads(pickle.dumps(vi))
+    a, b = vi.sample(4, random_seed=1).posterior, copy.sample(4, random_seed=1).posterior
+    for name in a.data_vars:
+        np.testing.assert_array_equal(a[name].values, b[name].values)
+
+
+@pytest.mark.parametrize("which", ["cavi", "vi", "weights"])
+def test_saving_keeps_the_numbers(which, request, tmp_path):
+    fit = request.getfixturevalue(which)
+    fit.save(tmp_path / "fit")
+    loaded = pac.Approximation.load(tmp_path / "fit")
+    for name in ("method", "evidence", "converged", "message", "timings", "names", "variables"):
+        assert getattr(loaded, name) == getattr(fit, name)
+    assert loaded.history.equals(fit.history)
+    a, b = fit.sample(4, random_seed=1).posterior, loaded.sample(4, random_seed=1).posterior
+    for name in loaded.names:
+        np.testing.assert_allclose(loaded.mean[name].values, fit.mean[name].values)
+        np.testing.assert_allclose(b[name].values, a[name].values)
+    assert set(b.data_vars) <= set(a.data_vars)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path):
+    np.savez(tmp_path / "other.npz", x=np.ones(2))
+    with pytest.raises(pac.AugmentationError, match="saved approximation"):
+        pac.Approximation.load(tmp_path / "other.npz")
+
+
+def test_stands_in_a_comparison(vi):
+    table = pac.compare({"vi": vi, "again": vi.sample(500)}, reference="vi", loo=False)
+    assert table.loc["vi", "wall_time"] > 0.0
+    assert table.loc["again", "mean_diff"] < 0.3
+
+
+def test_an_unknown_latent_is_named(vi):
+    with pytest.raises(pac.AugmentationError, match="expected the name of a Gaussian latent"):
+        vi.cov("g")
+    with pytest.raises(pac.AugmentationError, match="positive integer"):
+        vi.sample(0)

@@ -1,0 +1,183 @@
+"""``pac.fit``: what a user asks for and gets."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+import pymc_augconj as pac
+
+METHODS = ("cavi", "vgp")
+QUIET = {"progressbar": False}
+
+
+@pytest.fixture
+def data():
+    rng = np.random.default_rng(1)
+    X = np.sort(rng.uniform(-3.0, 3.0, (40, 1)), axis=0)
+    return X, np.sin(1.5 * X[:, 0]) + 0.3 * rng.standard_normal(40)
+
+
+@pytest.fixture
+def regression(data):
+    X, y = data
+    with pm.Model() as model:
+        ls, sigma = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("sigma", 1)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+        pm.Normal("y", mu=gp.prior("f", X=X), sigma=sigma, observed=y)
+    return model
+
+
+@pytest.fixture
+def classification(data):
+    return classify(data)
+
+
+def classify(data, amp=None):
+    """Write the model, with the amplitude given or learned."""
+    X, y = data
+    with pm.Model(coords={"place": np.arange(40) * 10}) as model:
+        amp, b0 = pm.HalfNormal("amp", 2) if amp is None else amp, pm.Normal("b0", 0, 1)
+        gp = pm.gp.Latent(cov_func=amp**2 * pm.gp.cov.ExpQuad(1, ls=0.8))
+        f = gp.prior("f", X=X, dims="place")
+        pm.Deterministic("p", pm.math.invlogit(b0 + f), dims="place")
+        pm.Deterministic("twice", 2 * b0)
+        pm.Bernoulli("y", logit_p=b0 + f, observed=y > 0, dims="place")
+    model.gp = gp
+    return model
+
+
+def marginal(data, log_theta) -> float:
+    X, y = data
+    ls, sigma = np.exp(log_theta)
+    K = np.exp(-0.5 * ((X - X.T) / ls) ** 2) + (1e-6 + sigma**2) * np.eye(40)
+    return multivariate_normal(np.zeros(40), K).logpdf(y)
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("hyper", ["ml", "map"])
+def test_normal_likelihood_learns_what_marginal_likelihood_does(data, regression, method, hyper):
+    def prior(log_theta):
+        if hyper == "ml":
+            return 0.0
+        ls, sigma = np.exp(log_theta)
+        # InverseGamma(5, 5) and HalfNormal(1), on their own scale: no Jacobian.
+        return -6.0 * np.log(ls) - 5.0 / ls - 0.5 * sigma**2
+
+    best = minimize(lambda t: -marginal(data, t) - prior(t), [0.0, -1.0], tol=1e-9)
+    vi = pac.fit(method, model=regression, hyper=hyper, **QUIET)
+    assert vi.converged
+    found = np.log([vi.theta["ls"], vi.theta["sigma"]])
+    np.testing.assert_allclose(found, best.x, atol=1e-4)
+    assert vi.evidence == pytest.approx(marginal(data, best.x), abs=1e-5)
+    with regression:
+        logp = pm.logp(pm.InverseGamma.dist(5, 5), vi.theta["ls"]).eval()
+        logp += pm.logp(pm.HalfNormal.dist(1), vi.theta["sigma"]).eval()
+    expected = vi.evidence + (float(logp) if hyper == "map" else 0.0)
+    assert vi.objective == pytest.approx(expected, abs=1e-6)
+
+
+def test_fixed_hyperparameters_stay(regression, data):
+    vi = pac.fit("cavi", model=regression, hyper="fixed", start={"ls": 0.9, "sigma": 0.4}, **QUIET)
+    assert vi.theta["ls"] == pytest.approx(0.9)
+    assert vi.theta["sigma"] == pytest.approx(0.4)
+    assert vi.evidence == pytest.approx(marginal(data, np.log([0.9, 0.4])), abs=1e-8)
+    default = pac.fit("cavi", model=regression, hyper="fixed", **QUIET)
+    start = regression.initial_point()
+    assert default.theta["ls"] == pytest.approx(np.exp(start["ls_log__"]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_history_splits_the_bound(classification, method):
+    vi = pac.fit(method, model=classification, **QUIET)
+    history = vi.history
+    np.testing.assert_allclose(history.bound, history.expected - history.divergence, atol=1e-9)
+    # Within one value of the hyperparameters the bound never decreases.
+    assert history.theta.nunique() > 3
+    for _, climb in history.groupby("theta"):
+        assert list(climb.iteration) == list(range(len(climb)))
+        assert np.diff(climb.bound).min(initial=0.0) > -1e-9
+    ends = history.groupby("theta").bound.last()
+    assert np.abs(ends - vi.evidence).min() < 1e-12
+    assert set(vi.timings) == {"recognition", "optimisation", "total"}
+
+
+def test_a_better_prior_density_is_not_found_nearby(classification):
+    vi = pac.fit("vgp", model=classification, **QUIET)
+    for factor in (0.99, 1.01):
+        start = {"amp": factor * vi.theta["amp"]}
+        near = pac.fit("vgp", model=classification, hyper="fixed", start=start, **QUIET)
+        log_prior = -0.5 * (factor * float(vi.theta["amp"]) / 2.0) ** 2
+        here = -0.5 * (float(vi.theta["amp"]) / 2.0) ** 2
+        assert near.evidence + log_prior < vi.evidence + here + 1e-9
+
+
+def test_callback_sees_every_iteration(classification):
+    seen = []
+    vi = pac.fit("cavi", model=classification, callback=seen.append, **QUIET)
+    assert [state.count for state in seen] == list(range(1, len(seen) + 1))
+    assert seen[-1].mean.shape == seen[-1].var.shape == (40,)
+    assert len(seen) <= len(vi.history)
+
+
+def test_not_converging_warns_once_and_is_on_the_result(classification):
+    with pytest.warns(RuntimeWarning, match="increase max_iter") as caught:
+        vi = pac.fit("cavi", model=classification, hyper="fixed", max_iter=1, tol=1e-12, **QUIET)
+    assert len(caught) == 1
+    assert not vi.converged
+
+
+def test_progress_bar_shows_the_bound(classification, capsys):
+    with classification:
+        pac.fit("cavi", hyper="fixed")
+    assert "bound" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({"method": "magic"}, "expected method among"),
+        ({"hyper": "free"}, "expected hyper among"),
+        ({"start": {"lengthscale": 1.0}}, "start: expected hyperparameters among"),
+        ({"gp": pm.gp.Latent()}, "gp: expected the pm.gp.Latent"),
+    ],
+)
+def test_bad_arguments_are_refused(classification, arguments, sentence):
+    with pytest.raises(pac.AugmentationError, match=sentence):
+        pac.fit(model=classification, **{**QUIET, **arguments})
+
+
+def test_the_process_of_the_model_is_accepted(classification):
+    vi = pac.fit("cavi", model=classification, gp=classification.gp, hyper="fixed", **QUIET)
+    assert vi.converged
+
+
+def test_discrete_hyperparameters_need_fixed_ones(data):
+    X, y = data
+    with pm.Model() as model:
+        k = pm.Poisson("k", 3)
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5 + 0.1 * k)).prior("f", X=X)
+        pm.Normal("y", mu=f, sigma=0.3, observed=y)
+    with pytest.raises(pac.AugmentationError, match="discrete"):
+        pac.fit(model=model, **QUIET)
+    assert pac.fit(model=model, hyper="fixed", **QUIET).theta["k"] == 3
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_agrees_with_gibbs_within_its_bias(data, method):
+    with classify(data, amp=1.5):
+        vi = pac.fit(method, **QUIET)
+        idata = pac.sample(
+            1500, chains=2, cores=1, random_seed=1, compute_convergence_checks=False, **QUIET
+        )
+    f = idata.posterior["f"]
+    # Means within a fifth of a standard deviation; CAVI's standard deviations are known to be
+    # a few per cent too small, the VGP's hardly.
+    difference = np.abs(f.mean(("chain", "draw")) - vi.mean["f"]) / f.std(("chain", "draw"))
+    assert difference.max() < 0.25
+    ratio = vi.std["f"] / f.std(("chain", "draw"))
+    assert ratio.min() > 0.8
+    assert ratio.max() < 1.1

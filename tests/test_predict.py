@@ -1,0 +1,216 @@
+"""Predictions: exact where they can be, and the same from every kind of fit."""
+
+from __future__ import annotations
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import expit
+from scipy.stats import norm
+
+import pymc_augconj as pac
+
+QUIET = {"progressbar": False}
+LS, AMP, SIGMA = 0.8, 1.3, 0.3
+
+
+def kernel(a, b):
+    return AMP**2 * np.exp(-0.5 * ((a - b.T) / LS) ** 2)
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(4)
+    X = np.sort(rng.uniform(-3.0, 3.0, (40, 1)), axis=0)
+    return X, np.sin(1.5 * X[:, 0]) + SIGMA * rng.standard_normal(40)
+
+
+@pytest.fixture(scope="module")
+def Xnew():
+    return np.linspace(-4.0, 4.0, 23)[:, None]
+
+
+def write(data, observe, **fixed):
+    X, y = data
+    with pm.Model() as model:
+        b0 = pm.Normal("b0", 0.4, 0.7)
+        cov = AMP**2 * pm.gp.cov.ExpQuad(1, ls=LS)
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.2), cov_func=cov)
+        observe(b0 + 1.2 * gp.prior("f", X=X), y)
+    return model, gp
+
+
+@pytest.fixture(scope="module")
+def regression(data):
+    return write(data, lambda eta, y: pm.Normal("y", mu=eta, sigma=SIGMA, observed=y))
+
+
+@pytest.fixture(scope="module")
+def counts(data):
+    def observe(eta, y):
+        pm.Binomial("y", n=8, logit_p=eta, observed=np.round(8 * expit(2 * y)))
+
+    return write(data, observe)
+
+
+def exact_regression(data, Xnew):
+    """Mean and covariance of f* and of η* for the normal likelihood."""
+    X, y = data
+    K = 1.44 * (kernel(X, X) + 1e-6 * np.eye(40)) + 0.49
+    solve = np.linalg.solve
+    C = K + SIGMA**2 * np.eye(40)
+    residual = y - 0.4 - 1.2 * 0.2
+    to_f, to_eta = 1.2 * kernel(Xnew, X), 1.44 * kernel(Xnew, X) + 0.49
+    f = 0.2 + to_f @ solve(C, residual), kernel(Xnew, Xnew) - to_f @ solve(C, to_f.T)
+    prior_eta = 1.44 * kernel(Xnew, Xnew) + 0.49
+    eta = 0.64 + to_eta @ solve(C, residual), prior_eta - to_eta @ solve(C, to_eta.T)
+    return f, eta
+
+
+@pytest.mark.parametrize("method", ["cavi", "vgp"])
+def test_normal_likelihood_predicts_exactly(regression, data, Xnew, method):
+    model, gp = regression
+    vi = pac.fit(method, model=model, **QUIET)
+    (f_mean, f_cov), (mean, cov) = exact_regression(data, Xnew)
+    f = pac.predict(vi, gp, Xnew, model=model, full_cov=True).predictions
+    np.testing.assert_allclose(f["f_mean"], f_mean, atol=1e-7)
+    np.testing.assert_allclose(f["f_cov"], f_cov, atol=1e-6)
+    np.testing.assert_allclose(f["f_std"] ** 2, np.diagonal(f_cov), atol=1e-6)
+    ynew, levels = np.linspace(-1.0, 1.0, len(Xnew)), [0.05, 0.5, 0.9]
+    y = pac.predict(vi, gp, Xnew, "y", model=model, ynew=ynew, quantile=levels).predictions
+    std = np.sqrt(np.diagonal(cov) + SIGMA**2)
+    np.testing.assert_allclose(y["y_mean"], mean, atol=1e-7)
+    np.testing.assert_allclose(y["y_std"], std, rtol=1e-6)
+    np.testing.assert_allclose(y["y_log_density"], norm(mean, std).logpdf(ynew), atol=1e-5)
+    for level in levels:
+        quantile = y["y_quantile"].sel(quantile=level)
+        np.testing.assert_allclose(quantile, norm(mean, std).ppf(level), atol=1e-5)
+
+
+def test_draws_of_the_exact_posterior_predict_the_same(regression, data, Xnew):
+    # 4000 independent draws of a posterior that the approximation has exactly.
+    model, gp = regression
+    draws = 4000
+    idata = pac.fit("cavi", model=model, **QUIET).sample(draws, random_seed=0)
+    (f_mean, f_cov), (mean, cov) = exact_regression(data, Xnew)
+    std = np.sqrt(np.diagonal(f_cov))
+    for joint in (True, False):
+        f = pac.predict(idata, gp, Xnew, model=model, joint=joint, random_seed=1).predictions
+        assert f["f"].dims == ("chain", "draw", "f_dim_0")
+        assert np.abs(f["f_mean"] - f_mean).max() < 5.0 * std.max() / np.sqrt(draws)
+        np.testing.assert_allclose(f["f_std"], std, rtol=5.0 / np.sqrt(2.0 * draws))
+        sampled = np.corrcoef(f["f"].values[0].T)
+        error = np.abs(sampled - f_cov / np.outer(std, std))
+        assert (error.max() < 6.0 / np.sqrt(draws)) == joint
+    ynew = np.zeros(len(Xnew))
+    y = pac.predict(
+        idata, gp, Xnew, "y", model=model, ynew=ynew, quantile=[0.1], random_seed=1
+    ).predictions
+    std = np.sqrt(np.diagonal(cov) + SIGMA**2)
+    assert np.abs(y["y_mean"] - mean).max() < 5.0 * std.max() / np.sqrt(draws)
+    np.testing.assert_allclose(y["y_std"], std, rtol=0.08)
+    np.testing.assert_allclose(y["y_log_density"], norm(mean, std).logpdf(0.0), atol=0.15)
+    np.testing.assert_allclose(y["y_quantile"][0], norm(mean, std).ppf(0.1), atol=0.2)
+
+
+def test_agrees_with_gibbs_on_counts(counts, Xnew):
+    model, gp = counts
+    with model:
+        idata = pac.sample(
+            1500, chains=2, cores=1, random_seed=1, compute_convergence_checks=False, **QUIET
+        )
+        arguments = {"kind": "y", "ynew": np.full(len(Xnew), 4.0), "quantile": [0.25, 0.75]}
+        gibbs = pac.predict(idata, gp, Xnew, random_seed=0, **arguments).predictions
+        vi = pac.fit("vgp", **QUIET)
+        found = pac.predict(vi, gp, Xnew, **arguments).predictions
+    assert np.abs(found["y_mean"] - gibbs["y_mean"]).max() < 0.35
+    np.testing.assert_allclose(found["y_std"], gibbs["y_std"], rtol=0.1)
+    np.testing.assert_allclose(found["y_log_density"], gibbs["y_log_density"], atol=0.15)
+    assert np.abs(found["y_quantile"] - gibbs["y_quantile"]).max() <= 1.0
+
+
+def test_parameters_at_new_inputs_can_be_given(counts, Xnew):
+    model, gp = counts
+    vi = pac.fit("cavi", model=model, **QUIET)
+    eight, twenty = (
+        pac.predict(vi, gp, Xnew, "y", model=model, params={"n": n}).predictions["y_mean"]
+        for n in (8, 20)
+    )
+    np.testing.assert_allclose(twenty, 2.5 * eight, rtol=1e-9)
+    with pytest.raises(pac.AugmentationError, match="expected parameters of Binomial"):
+        pac.predict(vi, gp, Xnew, "y", model=model, params={"trials": 20})
+
+
+def test_a_learned_kernel_is_conditioned_draw_by_draw(data, Xnew):
+    X, y = data
+    with pm.Model() as model:
+        ls, nu = pm.InverseGamma("ls", 5, 5), pm.Gamma("nu", 5, 1)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+        pm.StudentT("y", nu=nu, mu=gp.prior("f", X=X), sigma=0.3, observed=y)
+    rng, repeats = np.random.default_rng(0), 1000
+    scales, f = np.array([0.5, 1.1]), rng.standard_normal((2, 40))
+    draws = {"f": np.tile(f, (repeats, 1)), "ls": np.tile(scales, repeats)}
+    draws["nu"] = rng.uniform(3.0, 5.0, 2 * repeats)
+    tree = az.from_dict({"posterior": {name: value[None] for name, value in draws.items()}})
+    found = pac.predict(tree, gp, Xnew, model=model, random_seed=0).predictions["f"].values[0]
+    for i, scale in enumerate(scales):
+        old, cross, new = (
+            np.exp(-0.5 * ((a - b.T) / scale) ** 2) for a, b in ((X, X), (X, Xnew), (Xnew, Xnew))
+        )
+        A = np.linalg.solve(old + 1e-6 * np.eye(40), cross)
+        std = np.sqrt(np.maximum(np.diagonal(new - A.T @ cross), 1e-12))
+        mine = found[i::2]
+        error = np.abs(mine.mean(axis=0) - f[i] @ A) / (std + 1e-4)
+        assert error.max() < 5.0 / np.sqrt(repeats)
+        np.testing.assert_allclose(mine.std(axis=0), std, rtol=0.15, atol=1e-4)
+
+
+def test_terms_that_vary_between_observations_are_refused(data, Xnew):
+    X, y = data
+    with pm.Model() as model:
+        beta = pm.Normal("beta", 0, 1)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        pm.Laplace("y", mu=gp.prior("f", X=X) + beta * y, b=1.0, observed=y)
+    vi = pac.fit("cavi", model=model, **QUIET)
+    with pytest.raises(pac.AugmentationError, match="what 'beta' adds to it differs"):
+        pac.predict(vi, gp, Xnew, "y", model=model)
+    assert np.isfinite(pac.predict(vi, gp, Xnew, model=model).predictions["f_mean"]).all()
+
+
+def test_labels_are_the_users(regression, Xnew):
+    model, gp = regression
+    vi = pac.fit("cavi", model=model, **QUIET)
+    labels = [f"new {i}" for i in range(len(Xnew))]
+    found = pac.predict(vi, gp, Xnew, model=model, dim="place", coords=labels).predictions
+    assert found["f_mean"].dims == ("place",)
+    assert list(found["place"].values) == labels
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kind": "z"}, "expected kind"),
+        ({"Xnew": np.zeros((3, 2))}, "Xnew: expected shape"),
+        ({"Xnew": np.full((3, 1), np.nan)}, "Xnew: expected finite"),
+        ({"gp": 3}, "gp: expected a pm.gp.Latent"),
+        ({"result": 3}, "result: expected what pac.fit returns"),
+        ({"ynew": np.zeros(3)}, "use kind='y'"),
+        ({"kind": "y", "observed": "z"}, "observed: expected one observed variable"),
+        ({"kind": "y", "ynew": np.zeros(2)}, "ynew: expected one observation"),
+        ({"kind": "y", "quantile": [1.5]}, "quantile levels in"),
+    ],
+)
+def test_bad_arguments_are_refused(regression, change, sentence):
+    model, gp = regression
+    vi = pac.fit("cavi", model=model, **QUIET)
+    arguments = {"result": vi, "gp": gp, "Xnew": np.zeros((3, 1)), **change}
+    with pytest.raises(pac.AugmentationError, match=sentence):
+        pac.predict(model=model, **arguments)
+
+
+def test_a_missing_variable_is_named(regression, Xnew):
+    model, gp = regression
+    tree = az.from_dict({"posterior": {"b0": np.zeros((1, 3))}})
+    with pytest.raises(pac.AugmentationError, match="no variable 'f'"):
+        pac.predict(tree, gp, Xnew, model=model)
