@@ -11,7 +11,15 @@ from pathlib import Path
 
 from benchmarks.harness import CORES, Row, Settings, print_table, write_json
 
-TOPICS = ("step_time", "cold_start", "fixed_kernel", "learned_kernel", "table2", "variational", "ep")
+TOPICS = (
+    "step_time",
+    "cold_start",
+    "fixed_kernel",
+    "learned_kernel",
+    "table2",
+    "variational",
+    "ep",
+)
 FILES = ("housing.csv", "heart.csv")
 
 

@@ -11,12 +11,13 @@ import time
 
 import GPy
 import numpy as np
+from paramz import ObsAr
 
 
 def main() -> None:
     """Print evidence and the least time of several runs, as JSON."""
     problem, updates = np.load(sys.argv[1]), sys.argv[2]
-    X, y = problem["X"], problem["y"][:, None]
+    X, y = problem["X"], ObsAr(problem["y"][:, None])
     kernel = GPy.kern.RBF(X.shape[1], variance=float(problem["variance"]))
     kernel.lengthscale[:] = float(problem["lengthscale"])
     seconds = []

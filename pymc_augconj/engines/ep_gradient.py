@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from .ep_objective import EPEvaluation, EPObjective
 from .site_density import LikelihoodDensity
 from .tilted import tilted_moments
+from .tilted_panels import Quadrature
 
 __all__ = ["covariance_gradient", "likelihood_gradient", "mean_gradient", "tilted_quadratures"]
 
@@ -44,8 +45,10 @@ def mean_gradient(evaluation: EPEvaluation) -> Array:
     return evaluation.h - evaluation.lam * evaluation.mean
 
 
-def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list:
+def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrature]:
     """Return the nodes and weights of the tilted distributions, one object for each group."""
+    if at.tilted.quadrature is not None:
+        return [at.tilted.quadrature]
     return [
         tilted_moments(
             group.density,
@@ -76,13 +79,10 @@ def likelihood_gradient(
     dict
         By name, shape (size,): a parameter that all sites share has the sum as its derivative.
     """
-    chosen = objective.groups[group]
-    density = chosen.density
+    density = objective.groups[group].density
     if not isinstance(density, LikelihoodDensity):
         raise TypeError(f"expected a likelihood with named parameters, got {density!r}")
-    quadrature = tilted_moments(
-        density, at.cavity_mean[chosen.rows], at.cavity_var[chosen.rows], power=objective.power
-    ).quadrature
+    quadrature = tilted_quadratures(objective, at)[group]
     gradient = {}
     for name in names:
         value = np.asarray(density.params[name], dtype=float)

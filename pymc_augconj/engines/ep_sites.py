@@ -176,7 +176,7 @@ def all_moments(
 ) -> Tilted:
     """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``.
 
-    The ``quadrature`` of several groups is not joined.
+    The panels of several groups are not joined.
     """
     parts = [
         site_moments(group.density, cavity_mean[group.rows], cavity_var[group.rows], **asked)

@@ -153,7 +153,8 @@ def _follow(
 
 
 def _deltas(objective: EPObjective, at: EPEvaluation) -> Array:
-    tilted = all_moments(
-        objective.groups, at.cavity_mean, at.cavity_var, power=objective.power, delta=True
-    )
-    return tilted.delta
+    if at.tilted.panels is not None:
+        # From where the moments' panels have got to.
+        return at.tilted.panels.delta()
+    asked = {"power": objective.power, "delta": True}
+    return all_moments(objective.groups, at.cavity_mean, at.cavity_var, **asked).delta

@@ -13,7 +13,7 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,8 @@ class Tilted:
     error : ndarray or None
         Estimated error of log Ẑ and of the moments, relative to these; None for a closed form.
         Where it is not tiny the log-density is itself rounded that coarsely.
-    quadrature : Quadrature or None
-        None for a closed form.
+    panels : Panels or None
+        What the integrals were taken on; None for a closed form.
     """
 
     log_Z: Array
@@ -54,7 +54,12 @@ class Tilted:
     fourth: Array | None = None
     delta: Array | None = None
     error: Array | None = None
-    quadrature: Quadrature | None = None
+    panels: Panels | None = field(default=None, repr=False)
+
+    @property
+    def quadrature(self) -> Quadrature | None:
+        """The nodes and weights; None for a closed form."""
+        return None if self.panels is None else self.panels.quadrature()
 
 
 def tilted_moments(
@@ -108,12 +113,12 @@ def tilted_moments(
     with np.errstate(all="ignore"):
         landmarks = (density.landmarks - cavity_mean) / std
         mesh = make_mesh(log_tilted, landmarks)
-        panels = Panels(log_likelihood, mesh, cavity_mean, std, pointwise=delta)
+        panels = Panels(log_likelihood, mesh, cavity_mean, std)
         panels.refine()
         moments = panels.moments(higher)
-        if delta:
-            moments["delta"] = panels.delta()
-    return Tilted(**moments, error=panels.error, quadrature=panels.quadrature())
+    if delta:
+        moments["delta"] = panels.delta()
+    return Tilted(**moments, error=panels.error, panels=panels)
 
 
 def check_cavities(cavity_mean: Array, cavity_var: Array) -> None:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from .site_density import Index
+from .tilted_mesh import Mesh
 
 __all__ = ["Panels", "Quadrature"]
 
@@ -86,16 +87,22 @@ class Quadrature:
 class Panels:
     """Panels of 16 nodes of all sites, in x = u − centre, bisected until they have converged."""
 
-    def __init__(self, log_likelihood, mesh, cavity_mean, std, *, pointwise):
+    def __init__(
+        self,
+        log_likelihood: Callable[[Array, Index], Array],
+        mesh: Mesh,
+        cavity_mean: Array,
+        std: Array,
+    ):
         self._log_likelihood = log_likelihood
-        self._pointwise = pointwise
         self._centre, self._std = mesh.centre, std
         self._origin = cavity_mean + std * mesh.centre
         self._size = mesh.centre.size
         # t relative to its top, without the difference of two large squares.
         self._reference = mesh.top + 0.5 * mesh.centre**2
-        self._site, self._start, self._stop = mesh.site, mesh.start, mesh.stop
+        self._site = mesh.site
         self._g, self._x, self._half = self._evaluate(mesh.site, mesh.start, mesh.stop)
+        self.error = np.zeros(self._size)
 
     def _evaluate(self, site, start, stop):
         half = 0.5 * (stop - start)
@@ -105,52 +112,56 @@ class Panels:
         exponent -= x * (self._centre[site] + 0.5 * x)
         return np.exp(exponent, out=exponent), x, half
 
-    def refine(self):
-        """Bisect panels until they have converged, or until rounding is all that is left."""
-        g, x, half = self._g, self._x, self._half
-        site, start, stop = self._site, self._start, self._stop
+    def refine(self, *, pointwise: bool = False) -> None:
+        """Bisect panels until they have converged, or until rounding is all that is left.
+
+        ``pointwise`` asks for the interpolating polynomials to have converged, too.
+        """
+        site, g, x, half = self._site, self._g, self._x, self._half
+        tolerance = POINTWISE_TOLERANCE if pointwise else TOLERANCE
         self.error = np.zeros(self._size)
         finished = []
         sums_finished = np.zeros((3, self._size))
         for round_ in range(MAX_ROUNDS):
             # Sums so far: good enough to scale the error by, also before they have converged.
             sums = sums_finished + _raw_moments(site, g, x, half, self._size)
-            error = self._error(sums, site, g, half, start, stop)
-            tolerance = POINTWISE_TOLERANCE if self._pointwise else TOLERANCE
-            bad = ~(error <= tolerance)
-            # Bisection leaves one bad panel at a kink or step and two at a narrow peak, but every
-            # panel where the error is rounding.
-            crowded = np.bincount(site[bad], minlength=self._size) > MOST_BAD_PANELS
-            bad &= ~crowded[site] & (round_ < MAX_ROUNDS - 1)
+            bad, error = self._bad(site, self._errors(sums, site, g, x, half, pointwise), tolerance)
+            if round_ == MAX_ROUNDS - 1:
+                bad[:] = False
             good = ~bad
-            np.add.at(self.error, site[good], error[good])
+            self.error += np.bincount(site[good], error[good], minlength=self._size)
             if round_ == 0 and not bad.any():
-                break
-            part = (site[good], g[:, good], x[:, good], half[good], start[good])
+                return
+            part = site[good], g[:, good], x[:, good], half[good]
             finished.append(part)
-            sums_finished = sums_finished + _raw_moments(*part[:4], self._size)
-            site, start, stop = site[bad], start[bad], stop[bad]
-            if site.size == 0:
-                site, g, x, half, start = (
-                    np.concatenate(p, axis=-1) for p in zip(*finished, strict=True)
-                )
-                order = np.lexsort((start, site))
-                site, g, x, half = site[order], g[:, order], x[:, order], half[order]
+            sums_finished = sums_finished + _raw_moments(*part, self._size)
+            if not bad.any():
                 break
-            middle = 0.5 * (start + stop)
-            site = np.concatenate([site, site])
-            start, stop = np.concatenate([start, middle]), np.concatenate([middle, stop])
-            g, x, half = self._evaluate(site, start, stop)
-        self._site, self._g, self._x, self._half = site, g, x, half
+            site, g, x, half = self._bisect(site[bad], x[:, bad], half[bad])
+        parts = (np.concatenate(p, axis=-1) for p in zip(*finished, strict=True))
+        self._site, self._g, self._x, self._half = _in_order(*parts)
 
-    def _error(self, sums, site, g, half, start, stop):
+    def _bad(self, site: Index, error: Array, tolerance: float) -> tuple[Array, Array]:
+        bad = ~(error <= tolerance)
+        # Bisection leaves one bad panel at a kink or step and two at a narrow peak, but every
+        # panel where the error is rounding.
+        crowded = np.bincount(site[bad], minlength=self._size) > MOST_BAD_PANELS
+        return bad & ~crowded[site], error
+
+    def _bisect(self, site: Index, x: Array, half: Array):
+        middle = x.mean(axis=0)
+        twice = np.concatenate([site, site])
+        start, stop = (middle - half, middle), (middle, middle + half)
+        return twice, *self._evaluate(twice, np.concatenate(start), np.concatenate(stop))
+
+    def _errors(self, sums, site, g, x, half, pointwise):
         total = sums[0]
         mean = sums[1] / total
         var = sums[2] / total - mean**2
         # Second moments weigh what lies far out more.
-        distance = np.maximum(np.abs(start - mean[site]), np.abs(stop - mean[site]))
+        distance = np.maximum(np.abs(x[0] - mean[site]), np.abs(x[-1] - mean[site]))
         scale = half * (1.0 + distance**2 / var[site]) / total[site]
-        if self._pointwise:
+        if pointwise:
             return scale * np.abs(_LAST @ g).max(axis=0)
         return scale * _rule_error(g)
 
@@ -181,37 +192,33 @@ class Panels:
         weights = self._g * (WEIGHTS[:, None] * (self._half / self._total[self._site]))
         return Quadrature(self._site, f, weights, self._size)
 
-    def delta(self):
+    def delta(self) -> Array:
         """Return ½ E[(u − z)²]; panels are bisected until its own integrand has converged, too.
 
         z has a logarithm near its edge where a step leaves little mass beyond it.
         """
-        result = np.zeros(self._size)
-        site, g, x, half = self._site, self._g, self._x, self._half
-        for round_ in range(MAX_ROUNDS):
-            terms = self._delta_integrand(site, g, x, half)
-            scale = half / self._total[site]
-            bad = ~(scale * _rule_error(terms) <= DELTA_TOLERANCE)
-            crowded = np.bincount(site[bad], minlength=self._size) > MOST_BAD_PANELS
-            bad &= ~crowded[site] & (round_ < MAX_ROUNDS - 1)
-            open_ = np.zeros(self._size, dtype=bool)
-            open_[site[bad]] = True
-            done = ~open_[site]
-            result += 0.5 * np.bincount(
-                site[done], (scale * (WEIGHTS @ terms))[done], minlength=self._size
-            )
-            if not open_.any():
-                return result
-            kept = ~done & ~bad
-            middle = x[:, bad].mean(axis=0)
-            start, stop = middle - half[bad], middle + half[bad]
-            halves = np.tile(site[bad], 2), np.append(start, middle), np.append(middle, stop)
-            new_g, new_x, new_half = self._evaluate(*halves)
-            site = np.append(site[kept], halves[0])
-            g, x = np.hstack([g[:, kept], new_g]), np.hstack([x[:, kept], new_x])
-            half = np.append(half[kept], new_half)
-            order = np.lexsort((x[0], site))
-            site, g, x, half = site[order], g[:, order], x[:, order], half[order]
+        with np.errstate(all="ignore"):
+            self.refine(pointwise=True)
+            self.moments(higher=False)
+            result = np.zeros(self._size)
+            site, g, x, half = self._site, self._g, self._x, self._half
+            for round_ in range(MAX_ROUNDS):
+                terms = self._delta_integrand(site, g, x, half)
+                scale = half / self._total[site]
+                bad, _ = self._bad(site, scale * _rule_error(terms), DELTA_TOLERANCE)
+                open_ = np.zeros(self._size, dtype=bool)
+                if round_ < MAX_ROUNDS - 1:
+                    open_[site[bad]] = True
+                done = ~open_[site]
+                parts = (scale * (WEIGHTS @ terms))[done]
+                result += 0.5 * np.bincount(site[done], parts, minlength=self._size)
+                if not open_.any():
+                    break
+                kept = ~done & ~bad
+                old = site[kept], g[:, kept], x[:, kept], half[kept]
+                new = self._bisect(site[bad], x[:, bad], half[bad])
+                pairs = (np.concatenate(p, axis=-1) for p in zip(old, new, strict=True))
+                site, g, x, half = _in_order(*pairs)
         return result
 
     def _delta_integrand(self, site, g, x, half):
@@ -238,6 +245,12 @@ class Panels:
         terms = np.zeros_like(g)
         terms[heavy] = g[heavy] * (u[heavy] - z) ** 2
         return terms
+
+
+def _in_order(site, g, x, half):
+    """Return panels sorted by site and position."""
+    order = np.lexsort((x[0], site))
+    return site[order], g[:, order], x[:, order], half[order]
 
 
 def _rule_error(g):

@@ -7,6 +7,7 @@ the American Statistical Association 99.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -98,7 +99,7 @@ class JointDistribution:
             "log likelihood",
             *shown,
             *(f"mean y · {label}" for label in shown),
-            *(f"{a} · {b}" for a, b in zip(shown, shown[1:], strict=False)),
+            *(f"{a} · {b}" for a, b in pairwise(shown)),
         ]
 
     def statistics(self, point, observed) -> np.ndarray:

@@ -16,7 +16,7 @@ import pytest
 from scipy import stats
 
 FALSE_ALARMS = 1e-6  # of each of the tests below, all its quantities together
-TUNE, THIN, KEPT = 30, 3, 15
+TUNE, THIN, KEPT = 20, 2, 15
 BINS = 8  # of the KEPT + 1 ranks, two a bin
 LARGEST_AUTOCORRELATION = 0.2  # of the thinned draws: below it they count as independent
 
