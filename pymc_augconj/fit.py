@@ -50,10 +50,12 @@ def fit(
 
     Parameters
     ----------
-    method : {"cavi", "vgp"}
+    method : {"cavi", "vgp", "ep", "qp"}
         ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
-        quadrature; its bound is the tighter one.
+        quadrature; its bound is the tighter one. ``"ep"``: expectation propagation, whose evidence
+        is the most accurate but no bound. ``"qp"``: quantile propagation, started from EP's
+        solution at EP's hyperparameters.
     model : pymc.Model, optional
         Taken from the context where omitted.
     gp : pm.gp.Latent, optional

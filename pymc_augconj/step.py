@@ -16,8 +16,10 @@ from rich.progress import TextColumn
 from rich.table import Column
 from threadpoolctl import ThreadpoolController
 
+from .engines.conditioning import ObservationSpace, choose_space
 from .engines.evidence import has_gradient
 from .engines.gibbs import GibbsSampler
+from .engines.latent_prior import LatentPriors
 from .engines.plan import Plan, make_plan
 from .errors import RecognitionError
 from .recognize import Recognition, recognize
@@ -75,7 +77,8 @@ class AugmentedGibbs(BlockedStep):
     hyper : {"auto", "slice", "nuts"}
         How the hyperparameters of kernels, means and scales are updated given ω: by slice
         sampling along the principal axes learned during tuning, or by NUTS on the gradient of
-        the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can.
+        the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can and where
+        conditioning is in observation space.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 where an update of the hyperparameters
         factorises covariances, as many again cost less than that update; 1 otherwise.
@@ -163,7 +166,12 @@ class AugmentedGibbs(BlockedStep):
                 "alone; use hyper='slice' for this model"
             )
         many = self._sizes["collapsed"] >= _FEWEST_FOR_GRADIENT
-        chosen = possible and (hyper == "nuts" or (hyper == "auto" and many))
+        chosen = possible and hyper == "nuts"
+        if possible and hyper == "auto" and many:
+            # The gradient is taken in observation space: O(n³) where weight space is linear in n.
+            lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
+            space = choose_space(lgm, LatentPriors(lgm, points).groups)
+            chosen = isinstance(space, ObservationSpace)
         return ("collapsed",) if chosen else ()
 
     def _choose_sweeps(self, sweeps: int | None) -> int:

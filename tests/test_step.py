@@ -568,6 +568,26 @@ def test_options_out_of_range(options, message):
         pac.AugmentedGibbs(model=classification(), **options)
 
 
+def test_shrinkage_priors_keep_to_slices():
+    # A scale for each of many coefficients: the gradient's n × n matrices would cost O(n³).
+    def regression(observations):
+        design = np.random.default_rng(3).normal(size=(observations, 8))
+        with pm.Model() as model:
+            scale, tau = pm.HalfCauchy("scale", 1, shape=8), pm.HalfNormal("tau", 1)
+            beta = pm.Normal("beta", 0, scale * tau, shape=8)
+            y = np.random.default_rng(4).integers(0, 2, observations)
+            pm.Bernoulli("y", logit_p=pm.math.dot(design, beta), observed=y)
+        return pac.AugmentedGibbs(model=model)
+
+    def by_gradient(step):
+        return any(
+            isinstance(state, dict) and "potential" in state for state in step.learned.values()
+        )
+
+    assert by_gradient(regression(6))
+    assert not by_gradient(regression(60))
+
+
 # -- hard data ------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,7 @@ class _EPFamily:
         self.base = BoundFamily(model, None, points)
         self.model, self.priors, self.y = model, self.base.priors, self.base.y
         self.power = power
+        self.rule: _FixedTilted | None = None
 
     def at(self, point: Point) -> _EPBound:
         return _EPBound(self, point)
