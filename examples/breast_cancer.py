@@ -31,7 +31,7 @@ import pymc_augconj as pac
 OUTPUT = Path("demo-output")
 SEED = 20240607
 CHAINS = 4
-DRAWS = 1500
+DRAWS = 1200
 SUMMARIZED = ["ls", "eta", "b0"]
 
 # NUTS compiles for about a minute where nothing is cached, and is then given this long to sample:
