@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from ..errors import NotPositiveDefiniteError
+from ..errors import NotPositiveDefiniteError, RecognitionError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..gaussian.triangular import lower_product, lower_transpose_product, symmetric_product
@@ -339,7 +339,15 @@ class LatentPriors:
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
             return A, A
-        merged = A.rows(self.groups.first)
+        first, inverse = self.groups.first, self.groups.inverse
+        if A.coef is not None and not np.allclose(
+            A.coef, A.coef[first][inverse], rtol=1e-12, atol=0.0
+        ):
+            raise RecognitionError(
+                "predictors that had equal coefficients at every hyperparameter value tried differ "
+                "at this one: expected rows of one group to stay equal; please report this model"
+            )
+        merged = A.rows(first)
         if isinstance(merged, RowSelection) and merged.coef is not None:
             ones = np.array_equal(merged.coef, np.ones_like(merged.coef))
             merged = RowSelection(merged.index, None if ones else merged.coef, merged.size)

@@ -17,7 +17,7 @@ import pymc_augconj as pac
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER = 120, 40
+CHAINS, FEWER = 100, 40
 
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 _RNG = np.random.default_rng(20_260_801)
@@ -273,7 +273,7 @@ MODELS = [
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
 def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     reweigh = correct_for_potential if build is potential_and_factor else None
-    chains = FEWER if build is many_length_scales else CHAINS
+    chains = FEWER if build in SLOW else CHAINS
     z = joint_distribution(build, seed=1, reweigh=reweigh).z_scores(chains)
     wrong = {label: value for label, value in z.items() if abs(value) > STANDARD_ERRORS}
     assert not wrong

@@ -12,8 +12,7 @@ from pymc_augconj.recognize import recognize
 
 N = 200_000
 N_GROUPS = 100
-# Twelve bytes of it would be an n × n array of single bits, divided by four.
-LARGEST_PEAK = 400e6
+LARGEST_PEAK = 400e6  # bytes; an n × n array of bits would be 5e9
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((N, 2))
