@@ -236,13 +236,6 @@ def stated_in_general_form():
     )
 
 
-def matern_noise():
-    """A distribution of the package's own, its scale learned."""
-    rho = pm.Gamma("rho", 4, 4)
-    f = gp_prior("f", X5, 0.4)
-    pac.MaternNoise("y", nu=1.5, mu=f, rho=rho, observed=reals("y", 5))
-
-
 MODELS = [
     bernoulli_logit_and_probit,
     negative_binomial_hierarchy,
@@ -268,6 +261,9 @@ MODELS = [
     stated_by_its_phi,
     stated_in_general_form,
 ]
+
+# Of these fewer chains are run.
+SLOW = (many_length_scales, stated_by_its_phi, stated_in_general_form)
 
 
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
