@@ -18,14 +18,17 @@ from threadpoolctl import threadpool_limits
 
 from .engines.fitting import FitOutcome, FitProblem, FitState
 from .engines.latent_prior import BlockPrior, LatentPrior
-from .engines.registry import FITTING_ENGINES
+from .engines.registry import FITTING_ENGINES, SPARSE_ENGINES
+from .engines.sparse_problem import SparseProblem
 from .errors import AugmentationError
+from .inducing import SparseOptions
 from .model import LatentGaussianModel
 from .recognize import Recognition, recognize
 from .recognize.evaluate import DensityOfPrior, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
 from .results.approximation import Approximation
 from .results.layout import AffineMean, Labels
+from .results.sparse import SparseApproximation
 
 __all__ = ["fit"]
 
@@ -39,6 +42,11 @@ def fit(
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
     start: Mapping[str, Any] | None = None,
+    inducing: Any = None,
+    batch_size: int | None = None,
+    rate: float | tuple[float, float] | None = None,
+    hyper_rate: float | None = None,
+    optimize_inducing: bool = False,
     max_iter: int = 1000,
     tol: float = 1e-6,
     random_seed: int | None = None,
@@ -50,17 +58,19 @@ def fit(
 
     Parameters
     ----------
-    method : {"cavi", "vgp", "ep", "qp"}
+    method : {"cavi", "vgp", "svi", "ep", "qp"}
         ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
-        quadrature; its bound is the tighter one. ``"ep"``: expectation propagation, whose evidence
+        quadrature; its bound is the tighter one. ``"svi"``: either of these through inducing
+        points, from minibatches, for many observations; augmented where every likelihood is.
+        ``"ep"``: expectation propagation, whose evidence
         is the most accurate but no bound. ``"qp"``: quantile propagation, started from EP's
         solution at EP's hyperparameters.
     model : pymc.Model, optional
         Taken from the context where omitted.
-    gp : pm.gp.Latent, optional
-        The Gaussian process of the model; dense methods need none, and check that it is the
-        model's.
+    gp : pm.gp.Latent, or sequence of them, optional
+        The Gaussian process to approximate through inducing points; dense methods need none, and
+        check that it is the model's.
     hyper : {"map", "ml", "fixed"}
         What becomes of the hyperparameters, which the approximation holds at one value. They
         maximise the evidence times their prior density (``"map"``), or the evidence alone
@@ -69,13 +79,27 @@ def fit(
     start : mapping, optional
         Values of hyperparameters to start from, by the variables' names and on their own scale;
         PyMC's initial point for the others.
+    inducing : int, array_like of shape (M, d), or mapping, optional
+        For ``"svi"``, ``"cavi"`` and ``"vgp"``: the number of inducing points, placed by k-means++,
+        or their inputs, or either by the name of the process. ``"svi"`` takes 100 by default.
+    batch_size : int, optional
+        ``"svi"``: observations an iteration, 256 by default.
+    rate : float or (float, float), optional
+        ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
+        ρ_t = (1 + t/delay)^(−forgetting), (100, 0.7) by default.
+    hyper_rate : float, optional
+        ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.02 by default.
+    optimize_inducing : bool
+        ``"svi"``: whether inducing inputs move with the hyperparameters.
     max_iter : int
-        Iterations at one value of the hyperparameters, and of their optimiser.
+        Iterations in all (``"svi"``), or at one value of the hyperparameters, and of their
+        optimiser.
     tol : float
         On what one more step would change: means in standard deviations, variances relatively,
         root of the sum of squares over observations.
     random_seed : int, optional
-        Of the draws that the result makes; the dense methods themselves draw nothing.
+        Of the draws that the result makes, of minibatches and of k-means++; the dense methods
+        themselves draw nothing.
     progressbar : bool
     callback : callable, optional
         Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
@@ -108,17 +132,25 @@ def fit(
     ...     vi = pac.fit(method="cavi")
     >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
-    if method not in FITTING_ENGINES:
-        raise AugmentationError(f"expected method among {list(FITTING_ENGINES)}, got {method!r}")
+    methods = list(dict.fromkeys([*FITTING_ENGINES, *SPARSE_ENGINES]))
+    if method not in methods:
+        raise AugmentationError(f"expected method among {methods}, got {method!r}")
     if hyper not in _HYPER:
         raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
+    options = SparseOptions(inducing, batch_size, rate, hyper_rate, optimize_inducing)
+    sparse = options.check(
+        method,
+        sparse=list(SPARSE_ENGINES),
+        stochastic=[name for name in SPARSE_ENGINES if name not in FITTING_ENGINES],
+    )
     model = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
         recognition = recognize(model, compile_kwargs=compile_kwargs)
         lgm = recognition.model
-        _check_gp(gp, lgm)
+        if not sparse:
+            _check_gp(gp, lgm)
         recognised = time.perf_counter()
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
@@ -133,10 +165,11 @@ def fit(
             max_iter,
             tol,
             report,
+            sparse=options.problem(model, lgm, gp, method, random_seed) if sparse else None,
         )
-        outcome = FITTING_ENGINES[method](problem)
+        outcome = (SPARSE_ENGINES if sparse else FITTING_ENGINES)[method](problem)
         optimised = time.perf_counter()
-        result = _result(method, model, lgm, outcome, random_seed)
+        result = _result(method, model, lgm, outcome, random_seed, problem.sparse)
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,
@@ -196,16 +229,28 @@ def _result(
     lgm: LatentGaussianModel,
     outcome: FitOutcome,
     random_seed: int | None,
+    sparse: SparseProblem | None,
 ) -> Approximation:
     point = outcome.point
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
-    means = tuple(AffineMean(*parts) for parts in affine_means(model, lgm, point))
+    laws = {} if sparse is None else {law.name: law for law in sparse.laws}
+    means = tuple(AffineMean(*parts) for parts in affine_means(model, lgm, point, laws))
     labels = Labels(
         {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
         {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
     )
-    return Approximation(
+    kind, further = Approximation, {"evaluate": LatentDraws(model, lgm, dict(point))}
+    if laws:
+        means = tuple(
+            AffineMean(laws[block.name].mean(point, outcome.inducing[block.name]))
+            if block.name in laws
+            else mean
+            for block, mean in zip(lgm.blocks, means, strict=True)
+        )
+        variables += tuple(f"{name}_u" for name in laws)
+        kind, further = SparseApproximation, {"inducing": outcome.inducing, "laws": laws}
+    return kind(
         method=method,
         h=outcome.h,
         lam=outcome.lam,
@@ -225,7 +270,7 @@ def _result(
         variables=variables,
         observed={site.name: _observed(model, site, point) for site in lgm.sites},
         random_seed=random_seed,
-        evaluate=LatentDraws(model, lgm, dict(point)),
+        **further,
     )
 
 

@@ -30,6 +30,7 @@ __all__ = [
     "LatentGaussianModel",
     "Point",
     "PointMap",
+    "ProcessLaw",
     "Site",
 ]
 
@@ -177,6 +178,41 @@ class ForwardVariable:
     shape: tuple[int, ...]
     draw: Callable[[np.random.Generator, Point], np.ndarray]
     log_density: PointMap[np.ndarray]
+
+
+class ProcessLaw(Protocol):
+    """The law of a Gaussian process at any inputs, X of shape (P, d), as a function of θ.
+
+    Attributes
+    ----------
+    name : str
+        The latent block that holds the process at the model's own inputs.
+    inputs : ndarray, shape (n, d)
+        These inputs; a memory map stays one.
+    jitter : float
+        What stands on the diagonal of a covariance of the process with itself.
+    """
+
+    name: str
+    inputs: Array
+    jitter: float
+
+    def covariances(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array, Array]:
+        """Return K(Z, Z), K(X, Z) and the diagonal of K(X, X)."""
+        ...
+
+    def pullback(
+        self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array, Array]
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Return the derivatives of the ``covariances``, weighted and summed.
+
+        By entry of the point; and by Z where the law was asked to have these.
+        """
+        ...
+
+    def mean(self, point: Point, X: Array) -> Array:
+        """Return the prior mean at X, shape (P,)."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -182,17 +182,19 @@ def _from_approximation(
     result: Approximation, model, gp, Xnew, request: _Request, read: NewPredictor | None, full_cov
 ):
     name = request.name
-    if name not in result.names:
+    Z = result.inducing.get(name)
+    latent = name if Z is None else result.inducing_name(name)
+    if latent not in result.names:
         raise AugmentationError(
             f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
             "the model that was fitted"
         )
-    functions = kernel_functions(model, gp, Xnew)
+    functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
     mean_new, new_cross, var = (
         np.array(functions[key](theta)) for key in ("mean_new", "cross", "new_diagonal")
     )
-    index = result.names.index(name)
+    index = result.names.index(latent)
     posterior = result.posterior
     # Covariance of f*, and below of η*, with the merged old predictors.
     cross = apply_rows(result.prior.maps[index], new_cross)
@@ -212,7 +214,8 @@ def _from_approximation(
         block = result.blocks[i]
         cross += row @ cross_cov(block, result.prior.maps[i])
         var = var + row @ block.apply_cov(row)
-    rest = read.offset(point, result.means[index].constant)
+    mean_old = np.array(functions["mean_old"](theta))
+    rest = read.offset(point, mean_old)
     mean = rest + coef * mean_new + cross @ posterior.alpha
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
     mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))

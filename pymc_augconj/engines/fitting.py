@@ -17,6 +17,7 @@ from .bound import BoundFamily, Evaluation, SiteRule
 from .hyper import LogPrior, maximise
 from .latent_prior import LatentPrior, RowGroups
 from .loop import Iteration, climb
+from .sparse_problem import SparseProblem
 
 __all__ = ["FitOutcome", "FitProblem", "FitState", "SiteFit"]
 
@@ -64,6 +65,8 @@ class FitProblem:
         Called with a :class:`FitState` after every iteration.
     power : float
         η of power EP; no other engine reads it.
+    sparse : SparseProblem, optional
+        Where processes act through inducing points.
     """
 
     model: LatentGaussianModel
@@ -75,6 +78,7 @@ class FitProblem:
     tol: float
     callback: Callable[[FitState], object] | None = None
     power: float = 1.0
+    sparse: SparseProblem | None = None
 
 
 @dataclass
@@ -104,6 +108,9 @@ class FitOutcome:
     diagnostics : dict
         What an engine has to say about its state besides, as numbers and words: those of EP are
         the fields of :class:`~pymc_augconj.engines.ep.EPInfo`.
+    inducing : dict
+        Inducing inputs, by process, where there are any: ``h`` and ``lam`` are then sites of the
+        weights, see :mod:`.sparse_outcome`.
     """
 
     point: dict[str, np.ndarray]
@@ -119,6 +126,7 @@ class FitOutcome:
     iterations: list[Iteration] = field(default_factory=list)
     gradient: dict[str, Array] = field(default_factory=dict)
     diagnostics: dict[str, float | str] = field(default_factory=dict)
+    inducing: dict[str, Array] = field(default_factory=dict)
 
 
 class SiteFit:

@@ -21,7 +21,7 @@ from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..gaussian.triangular import lower_product, lower_transpose_product, symmetric_product
 from ..model import LatentBlock, LatentGaussianModel, Point
 
-__all__ = ["BlockPrior", "LatentPrior", "LatentPriors", "RowGroups"]
+__all__ = ["BlockPrior", "LatentPrior", "LatentPriors", "RowGroups", "block_prior"]
 
 Array = NDArray[np.float64]
 
@@ -323,7 +323,7 @@ class LatentPriors:
                 return prior
         model = self.model
         blocks = tuple(
-            self._part(("block", b.name), b.scale, point, lambda scale, b=b: _block(b, scale))
+            self._part(("block", b.name), b.scale, point, lambda scale, b=b: block_prior(b, scale))
             for b in model.blocks
         )
         full_maps, maps = [], []
@@ -363,7 +363,8 @@ class LatentPriors:
         return value
 
 
-def _block(block: LatentBlock, scale: Array) -> BlockPrior:
+def block_prior(block: LatentBlock, scale: Array) -> BlockPrior:
+    """Return the prior of ``block``, refusing standard deviations that are none."""
     if block.diagonal:
         scale = np.array(scale, dtype=float)
         if not np.all(scale >= 0.0):

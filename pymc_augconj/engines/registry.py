@@ -7,13 +7,24 @@ from collections.abc import Callable
 from .cavi import CoordinateAscent
 from .ep_fit import ExpectationPropagation
 from .fitting import FitOutcome, FitProblem, SiteFit
+from .sparse_bound import SparseFit
+from .svi import StochasticVariational
 from .vgp import VariationalGaussian
 
-__all__ = ["FITTING_ENGINES"]
+__all__ = ["FITTING_ENGINES", "SPARSE_ENGINES"]
 
-FITTING_ENGINES: dict[str, Callable[[FitProblem], FitOutcome]] = {
+FittingEngine = Callable[[FitProblem], FitOutcome]
+
+FITTING_ENGINES: dict[str, FittingEngine] = {
     "cavi": SiteFit(CoordinateAscent),
     "vgp": SiteFit(VariationalGaussian),
     "ep": ExpectationPropagation(),
     "qp": ExpectationPropagation(quantile=True),
+}
+
+#: Those that work through inducing points.
+SPARSE_ENGINES: dict[str, FittingEngine] = {
+    "cavi": SparseFit(CoordinateAscent),
+    "vgp": SparseFit(VariationalGaussian),
+    "svi": StochasticVariational(),
 }

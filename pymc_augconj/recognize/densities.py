@@ -8,6 +8,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import CheckParameterValue
+from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
@@ -19,7 +20,7 @@ from .sites import ObservedGraph
 from .space import ValueSpace
 from .structure import Structure
 
-__all__ = ["log_densities", "log_prior"]
+__all__ = ["conditional_log_densities", "log_densities", "log_prior"]
 
 
 def log_densities(
@@ -46,21 +47,28 @@ def log_prior(
     """
     model = space.model
     variables = [v for v in structure.factors if v not in model.potentials]
-    variables += structure.hyperparameters
+    terms = conditional_log_densities(model, variables + structure.hyperparameters)
+    terms += space.in_values(model.potentials)
+    total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
+    conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
+    return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total
+
+
+def conditional_log_densities(
+    model: Model, variables: Sequence[Variable], *, jacobian: bool = True
+) -> list[Variable]:
+    """Return PyMC's log densities of random variables that depend on none of the latents."""
     # model.logp would derive, and drop, the densities of the latents too, covariances and all.
     nodes = {rv.owner for rv in variables}
     needed = [rv for rv in model.basic_RVs if rv.owner in nodes]
-    terms = transformed_conditional_logp(
+    return transformed_conditional_logp(
         variables,
         rvs_to_values={rv: model.rvs_to_values[rv] for rv in needed},
         rvs_to_transforms={
             rv: model.rvs_to_transforms[rv] for rv in needed if rv in model.rvs_to_transforms
         },
+        jacobian=jacobian,
     )
-    terms += space.in_values(model.potentials)
-    total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
-    conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
-    return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total
 
 
 def _conditions(

@@ -19,6 +19,7 @@ from pytensor.graph.traversal import ancestors
 
 from ..model import LatentGaussianModel, Point
 from .compile import Gradient, PointFunction, python_mode
+from .densities import conditional_log_densities
 from .rewrite import simplify
 
 __all__ = [
@@ -72,10 +73,12 @@ class DensityOfPrior:
 
     def __init__(self, model: Model, lgm: LatentGaussianModel, factors: Sequence[str]):
         inputs = _value_inputs(model, [h.value_name for h in lgm.hyperparameters])
-        terms = [model[h.name] for h in lgm.hyperparameters] + [model[name] for name in factors]
-        cost = pt.constant(0.0)
-        if terms:
-            cost = model.logp(vars=terms, jacobian=False).astype("float64")
+        potentials = [model[name] for name in factors if model[name] in model.potentials]
+        variables = [model[h.name] for h in lgm.hyperparameters]
+        variables += [model[name] for name in factors if model[name] not in potentials]
+        terms = conditional_log_densities(model, variables, jacobian=False)
+        terms += model.replace_rvs_by_values(potentials)
+        cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
         self._value, self._gradient = PointFunction(cost, inputs), Gradient(cost, inputs)
 
     def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
@@ -167,8 +170,12 @@ def _in_variables(
     return graphs, inputs
 
 
-def kernel_functions(model: Model, gp: Any, Xnew: np.ndarray) -> dict[str, PointFunction]:
+def kernel_functions(
+    model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
+) -> dict[str, PointFunction]:
     """Return the parts of a ``pm.gp.Latent``'s law at old and new inputs.
+
+    The old ones are those of the ``prior``, or X (inducing inputs) where given.
 
     Returns
     -------
@@ -182,7 +189,7 @@ def kernel_functions(model: Model, gp: Any, Xnew: np.ndarray) -> dict[str, Point
             "mean_old": pt.broadcast_to(gp.mean_func(gp.X), (size,)),
             "mean_new": pt.broadcast_to(gp.mean_func(Xnew), (n_new,)),
             "old": gp.cov_func(gp.X),
-            "cross": gp.cov_func(Xnew, gp.X),
+            "cross": gp.cov_func(Xnew, gp.X if X is None else X),
             "new": gp.cov_func(Xnew),
             "new_diagonal": gp.cov_func(Xnew, diag=True),
         }

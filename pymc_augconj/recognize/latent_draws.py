@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from pymc.model import Model
@@ -14,9 +14,9 @@ __all__ = ["LatentDraws", "affine_means"]
 
 
 def affine_means(
-    model: Model, lgm: LatentGaussianModel, point: Point
+    model: Model, lgm: LatentGaussianModel, point: Point, without: Collection[str] = ()
 ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Read what every latent's value is besides its innovation, at θ.
+    """Read what every latent's value is besides its innovation, at θ; zero for those ``without``.
 
     Returns
     -------
@@ -27,6 +27,9 @@ def affine_means(
     zeros = {key: np.zeros(block.total_size) for key, block in by_key.items()}
     found = []
     for block in lgm.blocks:
+        if block.name in without:
+            found.append((np.zeros(0), {}))
+            continue
         if block.whitened:
             found.append((_mean_of_whitened(model, block, point), {}))
             continue

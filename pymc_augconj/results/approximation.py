@@ -58,6 +58,9 @@ class Approximation:
         How it ended.
     timings : dict
         Seconds: ``recognition``, ``optimisation``, ``total``.
+    inducing : dict
+        Inducing inputs by process; empty but for a
+        :class:`~pymc_augconj.results.sparse.SparseApproximation`.
     """
 
     method: str
@@ -79,6 +82,7 @@ class Approximation:
     variables: tuple[str, ...] = field(repr=False)
     observed: dict[str, np.ndarray] = field(repr=False)
     random_seed: int | None = None
+    inducing: dict[str, Array] = field(default_factory=dict, repr=False)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = field(
         default=None, repr=False

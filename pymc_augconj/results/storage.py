@@ -19,6 +19,7 @@ from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import LatentBlock
 from .approximation import Approximation
 from .layout import AffineMean, Labels
+from .sparse import SparseApproximation
 
 __all__ = ["load_approximation", "save_approximation"]
 
@@ -60,6 +61,8 @@ def save_approximation(fit: Approximation, path: str | Path) -> None:
         values = getattr(fit, kind)
         meta[kind] = list(values)
         arrays |= {f"{kind}.{i}": np.asarray(value) for i, value in enumerate(values.values())}
+    meta["inducing"] = list(fit.inducing)
+    arrays |= {f"inducing.{i}": Z for i, Z in enumerate(fit.inducing.values())}
     meta["dims"] = fit.labels.dims
     meta["coords"] = {name: np.asarray(value).tolist() for name, value in fit.labels.coords.items()}
     meta["history"] = fit.history.to_dict(orient="list")
@@ -104,13 +107,16 @@ def load_approximation(path: str | Path) -> Approximation:
         for kind in ("theta", "point", "observed")
     }
     scalars = {name: meta[name] for name in _SCALARS} | {"variables": tuple(meta["variables"])}
-    return Approximation(
+    inducing = {name: arrays[f"inducing.{i}"] for i, name in enumerate(meta.get("inducing", ()))}
+    kind = SparseApproximation if inducing else Approximation
+    return kind(
         h=arrays["h"],
         lam=arrays["lam"],
         history=pd.DataFrame(meta["history"]),
         prior=prior,
         groups=RowGroups(arrays["first"], arrays.get("inverse")),
         means=tuple(means),
+        inducing=inducing,
         labels=Labels(meta["dims"], {n: np.asarray(v) for n, v in meta["coords"].items()}),
         **named,
         **scalars,

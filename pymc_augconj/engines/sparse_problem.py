@@ -1,0 +1,90 @@
+"""What a fit through inducing points is given besides what every fit is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.vq import kmeans2
+
+from ..model import ProcessLaw
+
+__all__ = ["SparseProblem", "inducing_inputs"]
+
+Array = NDArray[np.float64]
+
+# Inputs that k-means looks at: enough for its centres, and a second of time at most.
+_LARGEST_SAMPLE = 20_000
+
+
+@dataclass(frozen=True)
+class SparseProblem:
+    """A fit through inducing points.
+
+    Attributes
+    ----------
+    laws : sequence of ProcessLaw
+        The processes.
+    inducing : sequence of ndarray
+        Inducing inputs of each, shape (M, d), to start from or to stay at.
+    rng : Generator
+    batch_size : int, optional
+        Rows of a minibatch; by default all of them.
+    rate : float or pair of float, optional
+        Of the natural-gradient steps: a constant, or (delay, forgetting) of Robbins and Monro's
+        ρ_t = (1 + t/delay)^(−forgetting).
+    hyper_rate : float
+        Of Adam, on the unconstrained scale.
+    train_inducing : bool
+        Whether the inducing inputs move, too.
+    """
+
+    laws: Sequence[ProcessLaw]
+    inducing: Sequence[Array]
+    rng: np.random.Generator
+    batch_size: int | None = None
+    rate: float | tuple[float, float] = (100.0, 0.7)
+    hyper_rate: float = 0.02
+    train_inducing: bool = False
+
+    def rate_at(self, iteration: int) -> float:
+        """Return ρ_t for iteration t = 0, 1, …"""
+        if isinstance(self.rate, tuple):
+            delay, forgetting = self.rate
+            return (1.0 + iteration / delay) ** -forgetting
+        return self.rate
+
+
+def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:
+    """Choose inducing inputs among and between the rows of X by k-means++.
+
+    Parameters
+    ----------
+    rng : Generator
+    X : ndarray, shape (n, d)
+        A memory map is read in part.
+    size : int
+        M; all of X, as it stands, where it has no more distinct rows.
+
+    Returns
+    -------
+    ndarray, shape (M, d)
+
+    References
+    ----------
+    Arthur, D. & Vassilvitskii, S. (2007). k-means++: the advantages of careful seeding. SODA.
+    """
+    n = len(X)
+    rows = np.arange(n)
+    if n > _LARGEST_SAMPLE:
+        rows = np.sort(rng.choice(n, size=max(_LARGEST_SAMPLE, 2 * size), replace=False))
+    sample = np.unique(np.asarray(X[rows], dtype=float), axis=0)
+    if len(sample) <= size:
+        return sample
+    # Distances in units of each input's spread, as a kernel with a length scale apiece has them.
+    spread = sample.std(axis=0)
+    spread[spread == 0.0] = 1.0
+    centres, _ = kmeans2(sample / spread, size, minit="++", iter=10, rng=rng, missing="warn")
+    return centres * spread

@@ -1,0 +1,199 @@
+"""Stochastic variational inference through inducing points, a minibatch an iteration.
+
+With q(w) = N(μ, S), S⁻¹ = I + B and S⁻¹μ = b, a minibatch of size |𝓑| estimates the natural
+gradient of the bound: it points from (B, b) to
+
+    B̂ = (N/|𝓑|) Φ Λ̂ Φᵀ,      b̂ = (N/|𝓑|) Φ (ĥ − Λ̂ offset),
+
+with the target sites (ĥ, λ̂) of :mod:`.bound` at the minibatch's moments. A step of rate ρ moves q
+that fraction of the way; ρ = 1 on all the data is one sweep of coordinate ascent. Hyperparameters
+(and inducing inputs) take a step of Adam on the gradient of the same minibatch's bound at fixed
+q(w). Minibatches walk through a random order of the data, a new one every time it is used up.
+
+References
+----------
+Hoffman, M., Blei, D., Wang, C. & Paisley, J. (2013). Stochastic variational inference. JMLR 14.
+Galy-Fajou, T., Wenzel, F. & Opper, M. (2020). Automated augmented conjugate inference for
+non-conjugate Gaussian process models. AISTATS, algorithm 3.
+Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in practice. AISTATS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import NotPositiveDefiniteError
+from .adam import Adam
+from .cavi import CoordinateAscent
+from .fitting import FitOutcome, FitProblem, FitState
+from .loop import Iteration
+from .sparse_design import SparseModel
+from .sparse_outcome import full_bound, outcome_of
+from .sparse_sites import SparseSites
+from .vgp import VariationalGaussian
+from .weights_posterior import WeightsPosterior
+
+__all__ = ["StochasticVariational"]
+
+Array = NDArray[np.float64]
+
+_SMALLEST_RATE = 1e-6
+# Bounds of minibatches are averaged over this share of all iterations to judge convergence.
+_WINDOW = 0.1
+
+
+class StochasticVariational:
+    """The engine ``method="svi"``: augmented updates where all likelihoods have them."""
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariances at the start raise."""
+        return _Ascent(problem).run()
+
+
+class _Ascent:
+    def __init__(self, problem: FitProblem):
+        self.problem, self.sparse = problem, problem.sparse
+        self.point = {name: np.array(value) for name, value in problem.point.items()}
+        self.model = SparseModel(problem.model, self.sparse.laws, self.point)
+        augmented = all(getattr(s.likelihood, "can_augment", True) for s in problem.model.sites)
+        rule = CoordinateAscent() if augmented else VariationalGaussian()
+        self.sites = SparseSites(problem.model, rule, self.point)
+        self.inducing = [np.array(Z) for Z in self.sparse.inducing]
+        self.q = WeightsPosterior.prior(self.model.size(self.inducing))
+        self.members = tuple(problem.members)
+        moving = sum(h.size for h in self.members)
+        if self.sparse.train_inducing:
+            moving += sum(Z.size for Z in self.inducing)
+        self.adam = Adam(moving, self.sparse.hyper_rate)
+        self.iterations: list[Iteration] = []
+        self.failures = 0
+
+    def run(self) -> FitOutcome:
+        problem = self.problem
+        stopped = ""
+        for count, rows in zip(range(problem.max_iter), self._batches(), strict=False):
+            state = self._iterate(count, rows)
+            if problem.callback is not None:
+                try:
+                    problem.callback(state)
+                except StopIteration:
+                    stopped = f"stopped by the callback after {count + 1} iterations; "
+                    break
+        bound = full_bound(self.model, self.sites, self.point, self.inducing, self.q)
+        converged, message = self._judge()
+        return outcome_of(
+            self.model, self.point, self.inducing, self.q, bound,
+            bound + problem.log_prior(self.point)[0], converged and not stopped,
+            stopped + message, self.iterations,
+        )  # fmt: skip
+
+    def _batches(self) -> Iterator[NDArray[np.intp] | slice]:
+        n, size, rng = self.model.n_rows, self.sparse.batch_size, self.sparse.rng
+        if size is None or size >= n:
+            while True:
+                yield slice(None)
+        order, used = rng.permutation(n), 0
+        while True:
+            if used + size > n:
+                order, used = rng.permutation(n), 0
+            # In ascending order, so that a memory map is read in one direction.
+            yield np.sort(order[used : used + size])
+            used += size
+
+    def _iterate(self, count: int, rows) -> FitState:
+        model, q = self.model, self.q
+        design = model.design(self.point, self.inducing, rows)
+        scale = model.n_rows / design.offset.size
+        mean, var, half = design.moments(q)
+        value, h, lam = self.sites.targets(self.point, rows, mean, var)
+        expected = scale * float(np.sum(value))
+        divergence = q.divergence
+        rate = self.sparse.rate_at(count)
+        B, b = design.natural(h, lam)
+        direction = None
+        if self.adam_moves:
+            by_theta, by_inducing = design.gradient(q, half, h, lam, mean, B)
+            direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
+        rate = self._move(scale * B, scale * b, rate)
+        residual = self._distance(q)
+        if direction is not None:
+            self._climb(direction)
+        self.iterations.append(
+            Iteration(count + 1, expected - divergence, expected, divergence, residual, rate)
+        )
+        return FitState(count + 1, self.iterations[-1], mean, var)
+
+    @property
+    def adam_moves(self) -> bool:
+        return bool(self.members) or self.sparse.train_inducing
+
+    def _move(self, B: Array, b: Array, rate: float) -> float:
+        while rate > _SMALLEST_RATE:
+            try:
+                self.q = self.q.towards(B, b, rate)
+            except NotPositiveDefiniteError:
+                rate *= 0.5
+            else:
+                return rate
+        self.failures += 1
+        return 0.0
+
+    def _distance(self, last: WeightsPosterior) -> float:
+        """Return how far the step moved the weights' means, in their standard deviations."""
+        return self.q.scaled_norm(self.q.mean - last.mean)
+
+    def _direction(self, rows, scale, mean, var, by_theta, by_inducing) -> Array:
+        """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
+        if self.members and self.sites.names:
+            for name, slope in self.sites.gradient(self.point, rows, mean, var).items():
+                by_theta[name] = by_theta.get(name, 0.0) + slope
+        prior = self.problem.log_prior(self.point)[1]
+        flat = []
+        for member in self.members:
+            name = member.value_name
+            slope = scale * np.asarray(by_theta.get(name, 0.0)) + prior.get(name, 0.0)
+            flat.append(np.ravel(np.broadcast_to(slope, member.shape)))
+        if self.sparse.train_inducing:
+            flat += [np.ravel(scale * moved) for moved in by_inducing]
+        return np.concatenate(flat)
+
+    def _judge(self) -> tuple[bool, str]:
+        """Return whether the bound has stopped rising, as far as its noise lets one see."""
+        bounds = np.array([iteration.bound for iteration in self.iterations])
+        size = max(int(_WINDOW * bounds.size), 1)
+        if bounds.size < 4 * size or size < 2:
+            return False, (
+                f"{bounds.size} iterations are too few to tell whether the bound still rises; "
+                "increase max_iter"
+            )
+        late, early = bounds[-size:], bounds[-2 * size : -size]
+        rise = late.mean() - early.mean()
+        error = np.sqrt((late.var() + early.var()) / size)
+        # Bounds of overlapping batches' posteriors are correlated: three errors, not two.
+        still = rise > 3.0 * error + 1e-9 * abs(late.mean())
+        message = (
+            f"mean bound of the last {size} iterations {late.mean():.6g}, of the {size} before "
+            f"{early.mean():.6g}, standard error of the difference {error:.2g}"
+        )
+        if self.failures:
+            message += f"; {self.failures} steps had to be left out"
+        if still:
+            return False, f"the bound is still rising: {message}; increase max_iter"
+        return True, f"the bound has stopped rising: {message}"
+
+    def _climb(self, direction: Array) -> None:
+        if not np.isfinite(direction).all():
+            self.failures += 1
+            return
+        step, start = self.adam.step(direction), 0
+        for member in self.members:
+            part = step[start : start + member.size].reshape(member.shape)
+            self.point[member.value_name] = self.point[member.value_name] + part
+            start += member.size
+        if self.sparse.train_inducing:
+            for Z in self.inducing:
+                Z += step[start : start + Z.size].reshape(Z.shape)
+                start += Z.size

@@ -1,0 +1,86 @@
+"""q(w) = N(μ, S) of weights with the prior N(0, I), by what the data add to its precision."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg.blas import dtrsm, dtrsv
+from scipy.linalg.lapack import dpotrf, dtrtri
+
+from ..errors import NotPositiveDefiniteError
+
+__all__ = ["WeightsPosterior"]
+
+Array = NDArray[np.float64]
+
+
+class WeightsPosterior:
+    """The Gaussian with precision I + B and precision times mean b.
+
+    Parameters
+    ----------
+    precision : ndarray, shape (D, D)
+        B, symmetric; what a prior of the weights has none of.
+    linear : ndarray, shape (D,)
+        b.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (D,)
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If I + B is not positive definite.
+    """
+
+    def __init__(self, precision: Array, linear: Array):
+        self.precision, self.linear = precision, linear
+        total = np.array(precision, order="F")
+        total[np.diag_indices_from(total)] += 1.0
+        self._chol, info = dpotrf(total, lower=1, clean=1, overwrite_a=1)
+        if info != 0 or not np.isfinite(np.diagonal(self._chol)).all():
+            raise NotPositiveDefiniteError(
+                "the precision of the weights has no Cholesky factor: negative site precisions "
+                "outweigh the prior; damp the update that made them"
+            )
+        self._linear_half = dtrsv(self._chol, linear, lower=1)
+        self.mean = dtrsv(self._chol, self._linear_half, lower=1, trans=1)
+
+    @classmethod
+    def prior(cls, size: int) -> WeightsPosterior:
+        """Return N(0, I)."""
+        return cls(np.zeros((size, size), order="F"), np.zeros(size))
+
+    def half(self, Phi: Array) -> Array:
+        """Return chol(I + B)⁻¹ Φ, whose columns' squares are variances of φᵀw."""
+        return dtrsm(1.0, self._chol, Phi, lower=1)
+
+    def solve_half(self, half: Array) -> Array:
+        """Return S Φ, given :meth:`half` of Φ."""
+        return dtrsm(1.0, self._chol, half, lower=1, trans_a=1)
+
+    def scaled_norm(self, step: Array) -> float:
+        """Return the length of a change of the mean, in standard deviations."""
+        return float(np.linalg.norm(step @ self._chol))
+
+    @cached_property
+    def log_det(self) -> float:
+        """log|I + B|."""
+        return 2.0 * float(np.log(np.diagonal(self._chol)).sum())
+
+    @cached_property
+    def divergence(self) -> float:
+        """KL(q(w) ‖ N(0, I))."""
+        inverse = dtrtri(self._chol, lower=1)[0]
+        trace = float(np.sum(np.square(inverse)))
+        return 0.5 * (trace + float(self.mean @ self.mean) - self.mean.size + self.log_det)
+
+    def towards(self, precision: Array, linear: Array, rate: float) -> WeightsPosterior:
+        """Return q with natural parameters moved to (B̂, b̂) by the fraction ``rate``."""
+        return WeightsPosterior(
+            self.precision + rate * (precision - self.precision),
+            self.linear + rate * (linear - self.linear),
+        )

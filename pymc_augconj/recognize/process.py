@@ -1,0 +1,145 @@
+"""A ``pm.gp.Latent`` of the user's model as a law at any inputs: what sparse engines work with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+
+from ..errors import AugmentationError
+from ..model import LatentGaussianModel, Point
+from .affine import depends_on
+from .compile import Gradient, PointFunction, without_compilation
+from .structure import direct_parents
+
+__all__ = ["LatentProcess"]
+
+_X, _Z = "process:inputs", "process:inducing"
+_WEIGHTS = ("process:weights zz", "process:weights xz", "process:weights diagonal")
+
+#: What ``gp.prior`` adds to a covariance's diagonal where not told otherwise.
+JITTER = 1e-6
+
+
+class LatentProcess:
+    """The :class:`~pymc_augconj.model.ProcessLaw` of a ``pm.gp.Latent``.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    gp : pm.gp.Latent
+        Its ``prior`` is one of the latents of ``lgm``.
+    lgm : LatentGaussianModel
+    gradient_of_inducing : bool
+        Whether :meth:`pullback` returns derivatives by Z.
+
+    Raises
+    ------
+    AugmentationError
+        If ``gp`` is not the model's, has several outputs, has inputs that are no data, or a mean
+        or covariance that depends on a Gaussian latent.
+    """
+
+    jitter = JITTER
+
+    def __init__(
+        self,
+        model: Model,
+        gp: Any,
+        lgm: LatentGaussianModel,
+        *,
+        gradient_of_inducing: bool = False,
+    ):
+        self.name = _name(gp, lgm)
+        self.inputs = _inputs(gp, self.name)
+        self._hyper = {h.value_name for h in lgm.hyperparameters}
+        by_name = {value.name: value for value in model.value_vars}
+        values = {name: by_name[name] for name in self._hyper}
+        width = self.inputs.shape[1]
+        X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in (_X, _Z))
+        with model:
+            graphs = [
+                gp.cov_func(Z),
+                gp.cov_func(X, Z),
+                gp.cov_func(X, diag=True),
+                pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
+            ]
+        latents = {block.name for block in lgm.blocks} | {b.value_name for b in lgm.blocks}
+        moving = [rv.name for rv in direct_parents(graphs, model) if rv.name in latents]
+        if moving:
+            raise AugmentationError(
+                f"gp {self.name!r}: expected a mean and a covariance that depend on "
+                f"hyperparameters alone, but they depend on the Gaussian latents {moving}; add "
+                "these to the predictor instead, or fit without inducing points"
+            )
+        *covariances, mean = model.replace_rvs_by_values(
+            [pt.as_tensor(graph).astype("float64") for graph in graphs]
+        )
+        inputs = {**values, _X: X, _Z: Z}
+        self._covariances = PointFunction(covariances, inputs)
+        self._mean = PointFunction(mean, inputs)
+        weights = [graph.type.clone(name=None)() for graph in covariances]
+        cost = sum(
+            ((w * graph).sum() for w, graph in zip(weights, covariances, strict=True)),
+            start=pt.constant(0.0),
+        )
+        given = {_X: X, **dict(zip(_WEIGHTS, weights, strict=True))}
+        if gradient_of_inducing:
+            self._gradient = Gradient(cost, {**values, _Z: Z}, given)
+        else:
+            self._gradient = Gradient(cost, values, {**given, _Z: Z})
+        self.names = tuple(
+            name
+            for name, value in values.items()
+            if any(depends_on(graph, value) for graph in [*covariances, mean])
+        )
+
+    def covariances(self, point: Point, X, Z):
+        zz, xz, diagonal = self._covariances({**point, _X: X, _Z: Z})
+        return zz, xz, diagonal
+
+    def pullback(self, point: Point, X, Z, weights):
+        found = self._gradient({**point, _X: X, _Z: Z, **dict(zip(_WEIGHTS, weights, strict=True))})
+        by_inducing = found.pop(_Z, None)
+        return found, by_inducing
+
+    def mean(self, point: Point, X):
+        return np.array(self._mean({**point, _X: X}), dtype=float)
+
+
+def _name(gp: Any, lgm: LatentGaussianModel) -> str:
+    names = [block.name for block in lgm.blocks]
+    name = getattr(getattr(gp, "f", None), "name", None)
+    if name not in names or not hasattr(gp, "cov_func"):
+        raise AugmentationError(
+            f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, "
+            f"got {gp!r}"
+        )
+    block = lgm.blocks[names.index(name)]
+    if block.copies > 1:
+        raise AugmentationError(
+            f"gp {name!r}: expected a process of one output for inducing points, got "
+            f"{block.copies}; write one pm.gp.Latent an output"
+        )
+    return name
+
+
+def _inputs(gp: Any, name: str) -> np.ndarray:
+    X = gp.X
+    if isinstance(X, SharedVariable):
+        X = X.get_value(borrow=True)
+    elif isinstance(X, Constant):
+        X = X.data
+    elif isinstance(X, Variable):
+        with without_compilation():
+            X = X.eval()
+    if not (isinstance(X, np.ndarray) and X.ndim == 2):
+        raise AugmentationError(
+            f"gp {name!r}: expected inputs of shape (points, dimensions), got {type(X).__name__} "
+            f"of shape {np.shape(X)}"
+        )
+    return X

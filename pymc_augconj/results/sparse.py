@@ -1,0 +1,126 @@
+"""A Gaussian approximation through inducing points; what it says of a process at other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import cloudpickle
+import numpy as np
+import xarray as xr
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from ..errors import AugmentationError
+from ..gaussian.cholesky import cholesky_with_jitter
+from ..model import ProcessLaw
+from .approximation import Approximation
+
+__all__ = ["SparseApproximation"]
+
+Array = NDArray[np.float64]
+
+# Values of a process at its inputs that are drawn jointly; it takes a matrix of their square.
+LARGEST_JOINT = 2000
+_CHUNK = 10_000_000
+
+
+@dataclass
+class SparseApproximation(Approximation):
+    """An approximation whose processes act through their values at inducing inputs.
+
+    ``h`` and ``lam`` are sites of as many rotations of all latents, so that their number is that
+    of the latents, whatever the number of observations. A process ``f`` of the model has values
+    ``f_u`` at its inducing inputs; those at its own inputs follow from them, and are computed when
+    asked for.
+
+    """
+
+    # Covariances at the model's own inputs; need the model, so they are not saved.
+    laws: dict[str, ProcessLaw] = field(default_factory=dict, repr=False)
+
+    def inducing_name(self, name: str) -> str:
+        """Return the name of a process's values at its inducing inputs."""
+        return f"{name}_u"
+
+    @property
+    def mean(self) -> xr.Dataset:
+        """Posterior means of the latents, and of the processes at their own inputs."""
+        found = super().mean
+        for name in self.laws:
+            values = np.concatenate([mean for mean, _ in self._at_inputs(name)])
+            found[name] = self.labels.array(name, values)
+        return found
+
+    @property
+    def std(self) -> xr.Dataset:
+        """Posterior standard deviations of the latents, and of the processes."""
+        found = super().std
+        for name in self.laws:
+            values = np.concatenate([var for _, var in self._at_inputs(name)])
+            found[name] = self.labels.array(name, np.sqrt(np.maximum(values, 0.0)))
+        return found
+
+    @property
+    def predictor_mean(self) -> Array:
+        """Not kept: there are as many sites as latents, not one an observation."""
+        raise AugmentationError(
+            "an approximation through inducing points keeps no predictor of every observation; "
+            "use pac.predict at the inputs in question"
+        )
+
+    predictor_std = predictor_mean
+
+    def __getstate__(self) -> dict:
+        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        return super().__getstate__() | {"laws": cloudpickle.dumps(self.laws)}
+
+    def __setstate__(self, state: dict) -> None:
+        super().__setstate__(state | {"laws": cloudpickle.loads(state["laws"])})
+
+    def _weights(self, name: str) -> tuple[Array, Array, Array]:
+        """Return chol(K(Z, Z)), and mean and covariance of w with u = m + chol w."""
+        index = self._index(self.inducing_name(name))
+        chol = self.blocks[index].chol
+        mean = self.posterior.innovation_means()[index]
+        cov = self.posterior.innovation_cov(index, index)
+        half = solve_triangular(chol, cov, lower=True)
+        return (
+            chol,
+            solve_triangular(chol, mean, lower=True),
+            solve_triangular(chol, half.T, lower=True),
+        )
+
+    def _at_inputs(self, name: str) -> Iterator[tuple[Array, Array]]:
+        """Yield means and variances of a process at its own inputs, a chunk at a time."""
+        law, Z = self.laws[name], self.inducing[name]
+        chol, mean, cov = self._weights(name)
+        n, size = len(law.inputs), max(_CHUNK // len(Z), 1)
+        for start in range(0, n, size):
+            X = np.asarray(law.inputs[start : start + size], dtype=float)
+            _, xz, diagonal = law.covariances(self.point, X, Z)
+            half = solve_triangular(chol, np.asarray(xz).T, lower=True)
+            explained = np.einsum("ij,ij->j", half, half - cov @ half)
+            yield law.mean(self.point, X) + mean @ half, diagonal - explained
+
+    def _drawn(self, rng: np.random.Generator, draws: int) -> dict[str, Array]:
+        found = super()._drawn(rng, draws)
+        for name, law in self.laws.items():
+            if len(law.inputs) <= LARGEST_JOINT:
+                found[name] = self._draw_process(rng, name, found[self.inducing_name(name)])
+        return found
+
+    def _draw_process(self, rng: np.random.Generator, name: str, values: Array) -> Array:
+        """Return joint draws of a process at its own inputs, given those at the inducing ones."""
+        law, Z = self.laws[name], self.inducing[name]
+        X = np.asarray(law.inputs, dtype=float)
+        chol = self.blocks[self._index(self.inducing_name(name))].chol
+        weights = solve_triangular(chol, (values - law.mean(self.point, Z)).T, lower=True)
+        xz = np.asarray(law.covariances(self.point, X, Z)[1])
+        half = solve_triangular(chol, xz.T, lower=True)
+        left = np.array(law.covariances(self.point, X, X)[1])
+        left -= half.T @ half
+        left[np.diag_indices_from(left)] += law.jitter
+        chol_left, _ = cholesky_with_jitter(left, name=f"the covariance of {name!r} given {name}_u")
+        noise = rng.standard_normal((len(values), len(X))) @ chol_left.T
+        return law.mean(self.point, X) + weights.T @ half + noise
