@@ -240,7 +240,8 @@ def _result(
         {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
         {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
     )
-    kind, further = Approximation, {"evaluate": LatentDraws(model, lgm, dict(point))}
+    evaluate = LatentDraws(model, lgm, dict(point))
+    kind, further = Approximation, {"evaluate": evaluate}
     if laws:
         means = tuple(
             AffineMean(laws[block.name].mean(point, outcome.inducing[block.name]))
@@ -249,7 +250,15 @@ def _result(
             for block, mean in zip(lgm.blocks, means, strict=True)
         )
         variables += tuple(f"{name}_u" for name in laws)
-        kind, further = SparseApproximation, {"inducing": outcome.inducing, "laws": laws}
+        kind, further = (
+            SparseApproximation,
+            {
+                "inducing": outcome.inducing,
+                "laws": laws,
+                "value_names": {b.name: b.value_name for b in lgm.blocks if b.name in laws},
+                "deterministics": evaluate,
+            },
+        )
     return kind(
         method=method,
         h=outcome.h,

@@ -19,7 +19,6 @@ __all__ = ["SparseOptions"]
 #: Where the user names none.
 DEFAULT_INDUCING = 100
 DEFAULT_BATCH_SIZE = 256
-DEFAULT_RATE = (100.0, 0.7)
 DEFAULT_HYPER_RATE = 0.02
 
 
@@ -98,7 +97,7 @@ class SparseOptions:
             [_inducing(rng, law, self._of(law.name, len(laws))) for law in laws],
             rng,
             (self.batch_size or DEFAULT_BATCH_SIZE) if stochastic else None,
-            DEFAULT_RATE if self.rate is None else self.rate,
+            self.rate,
             DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             self.optimize_inducing,
         )

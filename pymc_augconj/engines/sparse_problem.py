@@ -15,6 +15,11 @@ __all__ = ["SparseProblem", "inducing_inputs"]
 
 Array = NDArray[np.float64]
 
+# Measured on 180 000 logistic observations with M = 200: the lowest bound after 1000 iterations of
+# 1000 observations and 2000 of 100.
+MEMORY = 100.0
+START = (1.0, 1.0)
+
 # Inputs that k-means looks at: enough for its centres, and a second of time at most.
 _LARGEST_SAMPLE = 20_000
 
@@ -34,7 +39,8 @@ class SparseProblem:
         Rows of a minibatch; by default all of them.
     rate : float or pair of float, optional
         Of the natural-gradient steps: a constant, or (delay, forgetting) of Robbins and Monro's
-        ρ_t = (1 + t/delay)^(−forgetting).
+        ρ_t = (1 + t/delay)^(−forgetting). By default the natural parameters are an average over
+        past minibatches, which forgets all but the last `MEMORY` observations a weight.
     hyper_rate : float
         Of Adam, on the unconstrained scale.
     train_inducing : bool
@@ -45,16 +51,21 @@ class SparseProblem:
     inducing: Sequence[Array]
     rng: np.random.Generator
     batch_size: int | None = None
-    rate: float | tuple[float, float] = (100.0, 0.7)
+    rate: float | tuple[float, float] | None = None
     hyper_rate: float = 0.02
     train_inducing: bool = False
 
-    def rate_at(self, iteration: int) -> float:
-        """Return ρ_t for iteration t = 0, 1, …"""
+    def rate_at(self, iteration: int, n_weights: int, n_rows: int) -> float:
+        """Return ρ_t for iteration t = 0, 1, … of a model of D weights and N rows."""
         if isinstance(self.rate, tuple):
             delay, forgetting = self.rate
             return (1.0 + iteration / delay) ** -forgetting
-        return self.rate
+        if self.rate is not None:
+            return self.rate
+        if self.batch_size is None or self.batch_size >= n_rows:
+            return 1.0
+        floor = min(1.0, self.batch_size / (MEMORY * n_weights))
+        return max(floor, (1.0 + iteration / START[0]) ** -START[1])
 
 
 def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:

@@ -111,7 +111,7 @@ class _Ascent:
         value, h, lam = self.sites.targets(self.point, rows, mean, var)
         expected = scale * float(np.sum(value))
         divergence = q.divergence
-        rate = self.sparse.rate_at(count)
+        rate = self.sparse.rate_at(count, q.mean.size, model.n_rows)
         B, b = design.natural(h, lam)
         direction = None
         if self.adam_moves:

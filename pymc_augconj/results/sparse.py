@@ -14,6 +14,7 @@ from scipy.linalg import solve_triangular
 from ..errors import AugmentationError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..model import ProcessLaw
+from ..recognize.latent_draws import LatentDraws
 from .approximation import Approximation
 
 __all__ = ["SparseApproximation"]
@@ -32,12 +33,16 @@ class SparseApproximation(Approximation):
     ``h`` and ``lam`` are sites of as many rotations of all latents, so that their number is that
     of the latents, whatever the number of observations. A process ``f`` of the model has values
     ``f_u`` at its inducing inputs; those at its own inputs follow from them, and are computed when
-    asked for.
+    asked for. Draws of these, and of deterministics, are made for up to 2000 inputs, since they
+    take a matrix of the square of that; :func:`pymc_augconj.predict` serves any number.
 
     """
 
     # Covariances at the model's own inputs; need the model, so they are not saved.
     laws: dict[str, ProcessLaw] = field(default_factory=dict, repr=False)
+    # The processes' entries of PyMC's point, by name; and the model's other variables from draws.
+    value_names: dict[str, str] = field(default_factory=dict, repr=False)
+    deterministics: LatentDraws | None = field(default=None, repr=False)
 
     def inducing_name(self, name: str) -> str:
         """Return the name of a process's values at its inducing inputs."""
@@ -73,10 +78,12 @@ class SparseApproximation(Approximation):
 
     def __getstate__(self) -> dict:
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
-        return super().__getstate__() | {"laws": cloudpickle.dumps(self.laws)}
+        parts = cloudpickle.dumps((self.laws, self.deterministics))
+        return super().__getstate__() | {"laws": parts, "deterministics": None}
 
     def __setstate__(self, state: dict) -> None:
-        super().__setstate__(state | {"laws": cloudpickle.loads(state["laws"])})
+        laws, deterministics = cloudpickle.loads(state["laws"])
+        super().__setstate__(state | {"laws": laws, "deterministics": deterministics})
 
     def _weights(self, name: str) -> tuple[Array, Array, Array]:
         """Return chol(K(Z, Z)), and mean and covariance of w with u = m + chol w."""
@@ -105,10 +112,31 @@ class SparseApproximation(Approximation):
 
     def _drawn(self, rng: np.random.Generator, draws: int) -> dict[str, Array]:
         found = super()._drawn(rng, draws)
+        if any(len(law.inputs) > LARGEST_JOINT for law in self.laws.values()):
+            return found
+        entries = {}
         for name, law in self.laws.items():
-            if len(law.inputs) <= LARGEST_JOINT:
-                found[name] = self._draw_process(rng, name, found[self.inducing_name(name)])
-        return found
+            value = self._draw_process(rng, name, found[self.inducing_name(name)])
+            found[name] = value
+            entries[self.value_names[name]] = value
+            if self.value_names[name] != name:
+                # The model's own variable is v with f = m + chol(K) v.
+                X = np.asarray(law.inputs, dtype=float)
+                cov = np.array(law.covariances(self.point, X, X)[1])
+                cov[np.diag_indices_from(cov)] += law.jitter
+                chol, _ = cholesky_with_jitter(cov, name=f"the covariance of {name!r}")
+                centred = (value - law.mean(self.point, X)).T
+                entries[self.value_names[name]] = solve_triangular(chol, centred, lower=True).T
+        if self.deterministics is not None:
+            for block in (b.block for b in self.blocks):
+                if block.value_name in found and block.value_name not in self._inducing_names:
+                    entries[block.value_name] = found[block.value_name]
+            found = {**self.deterministics(entries, rng), **entries, **found}
+        return {name: found[name] for name in self.variables if name in found}
+
+    @property
+    def _inducing_names(self) -> set[str]:
+        return {self.inducing_name(name) for name in self.inducing}
 
     def _draw_process(self, rng: np.random.Generator, name: str, values: Array) -> Array:
         """Return joint draws of a process at its own inputs, given those at the inducing ones."""

@@ -1,0 +1,211 @@
+"""``pac.fit`` through inducing points: what a user asks for and gets."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+
+QUIET = {"progressbar": False}
+N = 60
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3.0, 3.0, (N, 1))
+    return X, (rng.random(N) < 1.0 / (1.0 + np.exp(-3.0 * np.sin(1.5 * X[:, 0])))).astype(int)
+
+
+def classify(X, y):
+    with pm.Model() as model:
+        ls, b0 = pm.InverseGamma("ls", 5, 5), pm.Normal("b0", 0, 1)
+        gp = pm.gp.Latent(cov_func=4.0 * pm.gp.cov.Matern52(1, ls=ls))
+        f = gp.prior("f", X=X)
+        pm.Deterministic("p", pm.math.invlogit(b0 + f))
+        pm.Bernoulli("y", logit_p=b0 + f, observed=y)
+    return model, gp
+
+
+@pytest.mark.parametrize("method", ["cavi", "vgp"])
+def test_inducing_points_at_the_inputs_give_the_dense_fit(data, method):
+    X, y = data
+    model, gp = classify(X, y)
+    new = np.linspace(-3, 3, 9)[:, None]
+    with model:
+        dense = pac.fit(method, **QUIET)
+        sparse = pac.fit(method, gp=gp, inducing=X, **QUIET)
+        assert dense.converged
+        assert sparse.converged
+        there, here = (
+            pac.predict(fit, gp, new, kind="y", ynew=np.ones(9), quantile=[0.5]).predictions
+            for fit in (dense, sparse)
+        )
+        wide, narrow = (
+            pac.predict(fit, gp, new, full_cov=True).predictions for fit in (dense, sparse)
+        )
+    # The process's jitter of 1e-6 counts twice at inducing points that are inputs.
+    assert sparse.evidence == pytest.approx(dense.evidence, abs=1e-4)
+    assert sparse.theta["ls"] == pytest.approx(dense.theta["ls"], rel=1e-4)
+    for name in ("f", "b0"):
+        np.testing.assert_allclose(sparse.mean[name], dense.mean[name], atol=1e-4)
+        np.testing.assert_allclose(sparse.std[name], dense.std[name], atol=1e-4)
+    for name in there.data_vars:
+        np.testing.assert_allclose(here[name], there[name], atol=1e-4)
+    for name in wide.data_vars:
+        np.testing.assert_allclose(narrow[name], wide[name], atol=1e-4)
+
+
+def test_stochastic_on_all_data_at_rate_one_is_coordinate_ascent(data):
+    model, gp = classify(*data)
+    options = {"gp": gp, "inducing": np.linspace(-3, 3, 12)[:, None], "hyper": "fixed"} | QUIET
+    with model:
+        cavi = pac.fit("cavi", tol=1e-10, **options)
+        svi = pac.fit("svi", batch_size=N, rate=1.0, max_iter=300, **options)
+    assert svi.evidence == pytest.approx(cavi.evidence, abs=1e-8)
+    np.testing.assert_allclose(svi.mean["f"], cavi.mean["f"], atol=1e-6)
+    np.testing.assert_allclose(svi.cov("f_u"), cavi.cov("f_u"), atol=1e-6)
+
+
+def test_minibatches_come_near_the_full_fit_and_seeds_reproduce_them(data):
+    model, gp = classify(*data)
+    Z = np.linspace(-3, 3, 12)[:, None]
+    options = {"gp": gp, "inducing": Z, "batch_size": 20, "max_iter": 600, "random_seed": 4}
+    with model:
+        best = pac.fit("cavi", gp=gp, inducing=Z, **QUIET)
+        first, second = (pac.fit("svi", **options, **QUIET) for _ in range(2))
+        other = pac.fit("svi", **(options | {"random_seed": 5}), **QUIET)
+        with pytest.warns(RuntimeWarning, match="too few to tell"):
+            start = pac.fit("svi", **(options | {"max_iter": 1}), **QUIET)
+    assert first.evidence == second.evidence
+    np.testing.assert_array_equal(first.h, second.h)
+    assert first.evidence != other.evidence
+    # Eight seeds gave 0.02 to 0.05; one iteration leaves 2.5.
+    for fit in (first, other):
+        assert -1e-6 < best.objective - fit.objective < 0.2
+    assert start.objective < best.objective - 1.0
+
+
+def test_what_a_sparse_fit_says_of_the_process(data, tmp_path):
+    model, gp = classify(*data)
+    with model:
+        fit = pac.fit("cavi", gp=gp, inducing=8, random_seed=0, **QUIET)
+        prediction = pac.predict(fit, gp, data[0]).predictions
+    assert fit.inducing["f"].shape == (8, 1)
+    assert fit.mean["f_u"].shape == (8,)
+    np.testing.assert_allclose(fit.mean["f"], prediction["f_mean"], atol=1e-8)
+    # Draws hold the jitter of 1e-6 that the model's own process has.
+    np.testing.assert_allclose(fit.std["f"] ** 2, prediction["f_std"] ** 2, atol=3e-6)
+    draws = fit.sample(4000, random_seed=1).posterior
+    error = fit.std["f"].values / np.sqrt(4000)
+    assert (np.abs(draws["f"].mean(("chain", "draw")) - fit.mean["f"]).values < 5 * error).all()
+    spread = draws["f"].std(("chain", "draw")).values / fit.std["f"].values
+    assert (np.abs(spread - 1.0) < 5 / np.sqrt(2 * 4000)).all()
+    eta = draws["b0"].values[..., None] + draws["f"].values
+    np.testing.assert_allclose(draws["p"], 1 / (1 + np.exp(-eta)), atol=1e-6)
+    for kept in (pickle.loads(pickle.dumps(fit)), _saved(fit, tmp_path)):
+        assert isinstance(kept, pac.Approximation)
+        np.testing.assert_array_equal(kept.inducing["f"], fit.inducing["f"])
+        np.testing.assert_allclose(kept.mean["f_u"], fit.mean["f_u"], atol=1e-10)
+        with model:
+            again = pac.predict(kept, gp, data[0]).predictions
+        np.testing.assert_allclose(again["f_mean"], prediction["f_mean"], atol=1e-10)
+
+
+def _saved(fit, tmp_path):
+    fit.save(tmp_path / "fit.npz")
+    return pac.Approximation.load(tmp_path / "fit.npz")
+
+
+def test_two_processes_and_a_memory_map(tmp_path):
+    rng = np.random.default_rng(0)
+    n = 3000
+    X = np.lib.format.open_memmap(tmp_path / "X.npy", mode="w+", dtype="float64", shape=(n, 1))
+    X[:] = rng.uniform(-2, 2, (n, 1))
+    X.flush()
+    X = np.load(tmp_path / "X.npy", mmap_mode="r")
+    y = np.sin(3 * X[:, 0]) + 0.5 * X[:, 0] + 0.1 * rng.standard_t(3, n)
+    with pm.Model():
+        sigma = pm.HalfNormal("sigma", 1)
+        slow = pm.gp.Latent(cov_func=4.0 * pm.gp.cov.Linear(1, c=0.0))
+        fast = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5))
+        mu = slow.prior("slow", X=X) + fast.prior("fast", X=X)
+        pm.StudentT("y", nu=3, mu=mu, sigma=sigma, observed=y)
+        fit = pac.fit(
+            "svi",
+            gp=[slow, fast],
+            inducing={"slow": 2, "fast": 15},
+            batch_size=200,
+            max_iter=400,
+            random_seed=0,
+            **QUIET,
+        )
+    assert isinstance(fit.laws["slow"].inputs, np.memmap)
+    assert {name: len(Z) for name, Z in fit.inducing.items()} == {"slow": 2, "fast": 15}
+    total = (fit.mean["slow"].values + fit.mean["fast"].values).ravel()
+    truth = np.sin(3 * X[:, 0]) + 0.5 * X[:, 0]
+    assert np.sqrt(np.mean((total - truth) ** 2)) < 0.05
+    assert fit.theta["sigma"] == pytest.approx(0.1, rel=0.15)
+
+
+@pytest.mark.filterwarnings("ignore:.*still rising:RuntimeWarning")
+def test_inducing_inputs_move_where_asked(data):
+    model, gp = classify(*data)
+    Z = np.linspace(2.0, 3.0, 4)[:, None]
+    options = {"gp": gp, "inducing": Z, "batch_size": N, "max_iter": 150, "hyper_rate": 0.05}
+    with model:
+        still = pac.fit("svi", **options, **QUIET)
+        moved = pac.fit("svi", optimize_inducing=True, **options, **QUIET)
+    np.testing.assert_array_equal(still.inducing["f"], Z)
+    assert moved.evidence > still.evidence + 1.0
+
+
+def test_callback_may_stop_it(data):
+    model, gp = classify(*data)
+    seen = []
+
+    def callback(state):
+        seen.append(state.count)
+        if state.count == 7:
+            raise StopIteration
+
+    with model, pytest.warns(RuntimeWarning, match="stopped by the callback after 7 iterations"):
+        fit = pac.fit("svi", gp=gp, inducing=5, callback=callback, max_iter=50, **QUIET)
+    assert seen == [1, 2, 3, 4, 5, 6, 7]
+    assert len(fit.history) == 7
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("svi", {"gp": None}, "pass gp=gp"),
+        ("ep", {"inducing": 5}, "no form through inducing points"),
+        ("cavi", {"inducing": 5, "batch_size": 10}, "batch_size: expected with method"),
+        ("svi", {"batch_size": 0}, "positive integer"),
+        ("svi", {"rate": 1.5}, "rate: expected a number in"),
+        ("svi", {"rate": (1.0, 0.3)}, "forgetting in"),
+        ("svi", {"hyper_rate": -1.0}, "hyper_rate: expected above 0"),
+        ("svi", {"inducing": 0}, "expected a positive number"),
+        ("svi", {"inducing": np.zeros((3, 2))}, r"shape \(M, 1\)"),
+        ("svi", {"inducing": {"g": 3}}, "expected an entry for the process 'f'"),
+        ("svi", {"inducing": [[np.nan]]}, "found a NaN"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(data, method, options, message):
+    model, gp = classify(*data)
+    with model, pytest.raises(pac.AugmentationError, match=message):
+        pac.fit(method, **({"gp": gp} | options), **QUIET)
+
+
+def test_a_process_that_enters_through_a_matrix_is_refused(data):
+    X, y = data
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X=X)
+        pm.Bernoulli("y", logit_p=f[1:] - f[:-1], observed=y[1:])
+        with pytest.raises(pac.AugmentationError, match="take one value of it"):
+            pac.fit("svi", gp=gp, inducing=5, **QUIET)
