@@ -19,7 +19,7 @@ __all__ = ["SparseOptions"]
 #: Where the user names none.
 DEFAULT_INDUCING = 100
 DEFAULT_BATCH_SIZE = 256
-DEFAULT_HYPER_RATE = 0.02
+DEFAULT_HYPER_RATE = 0.05
 
 
 @dataclass(frozen=True)
@@ -91,15 +91,14 @@ class SparseOptions:
         names = [law.name for law in laws]
         if len(set(names)) < len(names):
             raise AugmentationError(f"gp: expected different processes, got {names}")
-        stochastic = method == "svi"
         return SparseProblem(
             laws,
             [_inducing(rng, law, self._of(law.name, len(laws))) for law in laws],
             rng,
-            (self.batch_size or DEFAULT_BATCH_SIZE) if stochastic else None,
-            self.rate,
-            DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
-            self.optimize_inducing,
+            batch_size=(self.batch_size or DEFAULT_BATCH_SIZE) if method == "svi" else None,
+            rate=self.rate,
+            hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
+            optimize_inducing=self.optimize_inducing,
         )
 
     def _of(self, name: str, n_processes: int) -> Any:

@@ -187,6 +187,8 @@ class ProcessLaw(Protocol):
     ----------
     name : str
         The latent block that holds the process at the model's own inputs.
+    names : tuple of str
+        The entries of the point that mean and covariances depend on.
     inputs : ndarray, shape (n, d)
         These inputs; a memory map stays one.
     jitter : float
@@ -194,17 +196,22 @@ class ProcessLaw(Protocol):
     """
 
     name: str
+    names: tuple[str, ...]
     inputs: Array
     jitter: float
 
-    def covariances(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array, Array]:
-        """Return K(Z, Z), K(X, Z) and the diagonal of K(X, X)."""
+    def cov(self, point: Point, Z: Array) -> Array:
+        """Return K(Z, Z)."""
+        ...
+
+    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
+        """Return K(X, Z) and the diagonal of K(X, X)."""
         ...
 
     def pullback(
         self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array, Array]
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the derivatives of the ``covariances``, weighted and summed.
+        """Return the derivatives of K(Z, Z), K(X, Z) and diag K(X, X), weighted and summed.
 
         By entry of the point; and by Z where the law was asked to have these.
         """

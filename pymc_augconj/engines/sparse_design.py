@@ -274,14 +274,14 @@ class SparseModel:
             index = A.index[rows]
             coef = None if A.coef is None else A.coef[rows]
             X = np.asarray(law.inputs[index], dtype=float)
-            zz, xz, diagonal = law.covariances(point, X, Z)
-            chol = _factor(zz, law)
-            half = dtrsm(1.0, chol, np.asarray(xz).T, lower=1)
+            chol = self._chol(p, point, Z)
+            xz, diagonal = law.cross(point, X, Z)
+            half = dtrsm(1.0, chol, xz.T, lower=1)
             left = diagonal - np.einsum("ij,ij->j", half, half)
             residual += left if coef is None else coef**2 * left
             Phi[first : first + len(Z)] = half if coef is None else half * coef
             first += len(Z)
-            processes.append(_Process(p, coef, X, Z, chol, half, np.asarray(diagonal)))
+            processes.append(_Process(p, coef, X, Z, chol, half, diagonal))
         for _, block, A, part in self.other_parts(point, rows, first):
             Phi[part] = block.whitened_design(A).T
         # Where an inducing input is an input nothing is left, up to rounding.
@@ -291,8 +291,7 @@ class SparseModel:
     def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""
         index = [block.name for block in self.lgm.blocks].index(law.name)
-        zz = np.array(law.covariances(point, Z[:1], Z)[0], order="F")
-        zz[np.diag_indices_from(zz)] += law.jitter
+        zz = _jittered(law, point, Z)
         latent = replace(
             self.lgm.blocks[index],
             name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
@@ -322,6 +321,16 @@ class SparseModel:
 
     def _map(self, index: int, point: Point) -> LinearMap:
         return self._part(("map", index), self.lgm.maps[index], point, lambda A: A)
+
+    def _chol(self, process: int, point: Point, Z: Array) -> Array:
+        law = self.laws[process]
+        key = (Z.tobytes(), *(np.asarray(point[entry]).tobytes() for entry in law.names))
+        known = self._parts.get(("chol", process))
+        if known is None or known[0] != key:
+            name = f"the covariance of {law.name!r} at its inducing inputs"
+            factor = cholesky_with_jitter(_jittered(law, point, Z), name=name)[0]
+            known = self._parts["chol", process] = (key, factor)
+        return known[1]
 
     def _block(self, index: int, point: Point) -> BlockPrior:
         latent = self.lgm.blocks[index]
@@ -373,10 +382,10 @@ def chol_pullback(chol: Array, transposed_slope: Array) -> Array:
     return dtrsm(1.0, chol, left, lower=1, side=1, overwrite_b=1)
 
 
-def _factor(zz: Array, law: ProcessLaw) -> Array:
-    zz = np.array(zz, order="F")
+def _jittered(law: ProcessLaw, point: Point, Z: Array) -> Array:
+    zz = np.array(law.cov(point, Z), order="F")
     zz[np.diag_indices_from(zz)] += law.jitter
-    return cholesky_with_jitter(zz, name=f"the covariance of {law.name!r} at inducing points")[0]
+    return zz
 
 
 def _factorized(block: BlockPrior) -> BlockPrior:

@@ -19,6 +19,7 @@ Array = NDArray[np.float64]
 # 1000 observations and 2000 of 100.
 MEMORY = 100.0
 START = (1.0, 1.0)
+HYPER_EVERY = 4
 
 # Inputs that k-means looks at: enough for its centres, and a second of time at most.
 _LARGEST_SAMPLE = 20_000
@@ -42,8 +43,10 @@ class SparseProblem:
         ρ_t = (1 + t/delay)^(−forgetting). By default the natural parameters are an average over
         past minibatches, which forgets all but the last `MEMORY` observations a weight.
     hyper_rate : float
-        Of Adam, on the unconstrained scale.
-    train_inducing : bool
+        Of Adam, on the unconstrained scale; a tenth of it at the end.
+    hyper_every : int
+        Natural-gradient steps to a step of Adam.
+    optimize_inducing : bool
         Whether the inducing inputs move, too.
     """
 
@@ -52,8 +55,9 @@ class SparseProblem:
     rng: np.random.Generator
     batch_size: int | None = None
     rate: float | tuple[float, float] | None = None
-    hyper_rate: float = 0.02
-    train_inducing: bool = False
+    hyper_rate: float = 0.05
+    hyper_every: int = HYPER_EVERY
+    optimize_inducing: bool = False
 
     def rate_at(self, iteration: int, n_weights: int, n_rows: int) -> float:
         """Return ρ_t for iteration t = 0, 1, … of a model of D weights and N rows."""

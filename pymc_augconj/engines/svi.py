@@ -41,6 +41,10 @@ __all__ = ["StochasticVariational"]
 Array = NDArray[np.float64]
 
 _SMALLEST_RATE = 1e-6
+# Iterations between two evaluations of the divergence, which a bound in the history takes along.
+_EVERY = 10
+# What Adam's rate has lost at the end.
+_SETTLING = 0.9
 # Bounds of minibatches are averaged over this share of all iterations to judge convergence.
 _WINDOW = 0.1
 
@@ -65,11 +69,12 @@ class _Ascent:
         self.q = WeightsPosterior.prior(self.model.size(self.inducing))
         self.members = tuple(problem.members)
         moving = sum(h.size for h in self.members)
-        if self.sparse.train_inducing:
+        if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
         self.iterations: list[Iteration] = []
         self.failures = 0
+        self.divergence = 0.0
 
     def run(self) -> FitOutcome:
         problem = self.problem
@@ -110,25 +115,27 @@ class _Ascent:
         mean, var, half = design.moments(q)
         value, h, lam = self.sites.targets(self.point, rows, mean, var)
         expected = scale * float(np.sum(value))
-        divergence = q.divergence
+        if count % _EVERY == 0:
+            self.divergence = q.divergence
+        divergence = self.divergence
         rate = self.sparse.rate_at(count, q.mean.size, model.n_rows)
         B, b = design.natural(h, lam)
         direction = None
-        if self.adam_moves:
+        if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
             by_theta, by_inducing = design.gradient(q, half, h, lam, mean, B)
             direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
         rate = self._move(scale * B, scale * b, rate)
         residual = self._distance(q)
-        if direction is not None:
-            self._climb(direction)
         self.iterations.append(
             Iteration(count + 1, expected - divergence, expected, divergence, residual, rate)
         )
+        if direction is not None:
+            self._climb(direction)
         return FitState(count + 1, self.iterations[-1], mean, var)
 
     @property
     def adam_moves(self) -> bool:
-        return bool(self.members) or self.sparse.train_inducing
+        return bool(self.members) or self.sparse.optimize_inducing
 
     def _move(self, B: Array, b: Array, rate: float) -> float:
         while rate > _SMALLEST_RATE:
@@ -156,7 +163,7 @@ class _Ascent:
             name = member.value_name
             slope = scale * np.asarray(by_theta.get(name, 0.0)) + prior.get(name, 0.0)
             flat.append(np.ravel(np.broadcast_to(slope, member.shape)))
-        if self.sparse.train_inducing:
+        if self.sparse.optimize_inducing:
             flat += [np.ravel(scale * moved) for moved in by_inducing]
         return np.concatenate(flat)
 
@@ -188,12 +195,14 @@ class _Ascent:
         if not np.isfinite(direction).all():
             self.failures += 1
             return
-        step, start = self.adam.step(direction), 0
+        # Shorter steps towards the end, for θ to settle.
+        share = 1.0 - _SETTLING * self.iterations[-1].iteration / self.problem.max_iter
+        step, start = share * self.adam.step(direction), 0
         for member in self.members:
             part = step[start : start + member.size].reshape(member.shape)
             self.point[member.value_name] = self.point[member.value_name] + part
             start += member.size
-        if self.sparse.train_inducing:
+        if self.sparse.optimize_inducing:
             for Z in self.inducing:
                 Z += step[start : start + Z.size].reshape(Z.shape)
                 start += Z.size

@@ -80,7 +80,8 @@ class LatentProcess:
             [pt.as_tensor(graph).astype("float64") for graph in graphs]
         )
         inputs = {**values, _X: X, _Z: Z}
-        self._covariances = PointFunction(covariances, inputs)
+        self._cov = PointFunction(covariances[0], inputs)
+        self._cross = PointFunction(covariances[1:], inputs)
         self._mean = PointFunction(mean, inputs)
         weights = [graph.type.clone(name=None)() for graph in covariances]
         cost = sum(
@@ -98,9 +99,12 @@ class LatentProcess:
             if any(depends_on(graph, value) for graph in [*covariances, mean])
         )
 
-    def covariances(self, point: Point, X, Z):
-        zz, xz, diagonal = self._covariances({**point, _X: X, _Z: Z})
-        return zz, xz, diagonal
+    def cov(self, point: Point, Z):
+        return np.asarray(self._cov({**point, _Z: Z}))
+
+    def cross(self, point: Point, X, Z):
+        xz, diagonal = self._cross({**point, _X: X, _Z: Z})
+        return np.asarray(xz), np.asarray(diagonal)
 
     def pullback(self, point: Point, X, Z, weights):
         found = self._gradient({**point, _X: X, _Z: Z, **dict(zip(_WEIGHTS, weights, strict=True))})

@@ -105,8 +105,8 @@ class SparseApproximation(Approximation):
         n, size = len(law.inputs), max(_CHUNK // len(Z), 1)
         for start in range(0, n, size):
             X = np.asarray(law.inputs[start : start + size], dtype=float)
-            _, xz, diagonal = law.covariances(self.point, X, Z)
-            half = solve_triangular(chol, np.asarray(xz).T, lower=True)
+            xz, diagonal = law.cross(self.point, X, Z)
+            half = solve_triangular(chol, xz.T, lower=True)
             explained = np.einsum("ij,ij->j", half, half - cov @ half)
             yield law.mean(self.point, X) + mean @ half, diagonal - explained
 
@@ -122,7 +122,7 @@ class SparseApproximation(Approximation):
             if self.value_names[name] != name:
                 # The model's own variable is v with f = m + chol(K) v.
                 X = np.asarray(law.inputs, dtype=float)
-                cov = np.array(law.covariances(self.point, X, X)[1])
+                cov = np.array(law.cov(self.point, X))
                 cov[np.diag_indices_from(cov)] += law.jitter
                 chol, _ = cholesky_with_jitter(cov, name=f"the covariance of {name!r}")
                 centred = (value - law.mean(self.point, X)).T
@@ -144,9 +144,8 @@ class SparseApproximation(Approximation):
         X = np.asarray(law.inputs, dtype=float)
         chol = self.blocks[self._index(self.inducing_name(name))].chol
         weights = solve_triangular(chol, (values - law.mean(self.point, Z)).T, lower=True)
-        xz = np.asarray(law.covariances(self.point, X, Z)[1])
-        half = solve_triangular(chol, xz.T, lower=True)
-        left = np.array(law.covariances(self.point, X, X)[1])
+        half = solve_triangular(chol, law.cross(self.point, X, Z)[0].T, lower=True)
+        left = np.array(law.cov(self.point, X))
         left -= half.T @ half
         left[np.diag_indices_from(left)] += law.jitter
         chol_left, _ = cholesky_with_jitter(left, name=f"the covariance of {name!r} given {name}_u")
