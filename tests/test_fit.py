@@ -181,3 +181,20 @@ def test_agrees_with_gibbs_within_its_bias(data, method):
     ratio = vi.std["f"] / f.std(("chain", "draw"))
     assert ratio.min() > 0.8
     assert ratio.max() < 1.1
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+def test_a_process_with_a_random_mean(data, whitened):
+    """f is what its observations see, its mean's share included."""
+    X, y = data
+    with pm.Model():
+        c = pm.Normal("c", 1.0, 2.0)
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(c), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
+        f = gp.prior("f", X=X, reparameterize=whitened)
+        pm.Bernoulli("y", logit_p=f, observed=y > 0)
+        vi = pac.fit("cavi", **QUIET)
+        draws = vi.sample(4000, random_seed=1).posterior["f"].values[0]
+    np.testing.assert_allclose(vi.mean["f"], vi.predictor_mean, atol=1e-8)
+    np.testing.assert_allclose(vi.std["f"], vi.predictor_std, atol=1e-8)
+    error = vi.predictor_std / np.sqrt(4000)
+    assert (np.abs(draws.mean(axis=0) - vi.predictor_mean) < 5 * error).all()

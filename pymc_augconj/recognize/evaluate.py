@@ -145,8 +145,8 @@ class BatchFunction:
         }
 
 
-def value_at_zero(model: Model, name: str, entry: str, point: Point) -> np.ndarray:
-    """Return the variable ``name`` where the entry ``entry`` of the point is zero.
+def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:
+    """Return the variable ``name`` where the entry ``entry`` of the point is zero, as a function.
 
     For a whitened process that is its mean: rewriting drops the product with zero, and with it
     the covariance and its factor.
@@ -156,7 +156,7 @@ def value_at_zero(model: Model, name: str, entry: str, point: Point) -> np.ndarr
     value = inputs.pop(entry)
     zeros = pt.zeros(np.shape(point[entry]), dtype=value.dtype)
     (graph,) = simplify(graph_replace([graph], {value: zeros}, strict=False))
-    return np.array(PointFunction(graph, inputs)(point), dtype=float)
+    return PointFunction(graph, inputs)
 
 
 def _in_variables(

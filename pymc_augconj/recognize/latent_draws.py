@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping
 import numpy as np
 from pymc.model import Model
 
-from ..model import LatentGaussianModel, Point
+from ..errors import AugmentationError
+from ..model import LatentBlock, LatentGaussianModel, Point
 from .evaluate import BatchFunction, value_at_zero
 
 __all__ = ["LatentDraws", "affine_means"]
@@ -31,7 +32,7 @@ def affine_means(
             found.append((np.zeros(0), {}))
             continue
         if block.whitened:
-            found.append((_mean_of_whitened(model, block, point), {}))
+            found.append(_mean_of_whitened(model, block, lgm, point))
             continue
         if block.mean is None:
             found.append((np.zeros(block.total_size), {}))
@@ -49,11 +50,31 @@ def affine_means(
     return found
 
 
-def _mean_of_whitened(model: Model, block, point) -> np.ndarray:
-    """Return m of f = m + chol(K) v: the variable that the user sees at v = 0."""
+def _mean_of_whitened(
+    model: Model, block: LatentBlock, lgm: LatentGaussianModel, point: Point
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return m of f = m + chol(K) v, the variable that the user sees at v = 0, in other latents."""
     if block.name not in model.named_vars:
-        return np.zeros(block.total_size)
-    return value_at_zero(model, block.name, block.value_name, point).ravel()
+        return np.zeros(block.total_size), {}
+    mean = value_at_zero(model, block.name, block.value_name, point)
+    others = [b for b in lgm.blocks if b is not block and b.value_name in mean.names]
+    hidden = [b.name for b in others if b.whitened]
+    if hidden:
+        raise AugmentationError(
+            f"{block.name!r}: expected a prior mean that depends on no whitened process, but it "
+            f"depends on {hidden}; write these with gp.prior(…, reparameterize=False)"
+        )
+    point = {**point, **{b.value_name: np.zeros(b.shape) for b in others}}
+
+    def at(moved: Point) -> np.ndarray:
+        return np.array(mean({**point, **moved}), dtype=float).ravel()
+
+    constant, matrices = at({}), {}
+    for b in others:
+        units = np.eye(b.total_size).reshape(-1, *b.shape)
+        columns = [at({b.value_name: unit}) - constant for unit in units]
+        matrices[b.name] = np.stack(columns, axis=1)
+    return constant, matrices
 
 
 class LatentDraws:
