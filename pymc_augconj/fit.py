@@ -26,6 +26,7 @@ from .model import LatentGaussianModel
 from .recognize import Recognition, recognize
 from .recognize.evaluate import DensityOfPrior, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
+from .recognize.minibatch import with_all_data
 from .results.approximation import Approximation
 from .results.layout import AffineMean, Labels
 from .results.sparse import SparseApproximation
@@ -140,15 +141,18 @@ def fit(
     if hyper not in _HYPER:
         raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
     options = SparseOptions(inducing, batch_size, rate, hyper_rate, optimize_inducing)
-    sparse = options.check(
-        method,
-        sparse=list(SPARSE_ENGINES),
-        stochastic=[name for name in SPARSE_ENGINES if name not in FITTING_ENGINES],
-    )
-    model = modelcontext(model)
+    stochastic = [name for name in SPARSE_ENGINES if name not in FITTING_ENGINES]
+    sparse = options.check(method, sparse=list(SPARSE_ENGINES), stochastic=stochastic)
+    written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
+        model = with_all_data(written)
+        if model is not written and method not in stochastic:
+            raise AugmentationError(
+                f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
+                f"method={stochastic[0]!r}, or write the model with the data themselves"
+            )
         recognition = recognize(model, compile_kwargs=compile_kwargs)
         lgm = recognition.model
         if not sparse:
@@ -167,7 +171,7 @@ def fit(
             max_iter,
             tol,
             report,
-            sparse=options.problem(model, lgm, gp, method, random_seed) if sparse else None,
+            sparse=options.problem(written, lgm, gp, method, random_seed) if sparse else None,
         )
         outcome = (SPARSE_ENGINES if sparse else FITTING_ENGINES)[method](problem)
         optimised = time.perf_counter()

@@ -12,6 +12,7 @@ from pymc.model import Model
 from .engines.sparse_problem import SparseProblem, inducing_inputs
 from .errors import AugmentationError
 from .model import LatentGaussianModel
+from .recognize.minibatch import batch_size_of
 from .recognize.process import LatentProcess
 
 __all__ = ["SparseOptions"]
@@ -95,7 +96,9 @@ class SparseOptions:
             laws,
             [_inducing(rng, law, self._of(law.name, len(laws))) for law in laws],
             rng,
-            batch_size=(self.batch_size or DEFAULT_BATCH_SIZE) if method == "svi" else None,
+            batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
+            if method == "svi"
+            else None,
             rate=self.rate,
             hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             optimize_inducing=self.optimize_inducing,

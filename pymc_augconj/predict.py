@@ -14,6 +14,7 @@ from .engines.conditional import draw_conditional
 from .engines.predictive import DrawnMixture, GaussianMixture, quantiles
 from .errors import AugmentationError
 from .recognize.evaluate import kernel_functions
+from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
 from .results.approximation import Approximation
@@ -107,7 +108,8 @@ def predict(
     model = modelcontext(model)
     Xnew = _check_inputs(gp, Xnew)
     request = _Request(gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew))
-    read = read_predictor(model, gp, observed, params) if kind == "y" else None
+    everything = with_all_data(model)
+    read = read_predictor(everything, gp, observed, params) if kind == "y" else None
     if isinstance(result, Approximation):
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import tracemalloc
 
 import numpy as np
 import pymc as pm
@@ -209,3 +210,56 @@ def test_a_process_that_enters_through_a_matrix_is_refused(data):
         pm.Bernoulli("y", logit_p=f[1:] - f[:-1], observed=y[1:])
         with pytest.raises(pac.AugmentationError, match="take one value of it"):
             pac.fit("svi", gp=gp, inducing=5, **QUIET)
+
+
+@pytest.mark.filterwarnings("ignore:.*increase max_iter:RuntimeWarning")
+def test_minibatches_of_pymc_are_drawn_from_all_their_data():
+    rng = np.random.default_rng(0)
+    n = 2000
+    X = rng.uniform(-3.0, 3.0, (n, 1))
+    y = (np.sin(X[:, 0]) + 0.2 * rng.standard_normal(n)).astype("float64")
+    new = np.linspace(-3, 3, 5)[:, None]
+
+    def write(X, y, **kwargs):
+        with pm.Model() as model:
+            ls, b = pm.InverseGamma("ls", 5, 5), pm.Normal("b", 0, 1)
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+            mu = pm.Deterministic("mu", b + gp.prior("f", X=X))
+            pm.Laplace("y", mu=mu, b=0.2, observed=y, **kwargs)
+        return model, gp
+
+    batches = pm.Minibatch(X, y, batch_size=100)
+    model, gp = write(*batches, total_size=n)
+    theirs, their_gp = write(X, y)
+    options = {"inducing": 10, "max_iter": 60, "random_seed": 3} | QUIET
+    with model:
+        fit = pac.fit("svi", gp=gp, **options)
+    with theirs:
+        same = pac.fit("svi", gp=their_gp, batch_size=100, **options)
+    assert fit.evidence == same.evidence
+    for kind in ("f", "y"):
+        one = pac.predict(fit, gp, new, kind=kind, model=model).predictions
+        other = pac.predict(same, their_gp, new, kind=kind, model=theirs).predictions
+        for name in other.data_vars:
+            np.testing.assert_array_equal(one[name], other[name])
+    with model, pytest.raises(pac.AugmentationError, match="expected all the data in the model"):
+        pac.fit("cavi", **QUIET)
+    wrong, gp = write(*batches, total_size=n + 1)
+    with wrong, pytest.raises(pac.RecognitionError, match=f"expected total_size={n}"):
+        pac.fit("svi", gp=gp, **QUIET)
+
+
+def test_memory_grows_with_the_data_and_not_with_their_square():
+    n = 200_000
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(n, 2)), rng.integers(0, 2, n)
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.InverseGamma("ls", 5, 5)))
+        pm.Bernoulli("y", logit_p=gp.prior("f", X=X), observed=y)
+        tracemalloc.start()
+        with pytest.warns(RuntimeWarning, match="too few to tell"):
+            fit = pac.fit("svi", gp=gp, inducing=20, max_iter=5, **QUIET)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    assert fit.mean["f"].shape == (n,)
+    assert peak < 600e6  # an n × n array of bits would be 5e9

@@ -46,7 +46,7 @@ _EVERY = 10
 # What Adam's rate has lost at the end.
 _SETTLING = 0.9
 # Bounds of minibatches are averaged over this share of all iterations to judge convergence.
-_WINDOW = 0.1
+_WINDOW = 0.2
 
 
 class StochasticVariational:

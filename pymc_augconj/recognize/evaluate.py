@@ -20,6 +20,7 @@ from pytensor.graph.traversal import ancestors
 from ..model import LatentGaussianModel, Point
 from .compile import Gradient, PointFunction, python_mode
 from .densities import conditional_log_densities
+from .minibatch import all_data_of
 from .rewrite import simplify
 
 __all__ = [
@@ -183,13 +184,14 @@ def kernel_functions(
         ``"mean_old"``, ``"mean_new"``, ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
         and ``"new_diagonal"``: functions of constrained values by the names of the variables.
     """
-    size, n_new = int(gp.f.type.shape[-1] or len(gp.X)), len(Xnew)
+    n_new = len(Xnew)
+    own = pt.as_tensor(all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X)
     with model:
         graphs = {
-            "mean_old": pt.broadcast_to(gp.mean_func(gp.X), (size,)),
+            "mean_old": pt.broadcast_to(gp.mean_func(own), (own.shape[0],)),
             "mean_new": pt.broadcast_to(gp.mean_func(Xnew), (n_new,)),
-            "old": gp.cov_func(gp.X),
-            "cross": gp.cov_func(Xnew, gp.X if X is None else X),
+            "old": gp.cov_func(own),
+            "cross": gp.cov_func(Xnew, own if X is None else X),
             "new": gp.cov_func(Xnew),
             "new_diagonal": gp.cov_func(Xnew, diag=True),
         }

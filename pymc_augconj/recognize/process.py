@@ -14,6 +14,7 @@ from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .affine import depends_on
 from .compile import Gradient, PointFunction, without_compilation
+from .minibatch import all_data_of
 from .structure import direct_parents
 
 __all__ = ["LatentProcess"]
@@ -133,7 +134,7 @@ def _name(gp: Any, lgm: LatentGaussianModel) -> str:
 
 
 def _inputs(gp: Any, name: str) -> np.ndarray:
-    X = gp.X
+    X = all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X
     if isinstance(X, SharedVariable):
         X = X.get_value(borrow=True)
     elif isinstance(X, Constant):
