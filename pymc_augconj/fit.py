@@ -119,6 +119,8 @@ def fit(
         recognition = recognize(model, compile_kwargs=compile_kwargs)
         lgm = recognition.model
         _check_gp(gp, lgm)
+        first = _start(model, recognition, start)
+        _caution(lgm, first)
         recognised = time.perf_counter()
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
@@ -126,7 +128,7 @@ def fit(
         report = stack.enter_context(_Reporter(method, callback, show=progressbar))
         problem = FitProblem(
             lgm,
-            _start(model, recognition, start),
+            first,
             recognition.probes,
             () if hyper == "fixed" else _members(lgm),
             log_prior,
@@ -158,6 +160,15 @@ def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
             f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
             f"{gp!r}"
         )
+
+
+def _caution(lgm: LatentGaussianModel, point: Mapping[str, np.ndarray]) -> None:
+    prior_mean = np.asarray(lgm.offset(point))
+    for site in lgm.sites:
+        sentence = site.likelihood.caution(site.select(prior_mean))
+        if sentence is not None:
+            message = f"observed variable {site.name!r}: {sentence}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _members(lgm: LatentGaussianModel) -> tuple:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
 from ..gaussian.expectation import gaussian_expectation
-from ..likelihoods.base import Likelihood, Params
+from ..likelihoods.base import DensityLikelihood, Params
 
 __all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "quantiles"]
 
@@ -29,7 +29,7 @@ _LARGEST_DOUBLINGS = 60
 class Mixture(Protocol):
     """A predictive law of y at P new inputs."""
 
-    likelihood: Likelihood
+    likelihood: DensityLikelihood
 
     def moments(self) -> tuple[Array, Array]:
         """Return the mean and the variance of y, each (P,)."""
@@ -47,7 +47,7 @@ class Mixture(Protocol):
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
 
-    def __init__(self, likelihood: Likelihood, mean: Array, var: Array, params: Params):
+    def __init__(self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params):
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
 
@@ -55,6 +55,9 @@ class GaussianMixture:
         return gaussian_expectation(func, self.mean, self.var)[0]
 
     def moments(self):
+        closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
+        if closed is not None:
+            return closed
         mean = self._expect(lambda eta, which: self.likelihood.moments(eta, self.params)[0])
 
         def spread(eta, which):
@@ -89,7 +92,7 @@ class GaussianMixture:
 class DrawnMixture:
     """Over draws: ``eta`` of shape (S, P), every parameter a scalar or of shape (S, 1)."""
 
-    def __init__(self, likelihood: Likelihood, eta: Array, params: Mapping[str, Array]):
+    def __init__(self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]):
         self.likelihood, self.eta, self.params = likelihood, eta, params
 
     def moments(self):

@@ -104,6 +104,10 @@ def _exponential(graph: Variable) -> Variable | None:
     return graph.owner.inputs[0] if _op_name(graph) == "Exp" else None
 
 
+def _square(graph: Variable) -> Variable | None:
+    return graph.owner.inputs[0] if _op_name(graph) == "Sqr" else None
+
+
 _MATCHES = {"logit": _logit, "probit": _probit}
 
 
@@ -154,7 +158,7 @@ def peel(
     ----------
     graph : Variable
         A distribution parameter, simplified.
-    link : {"identity", "logit", "probit", "scaled_logit", "log"}
+    link : {"identity", "logit", "probit", "scaled_logit", "scaled_square", "log"}
     latents : sequence of Variable
         The inputs that make a factor part of the predictor.
     by_probe : bool
@@ -163,7 +167,7 @@ def peel(
     Returns
     -------
     tuple of (Variable, Variable or None), or None
-        The second entry is None but for ``"scaled_logit"``.
+        The second entry is None but for the scaled links.
     """
     if by_probe:
         eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
@@ -172,6 +176,8 @@ def peel(
         return graph, None
     if link == "scaled_logit":
         return _scaled(graph, latents, _logit)
+    if link == "scaled_square":
+        return _scaled(graph, latents, _square)
     if link == "log":
         matched = _scaled(graph, latents, _exponential)
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)
@@ -183,7 +189,7 @@ def peel(
 
 def describe_link(graph: Variable, latents: Sequence[Variable]) -> str:
     """Return a word or two for an unsupported link, for error messages."""
-    for name in ("logit", "probit", "log", "scaled_logit"):
+    for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
         if peel(graph, name, latents) is not None:
-            return {"scaled_logit": "scaled logit"}.get(name, name)
+            return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
     return f"a link that ends in {_op_name(graph) or 'nothing known'}"
