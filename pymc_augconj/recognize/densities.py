@@ -80,4 +80,3 @@ def _conditions(
         for part in conjuncts(demanded)
         if depends_on(part, hyperparameters) and not depends_on(part, innovations)
     ]
-

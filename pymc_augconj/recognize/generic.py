@@ -8,7 +8,8 @@ observations share, such as cutpoints, is as many numbers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,9 @@ from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.scalar.basic import Switch
 from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
@@ -28,7 +31,7 @@ from pytensor.tensor.variable import TensorVariable
 from ..likelihoods.generic import GenericLikelihood
 from .affine import depends_on, descendants, has_misleading_derivative, is_affine
 from .latents import GaussianVariable, in_innovations, static_shape
-from .links import describe_link
+from .links import peel
 from .rewrite import simplify
 from .rows import RowFunction, dependents, rebuild
 
@@ -64,17 +67,17 @@ def read_generic(
     if len(shape) != 1 or getattr(rv.owner.op, "ndim_supp", 0) != 0:
         return None
     (within,) = in_innovations([rv], list(latents))
-    predictors = _predictors(within, inputs, shape)
-    if predictors is None:
+    offsets = _predictors(within, inputs, shape)
+    if offsets is None:
         return None
     value = rv.type()
     densities = [pm.logp(within, value), _log_cdf(within, value)]
     graphs = [graph for graph in densities if graph is not None]
     if any(graph.ndim != 1 for graph in graphs):
         return None
-    (eta, *_), offsets = predictors
     bases = [value, *offsets]
     parameters = _Parameters(shape[0], model)
+    parameters.collect([offset for offset in offsets.values() if not _is_zero(offset)], [])
     parameters.collect(_distribution_inputs(within), bases)
     parameters.collect(graphs, [*bases, *parameters.stand_ins])
     if not parameters.possible:
@@ -83,7 +86,9 @@ def read_generic(
     row = pt.vector("eta", dtype="float64")
     stand_ins = {value: y, **parameters.stand_ins}
     for var, offset in offsets.items():
-        shifted = row if offset is None else row + rebuild(offset, parameters.stand_ins)
+        shifted = row
+        if not _is_zero(offset):
+            shifted = row + rebuild(offset, parameters.stand_ins)
         stand_ins[var] = shifted.astype(var.dtype)
     try:
         functions = [
@@ -92,17 +97,15 @@ def read_generic(
         ]
         for function in functions:
             _try(function, parameters)
-    except Exception:
-        if __import__("os").environ.get("DBG"): __import__("traceback").print_exc()
-        # noqa: BLE001 - any op may refuse to be rebuilt, in its own way
+    except Exception:  # any op may refuse to be rebuilt, in its own way
         return None
     likelihood = GenericLikelihood(
-        type(rv.owner.op).__name__.removesuffix("RV"),
+        type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),
         _link(within, list(offsets), inputs),
         *functions,
         discrete=not rv.dtype.startswith("float"),
     )
-    return GenericReading(likelihood, eta, parameters.graphs())
+    return GenericReading(likelihood, next(iter(offsets)), parameters.graphs())
 
 
 def _log_cdf(within: Variable, value: Variable) -> Variable | None:
@@ -116,10 +119,9 @@ def _distribution_inputs(rv: Variable) -> list[Variable]:
     """Return what a random variable depends on but for its generator and its size."""
     op = rv.owner.op
     if hasattr(op, "dist_params"):
-        try:
+        # A symbolic random variable without a signature does not know them.
+        with suppress(NotImplementedError, ValueError):
             return list(op.dist_params(rv.owner))
-        except NotImplementedError:
-            pass
     return [var for var in rv.owner.inputs if isinstance(var, TensorVariable)]
 
 
@@ -128,10 +130,10 @@ def _distribution_inputs(rv: Variable) -> list[Variable]:
 
 def _predictors(
     within: Variable, latents: Sequence[Variable], shape: tuple[int, ...]
-) -> tuple[list[Variable], dict[Variable, Variable | None]] | None:
+) -> dict[Variable, Variable | None] | None:
     """Return the affine variables through which ``within`` depends on the latents.
 
-    The second entry gives each of them as η, the first, plus something free of latents.
+    Each is given as η, the first, plus something free of latents.
     """
     found: dict[Variable, None] = {}
     seen: set[Variable] = set()
@@ -143,33 +145,82 @@ def _predictors(
         seen.add(var)
         if _has_rows(var, shape) and is_affine(pt.as_tensor(var), latents):
             found[var] = None
-        elif var.owner is None or not var.dtype.startswith("float"):
+        elif var.owner is None:
             return None
         elif isinstance(var.owner.op, RNGConsumerOp):
             stack.extend(_distribution_inputs(var))
         else:
             stack.extend(v for v in var.owner.inputs if isinstance(v.type, TensorType))
+    offsets = _one_predictor(list(found), latents, shape)
+    if offsets is None or any(_has_steps(v, list(offsets)) for v in _between(within, offsets)):
+        return None
+    return offsets
+
+
+def _one_predictor(
+    found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
+) -> dict[Variable, Variable | None] | None:
     if not found:
         return None
     first, *rest = found
-    if any(map(has_misleading_derivative, _between(within, list(found)))):
-        return None
     offsets: dict[Variable, Variable | None] = {first: None}
     for other in rest:
         (difference,) = simplify([other - first])
         if depends_on(difference, latents):
-            return None
+            break
         offsets[other] = difference
-    return [*found], offsets
+    else:
+        return offsets
+    # Multiples of η, say: what all of them are made of.
+    common, *chains = (_chain(var, latents, shape) for var in found)
+    for var in common:
+        if all(var in chain for chain in chains) and is_affine(var, latents):
+            return {var: None}
+    return None
 
 
-def _between(within: Variable, found: Sequence[Variable]) -> list[Variable]:
+def _chain(var: Variable, latents: Sequence[Variable], shape: tuple[int, ...]) -> list[Variable]:
+    """Return what ``var`` is a function of, and what that is one of, and so on."""
+    chain = []
+    while True:
+        if _has_rows(var, shape):
+            chain.append(var)
+        parts = [] if var.owner is None else var.owner.inputs
+        parts = {part for part in parts if depends_on(part, latents)}
+        if len(parts) != 1:
+            return chain
+        (var,) = parts
+
+
+def _is_zero(offset: Variable | None) -> bool:
+    number = None if offset is None else _number(offset)
+    return offset is None or (number is not None and not number.any())
+
+
+def _number(var: Variable) -> np.ndarray | None:
+    """Return the number that every entry of a constant is."""
+    while isinstance(var.owner and var.owner.op, Alloc):
+        var = var.owner.inputs[0]
+    if not isinstance(var, Constant) or np.unique(var.data).size != 1:
+        return None
+    return np.ravel(var.data)[:1]
+
+
+def _between(within: Variable, found: Collection[Variable]) -> list[Variable]:
     return [
         var
         for parameter in _distribution_inputs(within)
-        for var in descendants(parameter, found)
+        for var in descendants(parameter, list(found))
         if not isinstance(var.owner.op, RNGConsumerOp)
     ]
+
+
+def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
+    """Return whether ``var`` is constant in η, piece by piece."""
+    scalar_op = getattr(var.owner.op, "scalar_op", None)
+    if isinstance(scalar_op, Switch):
+        return not depends_on(var.owner.inputs[1:], predictors)
+    return var.dtype.startswith("float") and has_misleading_derivative(var)
 
 
 def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
@@ -182,8 +233,16 @@ def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Va
     parameters = [p for p in _distribution_inputs(within) if depends_on(p, latents)]
     if set(parameters).intersection(predictors):
         return "identity"
-    found = {describe_link(graph, latents) for graph in simplify(parameters)}
-    return found.pop() if len(found) == 1 and not min(found).startswith("a link") else "its own"
+    links = {_named_link(graph, latents) for graph in simplify(parameters)}
+    return links.pop() if len(links) == 1 else "its own"
+
+
+def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
+    for link in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
+        peeled = peel(graph, link, latents)
+        if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
+            return link.removeprefix("scaled_")
+    return "its own"
 
 
 # -- the parameters -------------------------------------------------------------------------------
@@ -243,6 +302,20 @@ class _Parameters:
         return var.ndim > 0 and static_shape(var)[0] == self._size > 1
 
     def _add(self, var: Variable) -> None:
+        number = _number(var)
+        if number is not None:
+            self.stand_ins[var] = pt.constant(number.reshape((1,) * var.ndim))
+            return
+        inner = self._inner(var)
+        if inner is not var:
+            if inner not in self.stand_ins:
+                self._add(inner)
+            if self.possible:
+                self.stand_ins[var] = rebuild(var, self.stand_ins)
+            return
+        if not all(self._known(leaf) for leaf in ancestors([var], blockers=self._random)):
+            self.possible = False
+            return
         name = self._name(var)
         graph = pt.as_tensor(var).astype("float64")
         shape = static_shape(var)
@@ -263,6 +336,20 @@ class _Parameters:
         if var.dtype == "bool":
             stand_in = pt.gt(stand_in, 0.5)
         self.stand_ins[var] = stand_in.astype(var.dtype)
+
+    def _known(self, leaf: Variable) -> bool:
+        # An input of any other kind is a copy of a latent's, which PyMC makes here and there.
+        constant = isinstance(leaf, Constant | SharedVariable)
+        return leaf.owner is not None or constant or leaf in self._random
+
+    def _inner(self, var: Variable) -> Variable:
+        """Return what ``var`` is with axes added, so that it is one parameter however used."""
+        inner = var
+        while isinstance(inner.owner and inner.owner.op, DimShuffle):
+            (inner,) = inner.owner.inputs
+        shared = static_shape(var)[:1] == (1,)
+        looks_like_rows = inner.ndim > 0 and static_shape(inner)[0] == self._size
+        return var if shared and looks_like_rows else inner
 
     def _scalar(self, name: str, graph: TensorVariable) -> Variable:
         self._graphs[name], self.scalars[name] = graph, pt.scalar(name, dtype="float64")
@@ -295,4 +382,3 @@ def _try(function: RowFunction, parameters: _Parameters) -> None:
     params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
     for size in (1, 3):
         function(np.zeros(size), np.full(size, 0.1), params)
-

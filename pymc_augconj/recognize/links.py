@@ -16,7 +16,7 @@ from pytensor.tensor.elemwise import Elemwise
 from .affine import depends_on
 from .probe import probe_link
 
-__all__ = ["describe_link", "peel"]
+__all__ = ["as_probit", "describe_link", "is_one", "peel"]
 
 # Ops that move, repeat or pick entries without changing them.
 _STRUCTURAL = frozenset(
@@ -76,10 +76,16 @@ def _logit(graph: Variable) -> Variable | None:
     return None
 
 
-def _probit(graph: Variable) -> Variable | None:
+def is_one(graph: Variable) -> bool:
+    """Return whether ``graph`` is the constant 1."""
+    return _is_number(graph, 1.0)
+
+
+def as_probit(graph: Variable) -> Variable | None:
+    """Return η where ``graph`` is Φ(η) as PyMC spells it."""
     # Φ(η) = ½ erfc(−η/√2) = ½ (1 + erf(η/√2))
     if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
-        inner = _probit(graph.owner.inputs[1])
+        inner = as_probit(graph.owner.inputs[1])
         return None if inner is None else -inner
     if _op_name(graph) != "Mul" or len(graph.owner.inputs) != 2:
         return None
@@ -108,7 +114,7 @@ def _square(graph: Variable) -> Variable | None:
     return graph.owner.inputs[0] if _op_name(graph) == "Sqr" else None
 
 
-_MATCHES = {"logit": _logit, "probit": _probit}
+_MATCHES = {"logit": _logit, "probit": as_probit}
 
 
 def _scaled(

@@ -48,7 +48,9 @@ class Recognition:
         augmented = all(site.likelihood.can_augment for site in self.model.sites)
         tables = [self._latents(), self._sites()]
         if self.model.hyperparameters:
-            table = _table("Hyperparameters", "variable", "shape", "sampled by" if augmented else "set by")
+            table = _table(
+                "Hyperparameters", "variable", "shape", "sampled by" if augmented else "set by"
+            )
             for hyper in self.model.hyperparameters:
                 how = describe(plan, hyper) if augmented else "pac.fit, which optimises it"
                 table.add_row(hyper.name, _shape(hyper.shape), how)

@@ -15,12 +15,15 @@ from functools import reduce
 import numpy as np
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import Sub
 from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.math import All
 from pytensor.tensor.shape import SpecifyShape
 
 from .compile import PointFunction
+from .links import as_probit, is_one
 
 __all__ = ["RowFunction", "conjuncts", "dependents", "rebuild"]
 
@@ -97,11 +100,21 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
         density, *conditions = inputs
         met = reduce(pt.and_, [_of_rows(condition, density.ndim) for condition in conditions])
         return [pt.switch(met, density, -np.inf)]
+    if isinstance(getattr(op, "scalar_op", None), Sub) and is_one(inputs[0]):
+        eta = as_probit(inputs[1])
+        if eta is not None:
+            # 1 − Φ(η), which is rounded to zero from η = 8 on, as Φ(−η).
+            return [0.5 * pt.erfc(eta / np.sqrt(2.0))]
     if isinstance(op, Alloc):
         (value,) = inputs
         return [pt.shape_padleft(value, var.ndim - value.ndim)]
     if isinstance(op, SpecifyShape):
         return inputs
+    if isinstance(op, OpFromGraph):
+        # Its inner graph is for the types that it was made with.
+        inner = op.fgraph.unfreeze()
+        inner_inputs = dict(zip(inner.inputs, inputs, strict=True))
+        return [rebuild(output, inner_inputs) for output in inner.outputs]
     return op.make_node(*inputs).outputs
 
 
@@ -174,4 +187,3 @@ class RowFunction:
         point |= {f"param:{name}": vectors[name] for name in self._rows}
         point |= {f"param:{name}": value for name, value in scalars.items()}
         return np.array(np.broadcast_to(self._function(point), vectors[_Y].shape))
-
