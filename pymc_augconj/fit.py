@@ -165,7 +165,11 @@ def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
 def _caution(lgm: LatentGaussianModel, point: Mapping[str, np.ndarray]) -> None:
     prior_mean = np.asarray(lgm.offset(point))
     for site in lgm.sites:
-        sentence = site.likelihood.caution(site.select(prior_mean))
+        if site.likelihood.can_augment:
+            continue
+        sentence = site.likelihood.caution(
+            site.y(point), site.select(prior_mean), site.params(point)
+        )
         if sentence is not None:
             message = f"observed variable {site.name!r}: {sentence}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)

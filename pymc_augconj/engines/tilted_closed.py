@@ -8,7 +8,8 @@ With the cavity N(m, v):
 
 * normal of variance σ², any power η: the product of two normals;
 
-* Poisson with square link: even moments of a normal, :mod:`~pymc_augconj.likelihoods.poisson_square`.
+* Poisson with square link: even moments of a normal, see
+  :mod:`~pymc_augconj.likelihoods.poisson_square`.
 
 References
 ----------

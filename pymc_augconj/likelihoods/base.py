@@ -162,12 +162,25 @@ class DensityLikelihood(ABC):
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def caution(self, prior_mean: np.ndarray) -> str | None:
-        """Return what a Gaussian approximation will not show, or None where it can be trusted.
+    def caution(self, y: np.ndarray, prior_mean: np.ndarray, params: Params) -> str | None:
+        """Return what a Gaussian approximation will not show, or None where there is nothing.
 
-        ``prior_mean`` is that of the predictors, shape (N,). As it stands: nothing to say.
+        As it stands: a posterior that is the same for η and −η because both the density and the
+        prior are; ``prior_mean`` is that of the predictors, shape (N,).
         """
-        return None
+        if np.any(prior_mean):
+            return None
+        for eta in (0.5, 1.0, 2.0):
+            here, there = (
+                self.log_density(y, np.full(y.shape, value), params) for value in (eta, -eta)
+            )
+            if not np.array_equal(here, there):
+                return None
+        return (
+            "the prior mean of its predictor is zero, and η and −η have the same density, so that "
+            "the posterior may have a mode at each sign, which no Gaussian approximation shows; "
+            "expected a mean of one sign: give the process a mean_func, or add a constant"
+        )
 
 
 class Likelihood(DensityLikelihood):

@@ -101,15 +101,6 @@ class PoissonSquare(DensityLikelihood):
         log_count = xlogy(y, c) - gammaln(y + 1.0)
         return log_count + log_constant + log_moment(2.0 * y, shrunk_mean, shrunk_var)
 
-    def caution(self, prior_mean):
-        if np.any(prior_mean):
-            return None
-        return (
-            "the prior mean of its predictor is zero, so that with a square link the posterior is "
-            "the same for η and −η, with a mode at each sign, which no Gaussian approximation "
-            "shows; expected a mean of one sign: give the process a mean_func, or add a constant"
-        )
-
 
 def tilt(
     mean: np.ndarray, var: np.ndarray, c: np.ndarray

@@ -135,6 +135,8 @@ def _match_density(
     model: Model, rv: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
     """Match a likelihood that has no augmentation, or return None."""
+    if isinstance(rv.owner.op, SuperGaussianRV):
+        return None  # what was stated to be super-Gaussian is wrong, rather than something else
     params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
     candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
     with suppress(NotAffineError):
