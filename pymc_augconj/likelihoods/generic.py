@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ..errors import AugmentationError
 from .base import DensityLikelihood, Params, refusal
 
 __all__ = ["GenericLikelihood"]
@@ -68,7 +69,10 @@ class GenericLikelihood(DensityLikelihood):
 
     def cdf(self, y, eta, params):
         if self._log_cdf is None:
-            return super().cdf(y, eta, params)
+            raise AugmentationError(
+                f"PyMC has no distribution function of {self.name}, which quantiles of y need; ask "
+                "for its mean and standard deviation, or for log densities (ynew=…)"
+            )
         if self.discrete:
             y = np.floor(y)
         return np.exp(self._log_cdf(y, eta, params))
