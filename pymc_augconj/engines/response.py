@@ -36,7 +36,9 @@ _BELOW, _ABOVE = np.array([-1e3, -1.0, -1e-3]), np.array([1.001, 2.0, 1e3])
 _LARGEST_BLOCK = 20_000_000
 
 # So many densities at most are given up together, where one of them cannot be integrated.
-_SMALLEST_PART = 8
+_SMALLEST_PART = 4
+# Probability for one unit of t at the end of its range, above which some is beyond.
+_OUT_OF_RANGE = 1e-12
 
 LogDensity = Callable[[Array, NDArray[np.intp]], Array]
 
@@ -121,19 +123,26 @@ def _by_sums(log_density: LogDensity, size: int) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class _Scale:
-    """y as a function of t on the whole line, with log dy/dt, and t of y."""
+    """y as a function of t on the whole line, with log dy/dt, and t of y.
+
+    Where t leaves its range, y is an end of the support to the last digit: NaN if there is none.
+    """
 
     y: Callable[[Array], Array]
     log_slope: Callable[[Array], Array]
     t: Callable[[Array], Array]
+    range: tuple[float, float] = (-700.0, 700.0)
+    ends: tuple[float, float] = (np.nan, np.nan)
 
 
 _LINE = _Scale(np.sinh, lambda t: np.logaddexp(t, -t) - np.log(2.0), np.arcsinh)
-_POSITIVE = _Scale(np.exp, lambda t: t, lambda y: np.log(np.maximum(y, 1e-300)))
+_POSITIVE = _Scale(np.exp, lambda t: t, lambda y: np.log(np.maximum(y, 1e-300)), ends=(0.0, np.nan))
 _UNIT = _Scale(
     expit,
     lambda t: -np.logaddexp(0.0, t) - np.logaddexp(0.0, -t),
     lambda y: logit(np.clip(y, 1e-12, 1.0 - 1e-12)),
+    range=(-700.0, 36.0),
+    ends=(0.0, 1.0),
 )
 
 
@@ -156,7 +165,20 @@ class _Weighted:
     def __call__(self, t: Array, sites: NDArray[np.intp]) -> Array:
         y = self.scale.y(t)
         weighted = self.log_density(y, sites) + np.log1p(y * y) + self.scale.log_slope(t)
+        first, last = self.scale.range
+        weighted = np.where((t >= first) & (t <= last), weighted, -np.inf)
         return weighted + 0.5 * t**2 + _HALF_LOG_2PI
+
+    def end(self) -> Array:
+        """Return the end of the support at which some of the probability is out of range."""
+        found = np.full(self.size, np.nan)
+        several = np.zeros(self.size)
+        for t, y in zip(self.scale.range, self.scale.ends, strict=True):
+            at = np.full((1, self.size), t)
+            log_mass = self.log_density(self.scale.y(at), np.arange(self.size))
+            out = (log_mass + self.scale.log_slope(at))[0] > np.log(_OUT_OF_RANGE)
+            found, several = np.where(out, y, found), several + out
+        return np.where(several == 1, found, np.nan)
 
 
 def _by_integrals(log_density: LogDensity, size: int, marks: Array | None) -> tuple[Array, Array]:
@@ -189,9 +211,12 @@ def _integrate(weighted: _Weighted) -> tuple[Array, Array]:
         with np.errstate(all="ignore"):
             return normaliser * quadrature.expect(relative)
 
-    found = np.abs(expect(lambda y, sites: np.ones_like(y)) - 1.0) <= _TOLERANCE
-    mean = expect(lambda y, sites: y)
-    var = expect(lambda y, sites: (y - mean[sites]) ** 2)
+    missing = 1.0 - expect(lambda y, sites: np.ones_like(y))
+    end = weighted.end()
+    found = (np.abs(missing) <= _TOLERANCE) | ((missing > 0.0) & np.isfinite(end))
+    missing, end = np.where(np.isfinite(end), missing, 0.0), np.where(np.isfinite(end), end, 0.0)
+    mean = expect(lambda y, sites: y) + missing * end
+    var = expect(lambda y, sites: (y - mean[sites]) ** 2) + missing * (end - mean) ** 2
     return np.where(found, mean, np.nan), np.where(found, var, np.nan)
 
 
