@@ -32,6 +32,7 @@ from ..likelihoods.generic import GenericLikelihood
 from .affine import depends_on, descendants, has_misleading_derivative, is_affine
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
+from .probe import without_number
 from .rewrite import simplify
 from .rows import RowFunction, dependents, rebuild
 
@@ -144,13 +145,15 @@ def _predictors(
             continue
         seen.add(var)
         if _has_rows(var, shape) and is_affine(pt.as_tensor(var), latents):
-            found[var] = None
+            # From −f/√2, as in Φ(f), to f.
+            plain = without_number(var, latents)
+            found[plain if _has_rows(plain, shape) else var] = None
         elif var.owner is None:
             return None
         elif isinstance(var.owner.op, RNGConsumerOp):
             stack.extend(_distribution_inputs(var))
         else:
-            stack.extend(v for v in var.owner.inputs if isinstance(v.type, TensorType))
+            stack.extend(filter(_is_tensor, var.owner.inputs))
     offsets = _one_predictor(list(found), latents, shape)
     if offsets is None or any(_has_steps(v, list(offsets)) for v in _between(within, offsets)):
         return None
@@ -290,7 +293,7 @@ class _Parameters:
 
     def _matters(self, var: Variable) -> bool:
         """Return whether the value of ``var`` is more than a constant that all rows share."""
-        if not isinstance(var.type, TensorType):
+        if not _is_tensor(var):
             return False
         if isinstance(var, Constant):
             return var.ndim > 0 and var.data.shape[0] == self._size > 1
@@ -306,15 +309,17 @@ class _Parameters:
         if number is not None:
             self.stand_ins[var] = pt.constant(number.reshape((1,) * var.ndim))
             return
-        inner = self._inner(var)
-        if inner is not var:
-            if inner not in self.stand_ins:
-                self._add(inner)
+        leaves = list(ancestors([var], blockers=self._random))
+        if not all(self._known(leaf) for leaf in leaves):
+            self.possible = False
+            return
+        sources = self._sources(var, leaves)
+        if sources:
+            for source in sources:
+                if source not in self.stand_ins:
+                    self._add(source)
             if self.possible:
                 self.stand_ins[var] = rebuild(var, self.stand_ins)
-            return
-        if not all(self._known(leaf) for leaf in ancestors([var], blockers=self._random)):
-            self.possible = False
             return
         name = self._name(var)
         graph = pt.as_tensor(var).astype("float64")
@@ -342,14 +347,18 @@ class _Parameters:
         constant = isinstance(leaf, Constant | SharedVariable)
         return leaf.owner is not None or constant or leaf in self._random
 
-    def _inner(self, var: Variable) -> Variable:
-        """Return what ``var`` is with axes added, so that it is one parameter however used."""
-        inner = var
-        while isinstance(inner.owner and inner.owner.op, DimShuffle):
-            (inner,) = inner.owner.inputs
-        shared = static_shape(var)[:1] == (1,)
-        looks_like_rows = inner.ndim > 0 and static_shape(inner)[0] == self._size
-        return var if shared and looks_like_rows else inner
+    def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
+        """Return the model's variables that ``var`` is to be computed from, row by row.
+
+        None where it is one itself, or where it differs between rows.
+        """
+        if var in self._random or (var.ndim > 0 and static_shape(var)[0] == self._size > 1):
+            return []
+        if any(isinstance(leaf, SharedVariable) for leaf in leaves if _is_tensor(leaf)):
+            return []
+        sources = [leaf for leaf in leaves if leaf in self._random]
+        small = all(np.prod(static_shape(source)) <= _LARGEST_VECTOR for source in sources)
+        return sources if small else []
 
     def _scalar(self, name: str, graph: TensorVariable) -> Variable:
         self._graphs[name], self.scalars[name] = graph, pt.scalar(name, dtype="float64")
@@ -362,11 +371,14 @@ class _Parameters:
 
     def _name(self, var: Variable) -> str:
         taken = {name.rsplit("_", 1)[0] for name in self._graphs} | set(self._graphs)
-        inner = var
-        while inner.name is None and inner.owner is not None and len(inner.owner.inputs) == 1:
-            (inner,) = inner.owner.inputs
-        name = inner.name or f"parameter{len(self.stand_ins)}"
+        while var.name is None and isinstance(var.owner and var.owner.op, DimShuffle):
+            (var,) = var.owner.inputs
+        name = var.name or f"parameter{len(self.stand_ins)}"
         return name if name not in taken else f"{name}_{len(self.stand_ins)}"
+
+
+def _is_tensor(var: Variable) -> bool:
+    return isinstance(var.type, TensorType)
 
 
 def _valued(var: Variable) -> list[Variable]:
