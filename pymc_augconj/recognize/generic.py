@@ -88,7 +88,8 @@ def read_generic(
         ]
         for function in functions:
             _try(function, parameters)
-    except Exception:  # any op may refuse to be rebuilt, in its own way
+    except Exception:
+        # Any op may refuse to be rebuilt, in its own way.
         return None
     likelihood = GenericLikelihood(
         type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),

@@ -19,6 +19,7 @@ from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Sub
 from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
 from pytensor.tensor.shape import SpecifyShape
 
@@ -110,6 +111,11 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
         return [pt.shape_padleft(value, var.ndim - value.ndim)]
     if isinstance(op, SpecifyShape):
         return inputs
+    if isinstance(op, DimShuffle) and 0 in op.drop and inputs[0].type.shape[0] is None:
+        # The axis of a single observation, left out and put in again.
+        order = list(op.new_order)
+        order[order.index("x")] = 0
+        return [inputs[0].dimshuffle(order)]
     if isinstance(op, OpFromGraph):
         # Its inner graph is for the types that it was made with.
         inner = op.fgraph.unfreeze()
