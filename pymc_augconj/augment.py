@@ -65,7 +65,8 @@ def augment(model: Model | None = None) -> Model:
     >>> pm.model_to_graphviz(aug)  # doctest: +SKIP
     """
     model = modelcontext(model)
-    recognize(model)  # refuses, with a reason, what cannot be augmented or was misread
+    # Refuses, with a reason, what cannot be augmented or was misread.
+    recognize(model).model.require_augmentation()
     augmented = _clone(model)
     structure, matched = choose_structure(augmented)
     sites = [observed for observed in matched if observed.likelihood.has_auxiliary]

@@ -157,6 +157,8 @@ def fit(
         lgm = recognition.model
         if not sparse:
             _check_gp(gp, lgm)
+        first = _start(model, recognition, start)
+        _caution(lgm, first)
         recognised = time.perf_counter()
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
@@ -164,7 +166,7 @@ def fit(
         report = stack.enter_context(_Reporter(method, callback, show=progressbar))
         problem = FitProblem(
             lgm,
-            _start(model, recognition, start),
+            first,
             recognition.probes,
             () if hyper == "fixed" else _members(lgm),
             log_prior,
@@ -197,6 +199,19 @@ def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
             f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
             f"{gp!r}"
         )
+
+
+def _caution(lgm: LatentGaussianModel, point: Mapping[str, np.ndarray]) -> None:
+    prior_mean = np.asarray(lgm.offset(point))
+    for site in lgm.sites:
+        if site.likelihood.can_augment:
+            continue
+        sentence = site.likelihood.caution(
+            site.y(point), site.select(prior_mean), site.params(point)
+        )
+        if sentence is not None:
+            message = f"observed variable {site.name!r}: {sentence}"
+            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _members(lgm: LatentGaussianModel) -> tuple:

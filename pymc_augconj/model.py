@@ -20,8 +20,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from .errors import AugmentationError
 from .gaussian.linear_map import LinearMap
-from .likelihoods.base import Likelihood
+from .likelihoods.base import DensityLikelihood
 
 __all__ = [
     "ForwardVariable",
@@ -109,7 +110,7 @@ class Site:
     ----------
     name : str
         The observed variable.
-    likelihood : Likelihood
+    likelihood : DensityLikelihood
         Its density and augmentation.
     size : int
         Number of observations.
@@ -119,14 +120,17 @@ class Site:
         The observations, float64, shape (size,); reads shared data, never the point.
     params : PointMap
         The likelihood's parameters, each broadcastable against (size,).
+    refusal : AugmentationError, optional
+        What an engine that needs an augmentation raises; None where there is one.
     """
 
     name: str
-    likelihood: Likelihood
+    likelihood: DensityLikelihood
     size: int
     rows: tuple[slice, ...]
     y: PointMap[Array]
     params: PointMap[dict[str, Array]]
+    refusal: AugmentationError | None = None
 
     def select(self, stacked: Array) -> Array:
         """Return this site's part of a stacked vector: (size,), or (n_predictors, size)."""
@@ -267,3 +271,16 @@ class LatentGaussianModel:
     def latent_size(self) -> int:
         """Total number of latent values."""
         return sum(block.total_size for block in self.blocks)
+
+    def require_augmentation(self) -> None:
+        """Raise where an observed variable has no augmentation.
+
+        Raises
+        ------
+        RecognitionError
+            Why there is none, what to write instead, and which engines need none.
+        """
+        for site in self.sites:
+            if site.refusal is not None:
+                # A new one each time, so that tracebacks do not pile up.
+                raise type(site.refusal)(str(site.refusal))

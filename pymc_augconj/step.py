@@ -143,6 +143,7 @@ class AugmentedGibbs(BlockedStep):
         if vars is not None and not isinstance(vars, list | tuple):
             vars = [vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
+        self.recognition.model.require_augmentation()
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads

@@ -45,6 +45,8 @@ class SiteRule(Protocol):
 
     #: True where moving all sites to their targets cannot decrease the bound.
     monotone: bool
+    #: True where the rule is about auxiliary variables, and so needs an augmentation.
+    augmented: bool
 
     def value(self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params):
         """Return ℓ(m, v) of every observation, shape (size,)."""

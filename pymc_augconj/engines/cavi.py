@@ -26,6 +26,7 @@ class CoordinateAscent:
     """The rule of CAVI; see :class:`~pymc_augconj.engines.bound.SiteRule`."""
 
     monotone = True
+    augmented = True
 
     def value(self, likelihood: Likelihood, y, mean, var, params):
         return likelihood.expected_log_bound(y, mean, var, params)

@@ -136,8 +136,11 @@ class SiteFit:
         self.rule = rule
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariance at the start raises."""
-        family = BoundFamily(problem.model, self.rule(), [problem.point, *problem.probes])
+        """Return the fit; raises what the covariance at the start raises, or a site's refusal."""
+        rule = self.rule()
+        if rule.augmented:
+            problem.model.require_augmentation()
+        family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
         count = 0
 
         def report(iteration: Iteration, evaluation: Evaluation) -> None:

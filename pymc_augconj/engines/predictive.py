@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
 from ..gaussian.expectation import gaussian_expectation
-from ..likelihoods.base import Likelihood, Params
+from ..likelihoods.base import DensityLikelihood, Params
+from .response import has_formulas, response_moments
 
 __all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "quantiles"]
 
@@ -25,11 +26,15 @@ Array = NDArray[np.float64]
 _BISECTIONS = 60
 _LARGEST_DOUBLINGS = 60
 
+_NODES = np.linspace(-8.0, 8.0, 65)
+# Of the probability of η, where the moments of y are not known.
+_NEGLIGIBLE = 1e-9
+
 
 class Mixture(Protocol):
     """A predictive law of y at P new inputs."""
 
-    likelihood: Likelihood
+    likelihood: DensityLikelihood
 
     def moments(self) -> tuple[Array, Array]:
         """Return the mean and the variance of y, each (P,)."""
@@ -47,7 +52,7 @@ class Mixture(Protocol):
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
 
-    def __init__(self, likelihood: Likelihood, mean: Array, var: Array, params: Params):
+    def __init__(self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params):
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
 
@@ -55,6 +60,11 @@ class GaussianMixture:
         return gaussian_expectation(func, self.mean, self.var)[0]
 
     def moments(self):
+        closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
+        if closed is not None:
+            return closed
+        if self.likelihood.is_normalized and not has_formulas(self.likelihood):
+            return self._integrated_moments()
         mean = self._expect(lambda eta, which: self.likelihood.moments(eta, self.params)[0])
 
         def spread(eta, which):
@@ -63,6 +73,20 @@ class GaussianMixture:
             return var + (centre - mean[which, None]) ** 2
 
         return mean, self._expect(spread)
+
+    def _integrated_moments(self) -> tuple[Array, Array]:
+        # Smooth functions of η, each costly: one fixed trapezoidal rule, of error below 1e-12.
+        weights = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+        eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * _NODES
+        centre, var = response_moments(self.likelihood, eta, self.params)
+        # Far out a density may be rounded to nothing.
+        known = np.isfinite(var)
+        weights = np.where(known, weights, 0.0)
+        centre, var = np.where(known, centre, 0.0), np.where(known, var, 0.0)
+        mean = (weights * centre).sum(axis=1)
+        total = (weights * (var + (centre - mean[:, None]) ** 2)).sum(axis=1)
+        missing = 1.0 - weights.sum(axis=1) > _NEGLIGIBLE
+        return np.where(missing, np.nan, mean), np.where(missing, np.nan, total)
 
     def cdf(self, y):
         return self._expect(
@@ -77,23 +101,25 @@ class GaussianMixture:
         nodes = np.linspace(-9.0, 9.0, 145)
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * nodes
         log_terms = self.likelihood.log_density(y[:, None], eta, self.params) - 0.5 * nodes**2
-        largest = log_terms.max(axis=1)
+        # Zero where the density is nothing everywhere.
+        largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
 
         def relative(eta, which):
             log_density = self.likelihood.log_density(y[which, None], eta, self.params)
             return np.exp(np.minimum(log_density - largest[which, None], 700.0))
 
-        return largest + np.log(self._expect(relative))
+        with np.errstate(divide="ignore"):
+            return largest + np.log(self._expect(relative))
 
 
 class DrawnMixture:
     """Over draws: ``eta`` of shape (S, P), every parameter a scalar or of shape (S, 1)."""
 
-    def __init__(self, likelihood: Likelihood, eta: Array, params: Mapping[str, Array]):
+    def __init__(self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]):
         self.likelihood, self.eta, self.params = likelihood, eta, params
 
     def moments(self):
-        means, variances = self.likelihood.moments(self.eta, self.params)
+        means, variances = response_moments(self.likelihood, self.eta, self.params)
         mean = means.mean(axis=0)
         return mean, np.mean(variances + (means - mean) ** 2, axis=0)
 

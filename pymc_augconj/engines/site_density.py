@@ -19,7 +19,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ..likelihoods.base import Likelihood, Params
+from ..likelihoods.base import DensityLikelihood, Params
 
 __all__ = ["LikelihoodDensity", "SiteDensity", "select_params"]
 
@@ -57,14 +57,14 @@ class LikelihoodDensity:
 
     Attributes
     ----------
-    likelihood : Likelihood
+    likelihood : DensityLikelihood
         With one predictor.
     y : ndarray, shape (N,)
     params : mapping
         Each entry broadcasts against (N,).
     """
 
-    likelihood: Likelihood
+    likelihood: DensityLikelihood
     y: Array
     params: Params
 

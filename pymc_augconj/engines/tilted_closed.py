@@ -6,7 +6,10 @@ With the cavity N(m, v):
 
       Ẑ = Φ(z),    mean = m + s v ρ/√(1 + v),    var = v (1 + v (1 − ρ (z + ρ))) / (1 + v);
 
-* normal of variance σ², any power η: the product of two normals.
+* normal of variance σ², any power η: the product of two normals;
+
+* Poisson with square link: even moments of a normal, see
+  :mod:`~pymc_augconj.likelihoods.poisson_square`.
 
 References
 ----------
@@ -19,14 +22,15 @@ from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import erfcx, log_ndtr
+from scipy.special import erfcx, gammaln, log_ndtr, xlogy
 
 from ..likelihoods.bernoulli_probit import BernoulliProbit
 from ..likelihoods.normal import Normal
+from ..likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment, tilt
 from .site_density import LikelihoodDensity, SiteDensity
 from .tilted import Tilted, check_cavities, tilted_moments
 
-__all__ = ["normal_tilted", "probit_tilted", "site_moments"]
+__all__ = ["normal_tilted", "poisson_square_tilted", "probit_tilted", "site_moments"]
 
 Array = NDArray[np.float64]
 
@@ -34,6 +38,9 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
 # Below this, 1 − ρ(z + ρ) comes from its asymptotic series, of relative error 700/z⁸.
 _FAR = -60.0
+
+# Above this, the variance as a difference of moments E[f²] − E[f]² has lost too many digits.
+_LARGEST_CANCELLATION = 1e4
 
 
 def probit_tilted(positive: NDArray[np.bool_], cavity_mean: Array, cavity_var: Array) -> Tilted:
@@ -64,6 +71,30 @@ def normal_tilted(
     return Tilted(log_Z, cavity_mean + gain * error, gain * noise)
 
 
+def poisson_square_tilted(
+    y: Array, exposure: Array, cavity_mean: Array, cavity_var: Array
+) -> Tilted | None:
+    """Return the moments of Poisson(y | c f²) N(f | m, v), or None where they would be rounded."""
+    if np.max(y, initial=0.0) > LARGEST_COUNT:
+        return None
+    log_constant, mean, var = tilt(cavity_mean, cavity_var, exposure)
+    zeroth, first, second = (log_moment(2.0 * y + k, mean, var) for k in range(3))
+    tilted_mean = np.sign(mean) * np.exp(first - zeroth)
+    square = np.exp(second - zeroth)
+    tilted_var = square - tilted_mean**2
+    if not np.all(square < _LARGEST_CANCELLATION * tilted_var):
+        return None
+    log_Z = xlogy(y, exposure) - gammaln(y + 1.0) + log_constant + zeroth
+    return Tilted(log_Z, tilted_mean, tilted_var)
+
+
+def _poisson_square(density, cavity_mean, cavity_var, power):
+    if power != 1.0:
+        return None
+    exposure = np.asarray(density.params["exposure"])
+    return poisson_square_tilted(density.y, exposure, cavity_mean, cavity_var)
+
+
 def _probit(density, cavity_mean, cavity_var, power):
     if power != 1.0:
         return None
@@ -75,7 +106,11 @@ def _normal(density, cavity_mean, cavity_var, power):
     return normal_tilted(density.y, sigma, cavity_mean, cavity_var, power)
 
 
-_CLOSED: dict[type, Callable[..., Tilted | None]] = {BernoulliProbit: _probit, Normal: _normal}
+_CLOSED: dict[type, Callable[..., Tilted | None]] = {
+    BernoulliProbit: _probit,
+    Normal: _normal,
+    PoissonSquare: _poisson_square,
+}
 
 
 def site_moments(

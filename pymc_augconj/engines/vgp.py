@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 
 from ..gaussian.expectation import gaussian_expectation
-from ..likelihoods.base import Likelihood
+from ..likelihoods.base import DensityLikelihood
 
 __all__ = ["VariationalGaussian"]
 
@@ -35,17 +35,18 @@ class VariationalGaussian:
     """The rule of the VGP; see :class:`~pymc_augconj.engines.bound.SiteRule`."""
 
     monotone = False
+    augmented = False
 
-    def value(self, likelihood: Likelihood, y, mean, var, params):
+    def value(self, likelihood: DensityLikelihood, y, mean, var, params):
         return _expectations(likelihood, y, mean, var, params)[0]
 
-    def targets(self, likelihood: Likelihood, y, mean, var, params):
+    def targets(self, likelihood: DensityLikelihood, y, mean, var, params):
         value, d_mean, d_var = _expectations(likelihood, y, mean, var, params)
         lam = -2.0 * d_var
         return value, d_mean + lam * mean, lam
 
 
-def _expectations(likelihood: Likelihood, y, mean, var, params):
+def _expectations(likelihood: DensityLikelihood, y, mean, var, params):
     var = np.maximum(var, _SMALLEST_VAR)
     closed = likelihood.expected_log_density(y, mean, var, params)
     if closed is not None:

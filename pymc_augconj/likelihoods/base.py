@@ -1,14 +1,15 @@
 """The contract between a likelihood and the rest of the package.
 
-A likelihood is one observed variable's density log p(y | η), written so that, given an auxiliary
-variable ω, every observation becomes a Gaussian *site*
+A likelihood is one observed variable's density log p(y | η), which is all that the engines need
+that integrate over one site at a time: a :class:`DensityLikelihood`. A :class:`Likelihood` is
+written so that, besides, given an auxiliary variable ω, every observation becomes a Gaussian *site*
 
     log p(y, ω | η) = h(ω) η − ½ λ(ω) η² + log_base(y, ω),        ω | y, η  drawn exactly.
 
 Everything an engine needs follows from the methods below, and nothing else in the package knows
 one likelihood from another. The contract test (``tests/likelihoods/test_contract.py``) checks,
-for every registered likelihood, that log p(y, ω | η) − log p(ω | y, η) does not depend on ω and
-equals log p(y | η).
+for every registered likelihood with an ω, that log p(y, ω | η) − log p(ω | y, η) does not depend on
+ω and equals log p(y | η).
 
 Shapes: ``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,) (``eta``, ``h`` and
 ``lam`` are (n_predictors, N) where a likelihood has several predictors); every entry of ``params``
@@ -26,7 +27,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["Likelihood", "Params", "Pattern", "is_count", "refusal"]
+__all__ = ["DensityLikelihood", "Likelihood", "Params", "Pattern", "is_count", "refusal"]
 
 Params = Mapping[str, np.ndarray]
 
@@ -65,11 +66,12 @@ class Pattern:
         The entry of ``inputs`` through which the latents act.
     link : str
         How that entry depends on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
-        ``"probit"`` (Φ(η)), ``"scaled_logit"`` (r·σ(η)) or ``"log"`` (exp(η)).
+        ``"probit"`` (Φ(η)), ``"scaled_logit"`` (r·σ(η)), ``"scaled_square"`` (r·η²) or ``"log"``
+        (exp(η)).
     negate : bool
         True where PyMC's parametrisation has σ(−η).
     scale : str, optional
-        For ``"scaled_logit"``: the name under which r is handed to the likelihood.
+        For the scaled links: the name under which r is handed to the likelihood.
     rename : mapping, optional
         From a name in ``inputs`` to the name the likelihood uses in ``params``.
     """
@@ -91,23 +93,30 @@ class Pattern:
         return tuple(names)
 
 
-class Likelihood(ABC):
-    """One observation model, augmented; see the module's docstring for the contract."""
+class DensityLikelihood(ABC):
+    """One observation model, known by its density; no augmentation is asked for.
+
+    The engines ``"vgp"``, ``"ep"`` and ``"qp"`` need no more. Of the methods only
+    :meth:`log_density` has to be brought; the others are closed forms where there are some.
+    """
 
     #: What a person reads in the recognition table, for instance ``"Bernoulli"``.
     name: ClassVar[str]
     #: The link as a person reads it, for instance ``"logit"``.
     link: ClassVar[str] = "identity"
     #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
-    augmentation: ClassVar[str]
+    augmentation: ClassVar[str] = "none: vgp, ep, qp"
+    #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
+    can_augment: ClassVar[bool] = False
     #: The spellings under which it is found in a model.
     patterns: ClassVar[tuple[Pattern, ...]]
     n_predictors: ClassVar[int] = 1
-    #: False where the site is exact without an auxiliary variable (the normal likelihood): the
-    #: likelihood's parameters can then be sampled with the latents integrated out.
-    has_auxiliary: ClassVar[bool] = True
+    #: See :class:`Likelihood`.
+    has_auxiliary: ClassVar[bool] = False
     #: False for a pseudo-likelihood, whose density does not sum to one over y.
     is_normalized: ClassVar[bool] = True
+    #: Whether y takes integer values only.
+    discrete: ClassVar[bool] = False
 
     def check(self, y: np.ndarray, params: Params) -> str | None:
         """Return a sentence on the first value out of range, or None where all is well.
@@ -121,6 +130,66 @@ class Likelihood(ABC):
     @abstractmethod
     def log_density(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
         """Return log p(y | η), shape (N,), normalised, ω integrated out."""
+
+    def expected_log_density(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
+
+        None, as it stands, where there is no closed form: engines then take a quadrature of
+        :meth:`log_density`. A kink of log p is a reason to bring a closed form, for quadrature
+        converges slowly there.
+        """
+        return None
+
+    def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
+        """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
+        raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
+
+    def predictive_moments(
+        self, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return E[y] and Var[y] for η ~ N(mean, var), or None where there is no closed form."""
+        return None
+
+    def cdf(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+        """Return P(Y ≤ y | η); arguments broadcast."""
+        raise NotImplementedError(f"{self.name} has no distribution function of y yet")
+
+    def log_predictive(
+        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
+    ) -> np.ndarray | None:
+        """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
+        return None
+
+    def caution(self, y: np.ndarray, prior_mean: np.ndarray, params: Params) -> str | None:
+        """Return what a Gaussian approximation will not show, or None where there is nothing.
+
+        As it stands: a posterior that is the same for η and −η because both the density and the
+        prior are; ``prior_mean`` is that of the predictors, shape (N,).
+        """
+        if np.any(prior_mean):
+            return None
+        for eta in (0.5, 1.0, 2.0):
+            here, there = (
+                self.log_density(y, np.full(y.shape, value), params) for value in (eta, -eta)
+            )
+            if not np.array_equal(here, there):
+                return None
+        return (
+            "the prior mean of its predictor is zero, and η and −η have the same density, so that "
+            "the posterior may have a mode at each sign, which no Gaussian approximation shows; "
+            "expected a mean of one sign: give the process a mean_func, or add a constant"
+        )
+
+
+class Likelihood(DensityLikelihood):
+    """One observation model, augmented; see the module's docstring for the contract."""
+
+    can_augment = True
+    #: False where the site is exact without an auxiliary variable (the normal likelihood): the
+    #: likelihood's parameters can then be sampled with the latents integrated out.
+    has_auxiliary = True
 
     @abstractmethod
     def draw_auxiliary(
@@ -159,34 +228,6 @@ class Likelihood(ABC):
                 decrease = decrease.sum(axis=0)
             bound -= weight * node * decrease
         return bound
-
-    def expected_log_density(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
-
-        None, as it stands, where there is no closed form: engines then take a quadrature of
-        :meth:`log_density`. A kink of log p is a reason to bring a closed form, for quadrature
-        converges slowly there.
-        """
-        return None
-
-    #: Whether y takes integer values only.
-    discrete: ClassVar[bool] = False
-
-    def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
-        """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
-        raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
-
-    def cdf(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
-        """Return P(Y ≤ y | η); arguments broadcast."""
-        raise NotImplementedError(f"{self.name} has no distribution function of y yet")
-
-    def log_predictive(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray | None:
-        """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
-        return None
 
     @abstractmethod
     def log_base(self, y: np.ndarray, omega: Any, params: Params) -> np.ndarray:

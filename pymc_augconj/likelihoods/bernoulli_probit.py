@@ -62,6 +62,9 @@ class BernoulliProbit(Likelihood):
         p = ndtr(eta)
         return p, p * (1.0 - p)
 
+    def predictive_moments(self, mean, var, params):
+        return self.moments(mean / np.sqrt(1.0 + var), params)
+
     def cdf(self, y, eta, params):
         return np.where(y < 0.0, 0.0, np.where(y < 1.0, ndtr(-eta), 1.0))
 

@@ -6,14 +6,14 @@ import importlib
 import pkgutil
 from functools import cache
 
-from .base import Likelihood
+from .base import DensityLikelihood
 
 __all__ = ["known_likelihoods", "register"]
 
-_REGISTRY: dict[str, type[Likelihood]] = {}
+_REGISTRY: dict[str, type[DensityLikelihood]] = {}
 
 
-def register(cls: type[Likelihood]) -> type[Likelihood]:
+def register(cls: type[DensityLikelihood]) -> type[DensityLikelihood]:
     """Enter a likelihood class; a class decorator.
 
     Raises
@@ -39,7 +39,7 @@ def _load_all() -> None:
         importlib.import_module(f"{__package__}.{module.name}")
 
 
-def known_likelihoods() -> dict[str, type[Likelihood]]:
+def known_likelihoods() -> dict[str, type[DensityLikelihood]]:
     """Return every registered likelihood, by ``"name (link)"``."""
     _load_all()
     return dict(_REGISTRY)

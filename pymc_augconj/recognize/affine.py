@@ -25,6 +25,7 @@ __all__ = [
     "depends_on",
     "descendants",
     "first_nonlinear_op",
+    "has_misleading_derivative",
     "is_affine",
     "pullback",
     "pushforward",
@@ -97,7 +98,7 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
     used = [var for var in inputs if depends_on(predictor, var)]
     if not used:
         return True
-    if any(_has_misleading_derivative(var) for var in descendants(predictor, used)):
+    if any(has_misleading_derivative(var) for var in descendants(predictor, used)):
         return False
     try:
         _, gradients = pullback(predictor, used)
@@ -117,8 +118,8 @@ def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariabl
     return "unknown"
 
 
-def _has_misleading_derivative(var: TensorVariable) -> bool:
-    # Derivatives that do not depend on the argument although the op is not affine.
+def has_misleading_derivative(var: TensorVariable) -> bool:
+    """Return whether derivatives do not depend on the argument although the op is not affine."""
     if not var.dtype.startswith("float"):
         return True
     scalar_op = getattr(var.owner.op, "scalar_op", None)

@@ -78,7 +78,9 @@ def read_hyperparameters(
     augmented: list[Variable] = []
     plain: list[Variable] = []
     for observed in matched:
-        group = augmented if observed.likelihood.has_auxiliary else plain
+        likelihood = observed.likelihood
+        exact = likelihood.can_augment and not likelihood.has_auxiliary
+        group = plain if exact else augmented
         group.extend(observed.params.values())
     augmented, plain = space.in_values(augmented), space.in_values(plain)
     found = []

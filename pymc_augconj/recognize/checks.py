@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ..engines.site_density import select_params
 from ..errors import RecognitionError
 from ..model import LatentGaussianModel, Point, Site
 from .compile import PointFunction
@@ -55,6 +56,8 @@ def check_reading(
                     ours = site.likelihood.log_density(
                         site.y(point), site.select(eta), site.params(point)
                     )
+                if not site.likelihood.can_augment:
+                    _check_rows(site, site.select(eta), point, ours)
                 compared += _compare_densities(site, ours, density({**point, **keyed}))
         if compared == 0:
             raise RecognitionError(
@@ -82,6 +85,19 @@ def _latents_to_compare(
         for A, u in zip(maps, innovations.values(), strict=True):
             affine += A.apply(u)
         yield innovations, affine
+
+
+def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray) -> None:
+    """Evaluate a density that was rebuilt row by row at some of its rows alone."""
+    some = np.arange(site.size)[::-2]
+    params = select_params(site.params(point), some, site.size)
+    alone = site.likelihood.log_density(site.y(point)[some], eta[some], params)
+    if not np.allclose(alone, together[some], rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
+        raise RecognitionError(
+            f"observed variable {site.name!r}: expected a density that is a product over "
+            "observations, found that one observation's depends on the others; sample this model "
+            "with pm.sample's NUTS"
+        )
 
 
 def _compare_predictors(sites: Sequence[Site], eta: np.ndarray, affine: np.ndarray) -> None:

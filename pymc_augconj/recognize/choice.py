@@ -12,7 +12,12 @@ from collections.abc import Collection, Sequence
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
-from ..errors import AugmentationError, NotAffineError, RecognitionError
+from ..errors import (
+    AugmentationError,
+    NotAffineError,
+    RecognitionError,
+    UnknownLikelihoodError,
+)
 from .affine import depends_on
 from .latents import GaussianVariable, find_gaussian_variables, in_innovations
 from .sites import ObservedGraph, match_observed
@@ -50,9 +55,13 @@ def choose_structure(
     forward = forward_variables(model)
     candidates, demoted = _candidates(model, forward, chosen)
     try:
-        matched = _match(model, candidates)
-    except AugmentationError as error:
-        candidates, matched = _largest_consistent(model, candidates, forward, error)
+        candidates, matched = _match_most(model, candidates, forward)
+    except (NotAffineError, UnknownLikelihoodError) as error:
+        # Only here likelihoods without an augmentation, which every engine prefers not to meet.
+        try:
+            candidates, matched = _match_most(model, candidates, forward, densities=True)
+        except AugmentationError:
+            raise error from None
     matched_rvs = [observed.rv for observed in matched]
     unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
     for rv in unmatched:
@@ -96,11 +105,27 @@ def _candidates(
     return _acting_through_means(model, found, forward)
 
 
-def _match(model: Model, latents: Sequence[GaussianVariable]) -> list[ObservedGraph]:
+def _match_most(
+    model: Model,
+    candidates: Sequence[GaussianVariable],
+    forward: Sequence[Variable],
+    *,
+    densities: bool = False,
+) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
+    """Return as many of the candidates as can be latents, and the matches with these."""
+    try:
+        return candidates, _match(model, candidates, densities)
+    except AugmentationError as error:
+        return _largest_consistent(model, candidates, forward, error, densities)
+
+
+def _match(
+    model: Model, latents: Sequence[GaussianVariable], densities: bool
+) -> list[ObservedGraph]:
     """Match every observed variable that depends on a latent; raises where one has no match."""
     inputs = [latent.input for latent in latents]
     return [
-        match_observed(model, rv, latents)
+        match_observed(model, rv, latents, densities=densities)
         for rv in model.observed_RVs
         if depends_on(in_innovations(distribution_parameters(rv), list(latents)), inputs)
     ]
@@ -111,12 +136,13 @@ def _largest_consistent(
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
     error: AugmentationError,
+    densities: bool,
 ) -> tuple[list[GaussianVariable], list[ObservedGraph]]:
     """Add the candidates one by one, the processes first, while all predictors stay affine."""
     accepted: list[GaussianVariable] = []
     for candidate in candidates:
         try:
-            _match(model, [*accepted, candidate])
+            _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
             if not candidate.diagonal:
                 raise why from None
@@ -126,7 +152,7 @@ def _largest_consistent(
     accepted, _ = _acting_through_means(model, accepted, forward)
     if not accepted:
         raise error
-    return accepted, _match(model, accepted)
+    return accepted, _match(model, accepted, densities)
 
 
 def _acting_through_means(

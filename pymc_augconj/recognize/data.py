@@ -7,7 +7,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from ..errors import DataError
-from ..likelihoods.base import Likelihood
+from ..likelihoods.base import DensityLikelihood
 from ..model import Point
 from .affine import value_leaves
 from .compile import NamedValues, PointFunction, SharedData
@@ -89,7 +89,7 @@ class Observations:
     name : str
         The observed variable.
     size : int
-    likelihood : Likelihood
+    likelihood : DensityLikelihood
     values : PointFunction
         The observations; it reads shared data and no entry of the point.
     params : NamedValues
@@ -106,7 +106,7 @@ class Observations:
         self,
         name: str,
         size: int,
-        likelihood: Likelihood,
+        likelihood: DensityLikelihood,
         values: PointFunction,
         params: NamedValues,
         point: Point,

@@ -11,11 +11,10 @@ from pymc.logprob.utils import CheckParameterValue
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.basic import MakeVector, ScalarFromTensor, TensorFromScalar
-from pytensor.tensor.math import All
 
 from .affine import depends_on
 from .latents import GaussianVariable, in_innovations
+from .rows import conjuncts
 from .sites import ObservedGraph
 from .space import ValueSpace
 from .structure import Structure
@@ -86,20 +85,6 @@ def _conditions(
     ]
     return [
         pt.all(pt.as_tensor(part))
-        for part in _conjuncts(demanded)
+        for part in conjuncts(demanded)
         if depends_on(part, hyperparameters) and not depends_on(part, innovations)
     ]
-
-
-def _conjuncts(conditions: Sequence[Variable]) -> list[Variable]:
-    """Take conjunctions apart: the parameter n may be in range whatever the latents in p are."""
-    found: dict[Variable, None] = {}
-    stack = list(conditions)
-    while stack:
-        var = stack.pop()
-        op = None if var.owner is None else var.owner.op
-        if isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar):
-            stack.extend(var.owner.inputs)
-        else:
-            found[var] = None
-    return list(found)

@@ -16,7 +16,7 @@ from pytensor.tensor.elemwise import Elemwise
 from .affine import depends_on
 from .probe import probe_link
 
-__all__ = ["describe_link", "peel"]
+__all__ = ["as_probit", "describe_link", "is_one", "peel"]
 
 # Ops that move, repeat or pick entries without changing them.
 _STRUCTURAL = frozenset(
@@ -76,10 +76,16 @@ def _logit(graph: Variable) -> Variable | None:
     return None
 
 
-def _probit(graph: Variable) -> Variable | None:
+def is_one(graph: Variable) -> bool:
+    """Return whether ``graph`` is the constant 1."""
+    return _is_number(graph, 1.0)
+
+
+def as_probit(graph: Variable) -> Variable | None:
+    """Return η where ``graph`` is Φ(η) as PyMC spells it."""
     # Φ(η) = ½ erfc(−η/√2) = ½ (1 + erf(η/√2))
     if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
-        inner = _probit(graph.owner.inputs[1])
+        inner = as_probit(graph.owner.inputs[1])
         return None if inner is None else -inner
     if _op_name(graph) != "Mul" or len(graph.owner.inputs) != 2:
         return None
@@ -104,7 +110,11 @@ def _exponential(graph: Variable) -> Variable | None:
     return graph.owner.inputs[0] if _op_name(graph) == "Exp" else None
 
 
-_MATCHES = {"logit": _logit, "probit": _probit}
+def _square(graph: Variable) -> Variable | None:
+    return graph.owner.inputs[0] if _op_name(graph) == "Sqr" else None
+
+
+_MATCHES = {"logit": _logit, "probit": as_probit}
 
 
 def _scaled(
@@ -154,7 +164,7 @@ def peel(
     ----------
     graph : Variable
         A distribution parameter, simplified.
-    link : {"identity", "logit", "probit", "scaled_logit", "log"}
+    link : {"identity", "logit", "probit", "scaled_logit", "scaled_square", "log"}
     latents : sequence of Variable
         The inputs that make a factor part of the predictor.
     by_probe : bool
@@ -163,7 +173,7 @@ def peel(
     Returns
     -------
     tuple of (Variable, Variable or None), or None
-        The second entry is None but for ``"scaled_logit"``.
+        The second entry is None but for the scaled links.
     """
     if by_probe:
         eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
@@ -172,6 +182,8 @@ def peel(
         return graph, None
     if link == "scaled_logit":
         return _scaled(graph, latents, _logit)
+    if link == "scaled_square":
+        return _scaled(graph, latents, _square)
     if link == "log":
         matched = _scaled(graph, latents, _exponential)
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)
@@ -183,7 +195,7 @@ def peel(
 
 def describe_link(graph: Variable, latents: Sequence[Variable]) -> str:
     """Return a word or two for an unsupported link, for error messages."""
-    for name in ("logit", "probit", "log", "scaled_logit"):
+    for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
         if peel(graph, name, latents) is not None:
-            return {"scaled_logit": "scaled logit"}.get(name, name)
+            return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
     return f"a link that ends in {_op_name(graph) or 'nothing known'}"

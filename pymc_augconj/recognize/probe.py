@@ -20,7 +20,7 @@ from .affine import depends_on, is_affine
 from .compile import PointFunction
 from .rewrite import substitute
 
-__all__ = ["probe_link"]
+__all__ = ["probe_link", "without_number"]
 
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
 
@@ -102,7 +102,7 @@ def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Varia
             continue
         seen.add(var)
         if var.dtype.startswith("float") and is_affine(pt.as_tensor(var), latents):
-            found.add(_without_number(var, latents))
+            found.add(without_number(var, latents))
         elif var.owner is not None and isinstance(var.owner.op, Elemwise):
             stack.extend(var.owner.inputs)
         else:
@@ -110,7 +110,7 @@ def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Varia
     return found
 
 
-def _without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
+def without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
     """Strip the elementwise ops with plain numbers off: z from −z, 2 z, z / √2, 1 + z."""
     while var.owner is not None and isinstance(var.owner.op, Elemwise):
         parts = [part for part in var.owner.inputs if depends_on(part, latents)]

@@ -35,6 +35,8 @@ def recognize(
 ) -> Recognition:
     """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
 
+    A likelihood without an augmentation is read by its density alone, which is enough for the
+    engines ``"vgp"``, ``"ep"`` and ``"qp"`` of :func:`~pymc_augconj.fit`; the table says so.
     Nothing is sampled, and the model is not changed. Print the result to see what was found and
     how it will be sampled.
 
@@ -61,7 +63,8 @@ def recognize(
     NotAffineError
         A predictor is not affine in the Gaussian latents.
     UnknownLikelihoodError
-        No augmentation is known for an observed variable.
+        An observed variable has neither a likelihood with a known augmentation nor a density
+        whose parameters depend on one affine predictor.
     DataError
         An observation is out of its likelihood's range, or an input is not finite.
     RecognitionError
@@ -143,6 +146,7 @@ def _sites(
                     inputs,
                 ),
                 params=params,
+                refusal=observed.refusal,
             )
         )
     return tuple(sites)

@@ -45,11 +45,15 @@ class Recognition:
 
     def __rich__(self) -> Group:
         plan = make_plan(self.model)
+        augmented = all(site.likelihood.can_augment for site in self.model.sites)
         tables = [self._latents(), self._sites()]
         if self.model.hyperparameters:
-            table = _table("Hyperparameters", "variable", "shape", "sampled by")
+            table = _table(
+                "Hyperparameters", "variable", "shape", "sampled by" if augmented else "set by"
+            )
             for hyper in self.model.hyperparameters:
-                table.add_row(hyper.name, _shape(hyper.shape), describe(plan, hyper))
+                how = describe(plan, hyper) if augmented else "pac.fit, which optimises it"
+                table.add_row(hyper.name, _shape(hyper.shape), how)
             tables.append(table)
         for variable in self.model.forward:
             tables.append(Text(f"{variable.name}: drawn from its distribution given the rest"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -13,11 +14,17 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from ..distributions.super_gaussian import Family, SuperGaussianRV
-from ..errors import NotAffineError, RecognitionError, UnknownLikelihoodError
-from ..likelihoods.base import Likelihood
+from ..errors import (
+    AugmentationError,
+    NotAffineError,
+    RecognitionError,
+    UnknownLikelihoodError,
+)
+from ..likelihoods.base import DensityLikelihood, Pattern
 from ..likelihoods.registry import known_likelihoods
 from .affine import depends_on, first_nonlinear_op, is_affine
 from .custom import is_custom, read_custom
+from .generic import read_generic
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import describe_link, peel
 from .rewrite import simplify
@@ -25,6 +32,11 @@ from .structure import distribution_parameters
 from .super_gaussian import likelihood_of, parameters_of_family
 
 __all__ = ["ObservedGraph", "match_observed"]
+
+_DENSITY_ENGINES = (
+    'pac.fit with method "vgp", "ep" or "qp" needs no augmentation: these engines handle this very '
+    "model"
+)
 
 
 @dataclass(eq=False)
@@ -35,21 +47,24 @@ class ObservedGraph:
     ----------
     rv, value : Variable
         The observed random variable and its observations.
-    likelihood : Likelihood
+    likelihood : DensityLikelihood
     predictors : list of TensorVariable
         Graphs of η, each of shape (size,), in the innovations.
     params : dict
         Graphs of the likelihood's parameters: scalars, or of shape (size,).
     shape : tuple of int
         Shape of the observations.
+    refusal : AugmentationError, optional
+        What an engine that needs an augmentation raises; None where there is one.
     """
 
     rv: Variable
     value: Variable
-    likelihood: Likelihood
+    likelihood: DensityLikelihood
     predictors: list[TensorVariable]
     params: dict[str, TensorVariable]
     shape: tuple[int, ...]
+    refusal: AugmentationError | None = None
 
     @property
     def size(self) -> int:
@@ -58,9 +73,19 @@ class ObservedGraph:
 
 
 def match_observed(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable], *, densities: bool = False
 ) -> ObservedGraph:
     """Match one observed variable to a registered likelihood.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : Variable
+        The observed variable.
+    latents : sequence of GaussianVariable
+    densities : bool
+        Whether a likelihood will do that has a density but no augmentation, where there is none
+        that has.
 
     Raises
     ------
@@ -70,6 +95,18 @@ def match_observed(
     NotAffineError
         If the predictor is not affine in the latents.
     """
+    try:
+        return _match_augmented(model, rv, latents)
+    except (NotAffineError, UnknownLikelihoodError) as error:
+        found = _match_density(model, rv, latents) if densities else None
+        if found is None:
+            raise
+        return replace(found, refusal=type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}"))
+
+
+def _match_augmented(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph:
     inputs = [latent.input for latent in latents]
     params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
     op_name = type(rv.owner.op).__name__
@@ -78,14 +115,70 @@ def match_observed(
     if is_custom(rv):
         family, params = read_custom(model, rv, params, inputs)
         return _match_super_gaussian(model, rv, family, params, latents)
-    candidates = [
+    candidates = _candidates(op_name, len(params), augmented=True)
+    if not candidates:
+        raise UnknownLikelihoodError(_unknown_distribution(rv, op_name))
+    found = _match_patterns(model, rv, params, latents, candidates)
+    if isinstance(found, ObservedGraph):
+        return found
+    if found is not None:
+        raise UnknownLikelihoodError(
+            f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
+            f"Gaussian variable, but so does the parameter {found!r} of "
+            f"{op_name.removesuffix('RV')}; give that parameter a prior of its own, or sample "
+            "this model with pm.sample's NUTS"
+        )
+    raise UnknownLikelihoodError(_unknown_link(rv, op_name, candidates, params, inputs))
+
+
+def _match_density(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | None:
+    """Match a likelihood that has no augmentation, or return None."""
+    if isinstance(rv.owner.op, SuperGaussianRV):
+        return None  # what was stated to be super-Gaussian is wrong, rather than something else
+    params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
+    candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
+    with suppress(NotAffineError):
+        found = _match_patterns(model, rv, params, latents, candidates)
+        if isinstance(found, ObservedGraph):
+            return found
+    read = read_generic(model, rv, latents)
+    if read is None:
+        return None
+    (eta,) = simplify([_flatten(read.predictor, static_shape(rv), rv)])
+    return ObservedGraph(
+        rv=rv,
+        value=model.rvs_to_values[rv],
+        likelihood=read.likelihood,
+        predictors=[eta],
+        params=read.params,
+        shape=static_shape(rv),
+    )
+
+
+def _candidates(
+    op_name: str, n_params: int, *, augmented: bool
+) -> list[tuple[type[DensityLikelihood], Pattern]]:
+    return [
         (likelihood, pattern)
         for likelihood in known_likelihoods().values()
         for pattern in likelihood.patterns
-        if pattern.rv == op_name and len(pattern.inputs) == len(params)
+        if likelihood.can_augment == augmented
+        and pattern.rv == op_name
+        and len(pattern.inputs) == n_params
     ]
-    if not candidates:
-        raise UnknownLikelihoodError(_unknown_distribution(rv, op_name))
+
+
+def _match_patterns(
+    model: Model,
+    rv: Variable,
+    params: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+    candidates: Sequence[tuple[type[DensityLikelihood], Pattern]],
+) -> ObservedGraph | str | None:
+    """Return the first match, else the name of a parameter that depends on latents in its way."""
+    inputs = [latent.input for latent in latents]
     shape = static_shape(rv)
     misplaced: list[str] = []
     # A numerical probe takes one link for another where the predictor hardly moves: spelling first.
@@ -119,14 +212,7 @@ def match_observed(
             },
             shape=shape,
         )
-    if misplaced:
-        raise UnknownLikelihoodError(
-            f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
-            f"Gaussian variable, but so does the parameter {misplaced[0]!r} of "
-            f"{op_name.removesuffix('RV')}; give that parameter a prior of its own, or sample "
-            "this model with pm.sample's NUTS"
-        )
-    raise UnknownLikelihoodError(_unknown_link(rv, op_name, candidates, params, inputs))
+    return misplaced[0] if misplaced else None
 
 
 def _match_super_gaussian(
@@ -194,7 +280,8 @@ def _flatten_parameter(
 
 
 def _unknown_distribution(rv: Variable, op_name: str) -> str:
-    known = sorted({pattern.rv for cls in known_likelihoods().values() for pattern in cls.patterns})
+    augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
+    known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
         f"{op_name.removesuffix('RV')}; expected one of "

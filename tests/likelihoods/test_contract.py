@@ -21,7 +21,7 @@ from pymc_augconj.distributions.bayesian_svm import BayesianSVM as PyMCBayesianS
 from pymc_augconj.distributions.matern_noise import MaternNoise as PyMCMaternNoise
 from pymc_augconj.distributions.super_gaussian import SuperGaussian as PyMCSuperGaussian
 from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
-from pymc_augconj.likelihoods.base import Likelihood
+from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.likelihoods.bayesian_svm import BayesianSVM
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
@@ -32,7 +32,9 @@ from pymc_augconj.likelihoods.logistic import Logistic
 from pymc_augconj.likelihoods.matern_noise import MaternNoise
 from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
 from pymc_augconj.likelihoods.normal import Normal
+from pymc_augconj.likelihoods.poisson_log import PoissonLog
 from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
+from pymc_augconj.likelihoods.poisson_square import PoissonSquare
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
@@ -44,14 +46,14 @@ REALS = (-2.5, 0.4, 3.1)
 class Case(NamedTuple):
     """One likelihood: its PyMC distribution given η, values of y and of its parameters, its ω."""
 
-    likelihood: type[Likelihood]
+    likelihood: type[DensityLikelihood]
     pymc: Callable[..., Any]
     y: tuple[float, ...]
     values: dict[str, tuple[float, float]]
     auxiliary: str = "positive"
     arguments: tuple = ()
 
-    def build(self) -> Likelihood:
+    def build(self) -> DensityLikelihood:
         """An instance; ``arguments`` are for likelihoods that need to be told a formula."""
         return self.likelihood(*self.arguments)
 
@@ -129,6 +131,13 @@ CASES = [
         {"nu": (0.5, 1.5, 2.5), "rho": (0.6, 1.3, 1.7)},
     ),
     Case(BayesianSVM, PyMCBayesianSVM.dist, SIGNS, {}),
+    Case(PoissonLog, lambda eta: pm.Poisson.dist(np.exp(eta)), COUNTS, {}),
+    Case(
+        PoissonSquare,
+        lambda eta, exposure: pm.Poisson.dist(exposure * eta**2),
+        COUNTS,
+        {"exposure": (0.4, 3.0)},
+    ),
     # Two that have a closed form, and one that has none.
     Case(
         SuperGaussian,
@@ -161,7 +170,14 @@ LARGEST_DISTANCE = 2.7  # √N times Kolmogorov–Smirnov's: exceeded once in 1e
 PYTHON_MODE = pytensor.compile.Mode(linker="py", optimizer=None)  # nothing to compile
 NORMAL_POINTS = np.linspace(-12.0, 12.0, 20_001)
 NORMAL_MASSES = np.exp(-0.5 * NORMAL_POINTS**2) / np.exp(-0.5 * NORMAL_POINTS**2).sum()
-LINKS = {"identity": lambda eta: eta, "logit": expit, "probit": ndtr, "scaled_logit": expit}
+LINKS = {
+    "identity": lambda eta: eta,
+    "logit": expit,
+    "probit": ndtr,
+    "scaled_logit": expit,
+    "scaled_square": np.square,
+    "log": np.exp,
+}
 
 
 def case_name(case, params):
@@ -173,15 +189,21 @@ def likelihood_name(case):
     return case.likelihood.__name__ + formula
 
 
-over_likelihoods = pytest.mark.parametrize("case", CASES, ids=likelihood_name)
-over_cases = pytest.mark.parametrize(
-    ("case", "params"),
-    [
-        pytest.param(case, params, id=case_name(case, params))
-        for case in CASES
-        for params in case.params
-    ],
-)
+def over(cases):
+    return pytest.mark.parametrize(
+        ("case", "params"),
+        [
+            pytest.param(case, params, id=case_name(case, params))
+            for case in cases
+            for params in case.params
+        ],
+    )
+
+
+# Those without an augmentation have only what is about densities to satisfy.
+AUGMENTED = [case for case in CASES if case.likelihood.can_augment]
+over_likelihoods = pytest.mark.parametrize("case", AUGMENTED, ids=likelihood_name)
+over_cases, over_densities = over(AUGMENTED), over(CASES)
 
 
 def mesh(*axes):
@@ -216,7 +238,7 @@ def test_joint_over_conditional_is_the_density_at_every_omega(case, params):
     np.testing.assert_allclose(ratio, expected, rtol=1e-8, atol=1e-8)
 
 
-@over_cases
+@over_densities
 def test_density_is_pymcs(case, params):
     y, eta = mesh(case.y, ETA)
     rv = case.pymc(eta, **params)
@@ -226,7 +248,7 @@ def test_density_is_pymcs(case, params):
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
 
-@over_cases
+@over_densities
 def test_pattern_is_pymcs(case, params):
     eta = np.array(ETA)
     rv = case.pymc(eta, **params)
@@ -246,7 +268,7 @@ def test_pattern_is_pymcs(case, params):
         np.testing.assert_allclose(value, np.broadcast_to(known, value.shape), rtol=1e-12)
 
 
-@over_cases
+@over_densities
 def test_density_is_normalised(case, params):
     likelihood = case.build()
     if not likelihood.is_normalized:
@@ -267,12 +289,12 @@ def test_density_is_normalised(case, params):
         assert total == pytest.approx(0.0, abs=1e-9)
 
 
-@over_cases
+@over_densities
 def test_check_accepts_what_can_be_observed(case, params):
     assert case.build().check(np.array(case.y), params) is None
 
 
-@over_likelihoods
+@pytest.mark.parametrize("case", CASES, ids=likelihood_name)
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
 def test_check_refuses_what_is_not_finite(case, value):
     y = np.array([*case.y, value, value])

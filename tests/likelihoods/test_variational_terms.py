@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.gaussian.expectation import gaussian_expectation
-from pymc_augconj.likelihoods.base import Likelihood
+from pymc_augconj.likelihoods.base import DensityLikelihood, Likelihood
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 REALS, COUNTS, BINARY, SIGNS = (-2.5, 0.4, 3.1), (0.0, 1.0, 8.0), (0.0, 1.0), (-1.0, 1.0)
@@ -29,27 +29,38 @@ EXAMPLES = {
     "PoissonSigmoid": (COUNTS, {"rate": 6.0}),
     "BayesianSVM": (SIGNS, {}),
     "MaternNoise": (REALS, {"nu": 1.5, "rho": 0.8}),
+    "PoissonLog": (COUNTS, {}),
+    "PoissonSquare": (COUNTS, {"exposure": 0.7}),
 }
 MEAN, VAR = np.array([-1.1, 0.0, 0.3, 2.2]), np.array([0.02, 0.4, 1.3, 3.0])
 
 
-def likelihoods() -> dict[str, type[Likelihood]]:
+def likelihoods() -> dict[str, type[DensityLikelihood]]:
     """Registered likelihoods that have patterns, by the names of their classes."""
     return {cls.__name__: cls for cls in known_likelihoods().values() if cls.patterns}
 
 
 def predicts(likelihood) -> bool:
     """Whether it says what y is given η, which a pseudo-likelihood does not."""
-    return type(likelihood).cdf is not Likelihood.cdf
+    return type(likelihood).cdf is not DensityLikelihood.cdf
+
+
+def example_of(name):
+    """Likelihood, y, means, variances (all combinations, flat), parameters."""
+    ys, params = EXAMPLES[name]
+    i, j = (part.ravel() for part in np.meshgrid(range(len(ys)), range(4), indexing="ij"))
+    params = {name: np.array(value) for name, value in params.items()}
+    return likelihoods()[name](), np.array(ys)[i], MEAN[j], VAR[j], params
 
 
 @pytest.fixture(params=sorted(EXAMPLES))
 def example(request):
-    """Likelihood, y, means, variances (all combinations, flat), parameters."""
-    ys, params = EXAMPLES[request.param]
-    i, j = (part.ravel() for part in np.meshgrid(range(len(ys)), range(4), indexing="ij"))
-    params = {name: np.array(value) for name, value in params.items()}
-    return likelihoods()[request.param](), np.array(ys)[i], MEAN[j], VAR[j], params
+    return example_of(request.param)
+
+
+@pytest.fixture(params=[name for name in sorted(EXAMPLES) if likelihoods()[name].can_augment])
+def augmented(request):
+    return example_of(request.param)
 
 
 def test_every_likelihood_has_an_example():
@@ -57,14 +68,14 @@ def test_every_likelihood_has_an_example():
     assert not {name for name in missing if likelihoods()[name].n_predictors == 1}
 
 
-def test_bound_at_a_point_is_the_density(example):
-    likelihood, y, mean, _, params = example
+def test_bound_at_a_point_is_the_density(augmented):
+    likelihood, y, mean, _, params = augmented
     bound = likelihood.expected_log_bound(y, mean, np.zeros_like(mean), params)
     np.testing.assert_allclose(bound, likelihood.log_density(y, mean, params), atol=1e-12)
 
 
-def test_derivatives_of_the_bound_are_the_expected_sites(example):
-    likelihood, y, mean, var, params = example
+def test_derivatives_of_the_bound_are_the_expected_sites(augmented):
+    likelihood, y, mean, var, params = augmented
     h, lam = likelihood.expected_sites(y, mean, var, params)
 
     def slope(d_mean, d_var, step=1e-4):
@@ -77,15 +88,15 @@ def test_derivatives_of_the_bound_are_the_expected_sites(example):
     np.testing.assert_allclose(slope(0.0, 1.0), -0.5 * lam, rtol=1e-6, atol=1e-8)
 
 
-def test_bound_agrees_with_the_one_that_is_integrated(example):
-    likelihood, y, mean, var, params = example
+def test_bound_agrees_with_the_one_that_is_integrated(augmented):
+    likelihood, y, mean, var, params = augmented
     integrated = Likelihood.expected_log_bound(likelihood, y, mean, var, params)
     bound = likelihood.expected_log_bound(y, mean, var, params)
     np.testing.assert_allclose(bound, integrated, rtol=1e-6, atol=1e-6)
 
 
-def test_bound_is_below_the_expected_log_density(example):
-    likelihood, y, mean, var, params = example
+def test_bound_is_below_the_expected_log_density(augmented):
+    likelihood, y, mean, var, params = augmented
     z = np.linspace(-10.0, 10.0, 20_001)[:, None]
     weights = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
     density = likelihood.log_density(y, mean + np.sqrt(var) * z, params)
@@ -148,6 +159,51 @@ def test_moments_are_those_of_the_density(example):
         found = mass @ (y + shift)
         assert found == pytest.approx(expected_mean, abs=1e-4)
         assert mass @ (y + shift - found) ** 2 == pytest.approx(expected_var, rel=1e-3)
+
+
+# E[g(η)] = ∫ g(±eᵗ) N(±eᵗ) eᵗ dt: also for a g with a singularity at zero.
+T = np.arange(-60.0, 4.0, 0.004)
+POINTS = np.concatenate([-np.exp(T), np.exp(T)])[:, None]
+
+
+def expect(func, mean, var):
+    log_weight = np.tile(T, 2)[:, None] + np.log(T[1] - T[0]) - 0.5 * (POINTS - mean) ** 2 / var
+    with np.errstate(divide="ignore"):
+        values = func(POINTS + np.zeros_like(mean))
+    return (np.exp(log_weight) / np.sqrt(2.0 * np.pi * var) * values).sum(axis=0)
+
+
+@pytest.mark.parametrize("name", ["PoissonLog", "PoissonSquare"])
+def test_closed_expectations_of_the_log_density_are_exact(name):
+    likelihood, y, mean, var, params = example_of(name)
+    value, d_mean, d_var = likelihood.expected_log_density(y, mean, var, params)
+    exact = expect(lambda eta: likelihood.log_density(y, eta, params), mean, var)
+    np.testing.assert_allclose(value, exact, rtol=1e-7, atol=1e-7)
+
+    def slope(by_mean, by_var, step=1e-4):
+        def at(t):
+            moved = mean + t * by_mean, var + t * by_var
+            return likelihood.expected_log_density(y, *moved, params)[0]
+
+        return (8.0 * (at(step) - at(-step)) - at(2 * step) + at(-2 * step)) / (12.0 * step)
+
+    np.testing.assert_allclose(d_mean, slope(1.0, 0.0), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(d_var, slope(0.0, 1.0), rtol=1e-6, atol=1e-6)
+
+
+def test_closed_predictive_moments_are_exact(example):
+    likelihood, _, mean, var, params = example
+    closed = likelihood.predictive_moments(mean, var, params)
+    if closed is None:
+        return
+    centre = expect(lambda eta: likelihood.moments(eta, params)[0], mean, var)
+    np.testing.assert_allclose(closed[0], centre, rtol=1e-9)
+
+    def spread(eta):
+        given, within = likelihood.moments(eta, params)
+        return within + (given - centre) ** 2
+
+    np.testing.assert_allclose(closed[1], expect(spread, mean, var), rtol=1e-9)
 
 
 def test_closed_predictive_densities_are_exact(example):

@@ -1,0 +1,78 @@
+"""Any likelihood of one predictor, known only by its log density, a function of NumPy arrays.
+
+What reads the model (``recognize``) rebuilds PyMC's own density of an observed variable as a plain
+function of y, η and the hyperparameters it contains, and hands it over here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ..errors import AugmentationError
+from .base import DensityLikelihood, Params, refusal
+
+__all__ = ["GenericLikelihood"]
+
+# Predictors at one of which an observation that is possible at all has a density.
+_ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
+
+Density = Callable[[np.ndarray, np.ndarray, Params], np.ndarray]
+
+
+class GenericLikelihood(DensityLikelihood):
+    """One likelihood of PyMC's.
+
+    Parameters
+    ----------
+    name, link : str
+        For people. The link ``"identity"`` says that η is a parameter of the distribution itself.
+    log_density : callable
+        ``(y, eta, params)``: log p(y | η); arguments broadcast.
+    log_cdf : callable, optional
+        Likewise log P(Y ≤ y | η).
+    discrete : bool
+        Whether y takes integer values only.
+    """
+
+    patterns = ()
+
+    def __init__(
+        self,
+        name: str,
+        link: str,
+        log_density: Density,
+        log_cdf: Density | None = None,
+        *,
+        discrete: bool = False,
+    ):
+        self.name, self.link, self.discrete = name, link, discrete
+        self._log_density, self._log_cdf = log_density, log_cdf
+
+    def check(self, y, params):
+        sentence = super().check(y, params)
+        if sentence is None and self.discrete:
+            sentence = refusal(y, y == np.floor(y), "an integer")
+        if sentence is not None:
+            return sentence
+        possible = np.zeros(y.shape, dtype=bool)
+        for eta in _ETA:
+            possible |= self.log_density(y, np.full(y.shape, eta), params) > -np.inf
+        # Parameters out of range leave no y possible at all, and are PyMC's to refuse.
+        if not possible.any():
+            return None
+        return refusal(y, possible, f"a value that {self.name} can take")
+
+    def log_density(self, y, eta, params: Params):
+        return self._log_density(y, eta, params)
+
+    def cdf(self, y, eta, params):
+        if self._log_cdf is None:
+            raise AugmentationError(
+                f"PyMC has no distribution function of {self.name}, which quantiles of y need; ask "
+                "for its mean and standard deviation, or for log densities (ynew=…)"
+            )
+        if self.discrete:
+            y = np.floor(y)
+        return np.exp(self._log_cdf(y, eta, params))

@@ -1,0 +1,239 @@
+"""Reading an observed variable of any distribution through PyMC's own log density.
+
+Its parameters must depend on the latents through one affine predictor η with one entry an
+observation. Then log p(y | η) is PyMC's density with stand-ins for y and η, and with its
+hyperparameters as ``params``, see :mod:`.row_parameters`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import Switch
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.variable import TensorVariable
+
+from ..likelihoods.generic import GenericLikelihood
+from .affine import depends_on, descendants, has_misleading_derivative, is_affine
+from .latents import GaussianVariable, in_innovations, static_shape
+from .links import peel
+from .probe import without_number
+from .rewrite import simplify
+from .row_parameters import RowParameters, constant_number, is_tensor
+from .rows import RowFunction, rebuild
+
+__all__ = ["GenericReading", "read_generic"]
+
+
+@dataclass(frozen=True, eq=False)
+class GenericReading:
+    """A likelihood, with the graphs of its predictor and of its parameters."""
+
+    likelihood: GenericLikelihood
+    predictor: TensorVariable
+    params: dict[str, TensorVariable]
+
+
+def read_generic(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> GenericReading | None:
+    """Return how an observed variable depends on one predictor, or None where it does not.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : Variable
+        The observed variable.
+    latents : sequence of GaussianVariable
+    """
+    shape = static_shape(rv)
+    inputs = [latent.input for latent in latents]
+    if len(shape) != 1 or getattr(rv.owner.op, "ndim_supp", 0) != 0:
+        return None
+    (within,) = in_innovations([rv], list(latents))
+    offsets = _predictors(within, inputs, shape)
+    if offsets is None:
+        return None
+    value = rv.type()
+    densities = [pm.logp(within, value), _log_cdf(within, value)]
+    graphs = [graph for graph in densities if graph is not None]
+    if any(graph.ndim != 1 for graph in graphs):
+        return None
+    bases = [value, *offsets]
+    parameters = RowParameters(shape[0], model)
+    parameters.collect([offset for offset in offsets.values() if not _is_zero(offset)], [])
+    parameters.collect(_distribution_inputs(within), bases)
+    parameters.collect(graphs, [*bases, *parameters.stand_ins])
+    if not parameters.possible:
+        return None
+    y = pt.vector("y", dtype=rv.dtype)
+    row = pt.vector("eta", dtype="float64")
+    stand_ins = {value: y, **parameters.stand_ins}
+    for var, offset in offsets.items():
+        shifted = row
+        if not _is_zero(offset):
+            shifted = row + rebuild(offset, parameters.stand_ins)
+        stand_ins[var] = shifted.astype(var.dtype)
+    try:
+        functions = [
+            RowFunction(rebuild(graph, stand_ins), y, row, parameters.scalars, parameters.rows)
+            for graph in graphs
+        ]
+        for function in functions:
+            _try(function, parameters)
+    except Exception:
+        # Any op may refuse to be rebuilt, in its own way.
+        return None
+    likelihood = GenericLikelihood(
+        type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),
+        _link(within, list(offsets), inputs),
+        *functions,
+        discrete=not rv.dtype.startswith("float"),
+    )
+    return GenericReading(likelihood, next(iter(offsets)), parameters.graphs())
+
+
+def _log_cdf(within: Variable, value: Variable) -> Variable | None:
+    try:
+        return pm.logcdf(within, value)
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+
+
+def _distribution_inputs(rv: Variable) -> list[Variable]:
+    """Return what a random variable depends on but for its generator and its size."""
+    op = rv.owner.op
+    if hasattr(op, "dist_params"):
+        # A symbolic random variable without a signature does not know them.
+        with suppress(NotImplementedError, ValueError):
+            return list(op.dist_params(rv.owner))
+    return [var for var in rv.owner.inputs if isinstance(var, TensorVariable)]
+
+
+# -- the predictor --------------------------------------------------------------------------------
+
+
+def _predictors(
+    within: Variable, latents: Sequence[Variable], shape: tuple[int, ...]
+) -> dict[Variable, Variable | None] | None:
+    """Return the affine variables through which ``within`` depends on the latents.
+
+    Each is given as η, the first, plus something free of latents.
+    """
+    found: dict[Variable, None] = {}
+    seen: set[Variable] = set()
+    stack = _distribution_inputs(within)
+    while stack:
+        var = stack.pop()
+        if var in seen or not depends_on(var, latents):
+            continue
+        seen.add(var)
+        if _has_rows(var, shape) and is_affine(pt.as_tensor(var), latents):
+            # From −f/√2, as in Φ(f), to f.
+            plain = without_number(var, latents)
+            found[plain if _has_rows(plain, shape) else var] = None
+        elif var.owner is None:
+            return None
+        elif isinstance(var.owner.op, RNGConsumerOp):
+            stack.extend(_distribution_inputs(var))
+        else:
+            stack.extend(filter(is_tensor, var.owner.inputs))
+    offsets = _one_predictor(list(found), latents, shape)
+    if offsets is None or any(_has_steps(v, list(offsets)) for v in _between(within, offsets)):
+        return None
+    return offsets
+
+
+def _one_predictor(
+    found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
+) -> dict[Variable, Variable | None] | None:
+    if not found:
+        return None
+    chains = [_chain(var, latents, shape) for var in found]
+    # Of f and f − c, the one that the other is made of.
+    bases = [var for var in found if all(var in chain for chain in chains)]
+    first = bases[0] if bases else found[0]
+    offsets: dict[Variable, Variable | None] = {first: None}
+    for other in found:
+        (difference,) = simplify([other - first])
+        if depends_on(difference, latents):
+            break
+        offsets.setdefault(other, difference)
+    else:
+        return offsets
+    # Multiples of η, say: what all of them are made of.
+    for var in chains[0]:
+        if all(var in chain for chain in chains) and is_affine(var, latents):
+            return {var: None}
+    return None
+
+
+def _chain(var: Variable, latents: Sequence[Variable], shape: tuple[int, ...]) -> list[Variable]:
+    """Return what ``var`` is a function of, and what that is one of, and so on."""
+    chain = []
+    while True:
+        if _has_rows(var, shape):
+            chain.append(var)
+        parts = [] if var.owner is None else var.owner.inputs
+        parts = {part for part in parts if depends_on(part, latents)}
+        if len(parts) != 1:
+            return chain
+        (var,) = parts
+
+
+def _is_zero(offset: Variable | None) -> bool:
+    number = None if offset is None else constant_number(offset)
+    return offset is None or (number is not None and not number.any())
+
+
+def _between(within: Variable, found: Collection[Variable]) -> list[Variable]:
+    return [
+        var
+        for parameter in _distribution_inputs(within)
+        for var in descendants(parameter, list(found))
+        if not isinstance(var.owner.op, RNGConsumerOp)
+    ]
+
+
+def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
+    """Return whether ``var`` is constant in η, piece by piece."""
+    scalar_op = getattr(var.owner.op, "scalar_op", None)
+    if isinstance(scalar_op, Switch):
+        return not depends_on(var.owner.inputs[1:], predictors)
+    return var.dtype.startswith("float") and has_misleading_derivative(var)
+
+
+def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
+    if not (isinstance(var, TensorVariable) and var.dtype.startswith("float") and var.ndim == 1):
+        return False
+    return static_shape(var) == shape
+
+
+def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:
+    parameters = [p for p in _distribution_inputs(within) if depends_on(p, latents)]
+    if set(parameters).intersection(predictors):
+        return "identity"
+    links = {_named_link(graph, latents) for graph in simplify(parameters)}
+    return links.pop() if len(links) == 1 else "its own"
+
+
+def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
+    for link in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
+        peeled = peel(graph, link, latents)
+        if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
+            return link.removeprefix("scaled_")
+    return "its own"
+
+
+def _try(function: RowFunction, parameters: RowParameters) -> None:
+    """Evaluate at a number of rows that the model does not have; numbers do not matter."""
+    params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
+    for size in (1, 3):
+        function(np.zeros(size), np.full(size, 0.1), params)

@@ -1,0 +1,185 @@
+"""What a density depends on besides y and η: numbers, or one number an observation.
+
+A vector that all observations share, such as cutpoints, is as many numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Alloc
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.shape import Reshape
+from pytensor.tensor.subtensor import Subtensor
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.variable import TensorVariable
+
+from .compile import PointFunction
+from .latents import static_shape
+from .rows import dependents, rebuild
+
+__all__ = ["RowParameters", "constant_number", "is_tensor"]
+
+# A vector that all observations share becomes at most so many numbers.
+_LARGEST_VECTOR = 64
+
+
+class RowParameters:
+    """What a density depends on besides y and η.
+
+    Attributes
+    ----------
+    scalars, rows : dict
+        Inputs by name: numbers, and vectors of unknown length.
+    stand_ins : dict
+        From variables of the model to graphs of these inputs.
+    possible : bool
+        False where something is neither shared by all observations nor one row each.
+    """
+
+    def __init__(self, size: int, model: Model):
+        self._size, self._random = size, set(model.basic_RVs)
+        self.scalars: dict[str, Variable] = {}
+        self.rows: dict[str, Variable] = {}
+        self.stand_ins: dict[Variable, Variable] = {}
+        self.possible = True
+        self._graphs: dict[str, TensorVariable] = {}
+
+    def graphs(self) -> dict[str, TensorVariable]:
+        """Return the parameters as graphs of the model's variables, by their names."""
+        return self._graphs
+
+    def collect(self, graphs: Sequence[Variable], bases: Sequence[Variable]) -> None:
+        """Add the largest parts of ``graphs`` that do not depend on ``bases``."""
+        moving = dependents(graphs, bases)
+        seen: set[Variable] = set()
+        stack = list(graphs)
+        while stack:
+            var = stack.pop()
+            if var in seen or var in bases:
+                continue
+            seen.add(var)
+            if var in moving:
+                stack.extend(_valued(var))
+            elif self._matters(var):
+                self._add(var)
+
+    def _matters(self, var: Variable) -> bool:
+        """Return whether the value of ``var`` is more than a constant that all rows share."""
+        if not is_tensor(var):
+            return False
+        if isinstance(var, Constant):
+            return var.ndim > 0 and var.data.shape[0] == self._size > 1
+        if isinstance(var.owner and var.owner.op, RNGConsumerOp) and var not in self._random:
+            return False
+        leaves = ancestors([var], blockers=self._random)
+        if any(v in self._random or isinstance(v, SharedVariable) for v in leaves):
+            return True
+        return var.ndim > 0 and static_shape(var)[0] == self._size > 1
+
+    def _add(self, var: Variable) -> None:
+        number = constant_number(var)
+        if number is not None:
+            self.stand_ins[var] = pt.constant(number.reshape((1,) * var.ndim))
+            return
+        leaves = list(ancestors([var], blockers=self._random))
+        if not all(self._known(leaf) for leaf in leaves):
+            self.possible = False
+            return
+        sources = self._sources(var, leaves)
+        if sources:
+            for source in sources:
+                if source not in self.stand_ins:
+                    self._add(source)
+            if self.possible:
+                self.stand_ins[var] = rebuild(var, self.stand_ins)
+            return
+        name = self._name(var)
+        graph = pt.as_tensor(var).astype("float64")
+        shape = static_shape(var)
+        if all(length == 1 for length in shape):
+            stand_in = self._scalar(name, graph.reshape(())).reshape(shape)
+        elif shape[0] == self._size and len(shape) == 1:
+            stand_in = self._row(name, graph)
+        elif shape[0] == self._size and len(shape) == 2 and shape[1] <= _LARGEST_VECTOR:
+            columns = [self._row(f"{name}_{j}", graph[:, j]) for j in range(shape[1])]
+            stand_in = pt.stack(columns, axis=1)
+        elif np.prod(shape) == max(shape) <= _LARGEST_VECTOR:
+            flat = graph.reshape((max(shape),))
+            entries = [self._scalar(f"{name}_{j}", flat[j]) for j in range(max(shape))]
+            stand_in = pt.stack(entries).reshape(shape)
+        else:
+            self.possible = False
+            return
+        if var.dtype == "bool":
+            stand_in = pt.gt(stand_in, 0.5)
+        self.stand_ins[var] = stand_in.astype(var.dtype)
+
+    def _known(self, leaf: Variable) -> bool:
+        # An input of any other kind is a copy of a latent's, which PyMC makes here and there.
+        constant = isinstance(leaf, Constant | SharedVariable)
+        return leaf.owner is not None or constant or leaf in self._random
+
+    def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
+        """Return the model's variables that ``var`` is to be computed from, row by row.
+
+        None where it is one itself, or where it differs between rows.
+        """
+        if var in self._random or self._differs(var):
+            return []
+        if any(isinstance(leaf, SharedVariable) for leaf in leaves if is_tensor(leaf)):
+            return []
+        sources = [leaf for leaf in leaves if leaf in self._random]
+        small = all(np.prod(static_shape(source)) <= _LARGEST_VECTOR for source in sources)
+        return sources if small else []
+
+    def _differs(self, var: Variable) -> bool:
+        """Return whether ``var`` has a row an observation, rather than one for all repeated."""
+        ndim = var.ndim
+        while isinstance(var.owner and var.owner.op, Alloc):
+            (var, *_) = var.owner.inputs
+        return var.ndim == ndim > 0 and static_shape(var)[0] == self._size > 1
+
+    def _scalar(self, name: str, graph: TensorVariable) -> Variable:
+        self._graphs[name], self.scalars[name] = graph, pt.scalar(name, dtype="float64")
+        return self.scalars[name]
+
+    def _row(self, name: str, graph: TensorVariable) -> Variable:
+        graph = pt.specify_shape(graph, (self._size,))
+        self._graphs[name], self.rows[name] = graph, pt.vector(name, dtype="float64")
+        return self.rows[name]
+
+    def _name(self, var: Variable) -> str:
+        taken = {name.rsplit("_", 1)[0] for name in self._graphs} | set(self._graphs)
+        while var.name is None and isinstance(var.owner and var.owner.op, DimShuffle):
+            (var,) = var.owner.inputs
+        name = var.name or f"parameter{len(self.stand_ins)}"
+        return name if name not in taken else f"{name}_{len(self.stand_ins)}"
+
+
+def is_tensor(var: Variable) -> bool:
+    return isinstance(var.type, TensorType)
+
+
+def _valued(var: Variable) -> list[Variable]:
+    """Return the inputs of an operation but for those that say shapes and places."""
+    if var.owner is None:
+        return []
+    only_first = isinstance(var.owner.op, Alloc | Reshape | Subtensor)
+    return var.owner.inputs[: 1 if only_first else None]
+
+
+def constant_number(var: Variable) -> np.ndarray | None:
+    """Return the number that every entry of a constant, or of a graph of constants, is."""
+    tensors = [leaf for leaf in ancestors([var]) if leaf.owner is None]
+    if not is_tensor(var) or not all(isinstance(leaf, Constant) for leaf in tensors):
+        return None
+    value = np.asarray(PointFunction(var, {})({}))
+    return np.ravel(value)[:1] if np.unique(value).size == 1 else None

@@ -1,0 +1,284 @@
+"""Likelihoods without an augmentation, by the front door: fits against brute force, refusals."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.special import logsumexp, ndtr
+from scipy.stats import norm
+
+import pymc_augconj as pac
+from pymc_augconj.engines import ep_fit
+from pymc_augconj.engines.bound import BoundFamily
+from pymc_augconj.engines.gradients import bound_gradient
+from pymc_augconj.engines.loop import climb
+from pymc_augconj.engines.vgp import VariationalGaussian
+
+QUIET = {"progressbar": False}
+X = np.array([[0.0], [0.4], [1.0]])
+Xnew = np.array([[-0.3], [0.2], [0.9]])
+LS, MEAN = 0.5, 0.6
+exp, invlogit = pm.math.exp, pm.math.invlogit
+ordered = pm.distributions.transforms.ordered
+
+
+def gamma(f, n):
+    alpha = pm.Exponential("alpha", 0.5)
+    pm.Gamma("y", alpha=alpha, beta=alpha / exp(f), observed=np.array([0.7, 2.5, 0.4])[:n])
+
+
+def classes(f, n):
+    cutpoints = pm.Normal("c", [-1.0, 1.0], 1.0, transform=ordered, initval=[-0.8, 1.1])
+    pm.OrderedLogistic("y", eta=f, cutpoints=cutpoints, observed=np.array([2, 0, 1])[:n])
+
+
+def fractions(f, n):
+    nu = pm.Gamma("nu", 3, 0.3)
+    pm.Beta("y", mu=invlogit(f), nu=nu, observed=np.array([0.7, 0.2, 0.45])[:n])
+
+
+def survival(f, n):
+    pm.Weibull("y", pm.HalfNormal("a", 2), exp(f), observed=np.array([0.7, 2.5, 0.4])[:n])
+
+
+COUNTS = np.array([3, 0, 2])
+MODELS = {
+    "Poisson, log": lambda f, n: pm.Poisson(
+        "y", np.array([1.0, 2.5, 0.5])[:n] * exp(f), observed=COUNTS[:n]
+    ),
+    "Poisson, square": lambda f, n: pm.Poisson("y", 0.5 * (1.4 + f) ** 2, observed=COUNTS[:n]),
+    "zero-inflated Poisson": lambda f, n: pm.ZeroInflatedPoisson(
+        "y", psi=pm.Beta("psi", 2, 1), mu=exp(f), observed=COUNTS[:n]
+    ),
+    "Gamma": gamma,
+    "ordered logistic": classes,
+    "Beta": fractions,
+    "Weibull": survival,
+}
+
+
+def write(name, n=3, ls=LS):
+    with pm.Model() as model:
+        cov = 0.8**2 * pm.gp.cov.Matern32(1, ls=ls)
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(MEAN), cov_func=cov)
+        MODELS[name](gp.prior("f", X=X[:n], jitter=0.0), n)
+    return model, gp
+
+
+def brute_force(model, n):
+    """log p(y), and the posterior's mean and variances of f, by quadrature over whitened f."""
+    lgm = pac.recognize(model).model
+    (site,) = lgm.sites
+    point = pac.recognize(model).start
+    r = np.sqrt(3.0) * np.abs(X[:n] - X[:n].T) / LS
+    chol = np.linalg.cholesky(0.64 * (1.0 + r) * np.exp(-r))
+    axis = np.linspace(-6.5, 6.5, 81)
+    v = np.stack([part.ravel() for part in np.meshgrid(*[axis] * n, indexing="ij")])
+    f = chol @ v
+    # What the site sees is the process with its offset.
+    offset = np.asarray(lgm.offset(point))
+    density = site.likelihood.log_density(
+        site.y(point)[:, None],
+        offset[:, None] + f,
+        {name: x[:, None] if x.ndim else x for name, x in site.params(point).items()},
+    )
+    log_mass = density.sum(axis=0) + norm.logpdf(v).sum(axis=0) + n * np.log(axis[1] - axis[0])
+    evidence = logsumexp(log_mass)
+    mass = np.exp(log_mass - evidence)
+    mean = f @ mass
+    return evidence, MEAN + mean, ((f - mean[:, None]) ** 2) @ mass
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_one_observation(name):
+    """With one site EP is exact, and the bound lies below."""
+    model, _ = write(name, 1)
+    evidence, mean, var = brute_force(model, 1)
+    ep = pac.fit("ep", model=model, hyper="fixed", tol=1e-9, **QUIET)
+    qp = pac.fit("qp", model=model, hyper="fixed", tol=1e-9, **QUIET)
+    vgp = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    assert ep.evidence == pytest.approx(evidence, abs=1e-7)
+    np.testing.assert_allclose(ep.mean["f"], mean, atol=1e-6)
+    np.testing.assert_allclose(ep.std["f"] ** 2, var, rtol=1e-6)
+    np.testing.assert_allclose(qp.mean["f"], ep.mean["f"], atol=1e-6)
+    assert np.all(qp.std["f"] <= ep.std["f"] + 1e-9)
+    assert evidence - 0.1 < vgp.evidence <= evidence + 1e-9
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_three_observations(name):
+    model, _ = write(name)
+    evidence, mean, var = brute_force(model, 3)
+    ep = pac.fit("ep", model=model, hyper="fixed", tol=1e-8, **QUIET)
+    vgp = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    assert ep.converged
+    assert vgp.converged
+    # EP's known bias is in third cumulants of the tilted distributions, here of order 0.1.
+    assert ep.evidence == pytest.approx(evidence, abs=0.01)
+    np.testing.assert_allclose(ep.mean["f"], mean, atol=0.01)
+    np.testing.assert_allclose(ep.std["f"] ** 2, var, rtol=0.05)
+    assert evidence - 0.2 < vgp.evidence < evidence
+    # The mean of the closest Gaussian is not the posterior's, but near it.
+    np.testing.assert_allclose(vgp.mean["f"], mean, atol=0.1)
+
+
+def differences(value, point, name):
+    step = 5e-3
+    found = np.zeros(point[name].shape)
+    for where in np.ndindex(found.shape):
+        for steps, weight in ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12)):
+            moved = point[name].copy()
+            moved[where] += steps * step
+            found[where] += weight * value({**point, name: moved}) / step
+    return found
+
+
+@pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "zero-inflated Poisson"])
+def test_gradients_by_the_parameters_of_a_density(name):
+    recognition = pac.recognize(write(name)[0])
+    model, points = recognition.model, [recognition.start, *recognition.probes]
+    point = {key: np.asarray(value, dtype=float) for key, value in recognition.start.items()}
+    vgp = BoundFamily(model, VariationalGaussian(), points)
+    ep = ep_fit._EPFamily(model, points, 1.0)
+
+    def bound(at):
+        return climb(vgp.at(at), max_iter=400, tol=1e-9).evaluation
+
+    def propagate(at):
+        return ep_fit._climb(ep.at(at), max_iter=400, tol=1e-10).evaluation
+
+    gradients = (
+        (bound_gradient(vgp.at(point), bound(point)), lambda at: bound(at).bound),
+        (ep_fit._gradient(ep.at(point), propagate(point)), lambda at: propagate(at).evidence),
+    )
+    for gradient, value in gradients:
+        for hyper in model.hyperparameters:
+            expected = differences(value, point, hyper.value_name)
+            np.testing.assert_allclose(gradient[hyper.value_name], expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["vgp", "ep"])
+def test_cutpoints_are_learned(method):
+    """They stay in order, and evidence times prior is larger than where it started."""
+    model, _ = write("ordered logistic")
+    start = pac.fit(method, model=model, hyper="fixed", **QUIET)
+    found = pac.fit(method, model=model, hyper="map", **QUIET)
+    assert found.converged
+    assert found.theta["c"][0] < found.theta["c"][1]
+    prior = norm.logpdf(start.theta["c"], [-1.0, 1.0]).sum()
+    assert found.objective > start.evidence + prior
+    np.testing.assert_allclose(
+        found.objective, found.evidence + norm.logpdf(found.theta["c"], [-1.0, 1.0]).sum()
+    )
+
+
+# -- engines that need more -------------------------------------------------------------------
+
+
+def fit_cavi(model):
+    pac.fit("cavi", model=model, **QUIET)
+
+
+REFUSING = {
+    "step": lambda model: pac.AugmentedGibbs(model=model),
+    "sample": lambda model: pac.sample(model=model, **QUIET),
+    "cavi": fit_cavi,
+    "augment": pac.augment,
+}
+
+
+@pytest.mark.parametrize("engine", REFUSING)
+def test_engines_that_need_an_augmentation_refuse(engine):
+    model, _ = write("Poisson, log")
+    sentence = (
+        r"'y'.*Poisson with log link.*no conjugate augmentation: use .*NUTS for this very model\. "
+        r"pac\.fit with method \"vgp\", \"ep\" or \"qp\" needs no augmentation"
+    )
+    with pytest.raises(pac.UnknownLikelihoodError, match=sentence):
+        REFUSING[engine](model)
+
+
+def test_a_posterior_of_two_signs_is_warned_of():
+    with pm.Model() as model:
+        f = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS)).prior("f", X=X)
+        pm.Poisson("y", f**2, observed=COUNTS)
+    sentence = "'y': the prior mean of its predictor is zero.*mean_func"
+    with pytest.warns(RuntimeWarning, match=sentence):
+        pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+
+
+# -- predictions ------------------------------------------------------------------------------
+
+
+def test_predictions_of_a_square_link_are_exact():
+    model, gp = write("Poisson, square")
+    fit = pac.fit("ep", model=model, hyper="fixed", **QUIET)
+    with model:
+        latent = pac.predict(fit, gp, Xnew).predictions
+        y = np.array([0.0, 2.0, 7.0])
+        found = pac.predict(fit, gp, Xnew, kind="y", ynew=y).predictions
+    mean, std = 1.4 + latent["f_mean"].values, latent["f_std"].values
+    eta = mean[:, None] + std[:, None] * np.linspace(-9, 9, 4001)
+    weights = norm.pdf(np.linspace(-9, 9, 4001)) * 18 / 4000
+    rate = 0.5 * eta**2
+    expected = (weights * rate).sum(axis=1)
+    np.testing.assert_allclose(found["y_mean"], expected, rtol=1e-9)
+    second = (weights * (rate + rate**2)).sum(axis=1)
+    np.testing.assert_allclose(found["y_std"] ** 2, second - expected**2, rtol=1e-9)
+    density = np.exp(y[:, None] * np.log(rate) - rate) / np.array([1.0, 2.0, 5040.0])[:, None]
+    np.testing.assert_allclose(np.exp(found["y_log_density"]), density @ weights, rtol=1e-9)
+
+
+def test_predictions_of_a_probit_link_are_exact():
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS))
+        p = pm.math.invprobit(gp.prior("f", X=X))
+        pm.Bernoulli("y", p=p, observed=[1, 0, 1])
+        fit = pac.fit("ep", model=model, hyper="fixed", **QUIET)
+        latent = pac.predict(fit, gp, Xnew).predictions
+        found = pac.predict(fit, gp, Xnew, kind="y").predictions
+    expected = ndtr(latent["f_mean"] / np.sqrt(1.0 + latent["f_std"] ** 2))
+    # PyMC has the √2 of Φ as a number of single precision.
+    np.testing.assert_allclose(found["y_mean"], expected, rtol=1e-8)
+
+
+@pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "Beta", "zero-inflated Poisson"])
+def test_predictions_through_pymcs_density(name):
+    """From a Gaussian by quadrature, and from its draws: the same within their standard error."""
+    model, gp = write(name)
+    fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    y = (
+        np.array([1.0, 0.0, 2.0])
+        if name in ("ordered logistic", "zero-inflated Poisson")
+        else (np.array([0.3, 0.6, 0.9]))
+    )
+    draws = 400
+    with model:
+        found = pac.predict(fit, gp, Xnew, kind="y", ynew=y, quantile=[0.5]).predictions
+        tree = fit.sample(draws)
+        sampled = pac.predict(tree, gp, Xnew, kind="y", ynew=y, random_seed=1).predictions
+    assert np.isfinite(found["y_mean"]).all()
+    assert np.isfinite(found["y_quantile"]).all()
+    # 5 standard errors of a mean over draws whose spread is below that of y itself.
+    tolerance = 5.0 * found["y_std"].values / np.sqrt(draws)
+    assert np.all(np.abs(found["y_mean"] - sampled["y_mean"]).values < tolerance)
+    np.testing.assert_allclose(found["y_log_density"], sampled["y_log_density"], atol=0.3)
+
+
+def test_quantiles_without_a_distribution_function_are_refused():
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS))
+        pm.SkewNormal("y", mu=gp.prior("f", X=X), sigma=1, alpha=2, observed=[0.3, 0.1, 1.0])
+        fit = pac.fit("ep", model=model, hyper="fixed", **QUIET)
+        with pytest.raises(pac.AugmentationError, match="no distribution function of SkewNormal"):
+            pac.predict(fit, gp, Xnew, kind="y", quantile=[0.5])
+
+
+def test_approximations_can_be_pickled():
+    model, _ = write("Gamma")
+    fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    again = pickle.loads(pickle.dumps(fit))
+    np.testing.assert_array_equal(again.mean["f"], fit.mean["f"])
