@@ -8,6 +8,7 @@ solution at EP's θ.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,7 +101,10 @@ class ExpectationPropagation:
                 f"{several} have several predictors at once, and a site's moments are integrals "
                 "over one; use method='cavi'"
             )
-        family = _EPFamily(problem.model, [problem.point, *problem.probes], problem.power)
+        options = dict(problem.options)
+        power = options.pop("power", 1.0)
+        run = partial(_climb, **options)
+        family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
         count = 0
 
         def report(iteration: Iteration, evaluation: EPEvaluation) -> None:
@@ -113,14 +117,14 @@ class ExpectationPropagation:
         if problem.members:
             found = maximise(
                 family, problem.members, problem.point, problem.log_prior,
-                inner=_climb, gradient=_gradient, **limits,
+                inner=run, gradient=_gradient, **limits,
             )  # fmt: skip
             point, end, gradient = found.point, found.climb, found.gradient
             iterations, converged, message = found.iterations, found.converged, found.message
             objective = found.objective
         else:
             point, gradient = dict(problem.point), {}
-            end = _climb(family.at(point), **limits)
+            end = run(family.at(point), **limits)
             iterations, converged, message = end.iterations, end.converged, end.message
             objective = end.evaluation.evidence + problem.log_prior(point)[0]
         last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
@@ -152,14 +156,21 @@ def _diagnostics(result: EPResult) -> dict[str, float | str]:
 
 
 def _climb(
-    bound: _EPBound, start: tuple[Array, Array] | None = None, *, max_iter, tol, callback=None
+    bound: _EPBound,
+    start: tuple[Array, Array] | None = None,
+    *,
+    max_iter,
+    tol,
+    callback=None,
+    **options,
 ) -> _EPClimb:
-    """Run EP as the shared optimiser has inner climbs run."""
+    """Run EP as the shared optimiser has inner climbs run; ``options`` are those of ``solve``."""
     iterations: list[Iteration] = []
     state = None if start is None else EPState(*start)
     result = _record(
-        iterations, callback, solve, bound.objective, state, tol=tol, max_iter=max_iter
-    )
+        iterations, callback, solve, bound.objective, state,
+        tol=tol, max_iter=max_iter, **options,
+    )  # fmt: skip
     return _EPClimb(
         result.evaluation, result.info.converged, _describe(result), iterations,
         _diagnostics(result),

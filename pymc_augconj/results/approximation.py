@@ -58,6 +58,13 @@ class Approximation:
         How it ended.
     timings : dict
         Seconds: ``recognition``, ``optimisation``, ``total``.
+    diagnostics : dict
+        What the engine says about its state besides. Of ``"ep"`` and ``"qp"``: ``residual``
+        (relative moment mismatch), ``sweeps``, ``evaluations``, ``damping`` (the smallest that was
+        used), ``n_negative`` (sites of negative precision), ``smallest_cavity_precision``,
+        ``quadrature_error``, ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``),
+        ``converged``, ``message`` and ``evidence`` of the last run, that at θ; for ``"qp"`` of
+        QP's own run after EP's.
     """
 
     method: str
@@ -79,6 +86,7 @@ class Approximation:
     variables: tuple[str, ...] = field(repr=False)
     observed: dict[str, np.ndarray] = field(repr=False)
     random_seed: int | None = None
+    diagnostics: dict[str, float | str] = field(default_factory=dict, repr=False)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = field(
         default=None, repr=False
