@@ -8,7 +8,7 @@ solution at EP's θ.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from .hyper import maximise
 from .loop import Climb, Iteration
 from .qp import solve_qp
 from .site_density import LikelihoodDensity
+from .tilted_panels import Quadrature
 
 __all__ = ["ExpectationPropagation"]
 
@@ -66,10 +67,13 @@ class _FixedTilted:
     """
 
     def __init__(self, bound: _EPBound, evaluation: EPEvaluation):
-        found = tilted_quadratures(bound.objective, evaluation)
-        self._quadratures = {
-            id(y): quadrature for y, quadrature in zip(bound.family.y, found, strict=True)
-        }
+        self._bound, self._evaluation = bound, evaluation
+
+    @cached_property
+    def _quadratures(self) -> dict[int, Quadrature]:
+        # Not before it is asked for: many a likelihood has no parameters.
+        found = tilted_quadratures(self._bound.objective, self._evaluation)
+        return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
     def value(self, likelihood, y: Array, mean: Array, var: Array, params) -> Array:
         return self._quadratures[id(y)].expect(LikelihoodDensity(likelihood, y, params))
