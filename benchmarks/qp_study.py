@@ -199,8 +199,10 @@ def _error(found: dict[str, Any]) -> float:
 def _qp_against_ep(name: str, found: dict[str, Any]) -> Row:
     label = f"{name}: QP's −log p on test data, less EP's"
     summary = {
-        method: {key: float(np.mean(value)) for key, value in one.items() if key != "theta"}
-        for method, one in found.items()
+        method: {
+            key: float(np.mean(value)) for key, value in found[method].items() if key != "theta"
+        }
+        for method in METHODS
     }
     difference = _loss(found["qp"]) - _loss(found["ep"])
     return Row(label, difference, None, "1e-3", QP_BAR, "at most", summary | {"raw": found})
