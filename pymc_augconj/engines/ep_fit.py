@@ -13,6 +13,7 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .bound import BoundFamily
 from .ep import solve
@@ -101,9 +102,9 @@ class ExpectationPropagation:
         """Return the fit; raises what the covariance at the start raises."""
         several = [site.name for site in problem.model.sites if len(site.rows) > 1]
         if several:
-            raise NotImplementedError(
-                f"{several} have several predictors at once, and a site's moments are integrals "
-                "over one; use method='cavi'"
+            raise AugmentationError(
+                f"{several}: expected likelihoods of one predictor, whose moments are integrals "
+                "over one η, found several; use method='cavi'"
             )
         options = dict(problem.options)
         power = options.pop("power", 1.0)
