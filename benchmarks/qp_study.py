@@ -3,7 +3,8 @@
 Classification: ten-fold cross-validation, probit likelihood, squared exponential kernel with one
 length scale and one variance, learned on every fold's training part: by EP on its evidence, whose
 optimum QP keeps, and by the VGP on its bound. (A wide half-normal prior on both keeps them finite
-where classes are separable.) Learning starts at the optimum of the fold before. Test error, and minus the mean log predictive density of the test part.
+where classes are separable.) Learning starts at the optimum of the fold before. Test error, and
+minus the mean log predictive density of the test part.
 
 Counts: the coal mining disasters in bins, each event thrown into the training or the test part by a
 fair coin, Poisson with a square link, several throws.
