@@ -64,7 +64,7 @@ class Approximation:
         used), ``n_negative`` (sites of negative precision), ``smallest_cavity_precision``,
         ``quadrature_error``, ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``),
         ``converged``, ``message`` and ``evidence`` of the last run, that at θ; for ``"qp"`` of
-        QP's own run after EP's.
+        QP's own run after EP's. Where ``n_negative`` is not 0 several fixed points may exist.
     """
 
     method: str
