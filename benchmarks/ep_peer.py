@@ -69,7 +69,10 @@ def learned(data: str, name: str, log_lengthscale: float, log_amplitude: float) 
 
 
 def gpy(python: str, how: str, data: str, name: str, log_lengthscale: float, log_amplitude: float):
-    """Run GPy's EP in its own environment; ``how`` is "fixed" or "learned"."""
+    """Run GPy's EP in its own environment; ``how`` is "fixed" or "learned".
+
+    A run that is stopped counts for the time after which it was.
+    """
     X, y = load(data, name)
     with tempfile.TemporaryDirectory() as folder:
         problem = Path(folder) / "problem.npz"
@@ -77,11 +80,15 @@ def gpy(python: str, how: str, data: str, name: str, log_lengthscale: float, log
         np.savez(problem, X=X, y=y, **kernel)
         script = Path(__file__).with_name("gpy_ep.py")
         repeats = FIXED_REPEATS if how == "fixed" else LEARNED_REPEATS
-        done = subprocess.run(
-            [python, "-W", "ignore", str(script), str(problem), how, str(MAX_ITERS), str(repeats)],
-            env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, check=True, timeout=LONGEST_SECONDS,
-        )  # fmt: skip
+        command = [python, "-W", "ignore", str(script), str(problem), how, str(MAX_ITERS)]
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        try:
+            done = subprocess.run(
+                [*command, str(repeats)], env=environment, capture_output=True, text=True,
+                check=True, timeout=LONGEST_SECONDS,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            return {"seconds": LONGEST_SECONDS, "evidence": np.nan, "status": "stopped"}
     return json.loads(done.stdout.splitlines()[-1])
 
 
