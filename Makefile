@@ -11,13 +11,17 @@ WORKERS ?= 2
 ARGS    ?=
 
 PYTHON   := $(VENV)/bin/python
+# GPy, a peer of the benchmarks, does not go with PyMC: it gets an environment of its own. To use
+# another one, or to do without: make bench GPY_PYTHON=<its python, or nothing>.
+GPY_VENV   := .venv-gpy
+GPY_PYTHON ?= $(GPY_VENV)/bin/python
 BENCH_JSON_DIR := benchmark-output
 # Each worker and each chain is a process of its own: more BLAS threads than one would fight over
 # the cores.
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test imports lint format bench has-data clean
+.PHONY: help demo test imports lint format bench has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -39,8 +43,8 @@ format: $(VENV)/.installed-test
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-bench: has-data $(VENV)/.installed-test
-	$(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
+bench: has-data $(VENV)/.installed-test gpy
+	GPY_PYTHON="$(GPY_PYTHON)" $(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
 
 has-data:
 	@if [ ! -d "$(DATA)" ]; then \
@@ -49,8 +53,18 @@ has-data:
 		exit 2; \
 	fi
 
+# Never a failure: where GPy cannot be installed, the table says so.
+gpy: | $(PYTHON)
+	@if [ "$(GPY_PYTHON)" = "$(GPY_VENV)/bin/python" ] && \
+		! "$(GPY_PYTHON)" -W ignore -c 'import GPy' >/dev/null 2>&1; then \
+		echo "Installing GPy into $(GPY_VENV) …"; \
+		{ $(PYTHON) -m venv --clear "$(GPY_VENV)" && \
+			"$(GPY_PYTHON)" -m pip install --quiet --disable-pip-version-check GPy; } || \
+			echo "GPy cannot be installed; its rows will say so."; \
+	fi
+
 clean:
-	rm -rf $(VENV) demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(GPY_VENV) demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

@@ -19,6 +19,8 @@ TOPICS = (
     "table2",
     "variational",
     "ep",
+    "ep_peer",
+    "qp_study",
 )
 FILES = ("housing.csv", "heart.csv")
 
@@ -45,7 +47,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    settings = Settings(options.data, options.quick, options.nuts_draws)
+    settings = Settings(options.data, options.quick, options.nuts_draws, options.output)
     print(
         f"{CORES} cores, BLAS on one thread, every measurement in a fresh process with empty "
         "PyTensor and Numba caches;\nwall time from the call, compilation included.",

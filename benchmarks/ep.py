@@ -1,15 +1,7 @@
-"""EP and QP: evidences against references, time a site, QP's time a sweep, and GPy's EP.
-
-GPy needs an environment of its own: name its interpreter in ``GPY_PYTHON``. Without that the rows
-of the comparison are left out, and a line says so.
-"""
+"""EP and QP: evidences against references, time a site, and QP's time a sweep."""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,10 +20,9 @@ REFERENCES = {
     "sonar": {(1.0, 1.0): -116.670393, (1.5, 2.0): -93.135528, (2.5, 3.0): -88.664926},
     "ionosphere": {(1.0, 1.0): -118.550360, (1.5, 2.0): -102.366461, (2.5, 3.0): -96.888519},
 }
-EVIDENCE_BAR, SITE_BAR, SWEEP_BAR, PEER_BAR = 1e-4, 30.0, 1.5, 1.0 / 3.0
-PEER_PROBLEMS = (("heart", (1.5, 1.0)), ("sonar", (1.5, 2.0)), ("ionosphere", (1.0, 1.0)))
+EVIDENCE_BAR, SITE_BAR, SWEEP_BAR = 1e-4, 30.0, 1.5
 LIKELIHOODS = ("probit", "logit", "student_t", "laplace", "negative_binomial")
-MAX_ITERS, REPEATS = 300, 7
+REPEATS = 7
 
 
 def load(data: str, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -125,29 +116,8 @@ def sweeps(data: str, name: str, likelihood: str):
     }
 
 
-def gpy(python: str, data: str, name: str, log_lengthscale: float, log_amplitude: float, how: str):
-    """Run GPy's EP in its own environment."""
-    X, y = load(data, name)
-    with tempfile.TemporaryDirectory() as folder:
-        problem = Path(folder) / "problem.npz"
-        np.savez(
-            problem,
-            X=X,
-            y=y,
-            lengthscale=np.exp(log_lengthscale),
-            variance=np.exp(2.0 * log_amplitude),
-        )
-        script = Path(__file__).with_name("gpy_ep.py")
-        command = [python, "-W", "ignore", str(script), str(problem), how, str(MAX_ITERS)]
-        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-        done = subprocess.run(
-            [*command, str(REPEATS)], env=environment, capture_output=True, text=True, check=True
-        )
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def rows(settings: Settings) -> Iterator[Row]:
-    """Yield evidences, times a site, times a sweep, and the comparison with GPy."""
+    """Yield evidences, times a site and times a sweep."""
     data = str(settings.data.resolve())
     for name, values in REFERENCES.items():
         for (log_l, log_a), reference in values.items():
@@ -171,32 +141,3 @@ def rows(settings: Settings) -> Iterator[Row]:
         found = measure("benchmarks.ep:sweeps", data=data, name="ionosphere", likelihood=likelihood)
         label = f"QP against EP, ionosphere, {likelihood}: time a sweep"
         yield Row(label, 1e3 * found["qp"], 1e3 * found["ep"], "ms", SWEEP_BAR, "at most", found)
-    yield from _against_gpy(data)
-
-
-def _against_gpy(data: str) -> Iterator[Row]:
-    python = os.environ.get("GPY_PYTHON")
-    if python is None:
-        print("GPy: not measured; GPY_PYTHON names no interpreter that has it", flush=True)
-        return
-    for name, (log_l, log_a) in PEER_PROBLEMS:
-        kernel = {"data": data, "name": name, "log_lengthscale": log_l, "log_amplitude": log_a}
-        theirs = gpy(python, **kernel, how="parallel")
-        exact = measure("benchmarks.ep:evidence", **kernel, tol=1e-8)
-        # The loosest of our tolerances whose evidence is at least as good as theirs.
-        for tol in (1e-3, 1e-4, 1e-5, 1e-6):
-            ours = measure("benchmarks.ep:evidence", **kernel, tol=tol)
-            error = abs(ours["evidence"] - exact["evidence"])
-            if error <= abs(theirs["evidence"] - exact["evidence"]):
-                break
-        details = {"ours": ours, "theirs": theirs, "tol": tol, "exact": exact}
-        label = f"EP against GPy's, {name}, probit, kernel fixed"
-        yield Row(
-            label,
-            1e3 * ours["seconds"],
-            1e3 * theirs["seconds"],
-            "ms",
-            PEER_BAR,
-            "at most",
-            details,
-        )

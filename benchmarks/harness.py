@@ -41,11 +41,14 @@ class Settings:
         Few draws: shows that everything runs; its ratios are noise.
     nuts_draws : int, optional
         Tuning steps and draws of NUTS where the kernel is learned, instead of each data set's own.
+    output : Path
+        Folder for figures and the JSON file.
     """
 
     data: Path
     quick: bool = False
     nuts_draws: int | None = None
+    output: Path = Path("benchmark-output")
 
 
 @dataclass(frozen=True)
@@ -173,7 +176,9 @@ def write_json(rows: Sequence[Row], settings: Settings, path: Path) -> None:
     """Write the rows with all their details and what machine they are from."""
     record = {
         "machine": describe_machine(),
-        "settings": asdict(settings) | {"data": str(settings.data)},
+        "settings": {
+            key: str(v) if isinstance(v, Path) else v for key, v in asdict(settings).items()
+        },
         "rows": [
             asdict(row) | {"ratio": row.ratio, "score": row.score, "met": row.met} for row in rows
         ],

@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from .engines.fitting import FitOutcome, FitProblem, FitState
 from .engines.latent_prior import BlockPrior, LatentPrior
+from .engines.options import given_options
 from .engines.registry import FITTING_ENGINES, SPARSE_ENGINES
 from .engines.sparse_problem import SparseProblem
 from .errors import AugmentationError
@@ -53,6 +54,9 @@ def fit(
     random_seed: int | None = None,
     progressbar: bool = True,
     callback: Callable[[FitState], object] | None = None,
+    power: float | None = None,
+    schedule: Literal["parallel", "sequential"] | None = None,
+    damping: float | None = None,
     compile_kwargs: dict[str, Any] | None = None,
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
@@ -106,6 +110,14 @@ def fit(
     progressbar : bool
     callback : callable, optional
         Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
+    power : float, optional
+        Of ``method="ep"`` only, as the next two: the fraction η of power EP, in (0, 1]; 1 where
+        omitted. Small fractions come close to the VGP.
+    schedule : {"parallel", "sequential"}, optional
+        Whether all sites move at once, the default, or one after the other.
+    damping : float, optional
+        The largest fraction of the way to its new value that a site goes in one sweep, in
+        [0.01, 1]; 1 where omitted. It adapts below that by itself.
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
 
@@ -116,7 +128,8 @@ def fit(
     Raises
     ------
     AugmentationError
-        If the model cannot be recognised, or a hyperparameter to be optimised is discrete.
+        If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
+        option is out of its range or not one of the method's.
 
     Warns
     -----
@@ -140,9 +153,10 @@ def fit(
         raise AugmentationError(f"expected method among {methods}, got {method!r}")
     if hyper not in _HYPER:
         raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
-    options = SparseOptions(inducing, batch_size, rate, hyper_rate, optimize_inducing)
+    about_inducing = SparseOptions(inducing, batch_size, rate, hyper_rate, optimize_inducing)
     stochastic = [name for name in SPARSE_ENGINES if name not in FITTING_ENGINES]
-    sparse = options.check(method, sparse=list(SPARSE_ENGINES), stochastic=stochastic)
+    sparse = about_inducing.check(method, sparse=list(SPARSE_ENGINES), stochastic=stochastic)
+    options = given_options(method, power=power, schedule=schedule, damping=damping)
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
@@ -173,7 +187,8 @@ def fit(
             max_iter,
             tol,
             report,
-            sparse=options.problem(written, lgm, gp, method, random_seed) if sparse else None,
+            options,
+            about_inducing.problem(written, lgm, gp, method, random_seed) if sparse else None,
         )
         outcome = (SPARSE_ENGINES if sparse else FITTING_ENGINES)[method](problem)
         optimised = time.perf_counter()
@@ -292,6 +307,7 @@ def _result(
         converged=outcome.converged,
         message=outcome.message,
         timings={},
+        diagnostics=outcome.diagnostics,
         prior=_without_graphs(outcome.prior),
         groups=outcome.groups,
         by_weights=outcome.by_weights,

@@ -8,10 +8,12 @@ solution at EP's θ.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .bound import BoundFamily
 from .ep import solve
@@ -25,6 +27,7 @@ from .hyper import maximise
 from .loop import Climb, Iteration
 from .qp import solve_qp
 from .site_density import LikelihoodDensity
+from .tilted_panels import Quadrature
 
 __all__ = ["ExpectationPropagation"]
 
@@ -65,10 +68,13 @@ class _FixedTilted:
     """
 
     def __init__(self, bound: _EPBound, evaluation: EPEvaluation):
-        found = tilted_quadratures(bound.objective, evaluation)
-        self._quadratures = {
-            id(y): quadrature for y, quadrature in zip(bound.family.y, found, strict=True)
-        }
+        self._bound, self._evaluation = bound, evaluation
+
+    @cached_property
+    def _quadratures(self) -> dict[int, Quadrature]:
+        # Not before it is asked for: many a likelihood has no parameters.
+        found = tilted_quadratures(self._bound.objective, self._evaluation)
+        return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
     def value(self, likelihood, y: Array, mean: Array, var: Array, params) -> Array:
         return self._quadratures[id(y)].expect(LikelihoodDensity(likelihood, y, params))
@@ -96,11 +102,14 @@ class ExpectationPropagation:
         """Return the fit; raises what the covariance at the start raises."""
         several = [site.name for site in problem.model.sites if len(site.rows) > 1]
         if several:
-            raise NotImplementedError(
-                f"{several} have several predictors at once, and a site's moments are integrals "
-                "over one; use method='cavi'"
+            raise AugmentationError(
+                f"{several}: expected likelihoods of one predictor, whose moments are integrals "
+                "over one η, found several; use method='cavi'"
             )
-        family = _EPFamily(problem.model, [problem.point, *problem.probes], problem.power)
+        options = dict(problem.options)
+        power = options.pop("power", 1.0)
+        run = partial(_climb, **options)
+        family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
         count = 0
 
         def report(iteration: Iteration, evaluation: EPEvaluation) -> None:
@@ -113,14 +122,14 @@ class ExpectationPropagation:
         if problem.members:
             found = maximise(
                 family, problem.members, problem.point, problem.log_prior,
-                inner=_climb, gradient=_gradient, **limits,
+                inner=run, gradient=_gradient, **limits,
             )  # fmt: skip
             point, end, gradient = found.point, found.climb, found.gradient
             iterations, converged, message = found.iterations, found.converged, found.message
             objective = found.objective
         else:
             point, gradient = dict(problem.point), {}
-            end = _climb(family.at(point), **limits)
+            end = run(family.at(point), **limits)
             iterations, converged, message = end.iterations, end.converged, end.message
             objective = end.evaluation.evidence + problem.log_prior(point)[0]
         last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
@@ -152,14 +161,21 @@ def _diagnostics(result: EPResult) -> dict[str, float | str]:
 
 
 def _climb(
-    bound: _EPBound, start: tuple[Array, Array] | None = None, *, max_iter, tol, callback=None
+    bound: _EPBound,
+    start: tuple[Array, Array] | None = None,
+    *,
+    max_iter,
+    tol,
+    callback=None,
+    **options,
 ) -> _EPClimb:
-    """Run EP as the shared optimiser has inner climbs run."""
+    """Run EP as the shared optimiser has inner climbs run; ``options`` are those of ``solve``."""
     iterations: list[Iteration] = []
     state = None if start is None else EPState(*start)
     result = _record(
-        iterations, callback, solve, bound.objective, state, tol=tol, max_iter=max_iter
-    )
+        iterations, callback, solve, bound.objective, state,
+        tol=tol, max_iter=max_iter, **options,
+    )  # fmt: skip
     return _EPClimb(
         result.evaluation, result.info.converged, _describe(result), iterations,
         _diagnostics(result),

@@ -6,8 +6,9 @@ An engine is a callable ``(FitProblem) -> FitOutcome``. :class:`SiteFit` makes o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +64,8 @@ class FitProblem:
     tol : float
     callback : callable, optional
         Called with a :class:`FitState` after every iteration.
-    power : float
-        η of power EP; no other engine reads it.
+    options : mapping
+        The engine's own, by name; :mod:`~pymc_augconj.engines.options` has checked them.
     sparse : SparseProblem, optional
         Where processes act through inducing points.
     """
@@ -77,7 +78,7 @@ class FitProblem:
     max_iter: int
     tol: float
     callback: Callable[[FitState], object] | None = None
-    power: float = 1.0
+    options: Mapping[str, Any] = field(default_factory=dict)
     sparse: SparseProblem | None = None
 
 

@@ -6,7 +6,7 @@ With the cavity N(m, v):
 
       Ẑ = Φ(z),    mean = m + s v ρ/√(1 + v),    var = v (1 + v (1 − ρ (z + ρ))) / (1 + v);
 
-* normal of variance σ², any power η: the product of two normals;
+* normal of variance σ², any power η: the product of two normals; δ = 0.
 
 * Poisson with square link: even moments of a normal, see
   :mod:`~pymc_augconj.likelihoods.poisson_square`.
@@ -19,6 +19,7 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 3.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,17 @@ from scipy.special import erfcx, gammaln, log_ndtr, xlogy
 from ..likelihoods.bernoulli_probit import BernoulliProbit
 from ..likelihoods.normal import Normal
 from ..likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment, tilt
+from .probit_delta import fill_probit_delta
 from .site_density import LikelihoodDensity, SiteDensity
 from .tilted import Tilted, check_cavities, tilted_moments
 
-__all__ = ["normal_tilted", "poisson_square_tilted", "probit_tilted", "site_moments"]
+__all__ = [
+    "normal_tilted",
+    "poisson_square_tilted",
+    "probit_delta",
+    "probit_tilted",
+    "site_moments",
+]
 
 Array = NDArray[np.float64]
 
@@ -88,22 +96,48 @@ def poisson_square_tilted(
     return Tilted(log_Z, tilted_mean, tilted_var)
 
 
-def _poisson_square(density, cavity_mean, cavity_var, power):
-    if power != 1.0:
+def _poisson_square(density, cavity_mean, cavity_var, power, delta):
+    if power != 1.0 or delta:
         return None
     exposure = np.asarray(density.params["exposure"])
     return poisson_square_tilted(density.y, exposure, cavity_mean, cavity_var)
 
 
-def _probit(density, cavity_mean, cavity_var, power):
+def probit_delta(
+    positive: NDArray[np.bool_], cavity_mean: Array, cavity_var: Array, tilted: Tilted
+) -> Array:
+    """Return δ of quantile propagation for sites whose moments are known.
+
+    It is NaN where a step is too steep, or too little of the cavity beyond it, for the panels of
+    :mod:`.probit_delta`.
+    """
+    sign, root = np.where(positive, 1.0, -1.0), np.sqrt(cavity_var)
+    mean, std = sign * (tilted.mean - cavity_mean) / root, np.sqrt(tilted.var) / root
+    delta = np.empty(cavity_mean.shape)
+    fill_probit_delta(sign * cavity_mean, root, tilted.log_Z, mean, std, delta)
+    return delta
+
+
+def _probit(density, cavity_mean, cavity_var, power, delta):
     if power != 1.0:
         return None
-    return probit_tilted(density.y > 0, cavity_mean, cavity_var)
+    positive = density.y > 0
+    tilted = probit_tilted(positive, cavity_mean, cavity_var)
+    if not delta:
+        return tilted
+    found = probit_delta(positive, cavity_mean, cavity_var, tilted)
+    hard = np.flatnonzero(np.isnan(found))
+    if hard.size:
+        rest = LikelihoodDensity(density.likelihood, density.y[hard], density.params)
+        panels = tilted_moments(rest, cavity_mean[hard], cavity_var[hard], delta=True)
+        found[hard] = panels.delta
+    return replace(tilted, delta=found)
 
 
-def _normal(density, cavity_mean, cavity_var, power):
+def _normal(density, cavity_mean, cavity_var, power, delta):
     sigma = np.asarray(density.params["sigma"])
-    return normal_tilted(density.y, sigma, cavity_mean, cavity_var, power)
+    tilted = normal_tilted(density.y, sigma, cavity_mean, cavity_var, power)
+    return replace(tilted, delta=np.zeros(tilted.mean.shape)) if delta else tilted
 
 
 _CLOSED: dict[type, Callable[..., Tilted | None]] = {
@@ -126,11 +160,11 @@ def site_moments(
 
     Parameters and errors are those of :func:`~pymc_augconj.engines.tilted.tilted_moments`.
     """
-    if isinstance(density, LikelihoodDensity) and not (higher or delta):
+    if isinstance(density, LikelihoodDensity) and not higher:
         closed = _CLOSED.get(type(density.likelihood))
         if closed is not None:
             check_cavities(cavity_mean, cavity_var)
-            moments = closed(density, cavity_mean, cavity_var, power)
+            moments = closed(density, cavity_mean, cavity_var, power, delta)
             if moments is not None:
                 return moments
     return tilted_moments(density, cavity_mean, cavity_var, power=power, higher=higher, delta=delta)

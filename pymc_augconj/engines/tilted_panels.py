@@ -5,10 +5,6 @@ is exact to degree 31. Where the coefficients fall geometrically, cₖ ∼ ρ⁻
 c₁₅², and it is enough that c₁₅² is small; a kink or step shows as c₁₅ ≫ c₇², and then c₁₅ itself
 has to be small. The distribution function at the nodes, which quantile propagation wants, is
 the integral of the interpolating polynomial, whose error is of order c₁₅ in either case.
-
-References
-----------
-Wichura (1988), algorithm AS 241, behind Φ⁻¹.
 """
 
 from __future__ import annotations
@@ -17,35 +13,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.polynomial import legendre
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
+from .legendre_rule import NODES, TO_COEFFICIENTS, WEIGHTS
 from .site_density import Index
+from .tilted_delta import fill_delta
 from .tilted_mesh import Mesh
 
 __all__ = ["Panels", "Quadrature"]
 
 Array = NDArray[np.float64]
 
-ORDER = 16
-NODES, WEIGHTS = legendre.leggauss(ORDER)
 _NODES = NODES[:, None]
-
-# Legendre coefficients from values at the nodes: cₖ = (k + ½) Σⱼ wⱼ Pₖ(xⱼ) gⱼ.
-_TO_COEFFICIENTS = (
-    (np.arange(ORDER) + 0.5)[:, None] * legendre.legvander(NODES, ORDER - 1).T * WEIGHTS
-)
-_MIDDLE, _LAST = _TO_COEFFICIENTS[6:8], _TO_COEFFICIENTS[14:16]
-# Values at the nodes of ∫₋₁ˣ and ∫ₓ¹ of the interpolating polynomial.
-_FROM_LEFT = (
-    np.stack(
-        [legendre.legval(NODES, legendre.legint(column, lbnd=-1)) for column in np.eye(ORDER)],
-        axis=1,
-    )
-    @ _TO_COEFFICIENTS
-)
-_FROM_RIGHT = WEIGHTS - _FROM_LEFT
+_MIDDLE, _LAST = TO_COEFFICIENTS[6:8], TO_COEFFICIENTS[14:16]
 
 # Error that one panel may have, as a part of the whole; moments are to be good to 1e-8.
 TOLERANCE = 1e-11
@@ -53,8 +33,6 @@ POINTWISE_TOLERANCE = 1e-8
 DELTA_TOLERANCE = 1e-9
 MAX_ROUNDS = 56
 MOST_BAD_PANELS = 24
-# A node's part of δ that is left out; 100 is above any z² that float64 knows in its bulk.
-NEGLIGIBLE = 1e-14
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -115,7 +93,8 @@ class Panels:
     def refine(self, *, pointwise: bool = False) -> None:
         """Bisect panels until they have converged, or until rounding is all that is left.
 
-        ``pointwise`` asks for the interpolating polynomials to have converged, too.
+        ``pointwise`` asks for the interpolating polynomials to have converged, too, of panels whose
+        moments have.
         """
         site, g, x, half = self._site, self._g, self._x, self._half
         tolerance = POINTWISE_TOLERANCE if pointwise else TOLERANCE
@@ -123,8 +102,11 @@ class Panels:
         finished = []
         sums_finished = np.zeros((3, self._size))
         for round_ in range(MAX_ROUNDS):
-            # Sums so far: good enough to scale the error by, also before they have converged.
-            sums = sums_finished + _raw_moments(site, g, x, half, self._size)
+            if pointwise:
+                sums = self._sums
+            else:
+                # Those so far: good enough to scale the error by, also before they have converged.
+                sums = sums_finished + _raw_moments(site, g, x, half, self._size)
             bad, error = self._bad(site, self._errors(sums, site, g, x, half, pointwise), tolerance)
             if round_ == MAX_ROUNDS - 1:
                 bad[:] = False
@@ -134,9 +116,10 @@ class Panels:
                 return
             part = site[good], g[:, good], x[:, good], half[good]
             finished.append(part)
-            sums_finished = sums_finished + _raw_moments(*part, self._size)
             if not bad.any():
                 break
+            if not pointwise:
+                sums_finished = sums_finished + _raw_moments(*part, self._size)
             site, g, x, half = self._bisect(site[bad], x[:, bad], half[bad])
         parts = (np.concatenate(p, axis=-1) for p in zip(*finished, strict=True))
         self._site, self._g, self._x, self._half = _in_order(*parts)
@@ -168,7 +151,8 @@ class Panels:
     def moments(self, higher):
         """Return the fields of :class:`Tilted`, by name."""
         site, x, half, size = self._site, self._x, self._half, self._size
-        total, first, second = _raw_moments(site, self._g, x, half, size)
+        self._sums = _raw_moments(site, self._g, x, half, size)
+        total, first, second = self._sums
         mean = first / total
         log_Z = np.log(total) + self._reference - 0.5 * self._centre**2 - _HALF_LOG_2PI
         var = second / total - mean**2
@@ -199,19 +183,17 @@ class Panels:
         """
         with np.errstate(all="ignore"):
             self.refine(pointwise=True)
-            self.moments(higher=False)
-            result = np.zeros(self._size)
+            result, std = np.zeros(self._size), np.sqrt(self._var)
             site, g, x, half = self._site, self._g, self._x, self._half
             for round_ in range(MAX_ROUNDS):
-                terms = self._delta_integrand(site, g, x, half)
-                scale = half / self._total[site]
-                bad, _ = self._bad(site, scale * _rule_error(terms), DELTA_TOLERANCE)
+                parts, error = np.empty_like(half), np.empty_like(half)
+                fill_delta(site, g, x, half, self._total, self._mean, std, parts, error)
+                bad, _ = self._bad(site, error, DELTA_TOLERANCE)
                 open_ = np.zeros(self._size, dtype=bool)
                 if round_ < MAX_ROUNDS - 1:
                     open_[site[bad]] = True
                 done = ~open_[site]
-                parts = (scale * (WEIGHTS @ terms))[done]
-                result += 0.5 * np.bincount(site[done], parts, minlength=self._size)
+                result += 0.5 * np.bincount(site[done], parts[done], minlength=self._size)
                 if not open_.any():
                     break
                 kept = ~done & ~bad
@@ -220,31 +202,6 @@ class Panels:
                 pairs = (np.concatenate(p, axis=-1) for p in zip(old, new, strict=True))
                 site, g, x, half = _in_order(*pairs)
         return result
-
-    def _delta_integrand(self, site, g, x, half):
-        """Return g (u − z)²; the tail that a node's probability is taken from is the nearer."""
-        scale = half / self._total[site]
-        mass = scale * (WEIGHTS @ g)
-        where = np.cumsum(np.append(True, site[1:] != site[:-1])) - 1
-        first = np.flatnonzero(np.append(True, site[1:] != site[:-1]))
-        rank = np.arange(site.size) - first[where]
-        # One column a site, one row a panel, and an empty row on either side.
-        table = np.zeros((rank.max() + 3, first.size))
-        table[rank + 1, where] = mass
-        before = np.cumsum(table, axis=0)[rank, where]
-        after = np.cumsum(table[::-1], axis=0)[::-1][rank + 2, where]
-        below = before + scale * (_FROM_LEFT @ g)
-        above = after + scale * (_FROM_RIGHT @ g)
-        u = (x - self._mean[site]) / np.sqrt(self._var)[site]
-        # Φ⁻¹ is what takes the time here, and most outer nodes weigh nothing.
-        heavy = WEIGHTS[:, None] * (scale * g) * (100.0 + u**2) > NEGLIGIBLE
-        below, above = below[heavy], above[heavy]
-        # Interpolation may leave a tail that is nothing at minus nothing.
-        tail = np.maximum(np.minimum(below, above), np.finfo(float).tiny)
-        z = np.copysign(ndtri(tail), below - above)
-        terms = np.zeros_like(g)
-        terms[heavy] = g[heavy] * (u[heavy] - z) ** 2
-        return terms
 
 
 def _in_order(site, g, x, half):

@@ -32,13 +32,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dsyr, dsyrk, dtrsv
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtri, dtrtrs
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.triangular import (
     copy_lower,
     diagonal_view,
     lower_column_norms,
+    lower_inverse,
     mirror_lower,
     square_work_array,
     symmetric_product,
@@ -115,10 +116,7 @@ class ObservationSpacePosterior:
         variances come from K − K R K.
         """
         lam, chol_C, K = self.factor.lam, self.factor.chol_C, self.factor.K
-        inverse = square_work_array(lam.size, work)
-        copy_lower(chol_C, inverse)
-        inverse, _ = dtrtri(inverse, lower=1, overwrite_c=1)
-        relative = 1.0 - lower_column_norms(inverse) / lam
+        relative = 1.0 - lower_column_norms(lower_inverse(chol_C, work)) / lam
         var = relative / lam
         weak = relative < SMALLEST_RELATIVE_VAR
         if weak.any():

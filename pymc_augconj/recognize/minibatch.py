@@ -51,7 +51,7 @@ def with_all_data(model: Model) -> Model:
         return model
     replaced: dict[Variable, Variable] = {var: all_data_of(var) for var in minibatches}
     # Names of axes go with sizes, and these change.
-    full = pm.Model()
+    full = pm.Model(model=None)
     variables = set(model.basic_RVs) | set(model.deterministics) | set(model.potentials)
     with full:
         # Definition's order is one in which every variable comes after what it depends on.

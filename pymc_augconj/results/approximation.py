@@ -61,6 +61,13 @@ class Approximation:
     inducing : dict
         Inducing inputs by process; empty but for a
         :class:`~pymc_augconj.results.sparse.SparseApproximation`.
+    diagnostics : dict
+        What the engine says about its state besides. Of ``"ep"`` and ``"qp"``: ``residual``
+        (relative moment mismatch), ``sweeps``, ``evaluations``, ``damping`` (the smallest that was
+        used), ``n_negative`` (sites of negative precision), ``smallest_cavity_precision``,
+        ``quadrature_error``, ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``),
+        ``converged``, ``message`` and ``evidence`` of the last run, that at θ; for ``"qp"`` of
+        QP's own run after EP's. Where ``n_negative`` is not 0 several fixed points may exist.
     """
 
     method: str
@@ -83,6 +90,7 @@ class Approximation:
     observed: dict[str, np.ndarray] = field(repr=False)
     random_seed: int | None = None
     inducing: dict[str, Array] = field(default_factory=dict, repr=False)
+    diagnostics: dict[str, float | str] = field(default_factory=dict, repr=False)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = field(
         default=None, repr=False

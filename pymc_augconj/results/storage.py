@@ -32,6 +32,7 @@ _SCALARS = (
     "converged",
     "message",
     "timings",
+    "diagnostics",
     "by_weights",
     "variables",
     "random_seed",
@@ -85,6 +86,7 @@ def load_approximation(path: str | Path) -> Approximation:
             f"{path}: expected format {FORMAT} of a saved approximation, found {meta['format']}; "
             "use the version of pymc-augconj that wrote it"
         )
+    meta.setdefault("diagnostics", {})
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")

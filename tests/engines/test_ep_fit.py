@@ -113,3 +113,16 @@ def test_hyperparameters_are_learned_and_qp_follows(build):
     assert qp.evidence == ep.evidence
     name = next(iter(ep.std))
     assert (qp.std[name] <= ep.std[name] * (1.0 + 1e-6)).all()
+
+
+@pytest.mark.parametrize("build", [gp_with_outliers, grouped, regression])
+def test_schedules_agree_in_every_form_of_model(build):
+    """Predictors that share latents, and weight space: one site at a time sees the same prior."""
+    model = build()
+    fixed = {"model": model, "hyper": "fixed", "tol": 1e-8, **QUIET}
+    parallel = pac.fit("ep", **fixed)
+    sequential = pac.fit("ep", schedule="sequential", **fixed)
+    assert parallel.converged
+    assert sequential.converged
+    assert sequential.evidence == pytest.approx(parallel.evidence, abs=1e-7)
+    np.testing.assert_allclose(sequential.lam, parallel.lam, atol=1e-6)

@@ -14,7 +14,8 @@ from scipy.special import gammaln, ndtri, xlogy
 
 from pymc_augconj.engines.site_density import LikelihoodDensity
 from pymc_augconj.engines.tilted import tilted_moments
-from pymc_augconj.engines.tilted_closed import site_moments
+from pymc_augconj.engines.tilted_closed import probit_delta, probit_tilted, site_moments
+from pymc_augconj.engines.tilted_delta import tail_quantile
 from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
@@ -268,6 +269,40 @@ def test_closed_forms_equal_panels(name, power):
     assert (np.abs(closed.log_Z - panels.log_Z) <= allowed).all()
     assert (np.abs(closed.mean - panels.mean) <= allowed * np.sqrt(panels.var)).all()
     assert (np.abs(closed.var / panels.var - 1.0) <= allowed).all()
+
+
+@pytest.mark.parametrize("name", ["probit", "normal narrow"])
+def test_delta_of_closed_forms_equals_that_of_panels(name):
+    make, ys = DENSITIES[name]
+    y, m, v = (
+        np.array(c, dtype=float) for c in zip(*itertools.product(ys, MEANS, VARS), strict=True)
+    )
+    density = make(y)
+    closed, panels = (how(density, m, v, delta=True) for how in (site_moments, tilted_moments))
+    assert closed.panels is None
+    allowed = 2.0 * (TOLERANCE_DELTA + ROUNDING * np.abs(density(closed.mean, np.arange(y.size))))
+    assert (np.abs(closed.delta - panels.delta) <= allowed).all()
+    assert (closed.delta >= 0.0).all()
+
+
+def test_probit_delta_by_its_own_panels_and_where_these_give_up():
+    z, v = (c.ravel() for c in np.meshgrid(np.linspace(-7.5, 6.0, 28), 10.0 ** np.arange(-4, 4)))
+    m = -z * np.sqrt(1.0 + v)
+    positive = np.zeros(z.shape, dtype=bool)
+    found = probit_delta(positive, m, v, probit_tilted(positive, m, v))
+    assert np.isfinite(found).all()
+    density = DENSITIES["probit"][0](np.zeros(z.size))
+    expected = tilted_moments(density, m, v, delta=True).delta
+    np.testing.assert_allclose(found, expected, rtol=0.0, atol=2.0 * TOLERANCE_DELTA)
+    one = np.ones(1, dtype=bool)
+    far = np.array([-50.0])
+    assert np.isnan(probit_delta(one, far, np.ones(1), probit_tilted(one, far, np.ones(1)))).all()
+
+
+def test_quantiles_of_tails_are_scipys():
+    tails = np.concatenate([10.0 ** np.linspace(-300.0, -1.0, 600), np.linspace(0.1, 0.5, 60)])
+    found = np.array([tail_quantile(p) for p in tails])
+    np.testing.assert_allclose(found, -ndtri(tails), rtol=4e-15, atol=1e-15)
 
 
 def test_probit_far_in_the_tail_is_smooth():

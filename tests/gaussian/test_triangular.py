@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from pymc_augconj.gaussian import triangular
 from pymc_augconj.gaussian.triangular import (
     lower_column_norms,
+    lower_inverse,
     lower_product,
     lower_transpose_product,
     mirror_lower,
@@ -43,3 +45,22 @@ def test_triangle_helpers_match_numpy(size, order):
     L = np.tril(A)
     assert_allclose(lower_column_norms(A), (L**2).sum(axis=0), rtol=1e-12)
     assert_allclose(mirror_lower(A), L + np.tril(L, -1).T, rtol=0)
+
+
+@pytest.mark.parametrize("size", [1, 64, 65, 131, 300])
+def test_inverse_of_a_triangle(size, order):
+    rng = np.random.default_rng(0)
+    A = np.array(rng.normal(size=(size, size)) + size * np.eye(size), order=order)
+    L = np.tril(A)
+    for work in (None, np.full((size, size), np.nan, order="F")):
+        found = lower_inverse(A, work)
+        assert work is None or np.shares_memory(found, work)
+        assert_allclose(np.tril(found) @ L, np.eye(size), atol=1e-13)
+
+
+def test_inverse_of_a_large_triangle_is_lapacks(monkeypatch):
+    rng = np.random.default_rng(0)
+    L = np.tril(rng.normal(size=(90, 90))) + 90.0 * np.eye(90)
+    halved = lower_inverse(L)
+    monkeypatch.setattr(triangular, "LARGEST_HALVED", 80)
+    assert_allclose(np.tril(lower_inverse(L)), np.tril(halved), atol=1e-15)
