@@ -30,7 +30,7 @@ Array = NDArray[np.float64]
 BLOCK = 128
 # LAPACK's inverse of a triangle takes up to twice as long as its halves' and two products do, but
 # for sizes above and below these, where it is as fast.
-SMALLEST_HALVED, LARGEST_HALVED = 64, 1200
+SMALLEST_HALVED, LARGEST_HALVED = 96, 1200
 
 
 def square_work_array(size: int, work: Array | None = None) -> Array:
