@@ -50,7 +50,7 @@ has-data:
 	fi
 
 clean:
-	rm -rf $(VENV) demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

@@ -17,7 +17,9 @@ TOPICS = (
     "fixed_kernel",
     "learned_kernel",
     "table2",
-    "variational",
+    "gpflow_dense",
+    "gpflow_sparse",
+    "prediction",
     "ep",
 )
 FILES = ("housing.csv", "heart.csv")
