@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from benchmarks.harness import CORES
 
 FOLDER = Path(__file__).parents[1] / ".venv-gpflow"
 REQUIREMENTS = Path(__file__).with_name("gpflow_requirements.txt")
-# TensorFlow has wheels for these; the first that is there and can make an environment is taken.
-PYTHONS = (sys.executable, "python3.12", "python3.13", "python3.11", "python3.10")
+# The newest version first: later ones have no wheels of what GPflow needs.
+VERSIONS = ("3.12", "3.11", "3.10")
+# Further places of interpreters that are not on the path, as globs below the home folder.
+ELSEWHERE = (".pyenv/versions/{}.*/bin/python", ".local/share/uv/python/*-{}.*/bin/python")
 
 
 @functools.cache
@@ -36,16 +39,36 @@ def interpreter() -> tuple[str | None, str]:
     python = FOLDER / "bin" / "python"
     if python.exists() and _has_gpflow(str(python))[0]:
         return str(python), ""
-    reason = "no Python with venv was found"
+    reason = f"expected Python {', '.join(VERSIONS)} with its venv module, found none"
     print(f"Installing GPflow with CPU TensorFlow into {FOLDER} (minutes, once) …", flush=True)
-    for candidate in PYTHONS:
-        if shutil.which(candidate) is None:
-            continue
+    for candidate in _candidates():
         reason = _install(candidate, python) or _has_gpflow(str(python))[1]
         if not reason:
             return str(python), ""
     shutil.rmtree(FOLDER, ignore_errors=True)
     return None, reason
+
+
+def _candidates() -> Iterator[str]:
+    for version in VERSIONS:
+        home = Path.home()
+        known = [f"python{version}"]
+        for pattern in ELSEWHERE:
+            known += sorted(map(str, home.glob(pattern.format(version))))
+        for python in known:
+            # May be a shim without a version behind it.
+            command = [
+                python,
+                "-c",
+                f"import sys, ensurepip; assert sys.version[:4] == '{version}'",
+            ]
+            try:
+                works = subprocess.run(command, capture_output=True).returncode == 0
+            except OSError:
+                works = False
+            if works:
+                yield python
+                break
 
 
 def _install(candidate: str, python: Path) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from threadpoolctl import threadpool_limits
 
 from .engines.block_algebra import apply_rows, cross_cov
-from .engines.conditional import draw_conditional
+from .engines.conditional import draw_groups
 from .engines.predictive import DrawnMixture, GaussianMixture, quantiles
 from .errors import AugmentationError
-from .recognize.evaluate import kernel_functions
+from .recognize.evaluate import kernel_function, kernel_functions
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
 from .results.approximation import Approximation
@@ -23,6 +26,10 @@ __all__ = ["predict"]
 
 #: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
 DEFAULT_JITTER = 1e-6
+
+# Threads for draws that each have a kernel: bytes for all of them, matrices that one has at a time,
+# and the kernels that are worth compiling a function for.
+_THREAD_MEMORY, _ARRAYS_OF_A_THREAD, _GROUPS_OF_A_THREAD = 2**30, 6, 32
 
 
 def predict(
@@ -222,9 +229,9 @@ def _from_approximation(
 def _from_draws(
     tree, model: Model, gp, Xnew, request: _Request, read: NewPredictor | None, jitter, joint, rng
 ):
-    functions = kernel_functions(model, gp, Xnew)
     wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
-    kernel = sorted({name for key in wanted for name in functions[key].names})
+    evaluate = kernel_function(model, gp, Xnew, wanted)
+    kernel = sorted(evaluate.names)
     hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
     others = [] if read is None else read.other_entries()
     draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
@@ -233,13 +240,28 @@ def _from_draws(
         for name, value in draws.items()
     }
     f = draws[request.name]
-    f_new = np.empty((len(f), request.size))
-    mean_old = np.empty_like(f)
-    for members in equal_draws(draws, kernel):
-        theta = {name: np.asarray(draws[name][members[0]]) for name in kernel}
-        parts = {key: np.array(functions[key](theta)) for key in wanted}
-        mean_old[members] = parts["mean_old"]
-        f_new[members] = draw_conditional(rng, f[members], parts, jitter=jitter, joint=joint)
+    noise = rng.standard_normal((len(f), request.size))
+    groups = equal_draws(draws, kernel)
+    threads = _threads(len(groups), f.shape[1] + request.size)
+    functions = [evaluate, *(evaluate.another() for _ in range(threads - 1))]
+
+    def evaluator(function):
+        def parts(draw: int) -> dict[str, np.ndarray]:
+            values = function({name: np.asarray(draws[name][draw]) for name in kernel})
+            return dict(zip(wanted, values, strict=True))
+
+        return parts
+
+    # Several threads that let BLAS use every core would fight over them.
+    with threadpool_limits(limits=1, user_api="blas") if threads > 1 else nullcontext():
+        f_new, mean_old = draw_groups(
+            groups,
+            f,
+            noise,
+            [evaluator(function) for function in functions],
+            jitter=jitter,
+            joint=joint,
+        )
     attrs = {"inference_library": "pymc_augconj"}
     if read is None:
         name = request.name
@@ -252,6 +274,13 @@ def _from_draws(
     eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
     mixture = DrawnMixture(read.site.likelihood, eta, params)
     return request.tree(request.of_y(mixture, read), attrs, read)
+
+
+def _threads(groups: int, size: int) -> int:
+    """Return how many threads share out the kernels; each has arrays of size² numbers."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    affordable = _THREAD_MEMORY // (_ARRAYS_OF_A_THREAD * 8 * size**2)
+    return max(1, min(cores or 1, affordable, groups // _GROUPS_OF_A_THREAD))
 
 
 def _needed(tree, names: list[str]):

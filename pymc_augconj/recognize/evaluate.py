@@ -25,6 +25,7 @@ __all__ = [
     "BatchFunction",
     "DensityOfPrior",
     "constrained",
+    "kernel_function",
     "kernel_functions",
     "unconstrained_function",
     "value_at_zero",
@@ -176,6 +177,19 @@ def kernel_functions(model: Model, gp: Any, Xnew: np.ndarray) -> dict[str, Point
         ``"mean_old"``, ``"mean_new"``, ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
         and ``"new_diagonal"``: functions of constrained values by the names of the variables.
     """
+    graphs, inputs = _kernel_graphs(model, gp, Xnew)
+    return {key: PointFunction(graph, inputs) for key, graph in graphs.items()}
+
+
+def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:
+    """Return one function for several of the parts of :func:`kernel_functions`, as a list."""
+    graphs, inputs = _kernel_graphs(model, gp, Xnew)
+    return PointFunction([graphs[key] for key in keys], inputs)
+
+
+def _kernel_graphs(
+    model: Model, gp: Any, Xnew: np.ndarray
+) -> tuple[dict[str, Variable], dict[str, Variable]]:
     size, n_new = int(gp.f.type.shape[-1] or len(gp.X)), len(Xnew)
     with model:
         graphs = {
@@ -189,7 +203,7 @@ def kernel_functions(model: Model, gp: Any, Xnew: np.ndarray) -> dict[str, Point
     replaced, inputs = _in_variables(
         model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
     )
-    return {key: PointFunction(graph, inputs) for key, graph in zip(graphs, replaced, strict=True)}
+    return dict(zip(graphs, replaced, strict=True)), inputs
 
 
 def unconstrained_function(model: Model, names: Sequence[str]) -> PointFunction:
