@@ -1,8 +1,8 @@
-"""Counts by the variational Gaussian of Opper & Archambeau: sunspots, a fifth of them forecast.
+"""Counts by the variational Gaussian of Opper & Archambeau: sunspots, a fifth of the years held out.
 
-A Gaussian process over time, a period and its drift learned, as the log mean of negative binomial
-counts; the overdispersion is learned too. VGP's bound is compared with CAVI's at the same
-hyperparameters, and its forecasts with counts that no fit has seen.
+A Gaussian process over time as the log mean of negative binomial counts; kernel, level and
+overdispersion are learned. VGP's bound is compared with CAVI's at the same hyperparameters, and its
+predictions with counts that no fit has seen.
 
 Data: statsmodels' sunspots, 309 years; the last year of every five is held out. Run
 ``python examples/counts_vgp.py``; seconds.

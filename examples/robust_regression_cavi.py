@@ -20,7 +20,7 @@ EVERY = 5
 
 def fit(years, inflation, new_years, new_inflation, *, robust: bool):
     """Return the fit, and predictions of the process and the observations at all new years."""
-    with pm.Model() as model:
+    with pm.Model():
         ls, eta = pm.InverseGamma("ls", 3, 10), pm.HalfNormal("eta", 5)
         sigma = pm.HalfNormal("sigma", 3)
         level = pm.Normal("level", 4, 3)
