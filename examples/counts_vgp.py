@@ -1,4 +1,4 @@
-"""Counts by the variational Gaussian of Opper & Archambeau: sunspots, a fifth of the years held out.
+"""Counts by the variational Gaussian of Opper & Archambeau: sunspots, every fifth year held out.
 
 A Gaussian process over time as the log mean of negative binomial counts; kernel, level and
 overdispersion are learned. VGP's bound is compared with CAVI's at the same hyperparameters, and its
