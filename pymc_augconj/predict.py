@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from pymc.model import Model, modelcontext
 from threadpoolctl import threadpool_limits
 
 from .engines.block_algebra import apply_rows, cross_cov
-from .engines.conditional import draw_groups
+from .engines.conditional import count_threads, draw_groups
 from .engines.predictive import DrawnMixture, GaussianMixture, quantiles
 from .errors import AugmentationError
 from .recognize.evaluate import kernel_function, kernel_functions
@@ -26,10 +25,6 @@ __all__ = ["predict"]
 
 #: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
 DEFAULT_JITTER = 1e-6
-
-# Threads for draws that each have a kernel: bytes for all of them, matrices that one has at a time,
-# and the kernels that are worth compiling a function for.
-_THREAD_MEMORY, _ARRAYS_OF_A_THREAD, _GROUPS_OF_A_THREAD = 2**30, 6, 32
 
 
 def predict(
@@ -115,6 +110,11 @@ def predict(
     Xnew = _check_inputs(gp, Xnew)
     request = _Request(gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew))
     read = read_predictor(model, gp, observed, params) if kind == "y" else None
+    if read is not None and read.site.likelihood.unpredictable:
+        raise AugmentationError(
+            f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
+            f"{read.site.likelihood.unpredictable}"
+        )
     if isinstance(result, Approximation):
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
@@ -242,7 +242,7 @@ def _from_draws(
     f = draws[request.name]
     noise = rng.standard_normal((len(f), request.size))
     groups = equal_draws(draws, kernel)
-    threads = _threads(len(groups), f.shape[1] + request.size)
+    threads = count_threads(len(groups), f.shape[1] + request.size)
     functions = [evaluate, *(evaluate.another() for _ in range(threads - 1))]
 
     def evaluator(function):
@@ -274,13 +274,6 @@ def _from_draws(
     eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
     mixture = DrawnMixture(read.site.likelihood, eta, params)
     return request.tree(request.of_y(mixture, read), attrs, read)
-
-
-def _threads(groups: int, size: int) -> int:
-    """Return how many threads share out the kernels; each has arrays of size² numbers."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    affordable = _THREAD_MEMORY // (_ARRAYS_OF_A_THREAD * 8 * size**2)
-    return max(1, min(cores or 1, affordable, groups // _GROUPS_OF_A_THREAD))
 
 
 def _needed(tree, names: list[str]):

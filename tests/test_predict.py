@@ -5,6 +5,7 @@ from __future__ import annotations
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy.special import expit
 from scipy.stats import norm
@@ -214,3 +215,37 @@ def test_a_missing_variable_is_named(regression, Xnew):
     tree = az.from_dict({"posterior": {"b0": np.zeros((1, 3))}})
     with pytest.raises(pac.AugmentationError, match="no variable 'f'"):
         pac.predict(tree, gp, Xnew, model=model)
+
+
+def test_one_law_of_y_however_it_is_written(data, Xnew):
+    # Laplace noise by its name, as Matérn noise of smoothness ½, and by φ alone.
+    X, y = data
+    spellings = {
+        "name": lambda f: pm.Laplace("y", mu=f, b=0.3, observed=y),
+        "Matérn": lambda f: pac.MaternNoise("y", nu=0.5, mu=f, rho=0.3, observed=y),
+        "φ": lambda f: pac.SuperGaussian("y", f, log_phi=lambda r: -pt.sqrt(r) / 0.3, observed=y),
+    }
+    found = {}
+    for name, observe in spellings.items():
+        with pm.Model() as model:
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+            observe(gp.prior("f", X=X))
+        vi = pac.fit("cavi", model=model, **QUIET)
+        found[name] = pac.predict(
+            vi, gp, Xnew, "y", model=model, ynew=np.zeros(len(Xnew)), quantile=[0.1, 0.8]
+        ).predictions
+    for name in ("Matérn", "φ"):
+        for key, value in found["name"].items():
+            np.testing.assert_allclose(found[name][key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+def test_a_pseudo_likelihood_has_no_law_of_y(data, Xnew):
+    X, y = data
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+        pac.BayesianSVM("y", gp.prior("f", X=X), observed=np.where(y > 0, 1, -1))
+    vi = pac.fit("cavi", model=model, **QUIET)
+    with pytest.raises(pac.AugmentationError, match="there are no probabilities of y"):
+        pac.predict(vi, gp, Xnew, "y", model=model)
+    sign = np.sign(pac.predict(vi, gp, X, model=model).predictions["f_mean"])
+    assert np.mean(sign == np.where(y > 0, 1, -1)) > 0.8

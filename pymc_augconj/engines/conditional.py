@@ -21,6 +21,7 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -31,7 +32,7 @@ from scipy.linalg.lapack import dtrtrs
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..gaussian.released_cholesky import factorize_in_place
 
-__all__ = ["draw_conditional", "draw_groups"]
+__all__ = ["count_threads", "draw_conditional", "draw_groups"]
 
 Array = NDArray[np.float64]
 Parts = Mapping[str, Array]
@@ -42,6 +43,15 @@ _ROUNDING = 1e-10
 _INFINITE = 1e200
 # Above this many draws of one kernel, relative to the inputs, solving beats further rows.
 _FEW = 0.2
+# Bytes for all threads, matrices that one has at a time, and the kernels that are worth one.
+_THREAD_MEMORY, _MATRICES_OF_A_THREAD, _KERNELS_OF_A_THREAD = 2**30, 6, 32
+
+
+def count_threads(kernels: int, size: int) -> int:
+    """Return how many threads share out ``kernels``, matrices of ``size`` × ``size`` each."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * size**2)
+    return max(1, min(cores or 1, affordable, kernels // _KERNELS_OF_A_THREAD))
 
 
 def draw_groups(

@@ -171,6 +171,11 @@ class Likelihood(ABC):
         """
         return None
 
+    @property
+    def unpredictable(self) -> str | None:
+        """Why y cannot be predicted, with what to do instead; None where it can."""
+        return None
+
     #: Whether y takes integer values only.
     discrete: ClassVar[bool] = False
 
