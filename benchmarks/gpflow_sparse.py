@@ -23,7 +23,8 @@ from benchmarks.large_logit import D, draw
 N, N_TEST, INDUCING = 180_000, 20_000, 200
 BATCH_SIZES = (100, 1000)
 ITERATIONS, EVERY = 3000, 250
-GAMMA, LEARNING_RATE = 0.1, 0.01
+# The lower of two rates, 0.02 and 0.1: with the higher one the test loss does not settle.
+GAMMA, LEARNING_RATE = 0.02, 0.01
 START = {"ls": 3.0, "eta": 1.0}
 ITERATION_BAR, SPEED_UP = 0.2, 20.0
 

@@ -249,3 +249,36 @@ def test_a_pseudo_likelihood_has_no_law_of_y(data, Xnew):
         pac.predict(vi, gp, Xnew, "y", model=model)
     sign = np.sign(pac.predict(vi, gp, X, model=model).predictions["f_mean"])
     assert np.mean(sign == np.where(y > 0, 1, -1)) > 0.8
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_several_outputs_are_predicted_each_by_itself(data, Xnew, learned):
+    # Two outputs under normal noise are two regressions.
+    X, y = data
+    both = np.stack([y, np.cos(X[:, 0])])
+    with pm.Model(coords={"output": ["a", "b"], "place": np.arange(40)}) as model:
+        ls = pm.InverseGamma("ls", 5, 5) if learned else LS
+        gp = pm.gp.Latent(cov_func=AMP**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+        f = gp.prior("f", X=X, n_outputs=2, dims=("output", "place"))
+        pm.Normal("y", mu=f, sigma=SIGMA, observed=both)
+    at = {"ls": LS} if learned else {}
+    vi = pac.fit("cavi", model=model, hyper="fixed", start=at, **QUIET)
+    C = kernel(X, X) + (SIGMA**2 + 1e-6) * np.eye(40)
+    A = np.linalg.solve(C, kernel(X, Xnew)).T
+    mean, cov = both @ A.T, kernel(Xnew, Xnew) - A @ kernel(X, Xnew)
+    found = pac.predict(vi, gp, Xnew, model=model, full_cov=True).predictions
+    assert found["f_mean"].dims == ("output", "f_dim_1")
+    assert list(found["output"].values) == ["a", "b"]
+    np.testing.assert_allclose(found["f_mean"], mean, atol=1e-6)
+    np.testing.assert_allclose(found["f_std"] ** 2, np.stack(2 * [np.diagonal(cov)]), atol=1e-6)
+    np.testing.assert_allclose(found["f_cov"], np.stack(2 * [cov]), atol=1e-6)
+
+    draws = 4000
+    idata = vi.sample(draws, random_seed=0)
+    found = pac.predict(idata, gp, Xnew, model=model, random_seed=1).predictions
+    assert found["f"].dims == ("chain", "draw", "output", "f_dim_1")
+    std = np.sqrt(np.diagonal(cov))
+    assert (np.abs(found["f_mean"] - mean) / std).max() < 5.0 / np.sqrt(draws)
+    np.testing.assert_allclose(found["f_std"][1], std, rtol=5.0 / np.sqrt(2.0 * draws))
+    with pytest.raises(pac.AugmentationError, match="expected, for kind='y', a process of one"):
+        pac.predict(vi, gp, Xnew, "y", model=model)
