@@ -21,7 +21,9 @@ from .engines.latent_prior import BlockPrior, LatentPrior
 from .engines.registry import FITTING_ENGINES
 from .errors import AugmentationError
 from .model import LatentGaussianModel
+from .python_mode import python_mode
 from .recognize import Recognition, recognize
+from .recognize.compile import without_compilation
 from .recognize.evaluate import DensityOfPrior, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
 from .results.approximation import Approximation
@@ -185,7 +187,9 @@ def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | No
         transform = model.rvs_to_transforms[rv]
         value = np.broadcast_to(np.asarray(value, dtype=rv.dtype), rv.type.shape or ())
         if transform is not None:
-            value = transform.forward(value, *rv.owner.inputs).eval()
+            # In PyTensor's default mode Numba would compile it.
+            with without_compilation():
+                value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
         point[by_name[name].value_name] = np.asarray(value)
     return point
 
