@@ -64,7 +64,8 @@ gpy: | $(PYTHON)
 	fi
 
 clean:
-	rm -rf $(VENV) $(GPY_VENV) demo-output $(BENCH_JSON_DIR) build dist .pytest_cache .ruff_cache *.egg-info
+	rm -rf $(VENV) $(GPY_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
+		build dist .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

@@ -8,7 +8,9 @@
 ``learned_kernel.py`` the same with the kernel learned
 ``step_time.py``      one step against one Cholesky factorisation
 ``table2.py``         four likelihoods, each with its closed form and by its φ alone
-``variational.py``    fits and predictions against GPflow's times and PyMC's own
+``gpflow_dense.py``   dense variational fits against GPflow's VGP
+``gpflow_sparse.py``  sparse fits by minibatches against GPflow's SVGP
+``prediction.py``     predictions from draws against PyMC's own
 ``cold_start.py``     seconds to the first draw where nothing is compiled
 ====================  =======================================================================
 

@@ -24,7 +24,9 @@ from .engines.sparse_problem import SparseProblem
 from .errors import AugmentationError
 from .inducing import SparseOptions
 from .model import LatentGaussianModel
+from .python_mode import python_mode
 from .recognize import Recognition, recognize
+from .recognize.compile import without_compilation
 from .recognize.evaluate import DensityOfPrior, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
 from .recognize.minibatch import with_all_data
@@ -254,7 +256,9 @@ def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | No
         transform = model.rvs_to_transforms[rv]
         value = np.broadcast_to(np.asarray(value, dtype=rv.dtype), rv.type.shape or ())
         if transform is not None:
-            value = transform.forward(value, *rv.owner.inputs).eval()
+            # In PyTensor's default mode Numba would compile it.
+            with without_compilation():
+                value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
         point[by_name[name].value_name] = np.asarray(value)
     return point
 

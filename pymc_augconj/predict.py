@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from threadpoolctl import threadpool_limits
 
 from .engines.block_algebra import apply_rows, cross_cov
-from .engines.conditional import draw_conditional
-from .engines.predictive import DrawnMixture, GaussianMixture, quantiles
+from .engines.conditional import count_threads, draw_groups
+from .engines.predictive import DrawnMixture, GaussianMixture
 from .errors import AugmentationError
-from .recognize.evaluate import kernel_functions
+from .recognize.evaluate import kernel_function, kernel_functions
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
 from .results.approximation import Approximation
-from .results.predictions import posterior_draws, predictions_tree
+from .results.predictions import Request, posterior_draws
 
 __all__ = ["predict"]
 
@@ -71,14 +72,16 @@ def predict(
     quantile : sequence of float, optional
         Levels at which to add quantiles of y; ``kind="y"`` only.
     full_cov : bool
-        From an approximation: add the covariance matrix of f; ``kind="f"`` only.
+        From an approximation: add the covariance matrix of f, of each output where there are
+        several; ``kind="f"`` only.
     joint : bool
         From draws: whether the entries of one draw of f* are correlated as the process is. False
         draws every input by itself, which is faster where there are many.
     jitter : float
         As for ``gp.conditional``.
     dim, coords : str, sequence, optional
-        Name and labels of the new inputs' axis; by default ``f_dim_0`` and 0, 1, ….
+        Name and labels of the new inputs' axis; by default ``f_dim_0`` and 0, 1, …, or
+        ``f_dim_1`` behind the axis of several outputs.
     random_seed : int or Generator, optional
         Of the draws of f*.
 
@@ -107,9 +110,22 @@ def predict(
         raise AugmentationError("ynew and quantile are about observations: use kind='y' with them")
     model = modelcontext(model)
     Xnew = _check_inputs(gp, Xnew)
-    request = _Request(gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew))
+    several = gp.f.ndim > 1
+    if several and kind == "y":
+        raise AugmentationError(
+            f"{gp.f.name!r}: expected, for kind='y', a process of one output, got several; predict "
+            "kind='f' and combine its outputs as the model does"
+        )
+    request = Request(
+        gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew), _outputs(model, gp, several)
+    )
     everything = with_all_data(model)
     read = read_predictor(everything, gp, observed, params) if kind == "y" else None
+    if read is not None and read.site.likelihood.unpredictable:
+        raise AugmentationError(
+            f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
+            f"{read.site.likelihood.unpredictable}"
+        )
     if isinstance(result, Approximation):
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
@@ -122,52 +138,11 @@ def predict(
     return _from_draws(tree, model, gp, Xnew, request, read, jitter, joint, rng)
 
 
-@dataclass(frozen=True)
-class _Request:
-    name: str
-    dim: str | None
-    coords: Sequence | None
-    quantile: tuple[float, ...]
-    ynew: Any
-    size: int
-
-    def tree(self, variables, attrs, read: NewPredictor | None = None, sampled=None):
-        dim = self.dim or f"{self.name if read is None else read.site.name}_dim_0"
-        named = {}
-        for name, (dims, values) in variables.items():
-            named[name] = (tuple(dim + d[1:] if d.startswith("*") else d for d in dims), values)
-        labels = np.arange(self.size) if self.coords is None else np.asarray(self.coords)
-        coords = {dim: labels, f"{dim}_bis": labels, "quantile": np.array(self.quantile)}
-        return predictions_tree(named, coords, attrs, sampled)
-
-    def of_y(self, mixture, read: NewPredictor) -> dict:
-        y = read.site.name
-        mean, var = mixture.moments()
-        found = {f"{y}_mean": (("*",), mean), f"{y}_std": (("*",), np.sqrt(var))}
-        if self.quantile:
-            levels = np.array(self.quantile)
-            if not ((levels > 0.0) & (levels < 1.0)).all():
-                raise AugmentationError(f"expected quantile levels in (0, 1), got {self.quantile}")
-            values = quantiles(mixture, levels, self.size)
-            found[f"{y}_quantile"] = (("quantile", "*"), values)
-        if self.ynew is not None:
-            ynew = np.asarray(self.ynew, dtype=float)
-            if ynew.shape != (self.size,):
-                raise AugmentationError(
-                    f"ynew: expected one observation for each of {self.size} inputs, got shape "
-                    f"{ynew.shape}"
-                )
-            found[f"{y}_log_density"] = (("*",), mixture.log_density(ynew))
-        return found
-
-
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func")):
         raise AugmentationError(
             f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}"
         )
-    if len(gp.f.type.shape) != 1:
-        raise AugmentationError(f"{gp.f.name!r}: expected a process of one output, got several")
     Xnew = np.asarray(Xnew, dtype=float)
     width = np.shape(gp.X)[-1] if hasattr(gp.X, "__len__") else gp.X.type.shape[-1]
     if Xnew.ndim != 2 or (width is not None and Xnew.shape[1] != width):
@@ -180,8 +155,16 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     return Xnew
 
 
+def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
+    """Return name and labels of the axis of a process of several outputs."""
+    if not several:
+        return None
+    dim = (model.named_vars_to_dims.get(gp.f.name) or (f"{gp.f.name}_dim_0",))[0]
+    return str(dim), model.coords.get(dim)
+
+
 def _from_approximation(
-    result: Approximation, model, gp, Xnew, request: _Request, read: NewPredictor | None, full_cov
+    result: Approximation, model, gp, Xnew, request: Request, read: NewPredictor | None, full_cov
 ):
     name = request.name
     Z = result.inducing.get(name)
@@ -198,16 +181,25 @@ def _from_approximation(
     )
     index = result.names.index(latent)
     posterior = result.posterior
+    # Outputs are independent a priori, of one law: the first axis of the block.
+    outputs = result.prior.maps[index].size // new_cross.shape[1]
+    mean_new, var = np.tile(mean_new, outputs), np.tile(var, outputs)
+    new_cross = np.kron(np.eye(outputs), new_cross)
     # Covariance of f*, and below of η*, with the merged old predictors.
     cross = apply_rows(result.prior.maps[index], new_cross)
     attrs = {"method": result.method, "inference_library": "pymc_augconj"}
     if read is None:
         mean = mean_new + cross @ posterior.alpha
         std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
-        found = {f"{name}_mean": (("*",), mean), f"{name}_std": (("*",), std)}
+        shape = (request.size,) if request.outputs is None else (outputs, request.size)
+        found = {
+            f"{name}_mean": (request.axes, mean.reshape(shape)),
+            f"{name}_std": (request.axes, std.reshape(shape)),
+        }
         if full_cov:
-            cov = np.array(functions["new"](theta)) - posterior.explained(cross)
-            found[f"{name}_cov"] = (("*", "*_bis"), cov)
+            explained = posterior.explained(cross).reshape(2 * (outputs, request.size))
+            cov = np.array(functions["new"](theta)) - np.einsum("kikj->kij", explained)
+            found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
         return request.tree(found, attrs)
     point = {**read.start, **result.point}
     coef, _ = read.read_process(point)
@@ -225,11 +217,11 @@ def _from_approximation(
 
 
 def _from_draws(
-    tree, model: Model, gp, Xnew, request: _Request, read: NewPredictor | None, jitter, joint, rng
+    tree, model: Model, gp, Xnew, request: Request, read: NewPredictor | None, jitter, joint, rng
 ):
-    functions = kernel_functions(model, gp, Xnew)
     wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
-    kernel = sorted({name for key in wanted for name in functions[key].names})
+    evaluate = kernel_function(model, gp, Xnew, wanted)
+    kernel = sorted(evaluate.names)
     hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
     others = [] if read is None else read.other_entries()
     draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
@@ -237,21 +229,44 @@ def _from_draws(
         name: value if name == request.name else value.astype(model[name].dtype)
         for name, value in draws.items()
     }
+    # The outputs of a draw are as further draws of the same kernel.
     f = draws[request.name]
-    f_new = np.empty((len(f), request.size))
-    mean_old = np.empty_like(f)
-    for members in equal_draws(draws, kernel):
-        theta = {name: np.asarray(draws[name][members[0]]) for name in kernel}
-        parts = {key: np.array(functions[key](theta)) for key in wanted}
-        mean_old[members] = parts["mean_old"]
-        f_new[members] = draw_conditional(rng, f[members], parts, jitter=jitter, joint=joint)
+    outputs = 1 if f.ndim == 2 else f.shape[1]
+    f = f.reshape(-1, f.shape[-1])
+    noise = rng.standard_normal((len(f), request.size))
+    groups = [
+        (outputs * members[:, None] + np.arange(outputs)).ravel()
+        for members in equal_draws(draws, kernel)
+    ]
+    threads = count_threads(len(groups), f.shape[1] + request.size)
+    functions = [evaluate, *(evaluate.another() for _ in range(threads - 1))]
+
+    def evaluator(function):
+        def parts(draw: int) -> dict[str, np.ndarray]:
+            values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
+            return dict(zip(wanted, values, strict=True))
+
+        return parts
+
+    # Several threads that let BLAS use every core would fight over them.
+    with threadpool_limits(limits=1, user_api="blas") if threads > 1 else nullcontext():
+        f_new, mean_old = draw_groups(
+            groups,
+            f,
+            noise,
+            [evaluator(function) for function in functions],
+            jitter=jitter,
+            joint=joint,
+        )
     attrs = {"inference_library": "pymc_augconj"}
     if read is None:
         name = request.name
+        if request.outputs is not None:
+            f_new = f_new.reshape(-1, outputs, request.size)
         found = {
-            name: (("sample", "*"), f_new),
-            f"{name}_mean": (("*",), f_new.mean(axis=0)),
-            f"{name}_std": (("*",), f_new.std(axis=0)),
+            name: (("sample", *request.axes), f_new),
+            f"{name}_mean": (request.axes, f_new.mean(axis=0)),
+            f"{name}_std": (request.axes, f_new.std(axis=0)),
         }
         return request.tree(found, attrs, sampled=sampled)
     eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy.special import expit
 from scipy.stats import norm
@@ -214,3 +215,70 @@ def test_a_missing_variable_is_named(regression, Xnew):
     tree = az.from_dict({"posterior": {"b0": np.zeros((1, 3))}})
     with pytest.raises(pac.AugmentationError, match="no variable 'f'"):
         pac.predict(tree, gp, Xnew, model=model)
+
+
+def test_one_law_of_y_however_it_is_written(data, Xnew):
+    # Laplace noise by its name, as Matérn noise of smoothness ½, and by φ alone.
+    X, y = data
+    spellings = {
+        "name": lambda f: pm.Laplace("y", mu=f, b=0.3, observed=y),
+        "Matérn": lambda f: pac.MaternNoise("y", nu=0.5, mu=f, rho=0.3, observed=y),
+        "φ": lambda f: pac.SuperGaussian("y", f, log_phi=lambda r: -pt.sqrt(r) / 0.3, observed=y),
+    }
+    found = {}
+    for name, observe in spellings.items():
+        with pm.Model() as model:
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+            observe(gp.prior("f", X=X))
+        vi = pac.fit("cavi", model=model, **QUIET)
+        found[name] = pac.predict(
+            vi, gp, Xnew, "y", model=model, ynew=np.zeros(len(Xnew)), quantile=[0.1, 0.8]
+        ).predictions
+    for name in ("Matérn", "φ"):
+        for key, value in found["name"].items():
+            np.testing.assert_allclose(found[name][key], value, rtol=1e-5, atol=1e-6, err_msg=key)
+
+
+def test_a_pseudo_likelihood_has_no_law_of_y(data, Xnew):
+    X, y = data
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+        pac.BayesianSVM("y", gp.prior("f", X=X), observed=np.where(y > 0, 1, -1))
+    vi = pac.fit("cavi", model=model, **QUIET)
+    with pytest.raises(pac.AugmentationError, match="there are no probabilities of y"):
+        pac.predict(vi, gp, Xnew, "y", model=model)
+    sign = np.sign(pac.predict(vi, gp, X, model=model).predictions["f_mean"])
+    assert np.mean(sign == np.where(y > 0, 1, -1)) > 0.8
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_several_outputs_are_predicted_each_by_itself(data, Xnew, learned):
+    # Two outputs under normal noise are two regressions.
+    X, y = data
+    both = np.stack([y, np.cos(X[:, 0])])
+    with pm.Model(coords={"output": ["a", "b"], "place": np.arange(40)}) as model:
+        ls = pm.InverseGamma("ls", 5, 5) if learned else LS
+        gp = pm.gp.Latent(cov_func=AMP**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+        f = gp.prior("f", X=X, n_outputs=2, dims=("output", "place"))
+        pm.Normal("y", mu=f, sigma=SIGMA, observed=both)
+    at = {"ls": LS} if learned else {}
+    vi = pac.fit("cavi", model=model, hyper="fixed", start=at, **QUIET)
+    C = kernel(X, X) + (SIGMA**2 + 1e-6) * np.eye(40)
+    A = np.linalg.solve(C, kernel(X, Xnew)).T
+    mean, cov = both @ A.T, kernel(Xnew, Xnew) - A @ kernel(X, Xnew)
+    found = pac.predict(vi, gp, Xnew, model=model, full_cov=True).predictions
+    assert found["f_mean"].dims == ("output", "f_dim_1")
+    assert list(found["output"].values) == ["a", "b"]
+    np.testing.assert_allclose(found["f_mean"], mean, atol=1e-6)
+    np.testing.assert_allclose(found["f_std"] ** 2, np.stack(2 * [np.diagonal(cov)]), atol=1e-6)
+    np.testing.assert_allclose(found["f_cov"], np.stack(2 * [cov]), atol=1e-6)
+
+    draws = 4000
+    idata = vi.sample(draws, random_seed=0)
+    found = pac.predict(idata, gp, Xnew, model=model, random_seed=1).predictions
+    assert found["f"].dims == ("chain", "draw", "output", "f_dim_1")
+    std = np.sqrt(np.diagonal(cov))
+    assert (np.abs(found["f_mean"] - mean) / std).max() < 5.0 / np.sqrt(draws)
+    np.testing.assert_allclose(found["f_std"][1], std, rtol=5.0 / np.sqrt(2.0 * draws))
+    with pytest.raises(pac.AugmentationError, match="expected, for kind='y', a process of one"):
+        pac.predict(vi, gp, Xnew, "y", model=model)

@@ -25,6 +25,7 @@ A law that nobody has a name for, known only by its Laplace transform φ, and al
 ``inverse_laplace``                 draws, quantiles and distribution function by inversion
 ``tilted_density``                  the log density, by inversion at the saddlepoint
 ``tilted_sampler``                  many draws from one φ, by a table of its log density
+``residual_law``                    what φ says of a residual e: the law with density ∝ φ(e²)
 ==================================  ===============================================================
 
 Below them, ``tilted_sites`` gives each tilt the method of inversion that suits it, and

@@ -14,9 +14,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
+from ..auxiliary.residual_law import ResidualLaw
 from ..errors import AugmentationError, NotSuperGaussianError
 from .conditions import check_integrable, check_phi, distinct, initial_values
-from .draws import draw_residuals
 from .formula import Formula
 from .normalizer import log_normalizer
 
@@ -133,7 +133,7 @@ class Family:
             def log_phi(r, values=values):
                 return self.log_phi.evaluate(r, values)
 
-            y[here] = f[here] + draw_residuals(rng, log_phi, int(here.sum()))
+            y[here] = f[here] + ResidualLaw(log_phi).random(rng, int(here.sum()))
         return y
 
     def _draw_discrete(self, rng, f, parameters):

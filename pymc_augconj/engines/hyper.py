@@ -36,6 +36,11 @@ LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
 # search turns back, in units of the bound.
 _BOWL = 1e3
 
+# How SciPy's L-BFGS-B says that its line search failed, and what the quadratic model may then at
+# most expect of another step, in nats: far below what any use of an evidence can tell apart, and
+# above its rounding.
+_NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
+
 
 @dataclass
 class HyperClimb:
@@ -130,11 +135,15 @@ def maximise(
     )
     best = search.best
     slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
-    # L-BFGS-B also ends where the objective's digits are used up, which is as good.
-    best.converged = bool(best.climb.converged and found.status == 0)
+    # L-BFGS-B also ends where the objective's digits are used up, which is as good: by itself, or
+    # with a line search that finds nothing where nothing is left to gain.
+    g = search.flatten(best.gradient)
+    gain = 0.5 * float(g @ found.hess_inv.matvec(g))
+    ended = found.status == 0 or (found.status == _NO_STEP and gain <= _NOTHING_TO_GAIN)
+    best.converged = bool(best.climb.converged and ended)
     best.message = (
         f"hyperparameters: {found.message.lower()} after {search.evaluations} evaluations, largest "
-        f"derivative {slope:.1e}; sites: {best.climb.message}"
+        f"derivative {slope:.1e}, {gain:.0e} nats to gain; sites: {best.climb.message}"
     )
     best.evaluations = search.evaluations
     best.iterations = search.iterations

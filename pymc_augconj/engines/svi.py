@@ -62,7 +62,7 @@ class _Ascent:
         self.problem, self.sparse = problem, problem.sparse
         self.point = {name: np.array(value) for name, value in problem.point.items()}
         self.model = SparseModel(problem.model, self.sparse.laws, self.point)
-        augmented = all(getattr(s.likelihood, "can_augment", True) for s in problem.model.sites)
+        augmented = all(s.likelihood.can_augment for s in problem.model.sites)
         rule = CoordinateAscent() if augmented else VariationalGaussian()
         self.sites = SparseSites(problem.model, rule, self.point)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]

@@ -10,6 +10,7 @@ module                        what it holds
 :mod:`.observation_space`     the N × N form: one Cholesky factorisation of C = K + Λ⁻¹
 :mod:`.weight_space`          the D × D form for η = m + Φ v, D ≪ N; also takes negative λ
 :mod:`.cholesky`              a covariance's Cholesky factor, with a ladder of jitters
+:mod:`.released_cholesky`     a Cholesky factorisation that other threads can run beside
 :mod:`.quadrature`            Gauss–Hermite expectations under N(mean, var)
 :mod:`.triangular`            BLAS products that touch half a matrix and never copy one
 ============================  ====================================================================

@@ -142,6 +142,11 @@ class DensityLikelihood(ABC):
         """
         return None
 
+    @property
+    def unpredictable(self) -> str | None:
+        """Why y cannot be predicted, with what to do instead; None where it can."""
+        return None
+
     def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
         """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
         raise NotImplementedError(f"{self.name} has no mean and variance of y yet")

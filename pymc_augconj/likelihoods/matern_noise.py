@@ -64,6 +64,20 @@ class MaternNoise(Likelihood):
     def expected_log_bound(self, y, mean, var, params):
         return self._log_density_at(np.sqrt((y - mean) ** 2 + var), params)
 
+    def moments(self, eta, params):
+        # The variance is E[1/2ω] over the law of ω before y is seen.
+        nu, rho = params["nu"], params["rho"]
+        return eta, np.broadcast_to(rho**2 * (2.0 * nu + 1.0) / (2.0 * nu), np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        nu, e = params["nu"], y - eta
+        x = np.sqrt(2.0 * nu) * np.abs(e) / params["rho"]
+        # ∫ₓ (1 + a t + b t²) e^{−t} dt, relative to its value at x = 0.
+        a, b = np.where(nu > 1.0, 1.0, 0.0), np.where(nu > 2.0, 1.0 / 3.0, 0.0)
+        tail = 1.0 + a * (x + 1.0) + b * (x**2 + 2.0 * x + 2.0)
+        tail = 0.5 * np.exp(-x) * tail / (1.0 + a + 2.0 * b)
+        return np.where(e < 0.0, tail, 1.0 - tail)
+
     def log_base(self, y, omega, params):
         nu, rho = params["nu"], params["rho"]
         shape, scale = nu + 0.5, 0.5 * nu / rho**2

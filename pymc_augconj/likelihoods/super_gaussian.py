@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 
 from ..auxiliary.known_tilts import KnownTilts, find_known
+from ..auxiliary.residual_law import ResidualLaw
 from .base import Likelihood, Params
 from .registry import register
 
@@ -31,6 +32,8 @@ __all__ = ["Phi", "SuperGaussian"]
 
 # Laws, with their tables, of so many values of the hyperparameters are kept.
 _KEPT = 8
+# And of residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.
+_KEPT_RESIDUAL_LAWS = 4096
 
 # Of r in a complex step, relative and absolute: errors of its square, and no cancellation of √r.
 _RELATIVE_STEP = 1e-8
@@ -88,11 +91,12 @@ class SuperGaussian(Likelihood):
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
         self._laws: OrderedDict[tuple[float, ...], Any] = OrderedDict()
+        self._residual_laws: dict[tuple[float, ...], ResidualLaw] = {}
         self._families: Any = None
 
     def __getstate__(self) -> dict:
         # Tables are made again in the process that needs them.
-        return {**self.__dict__, "_laws": OrderedDict(), "_families": None}
+        return {**self.__dict__, "_laws": OrderedDict(), "_residual_laws": {}, "_families": None}
 
     @staticmethod
     def find_known(phi: Phi, values: list[np.ndarray]) -> KnownTilts | None:
@@ -118,7 +122,7 @@ class SuperGaussian(Likelihood):
 
     def _draw(self, rng, r, params):
         values = self.phi.values(params)
-        if all(value.size == 1 for value in values):
+        if _is_one(values):
             return self._law(values).random(rng, r)
         omega = np.empty_like(r)
         for here, own in self._groups(values, r.shape):
@@ -186,6 +190,47 @@ class SuperGaussian(Likelihood):
             mean = np.where(np.isnan(mean), by_step, mean)
         return mean
 
+    # -- the law of y -------------------------------------------------------------------------
+
+    @property
+    def unpredictable(self):
+        if self.is_location:
+            return None
+        return (
+            "g, α, β and γ are known at the observed y alone, so that there is no law of a new y; "
+            "predict kind='f'"
+        )
+
+    def moments(self, eta, params):
+        values = self.phi.values(params)
+        if _is_one(values):
+            return eta, np.full(np.shape(eta), self._residual_law(values).variance)
+        var = np.empty(np.broadcast_shapes(*(value.shape for value in values)))
+        for here, own in self._groups(values, var.shape):
+            var[here] = self._residual_law(own).variance
+        return eta, np.broadcast_to(var, np.shape(eta))
+
+    def cdf(self, y, eta, params):
+        values, e = self.phi.values(params), y - eta
+        if _is_one(values):
+            return self._residual_law(values).cdf(e)
+        shape = np.broadcast_shapes(*(value.shape for value in values))
+        # Hyperparameters differ along the axes on which their shape is not 1.
+        result = np.empty(e.shape)
+        for here, own in self._groups(values, shape):
+            at = tuple(i if n > 1 else slice(None) for i, n in zip(here, shape, strict=True))
+            result[at] = self._residual_law(own).cdf(e[at])
+        return result
+
+    def _residual_law(self, values: list[np.ndarray]) -> ResidualLaw:
+        key = tuple(float(np.ravel(value)[0]) for value in values)
+        if key not in self._residual_laws:
+            if len(self._residual_laws) >= _KEPT_RESIDUAL_LAWS:
+                self._residual_laws.clear()
+            fixed = [np.array(value) for value in key]
+            self._residual_laws[key] = ResidualLaw(lambda r: self.phi.log_phi(r, fixed))
+        return self._residual_laws[key]
+
     # -- formulas -----------------------------------------------------------------------------
 
     def _coefficients(self, y, params):
@@ -223,7 +268,7 @@ class SuperGaussian(Likelihood):
     def _log_law(self, omega, r, params):
         omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
         values = self.phi.values(params)
-        if all(value.size == 1 for value in values):
+        if _is_one(values):
             return self._law(values).logpdf(omega, r)
         result = np.empty(omega.shape)
         for here, own in self._groups(values, omega.shape):
@@ -260,3 +305,8 @@ class SuperGaussian(Likelihood):
         if self._families is None:
             self._families = ScaleFamilies()
         return self._families.find(log_phi)
+
+
+def _is_one(values: list[np.ndarray]) -> bool:
+    """Whether all sites have the same hyperparameters."""
+    return all(value.size == 1 for value in values)

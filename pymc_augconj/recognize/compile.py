@@ -100,6 +100,11 @@ class PointFunction:
                 )
         return self
 
+    def another(self) -> PointFunction:
+        """Return the same function compiled once more, for another thread to call."""
+        graph = self._outputs[0] if self._single else self._outputs
+        return PointFunction(graph, self._inputs, self._mode).compile()
+
     def __call__(self, point: Mapping[str, np.ndarray]) -> Any:
         """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""
         if self._function is None:

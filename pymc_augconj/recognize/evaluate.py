@@ -27,6 +27,7 @@ __all__ = [
     "BatchFunction",
     "DensityOfPrior",
     "constrained",
+    "kernel_function",
     "kernel_functions",
     "unconstrained_function",
     "value_at_zero",
@@ -184,6 +185,19 @@ def kernel_functions(
         ``"mean_old"``, ``"mean_new"``, ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
         and ``"new_diagonal"``: functions of constrained values by the names of the variables.
     """
+    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
+    return {key: PointFunction(graph, inputs) for key, graph in graphs.items()}
+
+
+def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:
+    """Return one function for several of the parts of :func:`kernel_functions`, as a list."""
+    graphs, inputs = _kernel_graphs(model, gp, Xnew)
+    return PointFunction([graphs[key] for key in keys], inputs)
+
+
+def _kernel_graphs(
+    model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
+) -> tuple[dict[str, Variable], dict[str, Variable]]:
     n_new = len(Xnew)
     own = pt.as_tensor(all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X)
     with model:
@@ -198,7 +212,7 @@ def kernel_functions(
     replaced, inputs = _in_variables(
         model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
     )
-    return {key: PointFunction(graph, inputs) for key, graph in zip(graphs, replaced, strict=True)}
+    return dict(zip(graphs, replaced, strict=True)), inputs
 
 
 def unconstrained_function(model: Model, names: Sequence[str]) -> PointFunction:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import xarray as xr
 
-__all__ = ["posterior_draws", "predictions_tree"]
+from ..engines.predictive import Mixture, quantiles
+from ..errors import AugmentationError
+from ..recognize.new_inputs import NewPredictor
+
+__all__ = ["Request", "posterior_draws", "predictions_tree"]
 
 
 def posterior_draws(tree: xr.DataTree, names: Sequence[str]) -> tuple[dict[str, np.ndarray], tuple]:
@@ -59,3 +64,70 @@ def predictions_tree(
     dataset = xr.Dataset(data, coords={dim: c for dim, c in coords.items() if dim in used})
     dataset.attrs.update(attrs)
     return xr.DataTree.from_dict({"predictions": dataset})
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user wants to know at new inputs, and what it is to be called.
+
+    Attributes
+    ----------
+    name : str
+        The process.
+    dim, coords : str, sequence, optional
+        Name and labels of the new inputs' axis.
+    quantile : tuple of float
+    ynew : array_like, optional
+    size : int
+        The number of new inputs.
+    outputs : tuple, optional
+        Name and labels (or None) of the axis of a process of several outputs.
+    """
+
+    name: str
+    dim: str | None
+    coords: Sequence | None
+    quantile: tuple[float, ...]
+    ynew: Any
+    size: int
+    outputs: tuple[str, Any] | None = None
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """The dims of the process at the new inputs, ``"*"`` for the inputs' own."""
+        return ("*",) if self.outputs is None else (self.outputs[0], "*")
+
+    def tree(self, variables, attrs, read: NewPredictor | None = None, sampled=None):
+        """Return the DataTree of variables whose dims have ``"*"`` for the new inputs."""
+        name = self.name if read is None else read.site.name
+        dim = self.dim or f"{name}_dim_{len(self.axes) - 1}"
+        named = {}
+        for name, (dims, values) in variables.items():
+            dims = tuple(dim + d[1:] if d.startswith("*") else d for d in dims)
+            named[name] = dims, values
+        labels = np.arange(self.size) if self.coords is None else np.asarray(self.coords)
+        coords = {dim: labels, f"{dim}_bis": labels, "quantile": np.array(self.quantile)}
+        if self.outputs is not None and self.outputs[1] is not None:
+            coords[self.outputs[0]] = np.asarray(self.outputs[1])
+        return predictions_tree(named, coords, attrs, sampled)
+
+    def of_y(self, mixture: Mixture, read: NewPredictor) -> dict:
+        """Return the variables that say what is asked of y."""
+        y = read.site.name
+        mean, var = mixture.moments()
+        found = {f"{y}_mean": (("*",), mean), f"{y}_std": (("*",), np.sqrt(var))}
+        if self.quantile:
+            levels = np.array(self.quantile)
+            if not ((levels > 0.0) & (levels < 1.0)).all():
+                raise AugmentationError(f"expected quantile levels in (0, 1), got {self.quantile}")
+            values = quantiles(mixture, levels, self.size)
+            found[f"{y}_quantile"] = (("quantile", "*"), values)
+        if self.ynew is not None:
+            ynew = np.asarray(self.ynew, dtype=float)
+            if ynew.shape != (self.size,):
+                raise AugmentationError(
+                    f"ynew: expected one observation for each of {self.size} inputs, got shape "
+                    f"{ynew.shape}"
+                )
+            found[f"{y}_log_density"] = (("*",), mixture.log_density(ynew))
+        return found

@@ -8,7 +8,8 @@ import pytest
 
 from pymc_augconj.auxiliary.known_tilts import GammaTilts
 from pymc_augconj.distributions.formula import Formula
-from pymc_augconj.likelihoods.super_gaussian import SuperGaussian
+from pymc_augconj.likelihoods.student_t import StudentT
+from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
 from pymc_augconj.recognize.super_gaussian import phi_of
 
 Y, MEAN, VAR = np.array([0.0, 1.0, -2.0]), np.array([0.0, 0.5, 1.0]), np.array([0.0, 0.3, 2.0])
@@ -50,3 +51,31 @@ def test_tables_are_not_sent_to_other_processes():
     assert not copy._laws
     again = copy.draw_auxiliary(np.random.default_rng(1), Y, MEAN, PARAMS)
     np.testing.assert_array_equal(draws, again)
+
+
+def test_law_of_y_is_that_of_the_named_likelihood():
+    # Student-t with ν and the scale among φ's hyperparameters, as scalars and one for each draw.
+    def log_phi(r, values):
+        nu, s = values
+        return -0.5 * (nu + 1.0) * np.log1p(r / (nu * s**2))
+
+    likelihood = SuperGaussian(Phi(("nu", "sigma"), log_phi, slope=None, curvature=None))
+    rng = np.random.default_rng(0)
+    eta, y = rng.standard_normal((3, 4)), rng.standard_normal(4)
+    scales, degrees = np.array([[0.5], [1.0], [2.0]]), np.array([[3.0], [4.0], [3.0]])
+    one = np.array(3.0), np.array(0.7)
+    for values in (one, (degrees, scales), (degrees, np.array(2.0))):
+        params = dict(zip(("nu", "sigma"), values, strict=True))
+        np.testing.assert_allclose(
+            likelihood.cdf(y, eta, params), StudentT().cdf(y, eta, params), atol=1e-8
+        )
+        for found, expected in zip(
+            likelihood.moments(eta, params), StudentT().moments(eta, params), strict=True
+        ):
+            np.testing.assert_allclose(found, np.broadcast_to(expected, found.shape), rtol=1e-9)
+
+
+def test_the_general_form_cannot_say_what_a_new_y_is():
+    phi = phi_of(Formula(lambda r: -pt.sqrt(r), "log_phi"))
+    assert SuperGaussian(phi).unpredictable is None
+    assert "kind='f'" in SuperGaussian(phi, is_location=False).unpredictable
