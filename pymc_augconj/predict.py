@@ -18,6 +18,7 @@ from .recognize.evaluate import kernel_function, kernel_functions
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
+from .recognize.random_mean import affine_in_latents
 from .results.approximation import Approximation
 from .results.predictions import Request, posterior_draws
 
@@ -176,9 +177,8 @@ def _from_approximation(
         )
     functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
-    mean_new, new_cross, var = (
-        np.array(functions[key](theta)) for key in ("mean_new", "cross", "new_diagonal")
-    )
+    new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
+    mean_new, moving = _mean_of(result, functions["mean_new"], theta)
     index = result.names.index(latent)
     posterior = result.posterior
     # Outputs are independent a priori, of one law: the first axis of the block.
@@ -187,8 +187,11 @@ def _from_approximation(
     new_cross = np.kron(np.eye(outputs), new_cross)
     # Covariance of f*, and below of η*, with the merged old predictors.
     cross = apply_rows(result.prior.maps[index], new_cross)
+    # A mean that depends on latents takes its share of their uncertainty.
+    moving = {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()}
     attrs = {"method": result.method, "inference_library": "pymc_augconj"}
     if read is None:
+        cross, var, shared = _with_rows(result, cross, var, moving, full_cov=full_cov)
         mean = mean_new + cross @ posterior.alpha
         std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
         shape = (request.size,) if request.outputs is None else (outputs, request.size)
@@ -198,22 +201,59 @@ def _from_approximation(
         }
         if full_cov:
             explained = posterior.explained(cross).reshape(2 * (outputs, request.size))
+            explained -= shared.reshape(explained.shape)
             cov = np.array(functions["new"](theta)) - np.einsum("kikj->kij", explained)
             found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
         return request.tree(found, attrs)
     point = {**read.start, **result.point}
     coef, _ = read.read_process(point)
-    cross, var = coef * cross, coef**2 * var
-    for i, row in read.others(point).items():
-        block = result.blocks[i]
-        cross += row @ cross_cov(block, result.prior.maps[i])
-        var = var + row @ block.apply_cov(row)
-    mean_old = np.array(functions["mean_old"](theta))
+    # Rows of further blocks join those of the process's mean: covariances of sums.
+    mean_old, through = _mean_of(result, functions["mean_old"], theta)
+    rows = {i: coef * row for i, row in moving.items()}
+    for i, row in read.others(point, through).items():
+        rows[i] = rows.get(i, 0.0) + row
+    cross, var, _ = _with_rows(result, coef * cross, coef**2 * var, rows)
     rest = read.offset(point, mean_old)
     mean = rest + coef * mean_new + cross @ posterior.alpha
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
     mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(mixture, read), attrs, read)
+
+
+def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):
+    """Add Σ row @ innovation of a block to new values: to their covariances and variances.
+
+    Returns
+    -------
+    cross : ndarray, shape (P, R)
+    var : ndarray, shape (P,)
+    shared : ndarray, shape (P, P), or None
+        The covariance of what was added, if asked for.
+    """
+    shared = np.zeros((len(var), len(var))) if full_cov else None
+    for i, row in rows.items():
+        block = result.blocks[i]
+        cross = cross + row @ cross_cov(block, result.prior.maps[i])
+        row = np.atleast_2d(row)
+        weighted = np.stack([block.apply_cov(r) for r in row])
+        var = var + np.einsum("ij,ij->i", row, weighted)
+        if full_cov:
+            shared += row @ weighted.T
+    return cross, var, shared
+
+
+def _mean_of(result: Approximation, function, theta) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """Return a mean function's values as constant + Σ rows @ innovation of a block."""
+    shapes = {b.block.name: b.block.shape for b in result.blocks if not b.block.whitened}
+    constant, matrices = affine_in_latents(function, theta, shapes)
+    rows: dict[int, np.ndarray] = {}
+    for name, matrix in matrices.items():
+        offset, maps = result.in_innovations(name)
+        constant = constant + matrix @ offset
+        own = result.names.index(name)
+        for i, inner in {own: np.eye(matrix.shape[1]), **maps}.items():
+            rows[i] = rows.get(i, 0.0) + matrix @ inner
+    return constant, rows
 
 
 def _from_draws(

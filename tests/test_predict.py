@@ -282,3 +282,49 @@ def test_several_outputs_are_predicted_each_by_itself(data, Xnew, learned):
     np.testing.assert_allclose(found["f_std"][1], std, rtol=5.0 / np.sqrt(2.0 * draws))
     with pytest.raises(pac.AugmentationError, match="expected, for kind='y', a process of one"):
         pac.predict(vi, gp, Xnew, "y", model=model)
+
+
+@pytest.mark.parametrize("whitened", [True, False])
+@pytest.mark.parametrize("mean", ["constant", "hierarchical", "linear"])
+def test_a_process_with_a_random_mean(mean, whitened):
+    """At the inputs the process is what was fitted; observations are of it and of the rest."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-2, 2, (30, 1))
+    y = (rng.random(30) < 0.7).astype(int)
+    with pm.Model():
+        if mean == "linear":
+            mean_func = pm.gp.mean.Linear(pm.Normal("slope", 0, 1, shape=1), 0.3)
+        else:
+            top = pm.Normal("top", 0, 1) if mean == "hierarchical" else 0.5
+            mean_func = pm.gp.mean.Constant(pm.Normal("c", top, 0.7))
+        gp = pm.gp.Latent(mean_func=mean_func, cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
+        f = gp.prior("f", X=X, reparameterize=whitened)
+        b = pm.Normal("b", 0, 1)
+        pm.Bernoulli("y", logit_p=b + 2.0 * f, observed=y)
+        vi = pac.fit("cavi", progressbar=False)
+        at_inputs = pac.predict(vi, gp, X, full_cov=True).predictions
+        of_y = pac.predict(vi, gp, X, kind="y").predictions
+    np.testing.assert_allclose(at_inputs["f_mean"], vi.mean["f"], atol=1e-4)
+    np.testing.assert_allclose(at_inputs["f_std"], vi.std["f"], atol=1e-4)
+    np.testing.assert_allclose(at_inputs["f_cov"], vi.cov("f"), atol=1e-4)
+    eta, weights = np.polynomial.hermite_e.hermegauss(60)
+    nodes = vi.predictor_mean[:, None] + vi.predictor_std[:, None] * eta
+    expected = (1.0 / (1.0 + np.exp(-nodes))) @ (weights / weights.sum())
+    np.testing.assert_allclose(of_y["y_mean"], expected, atol=1e-4)
+
+
+def test_draws_of_a_random_mean_with_a_fixed_kernel():
+    """Each draw of the observations takes its own draw of the mean."""
+    rng = np.random.default_rng(2)
+    X = rng.uniform(-2, 2, (12, 1))
+    with pm.Model():
+        c, b = pm.Normal("c", 0, 1), pm.Normal("b", 0, 1)
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(c), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8))
+        f = gp.prior("f", X=X)
+        pm.Bernoulli("y", logit_p=b + f, observed=(X[:, 0] > -1).astype(int))
+        draws = pac.sample(30, tune=20, chains=2, cores=1, random_seed=1, progressbar=False)
+        process = pac.predict(draws, gp, X[:3], random_seed=5).predictions["f"]
+        of_y = pac.predict(draws, gp, X[:3], kind="y", random_seed=5).predictions
+    eta = process.values + draws.posterior["b"].values[..., None]
+    expected = (1.0 / (1.0 + np.exp(-eta))).mean(axis=(0, 1))
+    np.testing.assert_allclose(of_y["y_mean"], expected, atol=1e-10)

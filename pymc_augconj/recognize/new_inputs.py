@@ -61,13 +61,23 @@ class NewPredictor:
             raise self._refuse(f"the coefficient of {self.name!r} differs between observations")
         return float(coef[0]), int(A.index[0])
 
-    def others(self, point: Point) -> dict[int, np.ndarray]:
-        """Return the row that every other block's map has for all observations, by block."""
+    def others(
+        self, point: Point, through: Mapping[int, np.ndarray] | None = None
+    ) -> dict[int, np.ndarray]:
+        """Return the row that every other block's map has for all observations, by block.
+
+        What acts ``through`` the process's own mean, as a matrix for its old values by block, is
+        no part of it.
+        """
         found = {}
+        coef, _ = self.read_process(point)
+        index = self.lgm.maps[self.index](point).rows(self._rows).index
         for i, read in enumerate(self.lgm.maps):
             if i == self.index:
                 continue
             A = read(point).rows(self._rows)
+            if through is not None and i in through:
+                A = DenseMap(A.dense() - coef * through[i][index])
             row = _constant_row(A)
             if row is None:
                 name = self.lgm.blocks[i].name

@@ -54,8 +54,10 @@ def predictors_of_draws(
             )
             names = [h.value_name for h in lgm.hyperparameters]
             point |= {name: np.asarray(v) for name, v in zip(names, values, strict=True)}
-        coef[members] = read.read_process(point)[0]
+        coef[members], entry = read.read_process(point)
         rest[members] = read.offset(point, mean_old[first])
+        # The process's mean may depend on latents, and so differ where hyperparameters do not.
+        rest[members, 0] += coef[first] * (mean_old[first, entry] - mean_old[members, entry])
         for i, row in read.others(point).items():
             block = lgm.blocks[i]
             if block.value_name not in others:

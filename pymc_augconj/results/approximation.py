@@ -301,6 +301,21 @@ class Approximation:
                 maps[i] = found if known is None else known + found
         return maps
 
+    def in_innovations(self, name: str) -> tuple[Array, dict[int, Array]]:
+        """Return a latent's value besides its innovation as constant + Σ matrix @ innovation."""
+        index = self._index(name)
+        constants: dict[str, Array] = {}
+        for i in self._order():
+            affine = self.means[i]
+            constants[self.names[i]] = affine.constant + sum(
+                matrix @ constants[other] for other, matrix in affine.matrices.items()
+            )
+        maps = self._in_innovations(index)
+        del maps[index]
+        return constants[name], {
+            i: np.eye(self._size(i)) if matrix is None else matrix for i, matrix in maps.items()
+        }
+
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
         return xr.Dataset(
             {
