@@ -120,7 +120,8 @@ def fit(
         lgm = recognition.model
         _check_gp(gp, lgm)
         first = _start(model, recognition, start)
-        _caution(lgm, first)
+        for sentence in lgm.cautions(first):
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
@@ -160,19 +161,6 @@ def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
             f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
             f"{gp!r}"
         )
-
-
-def _caution(lgm: LatentGaussianModel, point: Mapping[str, np.ndarray]) -> None:
-    prior_mean = np.asarray(lgm.offset(point))
-    for site in lgm.sites:
-        if site.likelihood.can_augment:
-            continue
-        sentence = site.likelihood.caution(
-            site.y(point), site.select(prior_mean), site.params(point)
-        )
-        if sentence is not None:
-            message = f"observed variable {site.name!r}: {sentence}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _members(lgm: LatentGaussianModel) -> tuple:
