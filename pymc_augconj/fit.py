@@ -48,6 +48,7 @@ def fit(
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
+
     Parameters
     ----------
     method : {"cavi", "vgp", "ep", "qp"}
@@ -55,7 +56,7 @@ def fit(
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
         quadrature; its bound is the tighter one. ``"ep"``: expectation propagation, whose evidence
         is the most accurate but no bound. ``"qp"``: quantile propagation, started from EP's
-        solution at EP's hyperparameters.
+        solution at EP's hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
     model : pymc.Model, optional
         Taken from the context where omitted.
     gp : pm.gp.Latent, optional
