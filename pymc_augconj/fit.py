@@ -63,6 +63,7 @@ def fit(
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
+
     Parameters
     ----------
     method : {"cavi", "vgp", "svi", "ep", "qp"}
@@ -72,7 +73,7 @@ def fit(
         points, from minibatches, for many observations; augmented where every likelihood is.
         ``"ep"``: expectation propagation, whose evidence
         is the most accurate but no bound. ``"qp"``: quantile propagation, started from EP's
-        solution at EP's hyperparameters.
+        solution at EP's hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
     model : pymc.Model, optional
         Taken from the context where omitted.
     gp : pm.gp.Latent, or sequence of them, optional
@@ -174,7 +175,8 @@ def fit(
         if not sparse:
             _check_gp(gp, lgm)
         first = _start(model, recognition, start)
-        _caution(lgm, first)
+        for sentence in lgm.cautions(first):
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
@@ -216,19 +218,6 @@ def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
             f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
             f"{gp!r}"
         )
-
-
-def _caution(lgm: LatentGaussianModel, point: Mapping[str, np.ndarray]) -> None:
-    prior_mean = np.asarray(lgm.offset(point))
-    for site in lgm.sites:
-        if site.likelihood.can_augment:
-            continue
-        sentence = site.likelihood.caution(
-            site.y(point), site.select(prior_mean), site.params(point)
-        )
-        if sentence is not None:
-            message = f"observed variable {site.name!r}: {sentence}"
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
 def _members(lgm: LatentGaussianModel) -> tuple:

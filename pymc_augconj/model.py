@@ -272,6 +272,18 @@ class LatentGaussianModel:
         """Total number of latent values."""
         return sum(block.total_size for block in self.blocks)
 
+    def cautions(self, point: Point) -> list[str]:
+        """Return what Gaussian approximations of this model will not show."""
+        prior_mean = np.asarray(self.offset(point))
+        found = []
+        for site in self.sites:
+            if not site.likelihood.can_augment:
+                mean, params = site.select(prior_mean), site.params(point)
+                sentence = site.likelihood.caution(site.y(point), mean, params)
+                if sentence is not None:
+                    found.append(f"observed variable {site.name!r}: {sentence}")
+        return found
+
     def require_augmentation(self) -> None:
         """Raise where an observed variable has no augmentation.
 

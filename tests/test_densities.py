@@ -282,3 +282,32 @@ def test_approximations_can_be_pickled():
     fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
     again = pickle.loads(pickle.dumps(fit))
     np.testing.assert_array_equal(again.mean["f"], fit.mean["f"])
+
+
+def test_exposures_are_given_at_new_inputs():
+    model, gp = write("Poisson, log")
+    fit = pac.fit("ep", model=model, hyper="fixed", **QUIET)
+    exposure = 4.0
+    with model:
+        with pytest.raises(pac.AugmentationError, match="parameter 'exposure' of 'y' differs"):
+            pac.predict(fit, gp, Xnew, kind="y")
+        latent = pac.predict(fit, gp, Xnew).predictions
+        found = pac.predict(fit, gp, Xnew, kind="y", params={"exposure": exposure}).predictions
+    expected = exposure * np.exp(latent["f_mean"] + 0.5 * latent["f_std"] ** 2)
+    np.testing.assert_allclose(found["y_mean"], expected, rtol=1e-12)
+
+
+def test_an_exposure_may_be_an_offset_too():
+    """The same model, and an exposure of zero where nothing can be counted."""
+    exposure, fits = np.array([1.0, 2.5, 0.5]), []
+    for mu in (lambda f: exposure * exp(f), lambda f: exp(np.log(exposure) + f)):
+        with pm.Model() as model:
+            f = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS)).prior("f", X=X)
+            pm.Poisson("y", mu(f), observed=COUNTS)
+        fits.append(pac.fit("vgp", model=model, hyper="fixed", **QUIET))
+    assert fits[0].evidence == pytest.approx(fits[1].evidence, abs=1e-8)
+    with pm.Model() as model:
+        f = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS)).prior("f", X=X)
+        pm.Poisson("y", exposure * np.array([1.0, 0.0, 1.0]) * exp(f), observed=COUNTS)
+    fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    np.testing.assert_allclose([fit.h[1], fit.lam[1]], 0.0, atol=1e-8)

@@ -66,8 +66,8 @@ class Pattern:
         The entry of ``inputs`` through which the latents act.
     link : str
         How that entry depends on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
-        ``"probit"`` (Φ(η)), ``"scaled_logit"`` (r·σ(η)), ``"scaled_square"`` (r·η²) or ``"log"``
-        (exp(η)).
+        ``"probit"`` (Φ(η)), ``"log"`` (exp(η)), ``"scaled_logit"`` (r·σ(η)), ``"scaled_square"``
+        (r·η²) or ``"scaled_log"`` (r·exp(η)).
     negate : bool
         True where PyMC's parametrisation has σ(−η).
     scale : str, optional

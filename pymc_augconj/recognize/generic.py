@@ -62,42 +62,61 @@ def read_generic(
     if offsets is None:
         return None
     value = rv.type()
-    densities = [pm.logp(within, value), _log_cdf(within, value)]
-    graphs = [graph for graph in densities if graph is not None]
-    if any(graph.ndim != 1 for graph in graphs):
+    density, log_cdf = pm.logp(within, value), _log_cdf(within, value)
+    if density.ndim != 1:
         return None
-    bases = [value, *offsets]
-    parameters = RowParameters(shape[0], model)
-    parameters.collect([offset for offset in offsets.values() if not _is_zero(offset)], [])
-    parameters.collect(_distribution_inputs(within), bases)
-    parameters.collect(graphs, [*bases, *parameters.stand_ins])
-    if not parameters.possible:
+    reader = _RowReader(value, offsets, RowParameters(shape[0], model))
+    reader.parameters.collect(_distribution_inputs(within), [value, *offsets])
+    log_density = reader.read(density)
+    if log_density is None:
         return None
-    y = pt.vector("y", dtype=rv.dtype)
-    row = pt.vector("eta", dtype="float64")
-    stand_ins = {value: y, **parameters.stand_ins}
-    for var, offset in offsets.items():
-        shifted = row
-        if not _is_zero(offset):
-            shifted = row + rebuild(offset, parameters.stand_ins)
-        stand_ins[var] = shifted.astype(var.dtype)
-    try:
-        functions = [
-            RowFunction(rebuild(graph, stand_ins), y, row, parameters.scalars, parameters.rows)
-            for graph in graphs
-        ]
-        for function in functions:
-            _try(function, parameters)
-    except Exception:
-        # Any op may refuse to be rebuilt, in its own way.
-        return None
+    log_cdf = None if log_cdf is None else reader.read(log_cdf)
     likelihood = GenericLikelihood(
         type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),
+        # After all reading: simplifying a graph replaces parts of it.
         _link(within, list(offsets), inputs),
-        *functions,
+        log_density,
+        log_cdf,
         discrete=not rv.dtype.startswith("float"),
     )
-    return GenericReading(likelihood, next(iter(offsets)), parameters.graphs())
+    return GenericReading(likelihood, next(iter(offsets)), reader.parameters.graphs())
+
+
+class _RowReader:
+    """Rebuilds graphs of an observed variable as functions of rows, with parameters in common."""
+
+    def __init__(
+        self, value: Variable, offsets: dict[Variable, Variable | None], parameters: RowParameters
+    ):
+        self._value, self._offsets, self.parameters = value, offsets, parameters
+        self._y = pt.vector("y", dtype=value.dtype)
+        self._eta = pt.vector("eta", dtype="float64")
+        added = [offset for offset in offsets.values() if not _is_zero(offset)]
+        parameters.collect(added, [])
+
+    def read(self, graph: Variable) -> RowFunction | None:
+        """Return the function, or None where a row cannot be told from the others."""
+        parameters = self.parameters
+        parameters.collect([graph], [self._value, *self._offsets, *parameters.stand_ins])
+        if not parameters.possible:
+            return None
+        try:
+            stand_ins = {self._value: self._y, **parameters.stand_ins}
+            for var, offset in self._offsets.items():
+                eta = self._eta
+                if not _is_zero(offset):
+                    eta = eta + rebuild(offset, parameters.stand_ins)
+                stand_ins[var] = eta.astype(var.dtype)
+            rebuilt = rebuild(graph, stand_ins)
+            function = RowFunction(rebuilt, self._y, self._eta, parameters.scalars, parameters.rows)
+            # At numbers of rows that the model does not have; the values do not matter.
+            params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
+            for size in (1, 3):
+                function(np.zeros(size), np.full(size, 0.1), params)
+        except Exception:
+            # Any op may refuse to be rebuilt, in its own way.
+            return None
+        return function
 
 
 def _log_cdf(within: Variable, value: Variable) -> Variable | None:
@@ -230,10 +249,3 @@ def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
         if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
             return link.removeprefix("scaled_")
     return "its own"
-
-
-def _try(function: RowFunction, parameters: RowParameters) -> None:
-    """Evaluate at a number of rows that the model does not have; numbers do not matter."""
-    params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
-    for size in (1, 3):
-        function(np.zeros(size), np.full(size, 0.1), params)

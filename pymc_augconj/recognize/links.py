@@ -164,7 +164,7 @@ def peel(
     ----------
     graph : Variable
         A distribution parameter, simplified.
-    link : {"identity", "logit", "probit", "scaled_logit", "scaled_square", "log"}
+    link : {"identity", "logit", "probit", "scaled_logit", "scaled_square", "log", "scaled_log"}
     latents : sequence of Variable
         The inputs that make a factor part of the predictor.
     by_probe : bool
@@ -184,6 +184,8 @@ def peel(
         return _scaled(graph, latents, _logit)
     if link == "scaled_square":
         return _scaled(graph, latents, _square)
+    if link == "scaled_log":
+        return _scaled(graph, latents, _exponential)
     if link == "log":
         matched = _scaled(graph, latents, _exponential)
         return None if matched is None else (matched[0] + pt.log(matched[1]), None)

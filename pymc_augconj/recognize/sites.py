@@ -22,11 +22,12 @@ from ..errors import (
 )
 from ..likelihoods.base import DensityLikelihood, Pattern
 from ..likelihoods.registry import known_likelihoods
-from .affine import depends_on, first_nonlinear_op, is_affine
+from .affine import depends_on, is_affine
 from .custom import is_custom, read_custom
 from .generic import read_generic
 from .latents import GaussianVariable, in_innovations, static_shape
-from .links import describe_link, peel
+from .links import peel
+from .refusals import not_affine, unknown_distribution, unknown_link
 from .rewrite import simplify
 from .structure import distribution_parameters
 from .super_gaussian import likelihood_of, parameters_of_family
@@ -117,7 +118,7 @@ def _match_augmented(
         return _match_super_gaussian(model, rv, family, params, latents)
     candidates = _candidates(op_name, len(params), augmented=True)
     if not candidates:
-        raise UnknownLikelihoodError(_unknown_distribution(rv, op_name))
+        raise UnknownLikelihoodError(unknown_distribution(rv, op_name))
     found = _match_patterns(model, rv, params, latents, candidates)
     if isinstance(found, ObservedGraph):
         return found
@@ -128,7 +129,7 @@ def _match_augmented(
             f"{op_name.removesuffix('RV')}; give that parameter a prior of its own, or sample "
             "this model with pm.sample's NUTS"
         )
-    raise UnknownLikelihoodError(_unknown_link(rv, op_name, candidates, params, inputs))
+    raise UnknownLikelihoodError(unknown_link(rv, op_name, candidates, params, inputs))
 
 
 def _match_density(
@@ -201,7 +202,7 @@ def _match_patterns(
             named[pattern.scale] = scale
         (eta,) = simplify([_flatten(eta, shape, rv)])
         if not is_affine(eta, inputs):
-            raise NotAffineError(_not_affine(rv, eta, latents))
+            raise NotAffineError(not_affine(rv, eta, latents))
         return ObservedGraph(
             rv=rv,
             value=model.rvs_to_values[rv],
@@ -235,7 +236,7 @@ def _match_super_gaussian(
     shape = static_shape(rv)
     (eta,) = simplify([_flatten(graph, shape, rv)])
     if not is_affine(eta, inputs):
-        raise NotAffineError(_not_affine(rv, eta, latents))
+        raise NotAffineError(not_affine(rv, eta, latents))
     value = model.rvs_to_values[rv]
     named = parameters_of_family(family, value, parameters)
     return ObservedGraph(
@@ -277,48 +278,3 @@ def _flatten_parameter(
     if all(graph.type.broadcastable):
         return graph.reshape(())
     return _flatten(graph, shape, rv, f"parameter {name!r}")
-
-
-def _unknown_distribution(rv: Variable, op_name: str) -> str:
-    augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
-    known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
-    return (
-        f"observed variable {rv.name!r}: no augmentation is known for the distribution "
-        f"{op_name.removesuffix('RV')}; expected one of "
-        f"{', '.join(name.removesuffix('RV') for name in known)}. "
-        "Sample this model with pm.sample's NUTS instead"
-    )
-
-
-def _unknown_link(rv, op_name, candidates, params, inputs) -> str:
-    links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
-    found = [describe_link(graph, inputs) for graph in params if depends_on(graph, inputs)]
-    link = found[0] if found else "no link at all"
-    distribution = op_name.removesuffix("RV")
-    sentence = (
-        f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
-        f"{link if link.startswith('a link') else link + ' link'}; expected the link "
-        f"{links.replace('scaled_logit', 'scaled logit')}. "
-    )
-    if distribution == "Poisson" and link == "log":
-        return sentence + (
-            "A Poisson with a log link has no conjugate augmentation: use "
-            "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
-            "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
-            "pm.sample's NUTS for this very model"
-        )
-    return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
-
-
-def _not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
-    inputs = [latent.input for latent in latents]
-    op = first_nonlinear_op(eta, inputs)
-    alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
-    names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
-    listed = " and ".join(repr(name) for name in names)
-    return (
-        f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
-        f"latent variables, but it is not in {listed} (through the operation {op}); "
-        "write it as a sum of latents with coefficients that do not depend on them, or sample "
-        "this model with pm.sample's NUTS"
-    )

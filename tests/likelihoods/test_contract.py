@@ -131,7 +131,12 @@ CASES = [
         {"nu": (0.5, 1.5, 2.5), "rho": (0.6, 1.3, 1.7)},
     ),
     Case(BayesianSVM, PyMCBayesianSVM.dist, SIGNS, {}),
-    Case(PoissonLog, lambda eta: pm.Poisson.dist(np.exp(eta)), COUNTS, {}),
+    Case(
+        PoissonLog,
+        lambda eta, exposure: pm.Poisson.dist(exposure * np.exp(eta)),
+        COUNTS,
+        {"exposure": (0.4, 3.0)},
+    ),
     Case(
         PoissonSquare,
         lambda eta, exposure: pm.Poisson.dist(exposure * eta**2),
@@ -176,7 +181,7 @@ LINKS = {
     "probit": ndtr,
     "scaled_logit": expit,
     "scaled_square": np.square,
-    "log": np.exp,
+    "scaled_log": np.exp,
 }
 
 

@@ -29,7 +29,7 @@ EXAMPLES = {
     "PoissonSigmoid": (COUNTS, {"rate": 6.0}),
     "BayesianSVM": (SIGNS, {}),
     "MaternNoise": (REALS, {"nu": 1.5, "rho": 0.8}),
-    "PoissonLog": (COUNTS, {}),
+    "PoissonLog": (COUNTS, {"exposure": 1.3}),
     "PoissonSquare": (COUNTS, {"exposure": 0.7}),
 }
 MEAN, VAR = np.array([-1.1, 0.0, 0.3, 2.2]), np.array([0.02, 0.4, 1.3, 3.0])

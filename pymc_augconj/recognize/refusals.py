@@ -1,0 +1,60 @@
+"""What is said where an observed variable has no augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from ..likelihoods.registry import known_likelihoods
+from .affine import depends_on, first_nonlinear_op, is_affine
+from .latents import GaussianVariable
+from .links import describe_link
+
+__all__ = ["not_affine", "unknown_distribution", "unknown_link"]
+
+
+def unknown_distribution(rv: Variable, op_name: str) -> str:
+    augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
+    known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
+    return (
+        f"observed variable {rv.name!r}: no augmentation is known for the distribution "
+        f"{op_name.removesuffix('RV')}; expected one of "
+        f"{', '.join(name.removesuffix('RV') for name in known)}. "
+        "Sample this model with pm.sample's NUTS instead"
+    )
+
+
+def unknown_link(rv, op_name, candidates, params, inputs) -> str:
+    links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
+    found = [describe_link(graph, inputs) for graph in params if depends_on(graph, inputs)]
+    link = found[0] if found else "no link at all"
+    distribution = op_name.removesuffix("RV")
+    sentence = (
+        f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
+        f"{link if link.startswith('a link') else link + ' link'}; expected the link "
+        f"{links.replace('scaled_logit', 'scaled logit')}. "
+    )
+    if distribution == "Poisson" and link == "log":
+        return sentence + (
+            "A Poisson with a log link has no conjugate augmentation: use "
+            "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
+            "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
+            "pm.sample's NUTS for this very model"
+        )
+    return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
+
+
+def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
+    inputs = [latent.input for latent in latents]
+    op = first_nonlinear_op(eta, inputs)
+    alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
+    names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
+    listed = " and ".join(repr(name) for name in names)
+    return (
+        f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
+        f"latent variables, but it is not in {listed} (through the operation {op}); "
+        "write it as a sum of latents with coefficients that do not depend on them, or sample "
+        "this model with pm.sample's NUTS"
+    )
