@@ -279,7 +279,7 @@ def _from_draws(
         for members in equal_draws(draws, kernel)
     ]
     threads = count_threads(len(groups), f.shape[1] + request.size)
-    functions = [evaluate, *(evaluate.another() for _ in range(threads - 1))]
+    functions = evaluate.copies(threads)
 
     def evaluator(function):
         def parts(draw: int) -> dict[str, np.ndarray]:
@@ -289,7 +289,8 @@ def _from_draws(
         return parts
 
     # Several threads that let BLAS use every core would fight over them.
-    with threadpool_limits(limits=1, user_api="blas") if threads > 1 else nullcontext():
+    several = len(functions) > 1
+    with threadpool_limits(limits=1, user_api="blas") if several else nullcontext():
         f_new, mean_old = draw_groups(
             groups,
             f,

@@ -103,8 +103,11 @@ def python_mode() -> Mode:
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
     # Fused elementwise kernels exist only as compiled code.
     mode = mode.excluding("fusion", "scan_make_inplace", *COMPILED_ONLY)
+    # At first as well, for where the kernel is fixed constant folding executes all of it.
     return mode.register(
-        (dfs_rewriter(_add_to_diagonal), _FIRST), (dfs_rewriter(_vectorize), _AFTER_SPECIALIZE)
+        (dfs_rewriter(_add_to_diagonal), _FIRST),
+        (dfs_rewriter(_vectorize), _FIRST),
+        (dfs_rewriter(_vectorize), _AFTER_SPECIALIZE),
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -328,3 +330,21 @@ def test_draws_of_a_random_mean_with_a_fixed_kernel():
     eta = process.values + draws.posterior["b"].values[..., None]
     expected = (1.0 / (1.0 + np.exp(-eta))).mean(axis=(0, 1))
     np.testing.assert_allclose(of_y["y_mean"], expected, atol=1e-10)
+
+
+def test_threads_do_not_change_predictions_of_draws(data, Xnew, monkeypatch):
+    X, y = data
+    with pm.Model() as model:
+        ls = pm.InverseGamma("ls", 5, 5)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+        pm.Normal("y", mu=gp.prior("f", X=X), sigma=0.3, observed=y)
+    rng = np.random.default_rng(0)
+    draws = {"f": rng.standard_normal((1, 100, 40)), "ls": rng.uniform(0.5, 1.0, (1, 100))}
+    tree = az.from_dict({"posterior": draws})
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(
+            sys.modules["pymc_augconj.predict"], "count_threads", lambda *a, t=threads: t
+        )
+        found.append(pac.predict(tree, gp, Xnew, model=model, random_seed=0).predictions["f"])
+    np.testing.assert_array_equal(*found)

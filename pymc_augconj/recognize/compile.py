@@ -12,7 +12,8 @@ from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import explicit_graph_inputs, graph_inputs
+from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from ..python_mode import python_mode
@@ -100,10 +101,17 @@ class PointFunction:
                 )
         return self
 
-    def another(self) -> PointFunction:
-        """Return the same function compiled once more, for another thread to call."""
+    def copies(self, count: int) -> list[PointFunction]:
+        """Return this function and further ones, compiled, each for a thread of its own.
+
+        No more than this one where the graph has an op with an inner function, which it would
+        share with every copy.
+        """
+        if any(isinstance(node.op, HasInnerGraph) for node in applys_between((), self._outputs)):
+            count = 1
         graph = self._outputs[0] if self._single else self._outputs
-        return PointFunction(graph, self._inputs, self._mode).compile()
+        more = (PointFunction(graph, self._inputs, self._mode) for _ in range(count - 1))
+        return [function.compile() for function in (self, *more)]
 
     def __call__(self, point: Mapping[str, np.ndarray]) -> Any:
         """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""

@@ -173,3 +173,18 @@ def test_recognition_survives_pickling():
         assert other.model.maps[0](start).is_identity
         assert other.model.log_prior(start) == recognition.model.log_prior(start)
         assert str(other) == str(recognition)
+
+
+def test_copies_are_for_threads():
+    x = pt.dvector("x")
+    one, two = PointFunction(x**2, {"x": x}).copies(2)
+    at = {"x": np.arange(3.0)}
+    np.testing.assert_array_equal(one(at), two(at))
+    # A scan's inner function is one for all copies: there are none.
+    steps = pytensor.scan(
+        lambda a, b: a + b,
+        sequences=[x],
+        outputs_info=[pt.zeros((), dtype="float64")],
+        return_updates=False,
+    )
+    assert len(PointFunction(steps, {"x": x}).copies(2)) == 1
