@@ -204,6 +204,10 @@ class ProcessLaw(Protocol):
     inputs: Array
     jitter: float
 
+    def lanes(self, count: int) -> list[ProcessLaw]:
+        """Return up to ``count`` laws like this one, it among them, each for its own thread."""
+        ...
+
     def cov(self, point: Point, Z: Array) -> Array:
         """Return K(Z, Z)."""
         ...

@@ -35,6 +35,7 @@ from ..gaussian.linear_map import LinearMap, RowSelection
 from ..gaussian.triangular import mirror_lower
 from ..model import LatentGaussianModel, Point, ProcessLaw
 from .latent_prior import BlockPrior, block_prior
+from .triangular_factor import TriangularFactor, is_wide
 from .weights_posterior import WeightsPosterior
 
 __all__ = ["SparseDesign", "SparseModel"]
@@ -50,7 +51,7 @@ class _Process:
     coef: Array | None
     X: Array
     Z: Array
-    chol: Array
+    factor: TriangularFactor
     half: Array
     diagonal: Array
 
@@ -78,6 +79,7 @@ class SparseDesign:
     point: Point
     rows: NDArray[np.intp] | slice
     processes: list[_Process]
+    lane: int = 0
 
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, Array]:
         """Return means and variances of the predictors, and chol(S⁻¹)⁻¹ Φ."""
@@ -90,7 +92,8 @@ class SparseDesign:
         return self._gram(lam), self.Phi @ (h - lam * self.offset)
 
     def _gram(self, lam: Array) -> Array:
-        if (lam < 0.0).any():
+        # SciPy's dsyrk is half the work, but keeps other threads waiting.
+        if (lam < 0.0).any() or is_wide(self.Phi):
             return (self.Phi * lam) @ self.Phi.T
         return mirror_lower(dsyrk(1.0, self.Phi * np.sqrt(lam), lower=1))
 
@@ -149,9 +152,9 @@ class SparseDesign:
         return found
 
     def _of_process(self, process: _Process, G: Array, by_chol: Array, lam: Array):
-        model, law = self.model, self.model.laws[process.index]
-        by_cross = dtrsm(1.0, process.chol, G, lower=1, trans_a=1)
-        by_zz = chol_pullback(process.chol, by_chol)
+        model, law = self.model, self.model.lanes[self.lane][process.index]
+        by_cross = process.factor.solve_transposed(G)
+        by_zz = chol_pullback(process.factor.chol, by_chol)
         by_diagonal = -0.5 * lam
         coef = process.coef
         found: dict[str, Array] = {}
@@ -222,6 +225,8 @@ class SparseModel:
         self._blocks = [names.index(law.name) for law in self.laws]
         self.others = [i for i in range(len(names)) if i not in self._blocks]
         self._parts: dict[object, tuple[object, object]] = {}
+        #: The laws, for each thread that works on rows of its own.
+        self.lanes = [self.laws]
         for law in self.laws:
             A = lgm.maps[names.index(law.name)](point)
             if not isinstance(A, RowSelection):
@@ -255,8 +260,28 @@ class SparseModel:
         """Return the map of a process, as a function of the point."""
         return self.lgm.maps[self._blocks[process]]
 
+    def open_lanes(self, count: int) -> int:
+        """Let ``count`` threads make designs, or as many as the laws allow; return how many."""
+        copies = [law.lanes(count) for law in self.laws]
+        self.lanes = list(zip(*copies, strict=False))
+        return len(self.lanes)
+
+    def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
+        """Evaluate what does not depend on rows, so that several threads can share it."""
+        self._offset(point)
+        for p, Z in enumerate(inducing):
+            self._map(self._blocks[p], point)
+            self._factor(p, point, Z)
+        for i in self.others:
+            self._block(i, point)
+            self._map(i, point)
+
     def design(
-        self, point: Point, inducing: Sequence[Array], rows: NDArray[np.intp] | slice
+        self,
+        point: Point,
+        inducing: Sequence[Array],
+        rows: NDArray[np.intp] | slice,
+        lane: int = 0,
     ) -> SparseDesign:
         """Return the predictors ``rows`` at θ and given inducing inputs.
 
@@ -269,24 +294,24 @@ class SparseModel:
         Phi = np.empty((self.size(inducing), offset.size), order="F")
         residual = np.zeros(offset.size)
         processes, first = [], 0
-        for p, (law, Z) in enumerate(zip(self.laws, inducing, strict=True)):
+        for p, (law, Z) in enumerate(zip(self.lanes[lane], inducing, strict=True)):
             A = self._map(self._blocks[p], point)
             index = A.index[rows]
             coef = None if A.coef is None else A.coef[rows]
             X = np.asarray(law.inputs[index], dtype=float)
-            chol = self._chol(p, point, Z)
+            factor = self._factor(p, point, Z)
             xz, diagonal = law.cross(point, X, Z)
-            half = dtrsm(1.0, chol, xz.T, lower=1)
+            half = factor.solve(xz.T)
             left = diagonal - np.einsum("ij,ij->j", half, half)
             residual += left if coef is None else coef**2 * left
             Phi[first : first + len(Z)] = half if coef is None else half * coef
             first += len(Z)
-            processes.append(_Process(p, coef, X, Z, chol, half, diagonal))
+            processes.append(_Process(p, coef, X, Z, factor, half, diagonal))
         for _, block, A, part in self.other_parts(point, rows, first):
             Phi[part] = block.whitened_design(A).T
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, 0.0, out=residual)
-        return SparseDesign(Phi, residual, offset, first, self, point, rows, processes)
+        return SparseDesign(Phi, residual, offset, first, self, point, rows, processes, lane)
 
     def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""
@@ -322,14 +347,14 @@ class SparseModel:
     def _map(self, index: int, point: Point) -> LinearMap:
         return self._part(("map", index), self.lgm.maps[index], point, lambda A: A)
 
-    def _chol(self, process: int, point: Point, Z: Array) -> Array:
+    def _factor(self, process: int, point: Point, Z: Array) -> TriangularFactor:
         law = self.laws[process]
         key = (Z.tobytes(), *(np.asarray(point[entry]).tobytes() for entry in law.names))
-        known = self._parts.get(("chol", process))
+        known = self._parts.get(("factor", process))
         if known is None or known[0] != key:
             name = f"the covariance of {law.name!r} at its inducing inputs"
-            factor = cholesky_with_jitter(_jittered(law, point, Z), name=name)[0]
-            known = self._parts["chol", process] = (key, factor)
+            chol = cholesky_with_jitter(_jittered(law, point, Z), name=name)[0]
+            known = self._parts["factor", process] = (key, TriangularFactor(chol))
         return known[1]
 
     def _block(self, index: int, point: Point) -> BlockPrior:

@@ -30,6 +30,7 @@ from .adam import Adam
 from .cavi import CoordinateAscent
 from .fitting import FitOutcome, FitProblem, FitState
 from .loop import Iteration
+from .sparse_batch import HalvedModel
 from .sparse_design import SparseModel
 from .sparse_outcome import full_bound, outcome_of
 from .sparse_sites import SparseSites
@@ -79,14 +80,15 @@ class _Ascent:
     def run(self) -> FitOutcome:
         problem = self.problem
         stopped = ""
-        for count, rows in zip(range(problem.max_iter), self._batches(), strict=False):
-            state = self._iterate(count, rows)
-            if problem.callback is not None:
-                try:
-                    problem.callback(state)
-                except StopIteration:
-                    stopped = f"stopped by the callback after {count + 1} iterations; "
-                    break
+        with HalvedModel(self.model) as halved:
+            for count, rows in zip(range(problem.max_iter), self._batches(), strict=False):
+                state = self._iterate(halved, count, rows)
+                if problem.callback is not None:
+                    try:
+                        problem.callback(state)
+                    except StopIteration:
+                        stopped = f"stopped by the callback after {count + 1} iterations; "
+                        break
         bound = full_bound(self.model, self.sites, self.point, self.inducing, self.q)
         converged, message = self._judge()
         return outcome_of(
@@ -108,21 +110,21 @@ class _Ascent:
             yield np.sort(order[used : used + size])
             used += size
 
-    def _iterate(self, count: int, rows) -> FitState:
+    def _iterate(self, halved: HalvedModel, count: int, rows) -> FitState:
         model, q = self.model, self.q
-        design = model.design(self.point, self.inducing, rows)
-        scale = model.n_rows / design.offset.size
-        mean, var, half = design.moments(q)
+        batch = halved.batch(self.point, self.inducing, rows)
+        scale = model.n_rows / batch.size
+        mean, var = batch.moments(q)
         value, h, lam = self.sites.targets(self.point, rows, mean, var)
         expected = scale * float(np.sum(value))
         if count % _EVERY == 0:
             self.divergence = q.divergence
         divergence = self.divergence
         rate = self.sparse.rate_at(count, q.mean.size, model.n_rows)
-        B, b = design.natural(h, lam)
+        B, b = batch.natural(h, lam)
         direction = None
         if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
-            by_theta, by_inducing = design.gradient(q, half, h, lam, mean, B)
+            by_theta, by_inducing = batch.gradient(q, h, lam, mean)
             direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
         rate = self._move(scale * B, scale * b, rate)
         residual = self._distance(q)

@@ -6,10 +6,11 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dtrsm, dtrsv
-from scipy.linalg.lapack import dpotrf, dtrtri
+from scipy.linalg.blas import dtrsv
+from scipy.linalg.lapack import dpotrf
 
 from ..errors import NotPositiveDefiniteError
+from .triangular_factor import TriangularFactor
 
 __all__ = ["WeightsPosterior"]
 
@@ -40,14 +41,18 @@ class WeightsPosterior:
         self.precision, self.linear = precision, linear
         total = np.array(precision, order="F")
         total[np.diag_indices_from(total)] += 1.0
-        self._chol, info = dpotrf(total, lower=1, clean=1, overwrite_a=1)
-        if info != 0 or not np.isfinite(np.diagonal(self._chol)).all():
+        chol, info = dpotrf(total, lower=1, clean=1, overwrite_a=1)
+        if info != 0 or not np.isfinite(np.diagonal(chol)).all():
             raise NotPositiveDefiniteError(
                 "the precision of the weights has no Cholesky factor: negative site precisions "
                 "outweigh the prior; damp the update that made them"
             )
-        self._linear_half = dtrsv(self._chol, linear, lower=1)
-        self.mean = dtrsv(self._chol, self._linear_half, lower=1, trans=1)
+        self._factor, self._chol = TriangularFactor(chol), chol
+        self.mean = dtrsv(chol, dtrsv(chol, linear, lower=1), lower=1, trans=1)
+
+    def prepare(self) -> None:
+        """Invert the factor, so that several threads can share it."""
+        _ = self._factor.inverse
 
     @classmethod
     def prior(cls, size: int) -> WeightsPosterior:
@@ -56,11 +61,11 @@ class WeightsPosterior:
 
     def half(self, Phi: Array) -> Array:
         """Return chol(I + B)⁻¹ Φ, whose columns' squares are variances of φᵀw."""
-        return dtrsm(1.0, self._chol, Phi, lower=1)
+        return self._factor.solve(Phi)
 
     def solve_half(self, half: Array) -> Array:
         """Return S Φ, given :meth:`half` of Φ."""
-        return dtrsm(1.0, self._chol, half, lower=1, trans_a=1)
+        return self._factor.solve_transposed(half)
 
     def scaled_norm(self, step: Array) -> float:
         """Return the length of a change of the mean, in standard deviations."""
@@ -74,8 +79,7 @@ class WeightsPosterior:
     @cached_property
     def divergence(self) -> float:
         """KL(q(w) ‖ N(0, I))."""
-        inverse = dtrtri(self._chol, lower=1)[0]
-        trace = float(np.sum(np.square(inverse)))
+        trace = float(np.sum(np.square(self._factor.inverse)))
         return 0.5 * (trace + float(self.mean @ self.mean) - self.mean.size + self.log_det)
 
     def towards(self, precision: Array, linear: Array, rate: float) -> WeightsPosterior:

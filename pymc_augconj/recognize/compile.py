@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -192,6 +193,9 @@ class Gradient:
         """Return the derivatives at ``point``, by entry; empty where there are none."""
         if not self._wrt:
             return {}
+        return dict(zip(self._wrt, self._build()(point), strict=True))
+
+    def _build(self) -> PointFunction:
         if self._function is None:
             graphs = grad(
                 self._cost,
@@ -200,7 +204,18 @@ class Gradient:
                 return_disconnected="zero",
             )
             self._function = PointFunction(graphs, self._inputs, self._mode)
-        return dict(zip(self._wrt, self._function(point), strict=True))
+        return self._function
+
+    def copies(self, count: int) -> list[Gradient]:
+        """Return this and further ones, each for a thread of its own."""
+        if not self._wrt:
+            return [self] * count
+        found = []
+        for function in self._build().copies(count):
+            other = copy(self)
+            other._function = function
+            found.append(other)
+        return found
 
 
 class SharedData:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,15 @@ class LatentProcess:
             for name, value in values.items()
             if any(depends_on(graph, value) for graph in [*covariances, mean])
         )
+
+    def lanes(self, count: int) -> list[LatentProcess]:
+        crosses, gradients = self._cross.copies(count), self._gradient.copies(count)
+        found = [self]
+        for cross, gradient in list(zip(crosses, gradients, strict=False))[1:]:
+            other = copy(self)
+            other._cross, other._gradient = cross, gradient
+            found.append(other)
+        return found
 
     def cov(self, point: Point, Z):
         return np.asarray(self._cov({**point, _Z: Z}))

@@ -1,0 +1,114 @@
+"""A minibatch in two halves, each on a thread of its own where it is large enough.
+
+Everything that a minibatch says is a sum over its rows. The halves are the same whatever the
+number of threads, so that a seed gives one result on every machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..model import Point
+from .sparse_design import SparseDesign, SparseModel
+from .weights_posterior import WeightsPosterior
+
+__all__ = ["HalvedModel", "SparseBatch"]
+
+Array = NDArray[np.float64]
+
+# Rows from which two threads save more than they cost.
+SMALLEST_HALVED = 512
+
+
+class HalvedModel:
+    """A sparse model whose larger minibatches are worked on in halves; a context manager."""
+
+    def __init__(self, model: SparseModel):
+        self.model = model
+        self._n_lanes = model.open_lanes(2)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> HalvedModel:
+        if self._n_lanes > 1 and _cores() > 1:
+            self._pool = ThreadPoolExecutor(2)
+        return self
+
+    def __exit__(self, *details) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def map[T](self, function: Callable[[int], T], count: int) -> list[T]:
+        """Return ``function(i)`` for every half."""
+        if count == 1 or self._pool is None:
+            return [function(i) for i in range(count)]
+        return list(self._pool.map(function, range(count)))
+
+    def batch(self, point: Point, inducing: Sequence[Array], rows) -> SparseBatch:
+        """Return the predictors ``rows`` at θ, with their halves."""
+        model = self.model
+        n_rows = model.n_rows if isinstance(rows, slice) else len(rows)
+        parts = [rows]
+        if n_rows >= SMALLEST_HALVED:
+            indices = np.arange(n_rows) if isinstance(rows, slice) else rows
+            parts = np.array_split(indices, 2)
+            # Threads only read what this has put by.
+            model.prepare(point, inducing)
+        designs = self.map(
+            lambda i: model.design(point, inducing, parts[i], lane=i % self._n_lanes), len(parts)
+        )
+        return SparseBatch(self, designs)
+
+
+class SparseBatch:
+    """The predictors of a minibatch: :class:`.sparse_design.SparseDesign` in parts."""
+
+    def __init__(self, halved: HalvedModel, designs: list[SparseDesign]):
+        self._halved, self.designs = halved, designs
+        stops = np.cumsum([design.offset.size for design in designs])
+        starts = [0, *stops[:-1]]
+        self._parts = [slice(a, b) for a, b in zip(starts, stops, strict=True)]
+        self.size = int(stops[-1])
+
+    def _map(self, function):
+        return self._halved.map(
+            lambda i: function(self.designs[i], self._parts[i], i), len(self.designs)
+        )
+
+    def moments(self, q: WeightsPosterior) -> tuple[Array, Array]:
+        """Return means and variances of the predictors."""
+        if len(self.designs) > 1:
+            q.prepare()
+        found = self._map(lambda design, part, i: design.moments(q))
+        self._halves = [half for _, _, half in found]
+        return tuple(np.concatenate([each[k] for each in found]) for k in range(2))
+
+    def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
+        """Return Φ Λ Φᵀ and Φ (h − Λ offset)."""
+        found = self._map(lambda design, part, i: design.natural(h[part], lam[part]))
+        self._grams = [gram for gram, _ in found]
+        return sum(self._grams[1:], self._grams[0]), sum(b for _, b in found)
+
+    def gradient(self, q: WeightsPosterior, h: Array, lam: Array, mean: Array):
+        """Return what :meth:`.SparseDesign.gradient` does, after the other two."""
+        found = self._map(
+            lambda design, part, i: design.gradient(
+                q, self._halves[i], h[part], lam[part], mean[part], self._grams[i]
+            )
+        )
+        total: dict[str, Array] = {}
+        for by_theta, _ in found:
+            for name, slope in by_theta.items():
+                total[name] = total[name] + slope if name in total else slope
+        moved = [by_inducing for _, by_inducing in found]
+        return total, [None if each[0] is None else sum(each) for each in zip(*moved, strict=True)]
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
