@@ -94,8 +94,7 @@ def fit(
         ``"svi"``: observations an iteration, 256 by default.
     rate : float or (float, float), optional
         ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
-        ρ_t = (1 + t/delay)^(−forgetting). By default 1/(1 + t), but not below
-        batch_size/(100 D) for D inducing points and other latents.
+        ρ_t = (1 + t/delay)^(−forgetting), (1, 0.9) by default.
     hyper_rate : float, optional
         ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.05 by default; it falls to
         a tenth over ``max_iter``. Hyperparameters move at every fourth iteration.

@@ -120,7 +120,7 @@ class _Ascent:
         if count % _EVERY == 0:
             self.divergence = q.divergence
         divergence = self.divergence
-        rate = self.sparse.rate_at(count, q.mean.size, model.n_rows)
+        rate = self.sparse.rate_at(count)
         B, b = batch.natural(h, lam)
         direction = None
         if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
