@@ -19,6 +19,7 @@ TOPICS = (
     "table2",
     "gpflow_dense",
     "gpflow_sparse",
+    "million",
     "prediction",
     "ep",
     "ep_peer",

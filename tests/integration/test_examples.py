@@ -10,7 +10,15 @@ import pytest
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-@pytest.mark.parametrize("name", ["robust_regression_cavi.py", "counts_vgp.py"])
-def test_runs(name, capsys):
-    runpy.run_path(str(EXAMPLES / name), run_name="__main__")
-    assert "bound" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("robust_regression_cavi", "bound"),
+        ("counts_vgp", "bound"),
+        ("many_observations_svi", "bound"),
+        ("expectation_propagation", "sites of least precision: [1, 3, 4, 21]"),
+    ],
+)
+def test_runs(name, expected, capsys):
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    assert expected in capsys.readouterr().out
