@@ -263,3 +263,21 @@ def test_memory_grows_with_the_data_and_not_with_their_square():
         tracemalloc.stop()
     assert fit.mean["f"].shape == (n,)
     assert peak < 600e6  # an n × n array of bits would be 5e9
+
+
+def test_a_likelihood_without_an_augmentation_is_fitted_by_its_density():
+    rng = np.random.default_rng(0)
+    n = 400
+    X = rng.uniform(-2.0, 2.0, (n, 1))
+    y = rng.poisson(np.exp(0.5 + np.sin(2 * X[:, 0])))
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.7))
+        pm.Poisson("y", mu=pm.math.exp(gp.prior("f", X=X)), observed=y)
+        best = pac.fit("vgp", gp=gp, inducing=12, random_seed=0, **QUIET)
+        svi = pac.fit(
+            "svi", gp=gp, inducing=best.inducing["f"], batch_size=100, max_iter=200, **QUIET
+        )
+        with pytest.raises(pac.UnknownLikelihoodError, match="vgp"):
+            pac.fit("cavi", gp=gp, inducing=12, **QUIET)
+    assert best.evidence - 1.0 < svi.evidence < best.evidence + 1e-6
+    assert float(np.abs(svi.mean["f"] - best.mean["f"]).max()) < 0.2

@@ -108,7 +108,10 @@ class SparseFit:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariances at the start raise."""
-        family = _SparseFamily(problem, self.rule())
+        rule = self.rule()
+        if rule.augmented:
+            problem.model.require_augmentation()
+        family = _SparseFamily(problem, rule)
         count = 0
 
         def report(iteration: Iteration, evaluation: Evaluation) -> None:
