@@ -27,6 +27,9 @@ __all__ = ["predict"]
 #: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
 DEFAULT_JITTER = 1e-6
 
+# Sets the streams of predictions apart from those that the same seed gives elsewhere.
+_STREAM = 1
+
 
 def predict(
     result: Any,
@@ -135,8 +138,15 @@ def predict(
             "result: expected what pac.fit returns or a DataTree with a posterior group, got "
             f"{type(result).__name__}"
         )
-    rng = np.random.default_rng(random_seed)
+    rng = _generator(random_seed)
     return _from_draws(tree, model, gp, Xnew, request, read, jitter, joint, rng)
+
+
+def _generator(random_seed: Any) -> np.random.Generator:
+    """Return a stream of its own: the seed that drew the posterior must not draw f* once more."""
+    if random_seed is None or isinstance(random_seed, np.random.Generator):
+        return np.random.default_rng(random_seed)
+    return np.random.default_rng(np.random.SeedSequence(random_seed, spawn_key=(_STREAM,)))
 
 
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:

@@ -348,3 +348,16 @@ def test_threads_do_not_change_predictions_of_draws(data, Xnew, monkeypatch):
         )
         found.append(pac.predict(tree, gp, Xnew, model=model, random_seed=0).predictions["f"])
     np.testing.assert_array_equal(*found)
+
+
+def test_one_seed_for_draws_and_predictions_leaves_them_independent():
+    X = np.array([[0.0], [0.4], [1.0]])
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5))
+        pm.Bernoulli("y", logit_p=gp.prior("f", X=X), observed=[0, 1, 1])
+        fit = pac.fit("cavi", progressbar=False)
+        tree = fit.sample(4000, random_seed=3)
+        drawn = pac.predict(tree, gp, X + 5.0, random_seed=3).predictions["f"].values[0]
+    # Five length scales away f* is the prior's, whatever f is.
+    correlation = np.corrcoef(drawn.T, tree.posterior["f"].values[0].T)[:3, 3:]
+    assert np.abs(correlation).max() < 5.0 / np.sqrt(4000)

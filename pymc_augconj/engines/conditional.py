@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtrs
 
 from ..gaussian.cholesky import cholesky_with_jitter
-from ..gaussian.released_cholesky import factorize_in_place
 
 __all__ = ["count_threads", "draw_conditional", "draw_groups"]
 
@@ -155,6 +154,9 @@ def _factorize(
     parts: Parts, rows: Array, jitter: float, joint: bool, scratch: list[Array] | None
 ) -> Array:
     """Return the factor of the matrix above; its upper triangle is arbitrary."""
+    # Loads Numba, which nothing else here needs.
+    from ..gaussian.released_cholesky import factorize_in_place
+
     n_old, n_new = len(parts["mean_old"]), len(parts["mean_new"])
     stop, size = n_old + n_new, n_old + n_new + len(rows)
     K = scratch[0] if scratch else np.empty((0, 0))

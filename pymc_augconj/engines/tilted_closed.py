@@ -28,7 +28,6 @@ from scipy.special import erfcx, gammaln, log_ndtr, xlogy
 from ..likelihoods.bernoulli_probit import BernoulliProbit
 from ..likelihoods.normal import Normal
 from ..likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment, tilt
-from .probit_delta import fill_probit_delta
 from .site_density import LikelihoodDensity, SiteDensity
 from .tilted import Tilted, check_cavities, tilted_moments
 
@@ -111,6 +110,9 @@ def probit_delta(
     It is NaN where a step is too steep, or too little of the cavity beyond it, for the panels of
     :mod:`.probit_delta`.
     """
+    # Loads Numba, which nothing else here needs.
+    from .probit_delta import fill_probit_delta
+
     sign, root = np.where(positive, 1.0, -1.0), np.sqrt(cavity_var)
     mean, std = sign * (tilted.mean - cavity_mean) / root, np.sqrt(tilted.var) / root
     delta = np.empty(cavity_mean.shape)

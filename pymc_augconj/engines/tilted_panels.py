@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from .legendre_rule import NODES, TO_COEFFICIENTS, WEIGHTS
 from .site_density import Index
-from .tilted_delta import fill_delta
 from .tilted_mesh import Mesh
 
 __all__ = ["Panels", "Quadrature"]
@@ -181,6 +180,9 @@ class Panels:
 
         z has a logarithm near its edge where a step leaves little mass beyond it.
         """
+        # Loads Numba, which nothing else here needs.
+        from .tilted_delta import fill_delta
+
         with np.errstate(all="ignore"):
             self.refine(pointwise=True)
             result, std = np.zeros(self._size), np.sqrt(self._var)
