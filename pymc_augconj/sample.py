@@ -6,11 +6,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import pymc as pm
-import pytensor
 from pymc.model import Model, modelcontext
 from threadpoolctl import threadpool_limits
 
-from .recognize import python_mode
+from .recognize.compile import without_compilation
 from .results.fits import DataTree
 from .step import AugmentedGibbs
 
@@ -69,5 +68,5 @@ def sample(
         if compile_kwargs is not None:
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
-            stack.enter_context(pytensor.config.change_flags(mode=python_mode()))
+            stack.enter_context(without_compilation())
         return pm.sample(draws, step=step, model=model, **kwargs)
