@@ -31,7 +31,7 @@ from .recognize.evaluate import DensityOfPrior, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
 from .recognize.minibatch import with_all_data
 from .results.approximation import Approximation
-from .results.layout import AffineMean, Labels
+from .results.layout import AffineMean, Labels, LazyMeans
 from .results.sparse import SparseApproximation
 
 __all__ = ["fit"]
@@ -263,7 +263,17 @@ def _result(
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
     laws = {} if sparse is None else {law.name: law for law in sparse.laws}
-    means = tuple(AffineMean(*parts) for parts in affine_means(model, lgm, point, laws))
+
+    def read_means() -> list[AffineMean]:
+        return [
+            AffineMean(laws[block.name].mean(point, outcome.inducing[block.name]))
+            if block.name in laws
+            else AffineMean(*parts)
+            for block, parts in zip(lgm.blocks, affine_means(model, lgm, point, laws), strict=True)
+        ]
+
+    # Data may be given other values by the time that means are asked for.
+    means = tuple(read_means()) if model.data_vars else LazyMeans(read_means)
     labels = Labels(
         {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
         {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
@@ -271,12 +281,6 @@ def _result(
     evaluate = LatentDraws(model, lgm, dict(point))
     kind, further = Approximation, {"evaluate": evaluate}
     if laws:
-        means = tuple(
-            AffineMean(laws[block.name].mean(point, outcome.inducing[block.name]))
-            if block.name in laws
-            else mean
-            for block, mean in zip(lgm.blocks, means, strict=True)
-        )
         variables += tuple(f"{name}_u" for name in laws)
         kind, further = (
             SparseApproximation,

@@ -12,9 +12,11 @@ import pytensor
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph
-from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
+from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs, toposort
+from pytensor.raise_op import CheckAndRaise
+from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from ..python_mode import python_mode
@@ -91,6 +93,11 @@ class PointFunction:
 
     def compile(self) -> PointFunction:
         """Compile now rather than at the first call; returns itself."""
+        if self._function is None and not self._inputs and not self.shared:
+            # A few operations on constants are done in less time than it takes to rewrite them.
+            constants = _interpret(self._outputs)
+            if constants is not None:
+                self._function = _Constants(constants)
         if self._function is None:
             with without_compilation() if self._mode is None else nullcontext():
                 self._function = pytensor.function(
@@ -122,6 +129,44 @@ class PointFunction:
         with np.errstate(all="ignore"):
             values = self._function(*(point[name] for name in self._inputs))
         return values[0] if self._single else values
+
+
+class _Constants:
+    """What stands for a function without inputs; gives copies, since callers may write to them."""
+
+    def __init__(self, values: Sequence[np.ndarray]):
+        self._values = list(values)
+
+    def __call__(self) -> list[np.ndarray]:
+        return [np.array(value) for value in self._values]
+
+
+# Graphs of constants with more operations than this are compiled.
+_LARGEST_INTERPRETED = 12
+
+
+def _interpret(outputs: Sequence[Variable]) -> list[np.ndarray] | None:
+    """Evaluate a graph of constants, an operation at a time; None where it is not a small one."""
+    nodes = list(toposort(list(outputs)))
+    if len(nodes) > _LARGEST_INTERPRETED or not all(_is_plain(node) for node in nodes):
+        return None
+    storage = {
+        var: [var.data if isinstance(var, Constant) else None]
+        for node in nodes
+        for var in (*node.inputs, *node.outputs)
+    }
+    storage |= {var: [var.data] for var in outputs if isinstance(var, Constant)}
+    for node in nodes:
+        computed = {var: [var.owner is None] for var in (*node.inputs, *node.outputs)}
+        node.op.make_py_thunk(node, storage, computed, [])()
+    return [np.asarray(storage[var][0]) for var in outputs]
+
+
+def _is_plain(node: Apply) -> bool:
+    """Return whether an operation is one of NumPy's as it stands."""
+    if isinstance(node.op, HasInnerGraph | CheckAndRaise):
+        return False
+    return not isinstance(node.op, Elemwise) or node.op.nfunc_spec is not None
 
 
 class NamedValues:

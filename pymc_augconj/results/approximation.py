@@ -84,7 +84,7 @@ class Approximation:
     prior: LatentPrior = field(repr=False)
     groups: RowGroups = field(repr=False)
     by_weights: bool
-    means: tuple[AffineMean, ...] = field(repr=False)
+    means: Sequence[AffineMean] = field(repr=False)
     labels: Labels = field(repr=False)
     variables: tuple[str, ...] = field(repr=False)
     observed: dict[str, np.ndarray] = field(repr=False)

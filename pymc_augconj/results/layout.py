@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-__all__ = ["AffineMean", "Labels", "in_order"]
+__all__ = ["AffineMean", "Labels", "LazyMeans", "in_order"]
 
 Array = NDArray[np.float64]
 
@@ -27,6 +28,26 @@ class AffineMean:
 
     constant: Array
     matrices: dict[str, Array] = field(default_factory=dict)
+
+
+class LazyMeans(Sequence[AffineMean]):
+    """Prior means that are read when first asked for: that takes longer than a small fit."""
+
+    def __init__(self, read: Callable[[], Sequence[AffineMean]]):
+        self._read = read
+
+    @cached_property
+    def _known(self) -> tuple[AffineMean, ...]:
+        return tuple(self._read())
+
+    def __getitem__(self, index):
+        return self._known[index]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __reduce__(self):
+        return tuple, (self._known,)
 
 
 @dataclass(frozen=True)
