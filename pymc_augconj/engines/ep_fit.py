@@ -21,9 +21,8 @@ from .ep_gradient import tilted_quadratures
 from .ep_objective import EPEvaluation, EPObjective
 from .ep_record import EPInfo, EPResult, EPState, Sweep
 from .ep_sites import ModelPrior, SiteGroup
-from .fitting import FitOutcome, FitProblem, FitState
+from .fitting import FitOutcome, FitProblem, ascend, reporter
 from .gradients import bound_gradient
-from .hyper import maximise
 from .loop import Climb, Iteration
 from .qp import solve_qp
 from .site_density import LikelihoodDensity
@@ -110,28 +109,10 @@ class ExpectationPropagation:
         power = options.pop("power", 1.0)
         run = partial(_climb, **options)
         family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
-        count = 0
-
-        def report(iteration: Iteration, evaluation: EPEvaluation) -> None:
-            nonlocal count
-            count += 1
-            if problem.callback is not None:
-                problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
-
-        limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
-        if problem.members:
-            found = maximise(
-                family, problem.members, problem.point, problem.log_prior,
-                inner=run, gradient=_gradient, **limits,
-            )  # fmt: skip
-            point, end, gradient = found.point, found.climb, found.gradient
-            iterations, converged, message = found.iterations, found.converged, found.message
-            objective = found.objective
-        else:
-            point, gradient = dict(problem.point), {}
-            end = run(family.at(point), **limits)
-            iterations, converged, message = end.iterations, end.converged, end.message
-            objective = end.evaluation.evidence + problem.log_prior(point)[0]
+        report = reporter(problem)
+        found = ascend(family, problem, report, inner=run, gradient=_gradient)
+        point, end, iterations = found.point, found.climb, found.iterations
+        converged, message = found.converged, found.message
         last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
         bound = family.at(point)
         if self.quantile:
@@ -144,8 +125,9 @@ class ExpectationPropagation:
             converged = converged and result.info.converged
             message = f"EP: {message}; QP: {_describe(result)}"
         return FitOutcome(
-            point, last.h, last.lam, evidence, objective, bound.prior, family.priors.groups,
-            family.base.by_weights, converged, message, iterations, gradient, diagnostics,
+            point, last.h, last.lam, evidence, found.objective, bound.prior,
+            family.priors.groups, family.base.by_weights, converged, message, iterations,
+            found.gradient, diagnostics,
         )  # fmt: skip
 
 

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from ..model import Hyperparameter, LatentGaussianModel, Point
 from .bound import BoundFamily, Evaluation, SiteRule
-from .hyper import LogPrior, maximise
+from .gradients import bound_gradient
+from .hyper import HyperClimb, LogPrior, maximise
 from .latent_prior import LatentPrior, RowGroups
-from .loop import Iteration, climb
+from .loop import Climb, Iteration, climb
 from .sparse_problem import SparseProblem
 
-__all__ = ["FitOutcome", "FitProblem", "FitState", "SiteFit"]
+__all__ = ["FitOutcome", "FitProblem", "FitState", "SiteFit", "ascend", "reporter"]
 
 Array = NDArray[np.float64]
 
@@ -130,6 +131,54 @@ class FitOutcome:
     inducing: dict[str, Array] = field(default_factory=dict)
 
 
+def reporter(problem: FitProblem) -> Callable[[Iteration, Evaluation], None]:
+    """Return what hands every iteration to the problem's callback, counted over all θ."""
+    count = 0
+
+    def report(iteration: Iteration, evaluation: Evaluation) -> None:
+        nonlocal count
+        count += 1
+        if problem.callback is not None:
+            problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
+
+    return report
+
+
+def ascend(
+    family: BoundFamily,
+    problem: FitProblem,
+    report: Callable[[Iteration, Evaluation], None],
+    *,
+    inner: Callable[..., Climb] = climb,
+    gradient: Callable[..., dict[str, Array]] = bound_gradient,
+) -> HyperClimb:
+    """Climb at the problem's θ, or over θ with a climb at each, as it asks for.
+
+    Parameters
+    ----------
+    family, inner, gradient
+        As for :func:`~pymc_augconj.engines.hyper.maximise`.
+    problem : FitProblem
+    report : callable
+        From :func:`reporter`.
+    """
+    limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
+    if problem.members:
+        return maximise(
+            family,
+            problem.members,
+            problem.point,
+            problem.log_prior,
+            inner=inner,
+            gradient=gradient,
+            **limits,
+        )
+    point = dict(problem.point)
+    end = inner(family.at(point), **limits)
+    objective = end.evaluation.bound + problem.log_prior(point)[0]
+    return HyperClimb(point, end, objective, end.converged, end.message, end.iterations)
+
+
 class SiteFit:
     """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
 
@@ -142,40 +191,19 @@ class SiteFit:
         if rule.augmented:
             problem.model.require_augmentation()
         family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
-        count = 0
-
-        def report(iteration: Iteration, evaluation: Evaluation) -> None:
-            nonlocal count
-            count += 1
-            if problem.callback is not None:
-                problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
-
-        limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
-        if problem.members:
-            found = maximise(family, problem.members, problem.point, problem.log_prior, **limits)
-            point, objective, end, gradient = (
-                found.point,
-                found.objective,
-                found.climb,
-                found.gradient,
-            )
-            iterations, converged, message = found.iterations, found.converged, found.message
-        else:
-            point, gradient = dict(problem.point), {}
-            end = climb(family.at(point), **limits)
-            iterations, converged, message = end.iterations, end.converged, end.message
-            objective = end.evaluation.bound + problem.log_prior(point)[0]
+        found = ascend(family, problem, reporter(problem))
+        end = found.climb.evaluation
         return FitOutcome(
-            point,
-            end.evaluation.h,
-            end.evaluation.lam,
-            end.evaluation.bound,
-            objective,
-            family.at(point).prior,
+            found.point,
+            end.h,
+            end.lam,
+            end.bound,
+            found.objective,
+            family.at(found.point).prior,
             family.priors.groups,
             family.by_weights,
-            converged,
-            message,
-            iterations,
-            gradient,
+            found.converged,
+            found.message,
+            found.iterations,
+            found.gradient,
         )

@@ -15,9 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import AugmentationError
 from .bound import Evaluation, SiteRule
-from .fitting import FitOutcome, FitProblem, FitState
-from .hyper import maximise
-from .loop import Iteration, climb
+from .fitting import FitOutcome, FitProblem, ascend, reporter
 from .sparse_design import SparseDesign, SparseModel
 from .sparse_outcome import outcome_of
 from .sparse_sites import SparseSites
@@ -112,29 +110,9 @@ class SparseFit:
         if rule.augmented:
             problem.model.require_augmentation()
         family = _SparseFamily(problem, rule)
-        count = 0
-
-        def report(iteration: Iteration, evaluation: Evaluation) -> None:
-            nonlocal count
-            count += 1
-            if problem.callback is not None:
-                problem.callback(FitState(count, iteration, evaluation.mean, evaluation.var))
-
-        limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
-        if problem.members:
-            found = maximise(
-                family, problem.members, problem.point, problem.log_prior,
-                gradient=_gradient, **limits,
-            )  # fmt: skip
-            point, end, gradient = found.point, found.climb, found.gradient
-            iterations, converged, message = found.iterations, found.converged, found.message
-            objective = found.objective
-        else:
-            point, gradient = dict(problem.point), {}
-            end = climb(family.at(point), **limits)
-            iterations, converged, message = end.iterations, end.converged, end.message
-            objective = end.evaluation.bound + problem.log_prior(point)[0]
+        found = ascend(family, problem, reporter(problem), gradient=_gradient)
+        end = found.climb.evaluation
         return outcome_of(
-            family.model, point, family.inducing, end.evaluation.posterior.q,
-            end.evaluation.bound, objective, converged, message, iterations, gradient,
+            family.model, found.point, family.inducing, end.posterior.q, end.bound,
+            found.objective, found.converged, found.message, found.iterations, found.gradient,
         )  # fmt: skip
