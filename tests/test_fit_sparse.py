@@ -281,3 +281,15 @@ def test_a_likelihood_without_an_augmentation_is_fitted_by_its_density():
             pac.fit("cavi", gp=gp, inducing=12, **QUIET)
     assert best.evidence - 1.0 < svi.evidence < best.evidence + 1e-6
     assert float(np.abs(svi.mean["f"] - best.mean["f"]).max()) < 0.2
+
+
+def test_what_would_not_fit_into_memory_is_refused_at_once():
+    X = np.zeros((40_000, 1)) + np.arange(40_000)[:, None]
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        pm.Bernoulli("y", logit_p=gp.prior("f", X=X), observed=np.arange(40_000) % 2)
+        for method in ("cavi", "ep"):
+            with pytest.raises(pac.AugmentationError, match=r"13 GB each.*method='svi'"):
+                pac.fit(method, **QUIET)
+        with pytest.raises(pac.AugmentationError, match=r"13 GB each.*method='svi'"):
+            pac.AugmentedGibbs()

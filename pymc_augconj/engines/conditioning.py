@@ -15,6 +15,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import AugmentationError
 from ..gaussian import gram, observation_space, weight_space
 from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import LatentGaussianModel
@@ -23,6 +24,9 @@ from .latent_prior import BlockPrior, LatentPrior, RowGroups
 __all__ = ["Conditioner", "ObservationSpace", "WeightSpace", "choose_space"]
 
 Array = NDArray[np.float64]
+
+#: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
+LARGEST_MATRIX = 30_000
 
 # Adler's (1981) a: given ω, the latents' deviation from their mean is reversed by this share of
 # the previous one, which leaves their law as it is and works against the positive correlation
@@ -211,7 +215,13 @@ def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
 
 
 def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSpace | WeightSpace:
-    """Return the cheaper of the two spaces for ``model``."""
+    """Return the cheaper of the two spaces for ``model``.
+
+    Raises
+    ------
+    AugmentationError
+        If it takes matrices too large to hold.
+    """
     R, D = float(groups.size), float(model.latent_size)
     dense = sum(float(b.size) ** 3 for b in model.blocks if not b.diagonal)
     # Forming Φ with a dense block costs R·size² more; forming C with one that is not a selection
@@ -219,4 +229,15 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSp
     forming = sum(R * float(b.size) ** 2 * b.copies for b in model.blocks if not b.diagonal)
     observation = R**3 / 3.0
     weight = R * D**2 + D**3 / 3.0 + forming + dense / 3.0
-    return WeightSpace(int(D)) if weight < observation else ObservationSpace(int(R))
+    by_weights = weight < observation
+    size = max(
+        [int(D) if by_weights else int(R), *(b.size for b in model.blocks if not b.diagonal)]
+    )
+    if size > LARGEST_MATRIX:
+        raise AugmentationError(
+            f"{int(R)} distinct predictors of {int(D)} latent values take matrices of "
+            f"{size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; expected at most "
+            f"{LARGEST_MATRIX} × {LARGEST_MATRIX}; use pac.fit(method='svi', gp=gp, inducing=…), "
+            "which needs none of that size"
+        )
+    return WeightSpace(int(D)) if by_weights else ObservationSpace(int(R))
