@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from pymc_augconj.auxiliary.arguments import refuse
+from pymc_augconj.auxiliary.polya_gamma_unit import random_unit_polya_gamma
 
 EDGE = np.pi**2 / 4  # cosh √u = 0 at u = −EDGE: where the Laplace transform ceases to exist
 CONTOUR_NODES = 48
@@ -34,7 +35,8 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     float64 (of h log cosh, where h is large); above, it is within 1/h of it in total variation.
     Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a corrected
     saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use of each
-    compiles it (Numba, cached on disk); h ≤ 2 needs only the first.
+    compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1 none: see
+    `polya_gamma_unit`.
 
     Parameters
     ----------
@@ -59,11 +61,13 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     The laws: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle, Polson &
     Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
     """
-    # Imported here: a user who needs only moments or densities does not pay for Numba.
-    from pymc_augconj.auxiliary import polya_gamma_kernels as kernels
-
     h, c = _checked(h, c)
     shape = np.broadcast_shapes(h.shape, c.shape)
+    if h.ndim == 0 and h == 1.0:
+        return random_unit_polya_gamma(rng, c.ravel()).reshape(shape)
+    # Imported here: who needs only PG(1, c), moments or densities does not pay for Numba.
+    from pymc_augconj.auxiliary import polya_gamma_kernels as kernels
+
     h_flat, c_flat = _flat(h, shape), _flat(c, shape)
     out = np.empty(h_flat.shape)
     if h.size == 0 or h.max() * kernels.LOG_2 <= kernels.MAX_JUMPS_BY_THINNING:
