@@ -1,9 +1,9 @@
 """Sparse fits by minibatches against GPflow's SVGP: 180 000 binary observations of eight inputs.
 
 Both sides start from the same inducing inputs, which stay, and the same kernel, which is learned;
-GPflow by natural gradients and Adam. Two rows for each size of minibatch: the time of an iteration
-(GPflow's after tracing), and our test loss after a twentieth of GPflow's time against GPflow's
-lowest. GPflow's clock stops for the test set; ours runs from the call of ``pac.fit``.
+GPflow by natural gradients and Adam. For each size of minibatch the time of an iteration (GPflow's
+after tracing), and our test loss after a twentieth of GPflow's time against GPflow's last and
+lowest. GPflow's clock stops for the test set; ours runs from the call of ``pac.fit`` to its end.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def measure_svi(*, batch_size: int, max_iter: int) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "warm_seconds": clock[WARM_UP] - start,
+        # The bound on all the data at the end.
+        "last_seconds": start + seconds - clock[-1],
         # The first few build what later ones reuse, as GPflow's first one traces.
         "iteration_seconds": (clock[-1] - clock[WARM_UP]) / (len(clock) - 1 - WARM_UP),
         "iterations": len(clock),
@@ -92,19 +94,21 @@ def rows(settings: Settings) -> Iterator[Row]:
         if missing:
             continue
         allowed = theirs["seconds"][-1] / SPEED_UP
-        fitting = (allowed - trial["warm_seconds"]) / trial["iteration_seconds"] + WARM_UP
+        around = trial["warm_seconds"] + trial["last_seconds"]
+        fitting = (allowed - around) / trial["iteration_seconds"] + WARM_UP
         ours = measure(
             "benchmarks.gpflow_sparse:measure_svi",
             max_iter=max(2 * WARM_UP, int(fitting)),
             **arguments,
         )
-        yield Row(
-            f"svi, n = {N}, B = {batch_size}: test loss after {ours['seconds']:.2g} s against "
-            f"GPflow's lowest in {theirs['seconds'][-1]:.2g} s",
-            ours["test_loss"],
-            min(theirs["losses"]),
-            "nats",
-            1.0,
-            "at most",
-            {"ours": ours, "theirs": theirs, "allowed_seconds": allowed},
-        )
+        for which, loss in (("last", theirs["losses"][-1]), ("lowest", min(theirs["losses"]))):
+            yield Row(
+                f"svi, n = {N}, B = {batch_size}: test loss after {ours['seconds']:.2g} s against "
+                f"GPflow's {which} in {theirs['seconds'][-1]:.2g} s",
+                ours["test_loss"],
+                loss,
+                "nats",
+                1.0,
+                "at most",
+                {"ours": ours, "theirs": theirs, "allowed_seconds": allowed},
+            )

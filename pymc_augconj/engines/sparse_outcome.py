@@ -19,6 +19,7 @@ from ..model import Point
 from .fitting import FitOutcome
 from .latent_prior import BlockPrior, LatentPrior, RowGroups
 from .loop import Iteration
+from .sparse_batch import HalvedModel
 from .sparse_design import SparseModel
 from .sparse_sites import SparseSites
 from .weights_posterior import WeightsPosterior
@@ -32,17 +33,16 @@ _CHUNK = 10_000_000
 
 
 def full_bound(
-    model: SparseModel,
+    halved: HalvedModel,
     sites: SparseSites,
     point: Point,
     inducing: Sequence[Array],
     q: WeightsPosterior,
 ) -> float:
     """Return the bound on all the data, a chunk of rows at a time."""
-    total = 0.0
+    model, total = halved.model, 0.0
     for rows in chunks(model.n_rows, model.size(inducing)):
-        design = model.design(point, inducing, rows)
-        mean, var, _ = design.moments(q)
+        mean, var = halved.batch(point, inducing, rows).moments(q)
         total += float(np.sum(sites.targets(point, rows, mean, var)[0]))
     return total - q.divergence
 

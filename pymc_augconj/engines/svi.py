@@ -89,7 +89,7 @@ class _Ascent:
                     except StopIteration:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
-        bound = full_bound(self.model, self.sites, self.point, self.inducing, self.q)
+            bound = full_bound(halved, self.sites, self.point, self.inducing, self.q)
         converged, message = self._judge()
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
