@@ -16,7 +16,7 @@ from rich.progress import TextColumn
 from rich.table import Column
 from threadpoolctl import ThreadpoolController
 
-from .engines.conditioning import ObservationSpace, choose_space
+from .engines.conditioning import is_cheaper_by_weights
 from .engines.evidence import has_gradient
 from .engines.gibbs import GibbsSampler
 from .engines.latent_prior import LatentPriors
@@ -144,6 +144,8 @@ class AugmentedGibbs(BlockedStep):
             vars = [vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
         self.recognition.model.require_augmentation()
+        # Refuses what no memory holds, before anything of that size is evaluated.
+        self._by_weights = self._is_cheaper_by_weights()
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
@@ -155,6 +157,10 @@ class AugmentedGibbs(BlockedStep):
         self.rng = np.random.default_rng(rng)
         self._reset()
         self.tune = True
+
+    def _is_cheaper_by_weights(self) -> bool:
+        lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
+        return is_cheaper_by_weights(lgm, LatentPriors(lgm, points).groups)
 
     def _choose_gradient(self, hyper: str) -> tuple[str, ...]:
         if hyper not in ("auto", "slice", "nuts"):
@@ -170,9 +176,7 @@ class AugmentedGibbs(BlockedStep):
         chosen = possible and hyper == "nuts"
         if possible and hyper == "auto" and many:
             # The gradient is taken in observation space: O(n³) where weight space is linear in n.
-            lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
-            space = choose_space(lgm, LatentPriors(lgm, points).groups)
-            chosen = isinstance(space, ObservationSpace)
+            chosen = not self._by_weights
         return ("collapsed",) if chosen else ()
 
     def _choose_sweeps(self, sweeps: int | None) -> int:

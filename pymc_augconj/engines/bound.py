@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from ..likelihoods.base import Likelihood, Params
 from ..model import LatentGaussianModel, Point, Site
-from .conditioning import WeightSpace, choose_space
+from .conditioning import is_cheaper_by_weights
 from .latent_prior import LatentPrior, LatentPriors
 from .site_posterior import SitePosterior, condition
 
@@ -119,7 +119,7 @@ class BoundFamily:
     def __init__(self, model: LatentGaussianModel, rule: SiteRule, points: Sequence[Point]):
         self.model, self.rule = model, rule
         self.priors = LatentPriors(model, points)
-        self.by_weights = isinstance(choose_space(model, self.priors.groups), WeightSpace)
+        self.by_weights = is_cheaper_by_weights(model, self.priors.groups)
         size = model.latent_size if self.by_weights else self.priors.groups.size
         # The current evaluation keeps one of the first two, a candidate gets the other.
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]

@@ -21,7 +21,13 @@ from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..model import LatentGaussianModel
 from .latent_prior import BlockPrior, LatentPrior, RowGroups
 
-__all__ = ["Conditioner", "ObservationSpace", "WeightSpace", "choose_space"]
+__all__ = [
+    "Conditioner",
+    "ObservationSpace",
+    "WeightSpace",
+    "choose_space",
+    "is_cheaper_by_weights",
+]
 
 Array = NDArray[np.float64]
 
@@ -222,17 +228,23 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSp
     AugmentationError
         If it takes matrices too large to hold.
     """
+    by_weights = is_cheaper_by_weights(model, groups)
+    size = model.latent_size if by_weights else groups.size
+    return WeightSpace(size) if by_weights else ObservationSpace(size)
+
+
+def is_cheaper_by_weights(model: LatentGaussianModel, groups: RowGroups) -> bool:
+    """Return which space takes fewer multiplications; raises as :func:`choose_space` does."""
     R, D = float(groups.size), float(model.latent_size)
-    dense = sum(float(b.size) ** 3 for b in model.blocks if not b.diagonal)
+    dense_sizes = [b.size for b in model.blocks if not b.diagonal]
+    dense = sum(float(size) ** 3 for size in dense_sizes)
     # Forming Φ with a dense block costs R·size² more; forming C with one that is not a selection
     # likewise, which happens in either space.
     forming = sum(R * float(b.size) ** 2 * b.copies for b in model.blocks if not b.diagonal)
     observation = R**3 / 3.0
     weight = R * D**2 + D**3 / 3.0 + forming + dense / 3.0
     by_weights = weight < observation
-    size = max(
-        [int(D) if by_weights else int(R), *(b.size for b in model.blocks if not b.diagonal)]
-    )
+    size = max(int(D) if by_weights else int(R), *dense_sizes, 0)
     if size > LARGEST_MATRIX:
         raise AugmentationError(
             f"{int(R)} distinct predictors of {int(D)} latent values take matrices of "
@@ -240,4 +252,4 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSp
             f"{LARGEST_MATRIX} × {LARGEST_MATRIX}; use pac.fit(method='svi', gp=gp, inducing=…), "
             "which needs none of that size"
         )
-    return WeightSpace(int(D)) if by_weights else ObservationSpace(int(R))
+    return by_weights
