@@ -379,3 +379,12 @@ def test_inputs_changed_after_the_fit_are_refused(data, Xnew, tmp_path):
                 pac.predict(fit, gp, Xnew, model=model)
         pm.set_data({"inputs": X})
         np.testing.assert_array_equal(pac.predict(vi, gp, Xnew).predictions["f_mean"], before)
+
+
+def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
+    model, gp = counts
+    with model:
+        vi = pac.fit("cavi", **QUIET)
+        several = {"n": np.arange(1, len(Xnew) + 1)}
+        with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
+            pac.predict(vi, gp, Xnew, kind="y", params=several)
