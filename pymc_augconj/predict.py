@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from threadpoolctl import threadpool_limits
@@ -140,6 +141,7 @@ def predict(
             "result: expected what pac.fit returns or a DataTree with a posterior group, got "
             f"{type(result).__name__}"
         )
+    _check_constant_data(tree, gp)
     rng = _generator(random_seed)
     return _from_draws(tree, model, gp, Xnew, request, read, jitter, joint, rng)
 
@@ -237,7 +239,23 @@ def _from_approximation(
 def _check_data(result: Approximation, gp: Any) -> None:
     """Refuse inputs that ``pm.set_data`` has changed: the approximation is of f at the old ones."""
     now = checksums(ancestors([gp.X]) if isinstance(gp.X, Variable) else ())
-    changed = [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_]
+    _refuse_changed(gp, [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_])
+
+
+def _check_constant_data(tree: Any, gp: Any) -> None:
+    """Refuse changed inputs where the draws come with the data that they are of."""
+    if "constant_data" not in tree.children or not isinstance(gp.X, Variable):
+        return
+    drawn = tree["constant_data"].to_dataset()
+    now = {
+        var.name: var.get_value(borrow=True)
+        for var in ancestors([gp.X])
+        if isinstance(var, SharedVariable) and var.name in drawn
+    }
+    _refuse_changed(gp, [k for k, v in now.items() if not np.array_equal(v, drawn[k].values)])
+
+
+def _refuse_changed(gp: Any, changed: Sequence[str]) -> None:
     if changed:
         raise AugmentationError(
             f"{gp.f.name!r}: its inputs, data {changed}, are not those of the fit; set them back "

@@ -373,8 +373,10 @@ def test_inputs_changed_after_the_fit_are_refused(data, Xnew, tmp_path):
         before = pac.predict(vi, gp, Xnew).predictions["f_mean"]
         vi.save(tmp_path / "fit.npz")
         loaded = pac.Approximation.load(tmp_path / "fit.npz")
+        draws = pac.sample(draws=5, tune=5, chains=1, random_seed=1, **QUIET)
+        pac.predict(draws, gp, Xnew)
         pm.set_data({"inputs": X + 1.0})
-        for fit in (vi, loaded):
+        for fit in (vi, loaded, draws):
             with pytest.raises(pac.AugmentationError, match=r"inputs.*not those of the fit"):
                 pac.predict(fit, gp, Xnew, model=model)
         pm.set_data({"inputs": X})
