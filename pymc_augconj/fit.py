@@ -27,7 +27,7 @@ from .model import LatentGaussianModel
 from .python_mode import python_mode
 from .recognize import Recognition, recognize
 from .recognize.compile import without_compilation
-from .recognize.evaluate import DensityOfPrior, constrained
+from .recognize.evaluate import DensityOfPrior, checksums, constrained
 from .recognize.latent_draws import LatentDraws, affine_means
 from .recognize.minibatch import with_all_data
 from .results.approximation import Approximation
@@ -312,6 +312,7 @@ def _result(
         variables=variables,
         observed={site.name: _observed(model, site, point) for site in lgm.sites},
         random_seed=random_seed,
+        data=checksums(model.data_vars),
         **further,
     )
 

@@ -8,13 +8,16 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
 from threadpoolctl import threadpool_limits
 
 from .engines.block_algebra import apply_rows, cross_cov
 from .engines.conditional import count_threads, draw_groups
 from .engines.predictive import DrawnMixture, GaussianMixture
 from .errors import AugmentationError
-from .recognize.evaluate import kernel_function, kernel_functions
+from .recognize.evaluate import checksums, kernel_function, kernel_functions
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
@@ -138,6 +141,7 @@ def predict(
             "result: expected what pac.fit returns or a DataTree with a posterior group, got "
             f"{type(result).__name__}"
         )
+    _check_constant_data(tree, gp)
     rng = _generator(random_seed)
     return _from_draws(tree, model, gp, Xnew, request, read, jitter, joint, rng)
 
@@ -185,6 +189,8 @@ def _from_approximation(
             f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
             "the model that was fitted"
         )
+    if Z is None:
+        _check_data(result, gp)
     functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
     new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
@@ -228,6 +234,33 @@ def _from_approximation(
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
     mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(mixture, read), attrs, read)
+
+
+def _check_data(result: Approximation, gp: Any) -> None:
+    """Refuse inputs that ``pm.set_data`` has changed: the approximation is of f at the old ones."""
+    now = checksums(ancestors([gp.X]) if isinstance(gp.X, Variable) else ())
+    _refuse_changed(gp, [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_])
+
+
+def _check_constant_data(tree: Any, gp: Any) -> None:
+    """Refuse changed inputs where the draws come with the data that they are of."""
+    if "constant_data" not in tree.children or not isinstance(gp.X, Variable):
+        return
+    drawn = tree["constant_data"].to_dataset()
+    now = {
+        var.name: var.get_value(borrow=True)
+        for var in ancestors([gp.X])
+        if isinstance(var, SharedVariable) and var.name in drawn
+    }
+    _refuse_changed(gp, [k for k, v in now.items() if not np.array_equal(v, drawn[k].values)])
+
+
+def _refuse_changed(gp: Any, changed: Sequence[str]) -> None:
+    if changed:
+        raise AugmentationError(
+            f"{gp.f.name!r}: its inputs, data {changed}, are not those of the fit; set them back "
+            "(new inputs are given as Xnew), or fit again"
+        )
 
 
 def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):

@@ -361,3 +361,32 @@ def test_one_seed_for_draws_and_predictions_leaves_them_independent():
     # Five length scales away f* is the prior's, whatever f is.
     correlation = np.corrcoef(drawn.T, tree.posterior["f"].values[0].T)[:3, 3:]
     assert np.abs(correlation).max() < 5.0 / np.sqrt(4000)
+
+
+def test_inputs_changed_after_the_fit_are_refused(data, Xnew, tmp_path):
+    X, y = data
+    with pm.Model() as model:
+        inputs = pm.Data("inputs", X)
+        gp = pm.gp.Latent(cov_func=AMP**2 * pm.gp.cov.ExpQuad(1, ls=LS))
+        pm.Normal("y", mu=gp.prior("f", X=inputs), sigma=SIGMA, observed=y)
+        vi = pac.fit("cavi", **QUIET)
+        before = pac.predict(vi, gp, Xnew).predictions["f_mean"]
+        vi.save(tmp_path / "fit.npz")
+        loaded = pac.Approximation.load(tmp_path / "fit.npz")
+        draws = pac.sample(draws=5, tune=5, chains=1, random_seed=1, **QUIET)
+        pac.predict(draws, gp, Xnew)
+        pm.set_data({"inputs": X + 1.0})
+        for fit in (vi, loaded, draws):
+            with pytest.raises(pac.AugmentationError, match=r"inputs.*not those of the fit"):
+                pac.predict(fit, gp, Xnew, model=model)
+        pm.set_data({"inputs": X})
+        np.testing.assert_array_equal(pac.predict(vi, gp, Xnew).predictions["f_mean"], before)
+
+
+def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
+    model, gp = counts
+    with model:
+        vi = pac.fit("cavi", **QUIET)
+        several = {"n": np.arange(1, len(Xnew) + 1)}
+        with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
+            pac.predict(vi, gp, Xnew, kind="y", params=several)

@@ -104,6 +104,11 @@ class NewPredictor:
         found = {}
         for name, value in self.site.params(point).items():
             value = self.overrides.get(name, np.asarray(value, dtype=float))
+            if name in self.overrides and not _is_constant(np.ravel(value)):
+                raise AugmentationError(
+                    f"params: expected one number for {name!r}, the same at all new inputs, got "
+                    f"shape {np.shape(value)}; predict the inputs of each value by themselves"
+                )
             if not _is_constant(np.ravel(value)):
                 raise AugmentationError(
                     f"the parameter {name!r} of {self.site.name!r} differs between observations; "

@@ -91,6 +91,8 @@ class Approximation:
     random_seed: int | None = None
     inducing: dict[str, Array] = field(default_factory=dict, repr=False)
     diagnostics: dict[str, float | str] = field(default_factory=dict, repr=False)
+    # Checksums of the model's data, by name: tells whether they are still those of the fit.
+    data: dict[str, int] = field(default_factory=dict, repr=False)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = field(
         default=None, repr=False

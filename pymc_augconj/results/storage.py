@@ -36,6 +36,7 @@ _SCALARS = (
     "by_weights",
     "variables",
     "random_seed",
+    "data",
 )
 _BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "diagonal")
 
@@ -87,6 +88,7 @@ def load_approximation(path: str | Path) -> Approximation:
             "use the version of pymc-augconj that wrote it"
         )
     meta.setdefault("diagnostics", {})
+    meta.setdefault("data", {})
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
