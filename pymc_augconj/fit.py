@@ -27,7 +27,8 @@ from .model import LatentGaussianModel
 from .python_mode import python_mode
 from .recognize import Recognition, recognize
 from .recognize.compile import without_compilation
-from .recognize.evaluate import DensityOfPrior, checksums, constrained
+from .recognize.evaluate import DensityOfPrior, constrained
+from .recognize.input_data import checksums
 from .recognize.latent_draws import LatentDraws, affine_means
 from .recognize.minibatch import with_all_data
 from .results.approximation import Approximation

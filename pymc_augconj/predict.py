@@ -8,16 +8,14 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
-from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import ancestors
 from threadpoolctl import threadpool_limits
 
 from .engines.block_algebra import apply_rows, cross_cov
 from .engines.conditional import count_threads, draw_groups
 from .engines.predictive import DrawnMixture, GaussianMixture
 from .errors import AugmentationError
-from .recognize.evaluate import checksums, kernel_function, kernel_functions
+from .recognize.evaluate import kernel_function, kernel_functions
+from .recognize.input_data import checksums, input_data
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
@@ -43,6 +41,7 @@ def predict(
     model: Model | None = None,
     observed: str | None = None,
     params: Mapping[str, Any] | None = None,
+    offset: Any = None,
     ynew: Any = None,
     quantile: Sequence[float] = (),
     full_cov: bool = False,
@@ -74,6 +73,9 @@ def predict(
     params : mapping, optional
         Parameters of the likelihood at the new inputs, where they differ between the
         observations: ``{"n": 20}`` for a binomial, say. By their names in the likelihood.
+    offset : array_like, shape (P,), optional
+        What the predictor has at the new inputs besides the process and other Gaussian latents,
+        where it differs between observations: the logarithm of an exposure, say.
     ynew : array_like, shape (P,), optional
         Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
     quantile : sequence of float, optional
@@ -113,8 +115,10 @@ def predict(
     """
     if kind not in ("f", "y"):
         raise AugmentationError(f"expected kind 'f' or 'y', got {kind!r}")
-    if kind == "f" and (ynew is not None or len(quantile)):
-        raise AugmentationError("ynew and quantile are about observations: use kind='y' with them")
+    if kind == "f" and (ynew is not None or offset is not None or len(quantile)):
+        raise AugmentationError(
+            "ynew, offset and quantile are about observations: use kind='y' with them"
+        )
     model = modelcontext(model)
     Xnew = _check_inputs(gp, Xnew)
     several = gp.f.ndim > 1
@@ -127,7 +131,10 @@ def predict(
         gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew), _outputs(model, gp, several)
     )
     everything = with_all_data(model)
-    read = read_predictor(everything, gp, observed, params) if kind == "y" else None
+    read = None
+    if kind == "y":
+        offset = None if offset is None else _check_offset(offset, len(Xnew))
+        read = read_predictor(everything, gp, observed, params, offset)
     if read is not None and read.site.likelihood.unpredictable:
         raise AugmentationError(
             f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
@@ -168,6 +175,16 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not np.isfinite(Xnew).all():
         raise AugmentationError("Xnew: expected finite numbers, found a NaN or an infinity")
     return Xnew
+
+
+def _check_offset(offset: Any, size: int) -> np.ndarray:
+    offset = np.asarray(offset, dtype=float)
+    if offset.shape not in ((), (size,)) or not np.isfinite(offset).all():
+        raise AugmentationError(
+            f"offset: expected one finite number for each of {size} inputs, got shape "
+            f"{offset.shape}"
+        )
+    return np.broadcast_to(offset, (size,))
 
 
 def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
@@ -238,20 +255,16 @@ def _from_approximation(
 
 def _check_data(result: Approximation, gp: Any) -> None:
     """Refuse inputs that ``pm.set_data`` has changed: the approximation is of f at the old ones."""
-    now = checksums(ancestors([gp.X]) if isinstance(gp.X, Variable) else ())
+    now = checksums(input_data(gp).values())
     _refuse_changed(gp, [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_])
 
 
 def _check_constant_data(tree: Any, gp: Any) -> None:
     """Refuse changed inputs where the draws come with the data that they are of."""
-    if "constant_data" not in tree.children or not isinstance(gp.X, Variable):
+    if "constant_data" not in tree.children:
         return
     drawn = tree["constant_data"].to_dataset()
-    now = {
-        var.name: var.get_value(borrow=True)
-        for var in ancestors([gp.X])
-        if isinstance(var, SharedVariable) and var.name in drawn
-    }
+    now = {k: v.get_value(borrow=True) for k, v in input_data(gp).items() if k in drawn}
     _refuse_changed(gp, [k for k, v in now.items() if not np.array_equal(v, drawn[k].values)])
 
 

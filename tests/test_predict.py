@@ -390,3 +390,47 @@ def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
         several = {"n": np.arange(1, len(Xnew) + 1)}
         with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
             pac.predict(vi, gp, Xnew, kind="y", params=several)
+
+
+def test_an_offset_is_given_at_the_new_inputs():
+    """An exposure in the exponent is the exposure before it."""
+    rng = np.random.default_rng(0)
+    X, exposure = rng.uniform(-1, 1, (12, 1)), rng.uniform(0.5, 3.0, 12)
+    y, new, new_exposure = rng.poisson(2.0 * exposure), X[:3] + 0.1, np.array([1.0, 2.0, 5.0])
+
+    def write(as_offset):
+        with pm.Model() as model:
+            gp = pm.gp.Latent(
+                mean_func=pm.gp.mean.Constant(0.4), cov_func=pm.gp.cov.ExpQuad(1, ls=0.8)
+            )
+            f, b = gp.prior("f", X=X), pm.Normal("b", 0, 1)
+            if as_offset:
+                mu = pm.math.exp(b + f + np.log(exposure))
+            else:
+                mu = exposure * pm.math.exp(b + f)
+            pm.Poisson("y", mu=mu, observed=y)
+        return model, gp
+
+    model, gp = write(True)
+    fit = pac.fit("vgp", model=model, progressbar=False)
+    with pytest.raises(pac.AugmentationError, match=r"offset=…"):
+        pac.predict(fit, gp, new, "y", model=model)
+    with pytest.raises(pac.AugmentationError, match="one finite number for each of 3"):
+        pac.predict(fit, gp, new, "y", model=model, offset=np.zeros(2))
+    log = np.log(new_exposure)
+    found = pac.predict(fit, gp, new, "y", model=model, offset=log).predictions["y_mean"]
+    latent = pac.predict(fit, gp, new, model=model, full_cov=True).predictions
+    other, other_gp = write(False)
+    same = pac.fit("vgp", model=other, progressbar=False)
+    for i, size in enumerate(new_exposure):
+        expected = pac.predict(
+            same, other_gp, new, "y", model=other, params={"exposure": size}
+        ).predictions["y_mean"]
+        assert found.values[i] == pytest.approx(expected.values[i], rel=1e-8)
+    assert latent["f_mean"].shape == (3,)
+    # From draws: the same draws of f* and b, by hand.
+    tree = fit.sample(50, random_seed=2)
+    drawn = pac.predict(tree, gp, new, "y", model=model, offset=log, random_seed=4).predictions
+    f_new = pac.predict(tree, gp, new, model=model, random_seed=4).predictions["f"].values[0]
+    eta = f_new + tree.posterior["b"].values[0][:, None] + log
+    np.testing.assert_allclose(drawn["y_mean"], np.exp(eta).mean(axis=0), rtol=1e-10)

@@ -6,15 +6,13 @@ back to constrained values and deterministics, and the prior density as ``pm.fin
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
@@ -28,7 +26,6 @@ from .rewrite import simplify
 __all__ = [
     "BatchFunction",
     "DensityOfPrior",
-    "checksums",
     "constrained",
     "kernel_function",
     "kernel_functions",
@@ -173,19 +170,6 @@ def _in_variables(
         list(graphs), {model[name]: var for name, var in inputs.items()}, strict=False
     )
     return graphs, inputs
-
-
-def checksums(variables: Iterable[Variable]) -> dict[str, int]:
-    """Return a checksum of value and shape of every ``pm.Data`` among the variables."""
-    found = {}
-    for var in variables:
-        if isinstance(var, SharedVariable) and var.name:
-            value = np.ascontiguousarray(var.get_value(borrow=True))
-            if value.dtype.hasobject:
-                continue
-            shape = np.array(value.shape, dtype=np.int64)
-            found[var.name] = zlib.crc32(value.view(np.uint8).ravel(), zlib.crc32(shape.tobytes()))
-    return found
 
 
 def kernel_functions(

@@ -38,6 +38,8 @@ class NewPredictor:
         Parameters of the likelihood given by the caller.
     start : mapping
         PyMC's initial point.
+    new_offset : ndarray, shape (P,), optional
+        What the predictor has besides latents at the new inputs, given by the caller.
     """
 
     lgm: LatentGaussianModel
@@ -45,6 +47,7 @@ class NewPredictor:
     index: int
     overrides: dict[str, np.ndarray]
     start: Point
+    new_offset: np.ndarray | None = None
 
     @property
     def row(self) -> int:
@@ -90,13 +93,21 @@ class NewPredictor:
         others = self.others(self.start)
         return [self.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
 
-    def offset(self, point: Point, mean_old: np.ndarray) -> float:
-        """Return the part of rest that no latent enters; ``mean_old`` is m of f = m + u."""
+    def offset(self, point: Point, mean_old: np.ndarray) -> float | np.ndarray:
+        """Return the part of rest that no latent enters; ``mean_old`` is m of f = m + u.
+
+        One number, or what the caller gave for each new input.
+        """
+        if self.new_offset is not None:
+            return self.new_offset
         A = self.lgm.maps[self.index](point).rows(self._rows)
         coef = 1.0 if A.coef is None else A.coef
         values = np.asarray(self.lgm.offset(point))[self._rows] - coef * mean_old[A.index]
         if not _is_constant(values):
-            raise self._refuse("a term besides the process differs between observations")
+            raise self._refuse(
+                "a term besides the process differs between observations; give its values at the "
+                "new inputs, offset=…, if it is data (the logarithm of an exposure, say)"
+            )
         return float(values[0])
 
     def params(self, point: Point) -> dict[str, np.ndarray]:
@@ -135,7 +146,11 @@ class NewPredictor:
 
 
 def read_predictor(
-    model: Model, gp: Any, observed: str | None, overrides: Mapping[str, Any] | None
+    model: Model,
+    gp: Any,
+    observed: str | None,
+    overrides: Mapping[str, Any] | None,
+    new_offset: np.ndarray | None = None,
 ) -> NewPredictor:
     """Recognise ``model`` and find the observed variable that depends on ``gp``.
 
@@ -169,7 +184,7 @@ def read_predictor(
             f"params: expected parameters of {sites[0].likelihood.name} among "
             f"{list(sites[0].params(recognition.start))}, got {unknown}"
         )
-    return NewPredictor(lgm, sites[0], index, given, recognition.start)
+    return NewPredictor(lgm, sites[0], index, given, recognition.start, new_offset)
 
 
 def _touches(A: LinearMap, rows: slice) -> bool:

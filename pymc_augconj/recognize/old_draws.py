@@ -43,7 +43,8 @@ def predictors_of_draws(
     hyper, others = [h.name for h in lgm.hyperparameters], read.other_entries()
     to_point = unconstrained_function(model, hyper) if hyper else None
     size = len(f_new)
-    coef, rest = np.empty((size, 1)), np.empty((size, 1))
+    given = read.new_offset is not None
+    coef, rest = np.empty((size, 1)), np.empty((size, f_new.shape[1] if given else 1))
     params: dict[str, np.ndarray] = {}
     for members in equal_draws(draws, hyper):
         first = members[0]
@@ -57,7 +58,8 @@ def predictors_of_draws(
         coef[members], entry = read.read_process(point)
         rest[members] = read.offset(point, mean_old[first])
         # The process's mean may depend on latents, and so differ where hyperparameters do not.
-        rest[members, 0] += coef[first] * (mean_old[first, entry] - mean_old[members, entry])
+        if not given:
+            rest[members, 0] += coef[first] * (mean_old[first, entry] - mean_old[members, entry])
         for i, row in read.others(point).items():
             block = lgm.blocks[i]
             if block.value_name not in others:
