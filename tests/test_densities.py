@@ -316,3 +316,17 @@ def test_an_exposure_may_be_an_offset_too():
         pm.Poisson("y", exposure * np.array([1.0, 0.0, 1.0]) * exp(f), observed=COUNTS)
     fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
     np.testing.assert_allclose([fit.h[1], fit.lam[1]], 0.0, atol=1e-8)
+
+
+def test_moments_that_could_not_be_integrated_are_told():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-1, 1, (20, 1))
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X=X)
+        pm.Truncated("y", pm.Normal.dist(f, 0.5), lower=0, observed=np.abs(rng.normal(size=20)))
+        fit = pac.fit("vgp", **QUIET)
+        with pytest.warns(RuntimeWarning, match=r"NaN at \d of 5 inputs"):
+            y = pac.predict(fit, gp, X[:5], "y", quantile=[0.5]).predictions
+    assert np.isnan(y["y_mean"]).any()
+    assert np.isfinite(y["y_quantile"]).all()

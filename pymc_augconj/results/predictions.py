@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 import xarray as xr
 
 from ..engines.predictive import Mixture, quantiles
+from ..engines.response import has_formulas
 from ..errors import AugmentationError
 from ..recognize.new_inputs import NewPredictor
 
@@ -115,6 +117,14 @@ class Request:
         """Return the variables that say what is asked of y."""
         y = read.site.name
         mean, var = mixture.moments()
+        unknown = np.count_nonzero(np.isnan(var))
+        if unknown and not has_formulas(read.site.likelihood):
+            warnings.warn(
+                f"{y}_mean, {y}_std: NaN at {unknown} of {self.size} inputs, where the density of "
+                f"{y!r} has no variance or could not be integrated; quantile=[0.5] needs neither",
+                RuntimeWarning,
+                stacklevel=4,
+            )
         found = {f"{y}_mean": (("*",), mean), f"{y}_std": (("*",), np.sqrt(var))}
         if self.quantile:
             levels = np.array(self.quantile)
