@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Point
-from .sparse_design import SparseDesign, SparseModel
+from .sparse_design import SparseDesign
+from .sparse_model import SparseModel
 from .weights_posterior import WeightsPosterior
 
 __all__ = ["HalvedModel", "SparseBatch"]

@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from ..errors import AugmentationError
 from .bound import Evaluation, SiteRule
 from .fitting import FitOutcome, FitProblem, ascend, reporter
-from .sparse_design import SparseDesign, SparseModel
+from .sparse_design import SparseDesign
+from .sparse_model import SparseModel
 from .sparse_outcome import outcome_of
 from .sparse_sites import SparseSites
 from .weights_posterior import WeightsPosterior

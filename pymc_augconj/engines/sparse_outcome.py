@@ -20,7 +20,7 @@ from .fitting import FitOutcome
 from .latent_prior import BlockPrior, LatentPrior, RowGroups
 from .loop import Iteration
 from .sparse_batch import HalvedModel
-from .sparse_design import SparseModel
+from .sparse_model import SparseModel
 from .sparse_sites import SparseSites
 from .weights_posterior import WeightsPosterior
 

@@ -31,7 +31,7 @@ from .cavi import CoordinateAscent
 from .fitting import FitOutcome, FitProblem, FitState
 from .loop import Iteration
 from .sparse_batch import HalvedModel
-from .sparse_design import SparseModel
+from .sparse_model import SparseModel
 from .sparse_outcome import full_bound, outcome_of
 from .sparse_sites import SparseSites
 from .vgp import VariationalGaussian
