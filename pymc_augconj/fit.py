@@ -6,34 +6,26 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
-import pandas as pd
 from pymc.model import Model, modelcontext
-from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from threadpoolctl import threadpool_limits
 
-from .engines.fitting import FitOutcome, FitProblem, FitState
-from .engines.latent_prior import BlockPrior, LatentPrior
+from .engines.fitting import FitProblem, FitState
 from .engines.options import given_options
 from .engines.registry import FITTING_ENGINES, SPARSE_ENGINES
-from .engines.sparse_problem import SparseProblem
 from .errors import AugmentationError
+from .fit_progress import FitProgress
 from .inducing import SparseOptions
 from .model import LatentGaussianModel
 from .python_mode import python_mode
 from .recognize import Recognition, recognize
 from .recognize.compile import without_compilation
-from .recognize.evaluate import DensityOfPrior, constrained
-from .recognize.input_data import checksums
-from .recognize.latent_draws import LatentDraws, affine_means
+from .recognize.evaluate import DensityOfPrior
 from .recognize.minibatch import with_all_data
 from .results.approximation import Approximation
-from .results.layout import AffineMean, Labels, LazyMeans
-from .results.sparse import SparseApproximation
+from .results.assembly import approximation_of
 
 __all__ = ["fit"]
 
@@ -181,7 +173,7 @@ def fit(
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors)
-        report = stack.enter_context(_Reporter(method, callback, show=progressbar))
+        report = stack.enter_context(FitProgress(method, callback, show=progressbar))
         problem = FitProblem(
             lgm,
             first,
@@ -196,7 +188,7 @@ def fit(
         )
         outcome = (SPARSE_ENGINES if sparse else FITTING_ENGINES)[method](problem)
         optimised = time.perf_counter()
-        result = _result(method, model, lgm, outcome, random_seed, problem.sparse)
+        result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,
@@ -250,136 +242,3 @@ def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | No
                 value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
         point[by_name[name].value_name] = np.asarray(value)
     return point
-
-
-def _result(
-    method: str,
-    model: Model,
-    lgm: LatentGaussianModel,
-    outcome: FitOutcome,
-    random_seed: int | None,
-    sparse: SparseProblem | None,
-) -> Approximation:
-    point = outcome.point
-    hyper = [h.name for h in lgm.hyperparameters]
-    variables = tuple(rv.name for rv in model.unobserved_RVs)
-    laws = {} if sparse is None else {law.name: law for law in sparse.laws}
-
-    def read_means() -> list[AffineMean]:
-        return [
-            AffineMean(laws[block.name].mean(point, outcome.inducing[block.name]))
-            if block.name in laws
-            else AffineMean(*parts)
-            for block, parts in zip(lgm.blocks, affine_means(model, lgm, point, laws), strict=True)
-        ]
-
-    # Data may be given other values by the time that means are asked for.
-    means = tuple(read_means()) if model.data_vars else LazyMeans(read_means)
-    labels = Labels(
-        {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
-        {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
-    )
-    evaluate = LatentDraws(model, lgm, dict(point))
-    kind, further = Approximation, {"evaluate": evaluate}
-    if laws:
-        variables += tuple(f"{name}_u" for name in laws)
-        kind, further = (
-            SparseApproximation,
-            {
-                "inducing": outcome.inducing,
-                "laws": laws,
-                "value_names": {b.name: b.value_name for b in lgm.blocks if b.name in laws},
-                "deterministics": evaluate,
-            },
-        )
-    return kind(
-        method=method,
-        h=outcome.h,
-        lam=outcome.lam,
-        theta=constrained(model, hyper, point),
-        point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        evidence=outcome.evidence,
-        objective=outcome.objective,
-        history=_history(outcome),
-        converged=outcome.converged,
-        message=outcome.message,
-        timings={},
-        diagnostics=outcome.diagnostics,
-        prior=_without_graphs(outcome.prior),
-        groups=outcome.groups,
-        by_weights=outcome.by_weights,
-        means=means,
-        labels=labels,
-        variables=variables,
-        observed={site.name: _observed(model, site, point) for site in lgm.sites},
-        random_seed=random_seed,
-        data=checksums(model.data_vars),
-        **further,
-    )
-
-
-def _history(outcome: FitOutcome) -> pd.DataFrame:
-    history = pd.DataFrame([asdict(iteration) for iteration in outcome.iterations])
-    # The count starts anew at every value of θ.
-    starts = history["iteration"].diff().fillna(-1.0) <= 0.0
-    history.insert(0, "theta", starts.cumsum() - 1)
-    return history
-
-
-def _observed(model: Model, site, point) -> np.ndarray:
-    shape = model.rvs_to_values[model[site.name]].type.shape
-    y = np.array(site.y(point))
-    return y.reshape(shape) if None not in shape else y
-
-
-def _without_graphs(prior: LatentPrior) -> LatentPrior:
-    """Return the prior with nothing but numbers in it."""
-    blocks = tuple(
-        BlockPrior(
-            replace(b.block, scale=None, scale_pullback=None, mean=None),
-            b.cov if b.std is None else b.std,
-            b.jitter,
-        )
-        for b in prior.blocks
-    )
-    return LatentPrior(prior.offset, blocks, prior.full_maps, prior.maps)
-
-
-class _Reporter:
-    """The progress bar and the user's callback."""
-
-    def __init__(self, method: str, callback, *, show: bool):
-        self._callback, self._show, self._method = callback, show, method
-        self._progress: Progress | None = None
-
-    def __enter__(self) -> Callable[[FitState], None]:
-        if self._show:
-            columns = (
-                SpinnerColumn(),
-                TextColumn("{task.description}"),
-                TextColumn("iteration {task.fields[count]}"),
-                TextColumn("bound {task.fields[bound]:.4f}"),
-                TextColumn("residual {task.fields[residual]:.1e}"),
-                TimeElapsedColumn(),
-            )
-            self._progress = Progress(*columns)
-            self._task = self._progress.add_task(
-                self._method, total=None, count=0, bound=np.nan, residual=np.nan
-            )
-            self._progress.start()
-        return partial(_Reporter._report, self)
-
-    def _report(self, state: FitState) -> None:
-        if self._progress is not None:
-            self._progress.update(
-                self._task,
-                count=state.count,
-                bound=state.iteration.bound,
-                residual=state.iteration.residual,
-            )
-        if self._callback is not None:
-            self._callback(state)
-
-    def __exit__(self, *details) -> None:
-        if self._progress is not None:
-            self._progress.stop()

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1] / PACKAGE
 
 # A room may import from itself and from any room of an earlier line; rooms on one line do not
 # import each other, except in the front end, whose modules build on one another.
-FRONT_END = ("updates", "step", "sample", "inducing", "fit", "predict", "augment")
+FRONT_END = ("updates", "step", "sample", "inducing", "fit_progress", "fit", "predict", "augment")
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors",),
     ("auxiliary", "gaussian"),
