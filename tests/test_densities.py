@@ -330,3 +330,28 @@ def test_moments_that_could_not_be_integrated_are_told():
             y = pac.predict(fit, gp, X[:5], "y", quantile=[0.5]).predictions
     assert np.isnan(y["y_mean"]).any()
     assert np.isfinite(y["y_quantile"]).all()
+
+
+def test_a_density_that_rounding_makes_infinite_far_out():
+    """PyMC's log probability of a count above a hurdle is +∞ where its mean has underflowed."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 1))
+    y = rng.poisson(1.5, size=30) * (rng.random(30) < 0.6)
+    with pm.Model():
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)).prior("f", X=X)
+        pm.HurdlePoisson("y", psi=0.6, mu=exp(f), observed=y)
+        vgp, ep = (pac.fit(method, **QUIET) for method in ("vgp", "ep"))
+    assert ep.converged
+    assert vgp.evidence < ep.evidence < vgp.evidence + 0.1
+    assert float(np.abs(vgp.mean["f"] - ep.mean["f"]).max()) < 0.1
+
+
+def test_moments_that_cannot_be_integrated_at_the_start_are_explained():
+    def unbounded(value, f):
+        return f**2 + f + 0.0 * value
+
+    with pm.Model():
+        f = pm.gp.Latent(cov_func=4.0 * pm.gp.cov.ExpQuad(1, ls=1.0)).prior("f", X=X)
+        pm.CustomDist("y", f, logp=unbounded, observed=np.zeros(3))
+        with pytest.raises(pac.AugmentationError, match=r"cannot be integrated.*method='vgp'"):
+            pac.fit("ep", **QUIET)

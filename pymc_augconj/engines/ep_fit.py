@@ -110,7 +110,16 @@ class ExpectationPropagation:
         run = partial(_climb, **options)
         family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
         report = reporter(problem)
-        found = ascend(family, problem, report, inner=run, gradient=_gradient)
+        try:
+            found = ascend(family, problem, report, inner=run, gradient=_gradient)
+        except FloatingPointError as error:
+            # Elsewhere a step is taken back; at the start there is nothing to go back to.
+            names = [site.name for site in problem.model.sites]
+            raise AugmentationError(
+                f"observed variables {names}: EP needs moments of every observation under its "
+                f"cavity, and at the start they cannot be integrated ({error}); give other "
+                "hyperparameters to begin with, start={…}, or use method='vgp'"
+            ) from error
         point, end, iterations = found.point, found.climb, found.iterations
         converged, message = found.converged, found.message
         last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics

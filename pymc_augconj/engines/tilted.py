@@ -105,7 +105,9 @@ def tilted_moments(
 
     def log_likelihood(f: Array, sites: Index) -> Array:
         values = density(f, sites)
-        return np.where(np.isnan(values), -np.inf, values if power == 1.0 else power * values)
+        # An infinite density is what rounding makes of a nothing over a nothing, far out.
+        nothing = np.isnan(values) | (values == np.inf)
+        return np.where(nothing, -np.inf, values if power == 1.0 else power * values)
 
     def log_tilted(u: Array, sites: Index) -> Array:
         return log_likelihood(cavity_mean[sites] + std[sites] * u, sites) - 0.5 * u**2
