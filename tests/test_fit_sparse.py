@@ -82,6 +82,7 @@ def test_minibatches_come_near_the_full_fit_and_seeds_reproduce_them(data):
         other = pac.fit("svi", **(options | {"random_seed": 5}), **QUIET)
         with pytest.warns(RuntimeWarning, match="too few to tell"):
             start = pac.fit("svi", **(options | {"max_iter": 1}), **QUIET)
+    assert first.diagnostics["evidence_error"] == 0.0
     assert first.evidence == second.evidence
     np.testing.assert_array_equal(first.h, second.h)
     assert first.evidence != other.evidence
@@ -293,3 +294,20 @@ def test_what_would_not_fit_into_memory_is_refused_at_once():
                 pac.fit(method, **QUIET)
         with pytest.raises(pac.AugmentationError, match=r"13 GB each.*method='svi'"):
             pac.AugmentedGibbs()
+
+
+@pytest.mark.filterwarnings("ignore:.*increase max_iter:RuntimeWarning")
+def test_the_bound_of_few_minibatches_is_their_mean_with_its_error():
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2.0, 2.0, (6000, 1))
+    y = (np.sin(2 * X[:, 0]) + rng.normal(size=6000) > 0).astype(int)
+    model, gp = classify(X, y)
+    Z = np.linspace(-2, 2, 10)[:, None]
+    options = {"gp": gp, "inducing": Z, "hyper": "fixed", "batch_size": 100} | QUIET
+    with model:
+        few = pac.fit("svi", max_iter=59, random_seed=1, **options)
+        many = pac.fit("svi", max_iter=61, random_seed=1, **options)
+    assert many.diagnostics["evidence_error"] == 0.0
+    error = few.diagnostics["evidence_error"]
+    assert 0.0 < error < 0.05 * abs(few.evidence)
+    assert abs(few.evidence - many.evidence) < 5.0 * error

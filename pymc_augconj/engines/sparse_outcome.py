@@ -65,6 +65,7 @@ def outcome_of(
     message: str,
     iterations: list[Iteration],
     gradient: dict[str, Array] | None = None,
+    diagnostics: dict[str, float | str] | None = None,
 ) -> FitOutcome:
     """Return the fit as D sites on rotated weights."""
     lam, V = eigh(q.precision)
@@ -83,7 +84,7 @@ def outcome_of(
     return FitOutcome(
         dict(point), V.T @ q.linear, lam, evidence, objective, prior,
         RowGroups(np.arange(lam.size), None), True, converged, message, iterations,
-        gradient or {},
+        gradient or {}, diagnostics or {},
         inducing={law.name: np.array(Z) for law, Z in zip(model.laws, inducing, strict=True)},
     )  # fmt: skip
 

@@ -89,13 +89,26 @@ class _Ascent:
                     except StopIteration:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
-            bound = full_bound(halved, self.sites, self.point, self.inducing, self.q)
+            bound, errors = self._last_bound(halved)
         converged, message = self._judge()
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
             bound + problem.log_prior(self.point)[0], converged and not stopped,
-            stopped + message, self.iterations,
+            stopped + message, self.iterations, diagnostics=errors,
         )  # fmt: skip
+
+    def _last_bound(self, halved: HalvedModel) -> tuple[float, dict[str, float]]:
+        """Return the bound on all the data, or its mean over the last minibatches, with its error.
+
+        The latter where all the data are more than the minibatches so far together.
+        """
+        n_rows, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
+        if n_rows <= len(self.iterations) * size:
+            whole = full_bound(halved, self.sites, self.point, self.inducing, self.q)
+            return whole, {"evidence_error": 0.0}
+        bounds = np.array([iteration.bound for iteration in self.iterations])
+        last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
+        return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
     def _batches(self) -> Iterator[NDArray[np.intp] | slice]:
         n, size, rng = self.model.n_rows, self.sparse.batch_size, self.sparse.rng

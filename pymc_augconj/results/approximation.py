@@ -67,7 +67,10 @@ class Approximation:
         used), ``n_negative`` (sites of negative precision), ``smallest_cavity_precision``,
         ``quadrature_error``, ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``),
         ``converged``, ``message`` and ``evidence`` of the last run, that at θ; for ``"qp"`` of
-        QP's own run after EP's. Where ``n_negative`` is not 0 several fixed points may exist.
+        QP's own run after EP's. Where ``n_negative`` is not 0 several fixed points may exist. Of
+        ``"svi"``: ``evidence_error``, 0 where the evidence is the bound on all the data, else the
+        standard error of a mean over the last fifth of the minibatches: where these have not seen
+        as many observations as there are.
     """
 
     method: str
