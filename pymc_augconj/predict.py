@@ -19,14 +19,12 @@ from .recognize.input_data import checksums, input_data
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
+from .recognize.process import JITTER
 from .recognize.random_mean import affine_in_latents
 from .results.approximation import Approximation
 from .results.predictions import Request, posterior_draws
 
 __all__ = ["predict"]
-
-#: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
-DEFAULT_JITTER = 1e-6
 
 # Sets the streams of predictions apart from those that the same seed gives elsewhere.
 _STREAM = 1
@@ -46,7 +44,7 @@ def predict(
     quantile: Sequence[float] = (),
     full_cov: bool = False,
     joint: bool = True,
-    jitter: float = DEFAULT_JITTER,
+    jitter: float = JITTER,
     dim: str | None = None,
     coords: Sequence | None = None,
     random_seed: int | None = None,

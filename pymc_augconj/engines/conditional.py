@@ -21,7 +21,6 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtrs
 
 from ..gaussian.cholesky import cholesky_with_jitter
+from .threads import available_cores
 
 __all__ = ["count_threads", "draw_conditional", "draw_groups"]
 
@@ -48,9 +48,8 @@ _THREAD_MEMORY, _MATRICES_OF_A_THREAD, _KERNELS_OF_A_THREAD = 2**30, 6, 32
 
 def count_threads(kernels: int, size: int) -> int:
     """Return how many threads share out ``kernels``, matrices of ``size`` × ``size`` each."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * size**2)
-    return max(1, min(cores or 1, affordable, kernels // _KERNELS_OF_A_THREAD))
+    return max(1, min(available_cores(), affordable, kernels // _KERNELS_OF_A_THREAD))
 
 
 def draw_groups(

@@ -19,6 +19,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from .derivatives import STENCIL
 from .ep_objective import EPEvaluation, EPObjective
 from .site_density import LikelihoodDensity
 from .tilted import tilted_moments
@@ -29,7 +30,6 @@ __all__ = ["covariance_gradient", "likelihood_gradient", "mean_gradient", "tilte
 Array = NDArray[np.float64]
 
 _STEP = 1e-3
-STENCIL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
 
 
 def covariance_gradient(evaluation: EPEvaluation) -> Array:

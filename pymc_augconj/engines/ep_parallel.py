@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .ep_objective import EPEvaluation
 from .ep_record import Recorder
-from .loop import Anderson
+from .loop import Anderson, extrapolate
 
 __all__ = ["SMALLEST_DAMPING", "sweep_parallel"]
 
@@ -47,7 +47,7 @@ def sweep_parallel(
             return best, f"stopped: no progress over {patience} sweeps"
         candidate = None
         if accelerate:
-            proposal = _extrapolate(anderson, current)
+            proposal = extrapolate(anderson, current)
             candidate = None if proposal is None else recorder.attempt(*proposal)
             if candidate is not None and not (
                 candidate.residual < current.residual and _grows_little(candidate, current)
@@ -92,18 +92,3 @@ def _damped(recorder: Recorder, current: EPEvaluation, rate: float):
 
 def _grows_little(candidate: EPEvaluation, current: EPEvaluation) -> bool:
     return bool((candidate.var <= LARGEST_GROWTH * current.var).all())
-
-
-def _extrapolate(anderson: Anderson, current: EPEvaluation) -> tuple[Array, Array] | None:
-    # In units of q: what a change of a site alone would do to its marginal.
-    std = np.sqrt(current.var)
-    weights = np.concatenate([std, current.var + std * np.abs(current.mean)])
-    x = np.concatenate([current.h, current.lam])
-    step = np.concatenate([current.target_h, current.target_lam]) - x
-    proposal = anderson.propose(x, step, weights)
-    if proposal is None:
-        return None
-    h, lam = np.split(proposal, 2)
-    # A precision that neither the sites nor their targets have negative is not made so.
-    least = 0.5 * np.minimum(current.lam, current.target_lam)
-    return h, np.where(least >= 0.0, np.maximum(lam, least), lam)

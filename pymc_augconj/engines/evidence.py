@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ..gaussian import observation_space
 from ..gaussian.linear_map import LinearMap, RowSelection
 from ..model import LatentGaussianModel, Point
+from .derivatives import accumulate
 from .latent_prior import BlockPrior, LatentPriors
 
 __all__ = ["has_gradient", "log_evidence_and_gradient"]
@@ -69,14 +70,14 @@ def log_evidence_and_gradient(
     for block, A in zip(prior.blocks, prior.maps, strict=True):
         if block.block.scale.names and block.block.scale_pullback is not None:
             weights = _weights_of_scale(block, A, G)
-            _accumulate(gradient, block.block.scale_pullback(point, weights))
+            accumulate(gradient, block.block.scale_pullback(point, weights))
 
     centred = posterior.mean
     if priors.groups.inverse is not None:
         centred = centred[priors.groups.inverse]
     alpha = h - lam * (prior.offset + centred)
     zeros = {b.name: np.zeros(b.total_size) for b in model.blocks}
-    _accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
+    accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
     return constant + posterior.log_normalizer, gradient
 
 
@@ -97,8 +98,3 @@ def _weights_of_scale(block: BlockPrior, A: LinearMap, G: Array) -> Array:
     for part in np.split(A.dense(), copies, axis=1):
         total += part.T @ G @ part
     return total
-
-
-def _accumulate(total: dict[str, Array], terms: dict[str, Array]) -> None:
-    for name, term in terms.items():
-        total[name] = total[name] + term if name in total else np.asarray(term)

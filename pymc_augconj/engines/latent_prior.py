@@ -7,9 +7,10 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +20,9 @@ from ..errors import NotPositiveDefiniteError, RecognitionError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..gaussian.linear_map import DenseMap, LinearMap, RowSelection
 from ..gaussian.triangular import lower_product, lower_transpose_product, symmetric_product
-from ..model import LatentBlock, LatentGaussianModel, Point
+from ..model import LatentBlock, LatentGaussianModel, Point, PointMap
 
-__all__ = ["BlockPrior", "LatentPrior", "LatentPriors", "RowGroups", "block_prior"]
+__all__ = ["BlockPrior", "KeptParts", "LatentPrior", "LatentPriors", "RowGroups", "block_prior"]
 
 Array = NDArray[np.float64]
 
@@ -286,6 +287,34 @@ class LatentPrior:
         return max(b.jitter for b in self.blocks)
 
 
+class KeptParts:
+    """Values of functions of the point, each kept until an entry that it depends on changes."""
+
+    def __init__(self):
+        self._known: dict[object, tuple[tuple[bytes, ...], Any]] = {}
+
+    def get[T, V](
+        self, name: object, function: PointMap[T], point: Point, make: Callable[[T], V]
+    ) -> V:
+        """Return ``make(function(point))``."""
+        return self.keep(name, function.names, point, lambda: make(function(point)))
+
+    def keep[V](
+        self,
+        name: object,
+        entries: Iterable[str],
+        point: Point,
+        make: Callable[[], V],
+        *further: bytes,
+    ) -> V:
+        """Return ``make()``, which depends on some entries of the point and on ``further``."""
+        key = (*further, *(np.asarray(point[entry]).tobytes() for entry in entries))
+        known = self._known.get(name)
+        if known is None or known[0] != key:
+            known = self._known[name] = (key, make())
+        return known[1]
+
+
 class LatentPriors:
     """Evaluates :class:`LatentPrior` at points, keeping the parts that θ did not change.
 
@@ -308,7 +337,7 @@ class LatentPriors:
                 }
             )
         )
-        self._parts: dict[object, tuple[object, object]] = {}
+        self._parts = KeptParts()
         self._recent: list[tuple[object, LatentPrior]] = []
 
     def key(self, point: Point) -> tuple[bytes, ...]:
@@ -323,15 +352,17 @@ class LatentPriors:
                 return prior
         model = self.model
         blocks = tuple(
-            self._part(("block", b.name), b.scale, point, lambda scale, b=b: block_prior(b, scale))
+            self._parts.get(
+                ("block", b.name), b.scale, point, lambda scale, b=b: block_prior(b, scale)
+            )
             for b in model.blocks
         )
         full_maps, maps = [], []
         for b, read in zip(model.blocks, model.maps, strict=True):
-            pair = self._part(("map", b.name), read, point, self._merge_map)
+            pair = self._parts.get(("map", b.name), read, point, self._merge_map)
             full_maps.append(pair[0])
             maps.append(pair[1])
-        offset = self._part("offset", model.offset, point, lambda x: np.array(x, dtype=float))
+        offset = self._parts.get("offset", model.offset, point, lambda x: np.array(x, dtype=float))
         prior = LatentPrior(offset, blocks, tuple(full_maps), tuple(maps))
         self._recent = [(key, prior), *self._recent[:1]]
         return prior
@@ -352,15 +383,6 @@ class LatentPriors:
             ones = np.array_equal(merged.coef, np.ones_like(merged.coef))
             merged = RowSelection(merged.index, None if ones else merged.coef, merged.size)
         return A, merged
-
-    def _part(self, name, function, point, make):
-        key = tuple(point[entry].tobytes() for entry in function.names)
-        known = self._parts.get(name)
-        if known is not None and known[0] == key:
-            return known[1]
-        value = make(function(point))
-        self._parts[name] = (key, value)
-        return value
 
 
 def block_prior(block: LatentBlock, scale: Array) -> BlockPrior:

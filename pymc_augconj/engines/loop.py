@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ..errors import NotPositiveDefiniteError
 from .bound import Bound, Evaluation
 
-__all__ = ["Anderson", "Climb", "Iteration", "climb"]
+__all__ = ["Anderson", "Climb", "Iteration", "climb", "extrapolate"]
 
 Array = NDArray[np.float64]
 
@@ -133,7 +133,7 @@ def climb(
             break
         candidate, evaluations, extrapolated = None, 0, False
         if accelerate and current.buffer >= 0:
-            candidate = _try(bound, current, _extrapolate(anderson, current))
+            candidate = _try(bound, current, extrapolate(anderson, current))
             evaluations += candidate is not None
             extrapolated = candidate is not None and _is_no_worse(candidate, current)
             if candidate is not None and not extrapolated:
@@ -197,7 +197,9 @@ def _is_no_worse(candidate: Evaluation, current: Evaluation) -> bool:
     return close and candidate.residual < current.residual
 
 
-def _extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
+def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
+    """Return extrapolated sites, or None; of EP's evaluations as of the bound's."""
+    # In units of q: what a change of a site alone would do to its marginal.
     std = np.sqrt(current.var)
     weights = np.concatenate([std, current.var + std * np.abs(current.mean)])
     x = np.concatenate([current.h, current.lam])

@@ -6,7 +6,6 @@ number of threads, so that a seed gives one result on every machine.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
@@ -14,8 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..model import Point
+from .derivatives import accumulate
 from .sparse_design import SparseDesign
 from .sparse_model import SparseModel
+from .threads import available_cores
 from .weights_posterior import WeightsPosterior
 
 __all__ = ["HalvedModel", "SparseBatch"]
@@ -35,7 +36,7 @@ class HalvedModel:
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> HalvedModel:
-        if self._n_lanes > 1 and _cores() > 1:
+        if self._n_lanes > 1 and available_cores() > 1:
             self._pool = ThreadPoolExecutor(2)
         return self
 
@@ -103,13 +104,6 @@ class SparseBatch:
         )
         total: dict[str, Array] = {}
         for by_theta, _ in found:
-            for name, slope in by_theta.items():
-                total[name] = total[name] + slope if name in total else slope
+            accumulate(total, by_theta)
         moved = [by_inducing for _, by_inducing in found]
         return total, [None if each[0] is None else sum(each) for each in zip(*moved, strict=True)]
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

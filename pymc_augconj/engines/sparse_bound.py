@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ..errors import AugmentationError
 from .bound import Evaluation, SiteRule
+from .derivatives import accumulate
 from .fitting import FitOutcome, FitProblem, ascend, reporter
 from .sparse_design import SparseDesign
 from .sparse_model import SparseModel
@@ -93,9 +94,7 @@ def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
     """Return d bound/dθ at sites that equal their targets."""
     q, half = at.posterior.q, at.posterior.half
     found = bound.design.gradient(q, half, at.h, at.lam, at.mean, q.precision)[0]
-    likelihood = bound.family.sites.gradient(bound.point, slice(None), at.mean, at.var)
-    for name, slope in likelihood.items():
-        found[name] = found.get(name, 0.0) + slope
+    accumulate(found, bound.family.sites.gradient(bound.point, slice(None), at.mean, at.var))
     return found
 
 

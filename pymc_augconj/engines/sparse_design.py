@@ -22,7 +22,6 @@ classification. AISTATS.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,6 +32,7 @@ from scipy.linalg.blas import dsyrk, dtrsm
 from ..gaussian.linear_map import LinearMap
 from ..gaussian.triangular import mirror_lower
 from ..model import Point
+from .derivatives import accumulate
 from .latent_prior import BlockPrior
 from .triangular_factor import TriangularFactor, is_wide
 from .weights_posterior import WeightsPosterior
@@ -135,12 +135,12 @@ class SparseDesign:
             part = slice(first, first + len(process.Z))
             first = part.stop
             found, moved = self._of_process(process, G[part], by_chol[part, part], lam)
-            _accumulate(total, found)
+            accumulate(total, found)
             by_inducing.append(moved)
         for i, block, A, part in self.model.other_parts(self.point, self.rows, first):
-            _accumulate(total, self._of_block(i, block, A, G[part]))
+            accumulate(total, self._of_block(i, block, A, G[part]))
         if self.model.offset_moves:
-            _accumulate(total, self.model.pull_predictors(self.point, self.rows, slope))
+            accumulate(total, self.model.pull_predictors(self.point, self.rows, slope))
         return total, by_inducing
 
     def _by_chol(self, q: WeightsPosterior, G: Array, slope: Array, gram: Array) -> Array:
@@ -171,7 +171,7 @@ class SparseDesign:
         pulled, by_inducing = law.pullback(
             self.point, process.X, process.Z, (by_zz, np.ascontiguousarray(by_cross.T), by_diagonal)
         )
-        _accumulate(found, pulled)
+        accumulate(found, pulled)
         return found, by_inducing
 
     def _of_block(self, index: int, block: BlockPrior, A: LinearMap, G: Array):
@@ -193,14 +193,12 @@ class SparseDesign:
                     )
                 )
                 weights = chol_pullback(block.chol, block.chol.T @ by_chol)
-            _accumulate(found, latent.scale_pullback(self.point, weights))
+            accumulate(found, latent.scale_pullback(self.point, weights))
         if read.names:
             # ⟨∂/∂A, dA⟩ with ∂/∂A = Gᵀ Sᵀ, a column of A at a time.
             columns = np.stack([block.scale(g) for g in G.T])
             for j, unit in enumerate(np.eye(A.size)):
-                _accumulate(
-                    found, model.pull_map(self.point, self.rows, index, columns[:, j], unit)
-                )
+                accumulate(found, model.pull_map(self.point, self.rows, index, columns[:, j], unit))
         return found
 
 
@@ -214,8 +212,3 @@ def chol_pullback(chol: Array, transposed_slope: Array) -> Array:
     inner = np.asfortranarray(lower + lower.T)
     left = dtrsm(0.5, chol, inner, lower=1, trans_a=1, overwrite_b=1)
     return dtrsm(1.0, chol, left, lower=1, side=1, overwrite_b=1)
-
-
-def _accumulate(total: dict[str, Array], terms: Mapping[str, Array]) -> None:
-    for name, term in terms.items():
-        total[name] = total[name] + term if name in total else np.asarray(term)

@@ -15,11 +15,11 @@ from ..errors import AugmentationError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..gaussian.linear_map import LinearMap, RowSelection
 from ..model import LatentGaussianModel, Point, ProcessLaw
-from .latent_prior import BlockPrior, block_prior
+from .latent_prior import BlockPrior, KeptParts, block_prior
 from .sparse_design import ProcessRows, SparseDesign
 from .triangular_factor import TriangularFactor
 
-__all__ = ["SparseModel"]
+__all__ = ["SparseModel", "process_cov"]
 
 Array = NDArray[np.float64]
 
@@ -46,7 +46,7 @@ class SparseModel:
         names = [block.name for block in lgm.blocks]
         self._blocks = [names.index(law.name) for law in self.laws]
         self.others = [i for i in range(len(names)) if i not in self._blocks]
-        self._parts: dict[object, tuple[object, object]] = {}
+        self._parts = KeptParts()
         #: The laws, for each thread that works on rows of its own.
         self.lanes = [self.laws]
         for law in self.laws:
@@ -138,7 +138,7 @@ class SparseModel:
     def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""
         index = [block.name for block in self.lgm.blocks].index(law.name)
-        zz = _jittered(law, point, Z)
+        zz = process_cov(law, point, Z)
         latent = replace(
             self.lgm.blocks[index],
             name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
@@ -164,36 +164,28 @@ class SparseModel:
     # -- parts that depend on few entries of the point ---------------------------------------------
 
     def _offset(self, point: Point) -> Array:
-        return self._part("offset", self.lgm.offset, point, lambda x: np.array(x, dtype=float))
+        return self._parts.get("offset", self.lgm.offset, point, lambda x: np.array(x, dtype=float))
 
     def _map(self, index: int, point: Point) -> LinearMap:
-        return self._part(("map", index), self.lgm.maps[index], point, lambda A: A)
+        return self._parts.get(("map", index), self.lgm.maps[index], point, lambda A: A)
 
     def _factor(self, process: int, point: Point, Z: Array) -> TriangularFactor:
         law = self.laws[process]
-        key = (Z.tobytes(), *(np.asarray(point[entry]).tobytes() for entry in law.names))
-        known = self._parts.get(("factor", process))
-        if known is None or known[0] != key:
+
+        def factorize() -> TriangularFactor:
             name = f"the covariance of {law.name!r} at its inducing inputs"
-            chol = cholesky_with_jitter(_jittered(law, point, Z), name=name)[0]
-            known = self._parts["factor", process] = (key, TriangularFactor(chol))
-        return known[1]
+            return TriangularFactor(cholesky_with_jitter(process_cov(law, point, Z), name=name)[0])
+
+        return self._parts.keep(("factor", process), law.names, point, factorize, Z.tobytes())
 
     def _block(self, index: int, point: Point) -> BlockPrior:
         latent = self.lgm.blocks[index]
-        return self._part(
+        return self._parts.get(
             ("block", index),
             latent.scale,
             point,
             lambda scale: _factorized(block_prior(latent, scale)),
         )
-
-    def _part(self, name, function, point: Point, make):
-        key = tuple(np.asarray(point[entry]).tobytes() for entry in function.names)
-        known = self._parts.get(name)
-        if known is None or known[0] != key:
-            known = self._parts[name] = (key, make(function(point)))
-        return known[1]
 
     # -- derivatives that go through the predictors' graph ----------------------------------------
 
@@ -217,7 +209,8 @@ class SparseModel:
         return self.pull_map(point, rows, index, weights, ones)
 
 
-def _jittered(law: ProcessLaw, point: Point, Z: Array) -> Array:
+def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
+    """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
     zz = np.array(law.cov(point, Z), order="F")
     zz[np.diag_indices_from(zz)] += law.jitter
     return zz

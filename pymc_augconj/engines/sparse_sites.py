@@ -8,14 +8,11 @@ from numpy.typing import NDArray
 from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point, Site
 from .bound import SiteRule
+from .derivatives import accumulate, difference_slopes
 
 __all__ = ["SparseSites"]
 
 Array = NDArray[np.float64]
-
-# Central differences of fourth order; see :mod:`.gradients`.
-_STEP = 2e-3
-_STENCIL = ((-2.0, 1.0 / 12.0), (-1.0, -2.0 / 3.0), (1.0, 2.0 / 3.0), (2.0, -1.0 / 12.0))
 
 
 class SparseSites:
@@ -72,19 +69,13 @@ class SparseSites:
         """Return the derivatives of Σ ℓ by the likelihoods' parameters, by entry of the point."""
         total: dict[str, Array] = {}
         for site, y, own, where in self._parts(rows):
-            for name in site.params.names:
-                centre = np.asarray(point[name])
-                if not np.issubdtype(centre.dtype, np.floating):
-                    continue
-                slope = np.zeros(centre.shape)
-                for entry in np.ndindex(centre.shape):
-                    for steps, weight in _STENCIL:
-                        moved = np.array(centre, dtype=float)
-                        moved[entry] += steps * _STEP
-                        params = _select(site, site.params({**point, name: moved}), own)
-                        value = self.rule.value(site.likelihood, y, mean[where], var[where], params)
-                        slope[entry] += weight * float(np.sum(value)) / _STEP
-                total[name] = total[name] + slope if name in total else slope
+
+            def value(moved: Point, site=site, y=y, own=own, where=where) -> float:
+                params = _select(site, site.params(moved), own)
+                found = self.rule.value(site.likelihood, y, mean[where], var[where], params)
+                return float(np.sum(found))
+
+            accumulate(total, difference_slopes(value, point, site.params.names))
         return total
 
 

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from ..errors import NotPositiveDefiniteError
 from .adam import Adam
 from .cavi import CoordinateAscent
+from .derivatives import accumulate
 from .fitting import FitOutcome, FitProblem, FitState
 from .loop import Iteration
 from .sparse_batch import HalvedModel
@@ -170,8 +171,7 @@ class _Ascent:
     def _direction(self, rows, scale, mean, var, by_theta, by_inducing) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
         if self.members and self.sites.names:
-            for name, slope in self.sites.gradient(self.point, rows, mean, var).items():
-                by_theta[name] = by_theta.get(name, 0.0) + slope
+            accumulate(by_theta, self.sites.gradient(self.point, rows, mean, var))
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:

@@ -10,6 +10,7 @@ from pymc.model import Model
 from ..errors import AugmentationError
 from ..model import LatentBlock, LatentGaussianModel, Point
 from .evaluate import BatchFunction, value_at_zero
+from .random_mean import affine_parts
 
 __all__ = ["LatentDraws", "affine_means"]
 
@@ -37,16 +38,11 @@ def affine_means(
         if block.mean is None:
             found.append((np.zeros(block.total_size), {}))
             continue
-        constant = np.array(block.mean({**point, **zeros}), dtype=float)
-        matrices = {}
-        for key in block.mean.names:
-            if key in by_key:
-                columns = [
-                    block.mean({**point, **zeros, key: unit}) - constant
-                    for unit in np.eye(by_key[key].total_size)
-                ]
-                matrices[by_key[key].name] = np.stack(columns, axis=1)
-        found.append((constant, matrices))
+        read = {key: zeros[key].shape for key in block.mean.names if key in by_key}
+        constant, matrices = affine_parts(
+            lambda values, block=block: block.mean({**point, **zeros, **values}), read
+        )
+        found.append((constant, {by_key[key].name: matrix for key, matrix in matrices.items()}))
     return found
 
 
@@ -64,17 +60,10 @@ def _mean_of_whitened(
             f"{block.name!r}: expected a prior mean that depends on no whitened process, but it "
             f"depends on {hidden}; write these with gp.prior(…, reparameterize=False)"
         )
-    point = {**point, **{b.value_name: np.zeros(b.shape) for b in others}}
-
-    def at(moved: Point) -> np.ndarray:
-        return np.array(mean({**point, **moved}), dtype=float).ravel()
-
-    constant, matrices = at({}), {}
-    for b in others:
-        units = np.eye(b.total_size).reshape(-1, *b.shape)
-        columns = [at({b.value_name: unit}) - constant for unit in units]
-        matrices[b.name] = np.stack(columns, axis=1)
-    return constant, matrices
+    constant, matrices = affine_parts(
+        lambda values: mean({**point, **values}), {b.value_name: b.shape for b in others}
+    )
+    return constant, {b.name: matrices[b.value_name] for b in others}
 
 
 class LatentDraws:

@@ -18,12 +18,12 @@ from .compile import Gradient, PointFunction, without_compilation
 from .minibatch import all_data_of
 from .structure import direct_parents
 
-__all__ = ["LatentProcess"]
+__all__ = ["JITTER", "LatentProcess"]
 
 _X, _Z = "process:inputs", "process:inducing"
 _WEIGHTS = ("process:weights zz", "process:weights xz", "process:weights diagonal")
 
-#: What ``gp.prior`` adds to a covariance's diagonal where not told otherwise.
+#: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
 JITTER = 1e-6
 
 

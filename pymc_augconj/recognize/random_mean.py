@@ -1,15 +1,15 @@
-"""The mean of a Gaussian process where it depends on Gaussian latents of the model."""
+"""Prior means where they depend on Gaussian latents of the model: constant + Σ matrix @ value."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from ..errors import AugmentationError
 from .compile import PointFunction
 
-__all__ = ["affine_in_latents"]
+__all__ = ["affine_in_latents", "affine_parts"]
 
 
 def affine_in_latents(
@@ -38,14 +38,21 @@ def affine_in_latents(
             f"depends on {hidden}; write these with gp.prior(…, reparameterize=False)"
         )
     latents = [name for name in mean.names if name in shapes]
-    zeros = {name: np.zeros(shapes[name]) for name in latents}
-    constant = np.array(mean({**theta, **zeros}), dtype=float)
+    return affine_parts(
+        lambda values: mean({**theta, **values}), {name: shapes[name] for name in latents}
+    )
+
+
+def affine_parts(
+    function: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return constant and matrices of a function that is affine in named values of given shapes."""
+    zeros = {name: np.zeros(shape) for name, shape in shapes.items()}
+    constant = np.array(function(zeros), dtype=float).ravel()
     matrices = {}
-    for name in latents:
-        size = int(np.prod(shapes[name]))
-        columns = [
-            mean({**theta, **zeros, name: unit}) - constant
-            for unit in np.eye(size).reshape(-1, *shapes[name])
-        ]
+    for name, shape in shapes.items():
+        units = np.eye(int(np.prod(shape))).reshape(-1, *shape)
+        columns = [np.ravel(function({**zeros, name: unit})) - constant for unit in units]
         matrices[name] = np.stack(columns, axis=1)
     return constant, matrices

@@ -11,6 +11,7 @@ import xarray as xr
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
+from ..engines.sparse_model import process_cov
 from ..errors import AugmentationError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..model import ProcessLaw
@@ -122,8 +123,7 @@ class SparseApproximation(Approximation):
             if self.value_names[name] != name:
                 # The model's own variable is v with f = m + chol(K) v.
                 X = np.asarray(law.inputs, dtype=float)
-                cov = np.array(law.cov(self.point, X))
-                cov[np.diag_indices_from(cov)] += law.jitter
+                cov = process_cov(law, self.point, X)
                 chol, _ = cholesky_with_jitter(cov, name=f"the covariance of {name!r}")
                 centred = (value - law.mean(self.point, X)).T
                 entries[self.value_names[name]] = solve_triangular(chol, centred, lower=True).T
@@ -145,9 +145,7 @@ class SparseApproximation(Approximation):
         chol = self.blocks[self._index(self.inducing_name(name))].chol
         weights = solve_triangular(chol, (values - law.mean(self.point, Z)).T, lower=True)
         half = solve_triangular(chol, law.cross(self.point, X, Z)[0].T, lower=True)
-        left = np.array(law.cov(self.point, X))
-        left -= half.T @ half
-        left[np.diag_indices_from(left)] += law.jitter
+        left = process_cov(law, self.point, X) - half.T @ half
         chol_left, _ = cholesky_with_jitter(left, name=f"the covariance of {name!r} given {name}_u")
         noise = rng.standard_normal((len(values), len(X))) @ chol_left.T
         return law.mean(self.point, X) + weights.T @ half + noise

@@ -1,0 +1,14 @@
+"""How many threads there is anything to gain from."""
+
+from __future__ import annotations
+
+import os
+
+__all__ = ["available_cores"]
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
