@@ -166,8 +166,10 @@ def _factorize(
     _fill(K, parts, rows, jitter, joint)
     if factorize_in_place(K):
         return K
-    # Singular to working precision, or not finite: more jitter, or a sentence about it.
+    # Singular to working precision, or not finite: more jitter, or a sentence about it, which
+    # compares both triangles.
     _fill(K, parts, rows, jitter, joint)
+    K[:n_old, n_old:stop] = parts["cross"].T
     old = K[:stop, :stop] if joint else K[:n_old, :n_old]
     _, more = cholesky_with_jitter(old, name="the covariance at the old and new inputs")
     np.einsum("ii->i", K)[: len(old)] += more

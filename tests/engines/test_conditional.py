@@ -79,6 +79,12 @@ def test_repeated_inputs_repeat_their_values(inputs):
     noise = np.zeros((1, 3))
     found = draw_conditional(f, noise, parts, jitter=0.0, joint=True)
     np.testing.assert_allclose(found[0], np.sin(new), atol=1e-3)
+    # What an earlier use, or nobody, wrote into the work array does not matter.
+    for garbage in (np.nan, 1e300):
+        size = len(old) + len(new) + 1
+        scratch = [np.full((size, size), garbage)]
+        again = draw_conditional(f, noise, parts, jitter=0.0, joint=True, scratch=scratch)
+        np.testing.assert_array_equal(again, found)
 
 
 def test_a_covariance_that_is_not_finite_is_refused(inputs):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.cholesky import RELATIVE_JITTERS, cholesky_with_jitter
@@ -70,6 +70,19 @@ def test_non_finite_covariance_is_refused(ordinary, bad, index):
     K[index] = bad
     with pytest.raises(NotPositiveDefiniteError, match="NaN or infinite, the first at"):
         cholesky_with_jitter(K)
+
+
+@pytest.mark.parametrize("garbage", [np.nan, np.inf, 1e300])
+def test_what_is_above_the_diagonal_is_not_read(ordinary, garbage):
+    K = ordinary.K.copy()
+    K[np.triu_indices(len(K), 1)] = garbage
+    assert_array_equal(cholesky_with_jitter(K)[0], cholesky_with_jitter(ordinary.K)[0])
+    # Nor where the first attempt fails, after which the matrix is looked at.
+    singular = np.ones((3, 3))
+    singular[0, 2] = garbage
+    found, jitter = cholesky_with_jitter(singular)
+    assert jitter > 0.0
+    assert_array_equal(found, cholesky_with_jitter(np.ones((3, 3)))[0])
 
 
 def test_non_square_covariance_is_refused():
