@@ -8,7 +8,7 @@ import numpy as np
 
 from ..engines.site_density import select_params
 from ..errors import RecognitionError
-from ..model import LatentGaussianModel, Point, Site
+from ..model import LatentGaussianModel, Point, PointMap, Site
 from .compile import PointFunction
 from .predictors import innovation_key
 
@@ -43,7 +43,7 @@ def check_reading(
     RecognitionError
         If they differ: the model was misread, and nothing may be sampled from the reading.
     """
-    points = [point for point in points if np.isfinite(model.log_prior(point))]
+    points = [point for point in points if np.isfinite(_as_it_stands(model.log_prior, point))]
     for site, density in zip(model.sites, densities, strict=True):
         rng = np.random.default_rng(1)
         compared = 0
@@ -58,7 +58,7 @@ def check_reading(
                     )
                 if not site.likelihood.can_augment:
                     _check_rows(site, site.select(eta), point, ours)
-                compared += _compare_densities(site, ours, density({**point, **keyed}))
+                compared += _compare_with(density, {**point, **keyed}, site, ours)
         if compared == 0:
             raise RecognitionError(
                 f"observed variable {site.name!r}: PyMC's log density is not finite for any "
@@ -112,6 +112,18 @@ def _compare_predictors(sites: Sequence[Site], eta: np.ndarray, affine: np.ndarr
                     "from the model's own; expected one that is affine in the Gaussian latent "
                     "variables; nothing can be sampled from this reading; please report this model"
                 )
+
+
+def _as_it_stands(function: PointMap[float], point: Point) -> float:
+    return getattr(function, "as_it_stands", function)(point)
+
+
+def _compare_with(density: PointFunction, point: Point, site: Site, ours: np.ndarray) -> int:
+    """Compare with PyMC's log densities, in their stable form where the written one will not do."""
+    try:
+        return _compare_densities(site, ours, density.as_it_stands(point))
+    except RecognitionError:
+        return _compare_densities(site, ours, density(point))
 
 
 def _compare_densities(site: Site, ours: np.ndarray, theirs: np.ndarray) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from copy import copy
 from typing import Any
 
@@ -12,14 +12,13 @@ import pytensor
 from pytensor.compile.mode import get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
-from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.op import HasInnerGraph
-from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs, toposort
-from pytensor.raise_op import CheckAndRaise
-from pytensor.tensor.elemwise import Elemwise
+from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from ..python_mode import python_mode
+from .interpret import Interpreter, NotInterpretedError
 
 __all__ = ["Gradient", "NamedValues", "PointFunction", "SharedData", "without_compilation"]
 
@@ -90,14 +89,14 @@ class PointFunction:
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
         self._mode = mode
         self._function = None
+        self._interpreter: Interpreter | None = None
 
     def compile(self) -> PointFunction:
         """Compile now rather than at the first call; returns itself."""
         if self._function is None and not self._inputs and not self.shared:
-            # A few operations on constants are done in less time than it takes to rewrite them.
-            constants = _interpret(self._outputs)
-            if constants is not None:
-                self._function = _Constants(constants)
+            # Constants are computed in less time than it takes to rewrite their graph.
+            with suppress(NotInterpretedError):
+                self._function = _Constants(Interpreter(self._outputs, ()).constants())
         if self._function is None:
             with without_compilation() if self._mode is None else nullcontext():
                 self._function = pytensor.function(
@@ -130,6 +129,23 @@ class PointFunction:
             values = self._function(*(point[name] for name in self._inputs))
         return values[0] if self._single else values
 
+    def as_it_stands(self, point: Mapping[str, np.ndarray]) -> Any:
+        """Evaluate at ``point`` without rewriting the graph, which takes longer than a few calls.
+
+        For where digits that an unstable formula loses do not matter. What is not finite so is
+        evaluated in the stable form.
+        """
+        if self._inputs and not self.shared and self._function is None and self._mode is None:
+            try:
+                if self._interpreter is None:
+                    self._interpreter = Interpreter(self._outputs, self._inputs.values())
+                values = self._interpreter(*(point[name] for name in self._inputs))
+                return values[0] if self._single else values
+            except NotInterpretedError:
+                self.compile()
+                self._interpreter = None
+        return self(point)
+
 
 class _Constants:
     """What stands for a function without inputs; gives copies, since callers may write to them."""
@@ -139,34 +155,6 @@ class _Constants:
 
     def __call__(self) -> list[np.ndarray]:
         return [np.array(value) for value in self._values]
-
-
-# Graphs of constants with more operations than this are compiled.
-_LARGEST_INTERPRETED = 12
-
-
-def _interpret(outputs: Sequence[Variable]) -> list[np.ndarray] | None:
-    """Evaluate a graph of constants, an operation at a time; None where it is not a small one."""
-    nodes = list(toposort(list(outputs)))
-    if len(nodes) > _LARGEST_INTERPRETED or not all(_is_plain(node) for node in nodes):
-        return None
-    storage = {
-        var: [var.data if isinstance(var, Constant) else None]
-        for node in nodes
-        for var in (*node.inputs, *node.outputs)
-    }
-    storage |= {var: [var.data] for var in outputs if isinstance(var, Constant)}
-    for node in nodes:
-        computed = {var: [var.owner is None] for var in (*node.inputs, *node.outputs)}
-        node.op.make_py_thunk(node, storage, computed, [])()
-    return [np.asarray(storage[var][0]) for var in outputs]
-
-
-def _is_plain(node: Apply) -> bool:
-    """Return whether an operation is one of NumPy's as it stands."""
-    if isinstance(node.op, HasInnerGraph | CheckAndRaise):
-        return False
-    return not isinstance(node.op, Elemwise) or node.op.nfunc_spec is not None
 
 
 class NamedValues:

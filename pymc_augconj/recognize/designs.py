@@ -41,6 +41,10 @@ class Product:
     def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
         return np.array(self._function({**point, DIRECTION: vector}), dtype=float)
 
+    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        """Return a product that is one of a few, before there is any need to compile."""
+        return np.array(self._function.as_it_stands({**point, DIRECTION: vector}), dtype=float)
+
     def matrix(self, point: Point) -> np.ndarray:
         """Return A itself, Fortran-ordered, a column a product."""
         unit = np.zeros(self.size)
@@ -137,14 +141,14 @@ class BlockMap:
         keys = np.stack([found.index, *found.coefs], axis=1)
         _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         for point in self._wide_points:
-            coef = self._product(point, np.ones(self._product.size))
+            coef = self._product.once(point, np.ones(self._product.size))
             if np.isfinite(coef).all() and not np.array_equal(coef, coef[first][group.ravel()]):
                 return False
         return True
 
     def _refuse_too_large(self) -> None:
         size = self._product.size
-        n_rows = self._product(self._points[0], np.zeros(size)).size
+        n_rows = self._product.once(self._points[0], np.zeros(size)).size
         if n_rows * size > LARGEST_DENSE_DESIGN:
             raise RecognitionError(
                 f"latent variable {self._name!r} enters {n_rows} predictors through a dense design "
@@ -245,11 +249,11 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
     coefs: list[np.ndarray] = []
     index = known = None
     for point in points if product.names else points[:1]:
-        coef = product(point, np.ones(product.size))
+        coef = product.once(point, np.ones(product.size))
         if not np.isfinite(coef).all():
             return None
         nonzero = coef != 0.0
-        picked = np.divide(product(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
+        picked = np.divide(product.once(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
         found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
         if index is None:
             index, known = found, nonzero
@@ -260,8 +264,8 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
             index = np.where(known, index, found)
             known = known | nonzero
         if not (
-            _agree(product(point, probe), coef * probe[index], coef)
-            and _agree(product(point, probe**2), coef * probe[index] ** 2, coef)
+            _agree(product.once(point, probe), coef * probe[index], coef)
+            and _agree(product.once(point, probe**2), coef * probe[index] ** 2, coef)
         ):
             return None
         coefs.append(coef)

@@ -99,8 +99,8 @@ class Predictors:
         return self._space.function(self.graph, self.innovations)
 
     def __call__(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return η, straight from PyMC's graph."""
-        return np.array(self._function({**point, **_keyed(latents)}))
+        """Return η, straight from PyMC's graph: what the reading is compared with."""
+        return np.array(self._function.as_it_stands({**point, **_keyed(latents)}))
 
     def pullback(self) -> PredictorPullback:
         """Return the derivatives of ⟨w, η⟩ with respect to the hyperparameters."""

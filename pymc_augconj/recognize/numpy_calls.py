@@ -1,0 +1,115 @@
+"""One operation of a graph as a plain function of NumPy arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from typing import Any
+
+import numpy as np
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.link.c.op import COp
+from pytensor.scalar.basic import Cast, Clip, Identity, ScalarOp, Second
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.utils import import_func_from_string
+
+__all__ = ["call_of", "is_plain"]
+
+Call = Callable[..., Sequence[Any]]
+
+_import = cache(import_func_from_string)
+
+
+def is_plain(node: Apply) -> bool:
+    """Return whether an operation is one of NumPy's, or is executed by PyTensor as if it were.
+
+    Others have an inner graph to compile, draw random numbers, write to their inputs, need not
+    all of their inputs, or call a Python function for every element.
+    """
+    op = node.op
+    if isinstance(op, HasInnerGraph | RNGConsumerOp | Blockwise) or op.destroy_map:
+        return False
+    if type(op).make_thunk not in (Op.make_thunk, COp.make_thunk):
+        return False
+    if type(op).make_py_thunk is not Op.make_py_thunk:
+        return False
+    if isinstance(op, Elemwise):
+        return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC
+    return True
+
+
+def call_of(node: Apply) -> Call:
+    """Return a function of the values of the node's inputs that returns its outputs' values."""
+    op = node.op
+    if isinstance(op, ViewOp):
+        return _as_it_is
+    if isinstance(op, Elemwise):
+        known = all(length is not None for var in node.inputs for length in var.type.shape)
+        # Lengths of one that the types do not know are not to be broadcast: PyTensor looks.
+        if known or type(op.scalar_op) in _WITHOUT_UFUNC:
+            return _elementwise(node)
+    return _performed(node)
+
+
+def _performed(node: Apply) -> Call:
+    op = node.op
+    op.prepare_node(node, None, None, "py")
+    n_outputs = len(node.outputs)
+
+    def call(*values):
+        storage = [[None] for _ in range(n_outputs)]
+        op.perform(node, list(values), storage)
+        return [found for (found,) in storage]
+
+    return call
+
+
+def _as_it_is(value: Any) -> Sequence[Any]:
+    return (value,)
+
+
+def _elementwise(node: Apply) -> Call:
+    scalar_op, nfunc_spec = node.op.scalar_op, node.op.nfunc_spec
+    dtype = node.outputs[0].dtype
+    if type(scalar_op) in _WITHOUT_UFUNC:
+        function = _WITHOUT_UFUNC[type(scalar_op)]
+    else:
+        function = _import(nfunc_spec[0])
+        if len(node.inputs) != nfunc_spec[1]:
+            function = _folded(function)
+        elif isinstance(function, np.ufunc) and _is_float_of_integers(node):
+            function = _in_precision(function, dtype)
+
+    def call(*values):
+        found = np.asarray(function(*values), dtype=dtype)
+        return (found if found.base is None else found.copy(),)
+
+    return call
+
+
+def _folded(function: Callable) -> Callable:
+    """Return a function of two arguments as one of many: sums and products."""
+    return lambda *values: reduce(function, values)
+
+
+def _is_float_of_integers(node: Apply) -> bool:
+    found, given = (np.dtype(var.dtype).kind for var in (node.outputs[0], node.inputs[0]))
+    return found == "f" and given in "biu"
+
+
+def _in_precision(function: np.ufunc, dtype: str) -> Callable:
+    # Of int8 NumPy computes a root or a quotient in half precision.
+    signature = np.dtype(dtype).char * function.nin + "->" + np.dtype(dtype).char
+    return lambda *values: function(*values, signature=signature)
+
+
+_WITHOUT_UFUNC: dict[type[ScalarOp], Callable] = {
+    Cast: lambda x: x,
+    Clip: np.clip,
+    Identity: lambda x: x,
+    Second: lambda like, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(like), np.shape(x))),
+}
