@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import pytensor
 from pymc.model import Model, modelcontext
 from pytensor.graph.basic import Variable
 
@@ -27,6 +28,8 @@ __all__ = ["recognize"]
 _KEPT_PARAMETERS = 8
 
 
+# Where each node of a graph was made is of no use to anyone, and takes a sixth of the time.
+@pytensor.config.change_flags(traceback__limit=0)
 def recognize(
     model: Model | None = None,
     *,
