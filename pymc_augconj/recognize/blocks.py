@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from ..model import Hyperparameter, LatentBlock, Point
 from .affine import depends_on
+from .compile import Gradient
 from .latents import GaussianVariable, in_innovations
 from .sites import ObservedGraph
 from .space import ValueSpace
@@ -48,8 +50,12 @@ class _ScalePullback:
     """``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩."""
 
     def __init__(self, scale: Variable, space: ValueSpace):
-        direction = pt.tensor(_DIRECTION, dtype="float64", shape=(None,) * scale.ndim)
-        self._gradient = space.gradient((direction * scale).sum(), {_DIRECTION: direction})
+        self._scale, self._space = scale, space
+
+    @cached_property
+    def _gradient(self) -> Gradient:
+        direction = pt.tensor(_DIRECTION, dtype="float64", shape=(None,) * self._scale.ndim)
+        return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
 
     def __call__(self, point: Point, direction):
         return self._gradient({**point, _DIRECTION: direction})

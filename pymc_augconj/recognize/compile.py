@@ -18,7 +18,7 @@ from pytensor.graph.traversal import applys_between, explicit_graph_inputs, grap
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from ..python_mode import python_mode
-from .interpret import Interpreter, NotInterpretedError
+from .interpret import Interpreter, NotInterpretedError, interpret
 
 __all__ = ["Gradient", "NamedValues", "PointFunction", "SharedData", "without_compilation"]
 
@@ -96,7 +96,7 @@ class PointFunction:
         if self._function is None and not self._inputs and not self.shared:
             # Constants are computed in less time than it takes to rewrite their graph.
             with suppress(NotInterpretedError):
-                self._function = _Constants(Interpreter(self._outputs, ()).constants())
+                self._function = _Constants(interpret(self._outputs))
         if self._function is None:
             with without_compilation() if self._mode is None else nullcontext():
                 self._function = pytensor.function(
@@ -135,7 +135,7 @@ class PointFunction:
         For where digits that an unstable formula loses do not matter. What is not finite so is
         evaluated in the stable form.
         """
-        if self._inputs and not self.shared and self._function is None and self._mode is None:
+        if self._function is None and self._mode is None and (self._inputs or self.shared):
             try:
                 if self._interpreter is None:
                     self._interpreter = Interpreter(self._outputs, self._inputs.values())

@@ -57,6 +57,8 @@ def conditional_log_densities(
     model: Model, variables: Sequence[Variable], *, jacobian: bool = True
 ) -> list[Variable]:
     """Return PyMC's log densities of random variables that depend on none of the latents."""
+    if not variables:
+        return []
     # model.logp would derive, and drop, the densities of the latents too, covariances and all.
     nodes = {rv.owner for rv in variables}
     needed = [rv for rv in model.basic_RVs if rv.owner in nodes]

@@ -8,7 +8,7 @@ every other value at which the map is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -64,8 +64,10 @@ class BlockMap:
 
     Parameters
     ----------
-    product, transposed : Product
-        Products with A and with Aᵀ.
+    product : Product
+        Products with A.
+    transposed : callable
+        Returns products with Aᵀ, which few maps ask for.
     points : sequence of mapping
         Two or more different values of θ at which the structure is examined.
     wide_points : sequence of mapping
@@ -87,7 +89,7 @@ class BlockMap:
     def __init__(
         self,
         product: Product,
-        transposed: Product,
+        transposed: Callable[[], Product],
         points: Sequence[Point],
         wide_points: Sequence[Point],
         name: str,
@@ -127,7 +129,7 @@ class BlockMap:
         matrix = product.matrix(points[0])
         if not product.names:
             return _FixedMap(DenseMap(matrix))
-        columns = _ScaledColumns(product, self._transposed, matrix, points[0])
+        columns = _ScaledColumns(product, self._transposed(), matrix, points[0])
         if all(columns.holds_at(point) for point in points[1:]):
             return columns
         return _GeneralMap(product)

@@ -1,9 +1,8 @@
 """Executing graphs as they stand: one NumPy call an operation, nothing rewritten before.
 
 Rewriting a graph takes PyTensor some tens of milliseconds, and most functions of a model are
-evaluated a few times at most. What rewriting is good for besides speed, the stable form of
-formulas like log(1 + exp x), is lost: see :attr:`Interpreter.has_unstable_form`, and
-:meth:`~.compile.PointFunction.as_it_stands` for what is done about it.
+evaluated a few times at most. What rewriting is good for besides speed is lost, the stable form
+of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.as_it_stands`.
 """
 
 from __future__ import annotations
@@ -12,21 +11,16 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
-from pytensor.graph.traversal import toposort
+from pytensor.graph.traversal import graph_inputs, toposort
 
 from .numpy_calls import call_of, is_plain
 
-__all__ = ["Interpreter", "NotInterpretedError"]
+__all__ = ["Interpreter", "NotInterpretedError", "interpret"]
 
 # Arrays of more entries (8 MB) are worth rewriting for: it saves passes over them.
 _LARGEST_ARRAY = 2**20
-
-# PyTensor's stabilising rewrites replace formulas that contain one of these.
-_OF_UNSTABLE_FORMULAS = frozenset(
-    {"Erf", "Erfc", "Erfcx", "Expm1", "Log", "Log10", "Log1mexp", "Log1p", "Log2", "LogSoftmax"}
-    | {"Sigmoid", "Softmax", "Softplus"}
-)
 
 
 class NotInterpretedError(Exception):
@@ -41,7 +35,8 @@ class Interpreter:
     Parameters
     ----------
     outputs, inputs : sequence of Variable
-        The graph, and those of its leaves that are arguments, constants excepted all of them.
+        The graph, and those of its leaves that are arguments: all but constants and shared
+        variables, of which the values are read at every call.
 
     Raises
     ------
@@ -52,7 +47,9 @@ class Interpreter:
     def __init__(self, outputs: Sequence[Variable], inputs: Sequence[Variable]):
         self._outputs, self._inputs = list(outputs), list(inputs)
         nodes = list(toposort(self._outputs))
-        moving = set(self._inputs)
+        leaves = graph_inputs(self._outputs)
+        self._shared = [leaf for leaf in leaves if isinstance(leaf, SharedVariable)]
+        moving = {*self._inputs, *self._shared}
         self._constant_nodes: list[Apply] = []
         self._moving_nodes: list[Apply] = []
         for node in nodes:
@@ -69,15 +66,6 @@ class Interpreter:
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}
         self._last = _last_uses(self._moving_nodes, [*self._constants, *self._outputs])
 
-    @property
-    def has_unstable_form(self) -> bool:
-        """Whether rewriting might replace a part by one that is numerically more stable."""
-        nodes = [*self._constant_nodes, *self._moving_nodes]
-        return any(
-            type(getattr(node.op, "scalar_op", node.op)).__name__ in _OF_UNSTABLE_FORMULAS
-            for node in nodes
-        )
-
     def __call__(self, *arguments: np.ndarray) -> list[np.ndarray]:
         """Return the outputs, which are the caller's to write to.
 
@@ -86,22 +74,9 @@ class Interpreter:
         NotInterpretedError
             If an operation fails, or an array is too large, or an entry is not finite.
         """
-        return self._guarded(self._evaluate, arguments)
-
-    def constants(self) -> list[np.ndarray]:
-        """Return the outputs of a graph without arguments, which nobody may write to.
-
-        Raises
-        ------
-        NotInterpretedError
-            As above.
-        """
-        return self._guarded(self._without_arguments)
-
-    def _guarded(self, evaluate, *arguments) -> list[np.ndarray]:
         try:
             with np.errstate(all="ignore"):
-                found = evaluate(*arguments)
+                found = self._evaluate(arguments)
         except NotInterpretedError:
             raise
         except Exception as error:
@@ -111,10 +86,6 @@ class Interpreter:
             raise NotInterpretedError("not finite")
         return found
 
-    def _without_arguments(self) -> list[np.ndarray]:
-        values = self._evaluate_constants()
-        return [np.asarray(values[var]) for var in self._outputs]
-
     def _evaluate(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         if self._calls is None:
             self._known = self._evaluate_constants()
@@ -123,6 +94,7 @@ class Interpreter:
                 for node, last in zip(self._moving_nodes, self._last, strict=True)
             ]
         values = self._known | dict(zip(self._inputs, arguments, strict=True))
+        values |= {var: _value(var) for var in self._shared}
         not_ours = {id(value) for value in values.values()}
         for call, inputs, outputs, last in self._calls:
             _store(values, outputs, call(*[values[var] for var in inputs]))
@@ -136,7 +108,6 @@ class Interpreter:
 
     def _evaluate_constants(self) -> dict[Variable, Any]:
         """Return the values of constants, and of what depends on nothing else, that are needed."""
-        values: dict[Variable, Any] = {}
         leaves = [*self._constants, *(v for node in self._constant_nodes for v in node.inputs)]
         values = {var: var.data for var in leaves if isinstance(var, Constant)}
         last = _last_uses(self._constant_nodes, self._constants)
@@ -145,6 +116,18 @@ class Interpreter:
             for var in finished:
                 del values[var]
         return values
+
+
+def interpret(outputs: Sequence[Variable]) -> list[np.ndarray]:
+    """Return the values of graphs that have no arguments; raises as an interpreter does."""
+    return Interpreter(outputs, ())()
+
+
+def _value(shared: SharedVariable) -> np.ndarray:
+    value = shared.get_value(borrow=True)
+    if isinstance(value, np.ma.MaskedArray):  # pm.set_data masks NaN
+        raise NotInterpretedError("masked")
+    return value
 
 
 def _store(values: dict[Variable, Any], outputs: Sequence[Variable], found: Sequence[Any]) -> None:

@@ -75,10 +75,15 @@ class Predictors:
         weights, (transposed,) = pullback(self.graph, [latent.input])
         direction, product = pushforward(weights, transposed, latent.input)
         (product,) = at_zero([product], [weights, *latents])
-        (transposed,) = at_zero([transposed], latents)
+
+        def products_with_transpose() -> Product:
+            (graph,) = at_zero([transposed], latents)
+            function = self._space.function(graph, {DIRECTION: weights})
+            return Product(function, weights.type.shape[0])
+
         return BlockMap(
             Product(self._space.function(product, {DIRECTION: direction}), latent.total_size),
-            Product(self._space.function(transposed, {DIRECTION: weights}), weights.type.shape[0]),
+            products_with_transpose,
             points,
             wide,
             latent.name,
@@ -119,12 +124,12 @@ class PredictorPullback:
     """``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u."""
 
     def __init__(self, predictors: Predictors):
-        self._gradient = predictors.gradient
+        self._predictors = predictors
 
     def __call__(
         self, point: Point, latents: Mapping[str, np.ndarray], weights: np.ndarray
     ) -> dict[str, np.ndarray]:
-        return self._gradient({**point, **_keyed(latents), "weights": weights})
+        return self._predictors.gradient({**point, **_keyed(latents), "weights": weights})
 
 
 def _keyed(latents: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

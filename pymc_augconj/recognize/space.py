@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import walk
 
 from ..model import Point
 from .compile import Gradient, PointFunction, without_compilation
+from .interpret import NotInterpretedError, interpret
 
 __all__ = ["ValueSpace"]
 
@@ -43,9 +46,12 @@ class ValueSpace:
     def __post_init__(self):
         values = [self.model.rvs_to_values[rv] for rv in self.hyperparameters]
         self.inputs = {value.name: value for value in values}
+        self._random = set(self.model.rvs_to_values)
 
     def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
         """Return the graphs with value variables in the place of random variables."""
+        if not any(var in self._random for var in walk(list(graphs), _parents)):
+            return list(graphs)  # which PyMC would copy
         return self.model.replace_rvs_by_values(list(graphs))
 
     def function(
@@ -60,8 +66,7 @@ class ValueSpace:
 
     def points(self) -> list[dict[str, np.ndarray]]:
         """Return PyMC's initial point, and two more around it."""
-        with without_compilation():
-            initial = self.model.initial_point(random_seed=0)
+        initial = _initial_point(self.model)
         rng = np.random.default_rng(0)
         return [initial, *(self._around(initial, _SPREAD, rng) for _ in range(2))]
 
@@ -77,3 +82,25 @@ class ValueSpace:
                 step = spread * rng.standard_normal(initial[name].shape)
                 moved[name] = np.asarray(initial[name] + step)
         return moved
+
+
+def _parents(var: Variable) -> Sequence[Variable]:
+    return () if var.owner is None else var.owner.inputs
+
+
+def _initial_point(model: Model) -> dict[str, np.ndarray]:
+    """Return ``model.initial_point()``, which compiles a function for it."""
+    graphs = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies=model.rvs_to_initial_values,
+        return_transformed=True,
+    )
+    try:
+        found = interpret(graphs)
+    except NotInterpretedError:
+        # Values drawn from a prior, say.
+        with without_compilation():
+            return model.initial_point(random_seed=0)
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    return {name: np.array(value) for name, value in zip(names, found, strict=True)}

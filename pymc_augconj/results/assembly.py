@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -102,11 +102,11 @@ def approximation_of(
 
 
 def _history(outcome: FitOutcome) -> pd.DataFrame:
-    history = pd.DataFrame([asdict(iteration) for iteration in outcome.iterations])
+    done = outcome.iterations
+    columns = {entry.name: [getattr(one, entry.name) for one in done] for entry in fields(done[0])}
     # The count starts anew at every value of θ.
-    starts = history["iteration"].diff().fillna(-1.0) <= 0.0
-    history.insert(0, "theta", starts.cumsum() - 1)
-    return history
+    starts = np.diff(columns["iteration"], prepend=np.inf) <= 0
+    return pd.DataFrame({"theta": np.cumsum(starts) - 1, **columns})
 
 
 def _observed(model: Any, site, point) -> np.ndarray:
