@@ -66,6 +66,10 @@ class Interpreter:
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}
         self._last = _last_uses(self._moving_nodes, [*self._constants, *self._outputs])
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What a worker process does not need, and can make again.
+        return self.__dict__ | {"_known": None, "_calls": None}
+
     def __call__(self, *arguments: np.ndarray) -> list[np.ndarray]:
         """Return the outputs, which are the caller's to write to.
 

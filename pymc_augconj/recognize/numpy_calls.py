@@ -31,12 +31,14 @@ def is_plain(node: Apply) -> bool:
     all of their inputs, or call a Python function for every element.
     """
     op = node.op
-    if isinstance(op, HasInnerGraph | RNGConsumerOp | Blockwise) or op.destroy_map:
+    if isinstance(op, HasInnerGraph | RNGConsumerOp) or op.destroy_map:
         return False
     if type(op).make_thunk not in (Op.make_thunk, COp.make_thunk):
         return False
     if type(op).make_py_thunk is not Op.make_py_thunk:
         return False
+    if isinstance(op, Blockwise):
+        return (op.gufunc_spec or getattr(op.core_op, "gufunc_spec", None)) is not None
     if isinstance(op, Elemwise):
         return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC
     return True
