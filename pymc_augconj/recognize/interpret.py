@@ -7,6 +7,7 @@ of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.as_it_stands`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -55,6 +56,8 @@ class Interpreter:
         for node in nodes:
             if not is_plain(node):
                 raise NotInterpretedError(str(node.op))
+            if any(_is_large(var) for var in node.outputs):
+                raise NotInterpretedError("large")
             if moving.isdisjoint(node.inputs):
                 self._constant_nodes.append(node)
             else:
@@ -132,6 +135,12 @@ def _value(shared: SharedVariable) -> np.ndarray:
     if isinstance(value, np.ma.MaskedArray):  # pm.set_data masks NaN
         raise NotInterpretedError("masked")
     return value
+
+
+def _is_large(var: Variable) -> bool:
+    """Return whether the type of ``var`` says already that its value will be large."""
+    shape = getattr(var.type, "shape", ())
+    return None not in shape and math.prod(shape) > _LARGEST_ARRAY
 
 
 def _store(values: dict[Variable, Any], outputs: Sequence[Variable], found: Sequence[Any]) -> None:
