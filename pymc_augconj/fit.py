@@ -20,16 +20,20 @@ from .fit_progress import FitProgress
 from .inducing import SparseOptions
 from .model import LatentGaussianModel
 from .python_mode import python_mode
-from .recognize import Recognition, recognize
+from .recognize import Recognition
 from .recognize.compile import without_compilation
 from .recognize.evaluate import DensityOfPrior
 from .recognize.minibatch import with_all_data
+from .recognize.recognizer import read_model
 from .results.approximation import Approximation
 from .results.assembly import approximation_of
 
 __all__ = ["fit"]
 
 _HYPER = ("map", "ml", "fixed")
+
+# Compiling the functions of a model takes as long as some thirty calls save by it.
+_FIRST_CALLS = 30
 
 
 def fit(
@@ -162,7 +166,7 @@ def fit(
                 f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
                 f"method={stochastic[0]!r}, or write the model with the data themselves"
             )
-        recognition = recognize(model, compile_kwargs=compile_kwargs)
+        recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
         if not sparse:
             _check_gp(gp, lgm)

@@ -50,6 +50,9 @@ class PointFunction:
         The values the graph may depend on, by their key in the point.
     mode : optional
         A PyTensor mode; by default :func:`python_mode`.
+    first_calls : int
+        So many calls are executed without compiling, where that loses no digits: whose results
+        are to be the same whatever was called before leaves it at none.
 
     Attributes
     ----------
@@ -66,6 +69,7 @@ class PointFunction:
         outputs: Variable | Sequence[Variable],
         inputs: Mapping[str, Variable],
         mode: Any = None,
+        first_calls: int = 0,
     ):
         self._single = isinstance(outputs, Variable)
         self._outputs = [outputs] if self._single else list(outputs)
@@ -87,7 +91,7 @@ class PointFunction:
             raise RuntimeError("the graph draws random numbers: a random variable is left in it")
         if unknown:
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
-        self._mode = mode
+        self._mode, self._first_calls = mode, first_calls
         self._function = None
         self._interpreter: Interpreter | None = None
 
@@ -106,6 +110,7 @@ class PointFunction:
                     trust_input=True,
                     on_unused_input="ignore",
                 )
+        self._interpreter = None
         return self
 
     def copies(self, count: int) -> list[PointFunction]:
@@ -122,6 +127,11 @@ class PointFunction:
 
     def __call__(self, point: Mapping[str, np.ndarray]) -> Any:
         """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""
+        if self._function is None and self._first_calls > 0:
+            self._first_calls -= 1
+            values = self._interpreted(point, only_if_stable=True)
+            if values is not None:
+                return values[0] if self._single else values
         if self._function is None:
             self.compile()
         # Far out a sampler meets infinities, which are its own to judge.
@@ -135,16 +145,27 @@ class PointFunction:
         For where digits that an unstable formula loses do not matter. What is not finite so is
         evaluated in the stable form.
         """
-        if self._function is None and self._mode is None and (self._inputs or self.shared):
-            try:
-                if self._interpreter is None:
-                    self._interpreter = Interpreter(self._outputs, self._inputs.values())
-                values = self._interpreter(*(point[name] for name in self._inputs))
-                return values[0] if self._single else values
-            except NotInterpretedError:
-                self.compile()
-                self._interpreter = None
-        return self(point)
+        values = self._interpreted(point)
+        if values is None:
+            return self.compile()(point)
+        return values[0] if self._single else values
+
+    def _interpreted(
+        self, point: Mapping[str, np.ndarray], *, only_if_stable: bool = False
+    ) -> list[np.ndarray] | None:
+        """Return the values as the graph stands; None where it is compiled or is to be."""
+        if self._function is not None or self._mode is not None:
+            return None
+        if not self._inputs and not self.shared:
+            return None
+        try:
+            if self._interpreter is None:
+                self._interpreter = Interpreter(self._outputs, self._inputs.values())
+            if only_if_stable and not self._interpreter.is_stable:
+                return None
+            return self._interpreter(*(point[name] for name in self._inputs))
+        except NotInterpretedError:
+            return None
 
 
 class _Constants:
@@ -201,8 +222,8 @@ class Gradient:
         Entries of the point; derivatives are taken by the float ones that ``cost`` depends on.
     arguments : mapping from str to Variable
         Further inputs, by their keys in the point.
-    mode : optional
-        A PyTensor mode; by default :func:`python_mode`.
+    mode, first_calls : optional
+        As for :class:`PointFunction`.
     """
 
     def __init__(
@@ -211,9 +232,10 @@ class Gradient:
         inputs: Mapping[str, Variable],
         arguments: Mapping[str, Variable] | None = None,
         mode: Any = None,
+        first_calls: int = 0,
     ):
         leaves = set(explicit_graph_inputs([cost]))
-        self._cost, self._mode = cost, mode
+        self._cost, self._mode, self._first_calls = cost, mode, first_calls
         self._inputs = {**inputs, **(arguments or {})}
         self._wrt = {
             name: var
@@ -236,7 +258,7 @@ class Gradient:
                 disconnected_inputs="ignore",
                 return_disconnected="zero",
             )
-            self._function = PointFunction(graphs, self._inputs, self._mode)
+            self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
         return self._function
 
     def copies(self, count: int) -> list[Gradient]:

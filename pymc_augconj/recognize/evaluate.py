@@ -54,7 +54,7 @@ def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, n
         return {}
     inputs = _value_inputs(model, [v.name for v in model.value_vars if v.name in point])
     graphs = model.replace_rvs_by_values([model[name] for name in names])
-    values = PointFunction(graphs, inputs)(point)
+    values = PointFunction(graphs, inputs, first_calls=1)(point)
     return {name: np.array(value) for name, value in zip(names, values, strict=True)}
 
 

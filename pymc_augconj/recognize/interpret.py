@@ -12,9 +12,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import graph_inputs, toposort
+from pytensor.tensor.elemwise import DimShuffle
 
 from .numpy_calls import call_of, is_plain
 
@@ -22,6 +24,12 @@ __all__ = ["Interpreter", "NotInterpretedError", "interpret"]
 
 # Arrays of more entries (8 MB) are worth rewriting for: it saves passes over them.
 _LARGEST_ARRAY = 2**20
+
+# PyTensor's stabilising rewrites replace formulas that contain one of these.
+_OF_UNSTABLE_FORMULAS = frozenset(
+    {"Erf", "Erfc", "Erfcx", "Expm1", "Log", "Log10", "Log1mexp", "Log1p", "Log2", "LogSoftmax"}
+    | {"Sigmoid", "Softmax", "Softplus"}
+)
 
 
 class NotInterpretedError(Exception):
@@ -68,6 +76,14 @@ class Interpreter:
         used = [var for node in self._moving_nodes for var in node.inputs]
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}
         self._last = _last_uses(self._moving_nodes, [*self._constants, *self._outputs])
+
+    @property
+    def is_stable(self) -> bool:
+        """Whether rewriting would find no part to replace by one that is numerically more stable.
+
+        What depends on constants alone does not count: rewriting computes it as it stands, too.
+        """
+        return not any(map(_may_be_unstable, self._moving_nodes))
 
     def __getstate__(self) -> dict[str, Any]:
         # What a worker process does not need, and can make again.
@@ -141,6 +157,21 @@ def _is_large(var: Variable) -> bool:
     """Return whether the type of ``var`` says already that its value will be large."""
     shape = getattr(var.type, "shape", ())
     return None not in shape and math.prod(shape) > _LARGEST_ARRAY
+
+
+def _may_be_unstable(node: Apply) -> bool:
+    name = _name(node)
+    if name not in _OF_UNSTABLE_FORMULAS:
+        return False
+    (argument, *_) = node.inputs
+    while argument.owner is not None and isinstance(argument.owner.op, DimShuffle | ViewOp):
+        (argument,) = argument.owner.inputs
+    # What a transform to positive values leaves: log(exp x), which is x wherever it is finite.
+    return not (name == "Log" and argument.owner is not None and _name(argument.owner) == "Exp")
+
+
+def _name(node: Apply) -> str:
+    return type(getattr(node.op, "scalar_op", node.op)).__name__
 
 
 def _store(values: dict[Variable, Any], outputs: Sequence[Variable], found: Sequence[Any]) -> None:

@@ -23,13 +23,9 @@ from .report import Recognition
 from .sites import ObservedGraph
 from .space import ValueSpace
 
-__all__ = ["recognize"]
-
-_KEPT_PARAMETERS = 8
+__all__ = ["read_model", "recognize"]
 
 
-# Where each node of a graph was made is of no use to anyone, and takes a sixth of the time.
-@pytensor.config.change_flags(traceback__limit=0)
 def recognize(
     model: Model | None = None,
     *,
@@ -74,14 +70,35 @@ def recognize(
         There is no Gaussian latent variable, nothing is observed, or the reading disagrees with
         PyMC's own log density.
     """
-    model = modelcontext(model)
+    return read_model(modelcontext(model), vars=vars, compile_kwargs=compile_kwargs)
+
+
+# Where each node of a graph was made is of no use to anyone, and takes a sixth of the time.
+@pytensor.config.change_flags(traceback__limit=0)
+def read_model(
+    model: Model,
+    *,
+    vars: Sequence[Variable] | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    first_calls: int = 0,
+) -> Recognition:
+    """Return :func:`recognize`'s result for one who will call its functions a few times only.
+
+    Parameters
+    ----------
+    model, vars, compile_kwargs
+        As for :func:`recognize`.
+    first_calls : int
+        So many calls of each function go without compiling it, see :class:`.PointFunction`.
+    """
     if not model.observed_RVs:
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
         )
     chosen = None if vars is None else {var.name for var in vars}
     structure, matched = choose_structure(model, chosen)
-    space = ValueSpace(model, structure.hyperparameters, (compile_kwargs or {}).get("mode"))
+    mode = (compile_kwargs or {}).get("mode")
+    space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
     points = space.points()
     predictors = Predictors(matched, structure.latents, space)
     blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)

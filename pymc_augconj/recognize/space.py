@@ -34,6 +34,8 @@ class ValueSpace:
         Their random variables.
     mode : optional
         A PyTensor mode for the functions; by default they run without compilation.
+    first_calls : int
+        So many calls of each function go without compiling it, see :class:`.PointFunction`.
     inputs : dict
         The hyperparameters' value variables, by their key in the point.
     """
@@ -41,6 +43,7 @@ class ValueSpace:
     model: Model
     hyperparameters: Sequence[Variable]
     mode: Any = None
+    first_calls: int = 0
     inputs: dict[str, Variable] = field(init=False)
 
     def __post_init__(self):
@@ -58,11 +61,12 @@ class ValueSpace:
         self, graphs: Variable | Sequence[Variable], arguments: Mapping[str, Variable] | None = None
     ) -> PointFunction:
         """Return graphs of value variables and further ``arguments`` as a function."""
-        return PointFunction(graphs, {**self.inputs, **(arguments or {})}, self.mode)
+        inputs = {**self.inputs, **(arguments or {})}
+        return PointFunction(graphs, inputs, self.mode, self.first_calls)
 
     def gradient(self, cost: Variable, arguments: Mapping[str, Variable] | None = None) -> Gradient:
         """Return the derivatives of a scalar with respect to the hyperparameters."""
-        return Gradient(cost, self.inputs, arguments, self.mode)
+        return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
 
     def points(self) -> list[dict[str, np.ndarray]]:
         """Return PyMC's initial point, and two more around it."""
