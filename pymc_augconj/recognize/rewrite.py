@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pytensor.graph.basic import Variable
 from pytensor.graph.rewriting.utils import rewrite_graph
+from pytensor.graph.traversal import walk
+from pytensor.tensor.random.op import RNGConsumerOp
 
 from ..python_mode import COMPILED_ONLY
 
@@ -16,13 +18,32 @@ def simplify(graphs: Sequence[Variable]) -> list[Variable]:
     """Return equivalent graphs in PyTensor's canonical, stabilised form.
 
     It strips ``Deterministic`` wrappers, recognises 1/(1 + exp(−f)) as Sigmoid, cancels
-    log(exp(f)), and so on. Leaves keep their identity; the given graphs are not changed.
+    log(exp(f)), and so on. Leaves and random variables keep their identity; the given graphs are
+    not changed.
     """
-    return rewrite_graph(
-        list(graphs),
+    # PyTensor rewrites in place, and would change the user's own model; but what it copies has
+    # copies of the random variables, which nothing would find. So it sees them as inputs.
+    drawn = _nearest_random_variables(graphs)
+    inputs = {var: var.type(name=var.name) for var in drawn}
+    rewritten = rewrite_graph(
+        substitute(graphs, inputs),
         include=("canonicalize", "stabilize", "specialize"),
+        clone=True,
         exclude=COMPILED_ONLY,
     )
+    return substitute(rewritten, {new: var for var, new in inputs.items()})
+
+
+def _nearest_random_variables(graphs: Sequence[Variable]) -> list[Variable]:
+    """Return the random variables that the graphs reach, but none beyond them."""
+
+    def is_random(var: Variable) -> bool:
+        return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
+
+    def expand(var: Variable) -> Sequence[Variable] | None:
+        return None if var.owner is None or is_random(var) else var.owner.inputs
+
+    return [var for var in walk(list(graphs), expand) if is_random(var)]
 
 
 def substitute(
