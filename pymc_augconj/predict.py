@@ -208,6 +208,14 @@ def _from_approximation(
         _check_data(result, gp)
     functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
+    unknown = {name for key in ("cross", "new_diagonal") for name in functions[key].names} - set(
+        theta
+    )
+    if unknown:
+        raise AugmentationError(
+            f"the approximation knows no value of {sorted(unknown)}, on which the kernel of "
+            f"{name!r} depends; use the gp of the model that was fitted"
+        )
     new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
     mean_new, moving = _mean_of(result, functions["mean_new"], theta)
     index = result.names.index(latent)

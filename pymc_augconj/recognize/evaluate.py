@@ -20,6 +20,7 @@ from pytensor.graph.traversal import ancestors
 from ..model import LatentGaussianModel, Point
 from .compile import Gradient, PointFunction, python_mode
 from .densities import conditional_log_densities
+from .foreign import refuse_foreign_variables
 from .minibatch import all_data_of
 from .rewrite import simplify
 
@@ -212,6 +213,7 @@ def _kernel_graphs(
     replaced, inputs = _in_variables(
         model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
     )
+    refuse_foreign_variables(gp.f.name, replaced)
     return dict(zip(graphs, replaced, strict=True)), inputs
 
 

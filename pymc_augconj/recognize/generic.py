@@ -22,11 +22,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from ..likelihoods.generic import GenericLikelihood
 from .affine import depends_on, descendants, has_misleading_derivative, is_affine
+from .constants import constant_number
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
 from .probe import without_number
 from .rewrite import simplify
-from .row_parameters import RowParameters, constant_number, is_tensor
+from .row_parameters import RowParameters, is_tensor
 from .rows import RowFunction, rebuild
 
 __all__ = ["GenericReading", "read_generic"]
@@ -73,7 +74,6 @@ def read_generic(
     log_cdf = None if log_cdf is None else reader.read(log_cdf)
     likelihood = GenericLikelihood(
         type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),
-        # After all reading: simplifying a graph replaces parts of it.
         _link(within, list(offsets), inputs),
         log_density,
         log_cdf,

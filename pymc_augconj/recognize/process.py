@@ -15,6 +15,7 @@ from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .affine import depends_on
 from .compile import Gradient, PointFunction, without_compilation
+from .foreign import refuse_foreign_variables
 from .minibatch import all_data_of
 from .structure import direct_parents
 
@@ -42,8 +43,8 @@ class LatentProcess:
     Raises
     ------
     AugmentationError
-        If ``gp`` is not the model's, has several outputs, has inputs that are no data, or a mean
-        or covariance that depends on a Gaussian latent.
+        If ``gp`` is not the model's, depends on another model's variables, has several outputs,
+        has inputs that are no data, or a mean or covariance that depends on a Gaussian latent.
     """
 
     jitter = JITTER
@@ -81,6 +82,7 @@ class LatentProcess:
         *covariances, mean = model.replace_rvs_by_values(
             [pt.as_tensor(graph).astype("float64") for graph in graphs]
         )
+        refuse_foreign_variables(self.name, [*covariances, mean])
         inputs = {**values, _X: X, _Z: Z}
         self._cov = PointFunction(covariances[0], inputs)
         self._cross = PointFunction(covariances[1:], inputs)

@@ -10,6 +10,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
+from pytensor.graph.traversal import walk
+from pytensor.tensor.random.op import RNGConsumerOp
 
 from ..python_mode import COMPILED_ONLY
 
@@ -20,11 +22,16 @@ def simplify(graphs: Sequence[Variable]) -> list[Variable]:
     """Return equivalent graphs in PyTensor's canonical, stabilised form.
 
     It strips ``Deterministic`` wrappers, recognises 1/(1 + exp(−f)) as Sigmoid, cancels
-    log(exp(f)), and so on. Leaves keep their identity; the given graphs are not changed.
+    log(exp(f)), and so on. Leaves and random variables keep their identity; the given graphs are
+    not changed.
     """
-    graph = FunctionGraph(outputs=list(graphs), clone=False, copy_inputs=False)
+    # PyTensor rewrites in place, and would change the user's own model; but what it copies has
+    # copies of the random variables, which nothing would find. So it sees them as inputs.
+    drawn = _nearest_random_variables(graphs)
+    inputs = {var: var.type(name=var.name) for var in drawn}
+    graph = FunctionGraph(outputs=substitute(graphs, inputs), clone=True, copy_inputs=False)
     _rewriter().rewrite(graph)
-    return graph.outputs
+    return substitute(graph.outputs, {new: var for var, new in inputs.items()})
 
 
 @cache
@@ -34,6 +41,18 @@ def _rewriter() -> GraphRewriter:
         include=("canonicalize", "stabilize", "specialize"), exclude=COMPILED_ONLY
     )
     return optdb.query(query)
+
+
+def _nearest_random_variables(graphs: Sequence[Variable]) -> list[Variable]:
+    """Return the random variables that the graphs reach, but none beyond them."""
+
+    def is_random(var: Variable) -> bool:
+        return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
+
+    def expand(var: Variable) -> Sequence[Variable] | None:
+        return None if var.owner is None or is_random(var) else var.owner.inputs
+
+    return [var for var in walk(list(graphs), expand) if is_random(var)]
 
 
 def substitute(

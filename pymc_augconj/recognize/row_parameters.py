@@ -21,11 +21,11 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from .compile import PointFunction
+from .constants import constant_number
 from .latents import static_shape
 from .rows import dependents, rebuild
 
-__all__ = ["RowParameters", "constant_number", "is_tensor"]
+__all__ = ["RowParameters", "is_tensor"]
 
 # A vector that all observations share becomes at most so many numbers.
 _LARGEST_VECTOR = 64
@@ -174,12 +174,3 @@ def _valued(var: Variable) -> list[Variable]:
         return []
     only_first = isinstance(var.owner.op, Alloc | Reshape | Subtensor)
     return var.owner.inputs[: 1 if only_first else None]
-
-
-def constant_number(var: Variable) -> np.ndarray | None:
-    """Return the number that every entry of a constant, or of a graph of constants, is."""
-    tensors = [leaf for leaf in ancestors([var]) if leaf.owner is None]
-    if not is_tensor(var) or not all(isinstance(leaf, Constant) for leaf in tensors):
-        return None
-    value = np.asarray(PointFunction(var, {})({}))
-    return np.ravel(value)[:1] if np.unique(value).size == 1 else None
