@@ -6,8 +6,8 @@ plays which part), ``latents.py`` (Gaussian variables and their innovations), ``
 (likelihoods stated by a formula), ``affine.py``, ``predictors.py`` and ``designs.py`` (predictors),
 ``blocks.py`` (priors and roles), ``forward.py`` (what is drawn forward), ``data.py`` (refusing bad
 data), ``densities.py`` and ``checks.py`` (the check against PyMC), ``rewrite.py``, ``compile.py``,
-``space.py`` and ``variables.py`` (graphs to functions, and back to the model's variables) and
-``report.py`` (the table).
+``interpret.py``, ``numpy_calls.py``, ``space.py`` and ``variables.py`` (graphs to functions, and
+back to the model's variables) and ``report.py`` (the table).
 """
 
 from ..python_mode import python_mode

@@ -159,11 +159,12 @@ class PointFunction:
         if not self._inputs and not self.shared:
             return None
         try:
-            if self._interpreter is None:
-                self._interpreter = Interpreter(self._outputs, self._inputs.values())
-            if only_if_stable and not self._interpreter.is_stable:
+            # Another thread may compile meanwhile, and take the interpreter away.
+            run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
+            self._interpreter = run
+            if only_if_stable and not run.is_stable:
                 return None
-            return self._interpreter(*(point[name] for name in self._inputs))
+            return run(*(point[name] for name in self._inputs))
         except NotInterpretedError:
             return None
 

@@ -15,6 +15,7 @@ from pymc_augconj.recognize import interpret as interpret_module
 from pymc_augconj.recognize import python_mode
 from pymc_augconj.recognize.compile import PointFunction
 from pymc_augconj.recognize.interpret import Interpreter, NotInterpretedError, interpret
+from pymc_augconj.recognize.recognizer import read_model
 
 RNG = np.random.default_rng(41)
 N = 7
@@ -163,6 +164,51 @@ def test_a_condition_that_is_not_met_is_no_error_of_a_log_density():
         pytensor.function([s], function.graph, mode=python_mode())(-1.0)
 
 
+def counting(monkeypatch) -> list:
+    compiled = []
+    original = pytensor.function
+
+    def function(*args, **kwargs):
+        compiled.append(args)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(pytensor, "function", function)
+    return compiled
+
+
+def test_first_calls_compile_nothing(monkeypatch):
+    x = pt.dvector("x")
+    function = PointFunction(pt.exp(2 * x), {"x": x}, first_calls=2)
+    compiled = counting(monkeypatch)
+    for k in range(4):
+        np.testing.assert_allclose(function({"x": np.array([k, 1.0])}), np.exp([2 * k, 2]))
+        assert len(compiled) == max(0, min(k - 1, 1))
+
+
+UNSTABLE = {
+    "the complement of a probability": lambda x: pt.log(1 - pt.sigmoid(x)),
+    "softplus": lambda x: pt.log(1 + pt.exp(x)),
+    "a tail of the normal law": lambda x: pt.log(pt.erfc(x)),
+    "a sum of exponentials": lambda x: pt.log(pt.sum(pt.exp(x))),
+}
+
+
+@pytest.mark.parametrize("name", UNSTABLE)
+def test_first_calls_compile_what_would_lose_digits(name):
+    x = pt.dvector("x")
+    graph = UNSTABLE[name](x)
+    assert not Interpreter([graph], [x]).is_stable
+    at = {"x": np.array([30.0])}
+    compiled = PointFunction(graph, {"x": x})(at)
+    np.testing.assert_array_equal(PointFunction(graph, {"x": x}, first_calls=9)(at), compiled)
+
+
+def test_a_transform_to_positive_values_loses_nothing():
+    x, f = pt.dscalar("x"), pt.dvector("f")
+    assert Interpreter([pt.log(pt.exp(x)[None]) + pt.exp(f)], [x, f]).is_stable
+    assert Interpreter([pt.log(pt.constant(1.0) - 0.3) * x], [x]).is_stable  # constants
+
+
 def test_an_interpreter_travels():
     x = pt.dvector("x")
     run = Interpreter([pt.exp(x) + pt.arange(3)], [x])
@@ -176,10 +222,35 @@ def test_nothing_is_compiled_where_the_kernel_is_fixed(monkeypatch):
         cov = pm.gp.cov.ExpQuad(2, ls=0.5)
         f = pm.gp.Latent(cov_func=cov).prior("f", X=X)
         pm.Bernoulli("y", logit_p=f, observed=COUNTS > 1)
-    compiled = []
-    original = pytensor.function
-    monkeypatch.setattr(
-        pytensor, "function", lambda *args, **kw: compiled.append(args) or original(*args, **kw)
-    )
+    compiled = counting(monkeypatch)
     pac.fit("vgp", model=model, hyper="fixed", progressbar=False)
     assert not compiled
+
+
+KERNELS = {
+    "exponentiated quadratic": lambda ls: pm.gp.cov.ExpQuad(2, ls=ls),
+    "Matérn, of the first column": lambda ls: pm.gp.cov.Matern52(2, ls=ls, active_dims=[0]),
+    "rational quadratic": lambda ls: pm.gp.cov.RatQuad(2, alpha=1.5, ls=ls),
+    "periodic, and linear": lambda ls: pm.gp.cov.Periodic(2, 1.0, ls) + pm.gp.cov.Linear(2, c=ls),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_covariances_and_their_derivatives_are_those_compiled(name, monkeypatch):
+    with pm.Model() as model:
+        cov = pm.HalfNormal("eta", 1) ** 2 * KERNELS[name](pm.LogNormal("ls"))
+        f = pm.gp.Latent(cov_func=cov).prior("f", X=X)
+        pm.Bernoulli("y", logit_p=f, observed=COUNTS > 1)
+    (compiled,) = pac.recognize(model).model.blocks
+    (as_written,) = read_model(model, first_calls=9).model.blocks
+    points = [{"eta_log__": np.asarray(a), "ls_log__": np.asarray(b)} for a, b in ((0, 0), (1, -2))]
+    points = [{name: value.astype(float) for name, value in point.items()} for point in points]
+    expected = [(compiled.scale(at), compiled.scale_pullback(at, VALUES["K"])) for at in points]
+    calls = counting(monkeypatch)
+    for at, (scale, derivatives) in zip(points, expected, strict=True):
+        np.testing.assert_allclose(as_written.scale(at), scale, rtol=1e-12)
+        found = as_written.scale_pullback(at, VALUES["K"])
+        assert found.keys() == derivatives.keys() == at.keys()
+        for entry, value in derivatives.items():
+            np.testing.assert_allclose(found[entry], value, rtol=1e-9)
+    assert not calls
