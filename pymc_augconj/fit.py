@@ -176,7 +176,7 @@ def fit(
         recognised = time.perf_counter()
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
-            log_prior = DensityOfPrior(model, lgm, recognition.factors)
+            log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
         report = stack.enter_context(FitProgress(method, callback, show=progressbar))
         problem = FitProblem(
             lgm,

@@ -72,9 +72,18 @@ class DensityOfPrior:
     lgm : LatentGaussianModel
     factors : sequence of str
         Those observed variables and potentials.
+    first_calls : int
+        So many calls go without compiling it, see :class:`.PointFunction`.
     """
 
-    def __init__(self, model: Model, lgm: LatentGaussianModel, factors: Sequence[str]):
+    def __init__(
+        self,
+        model: Model,
+        lgm: LatentGaussianModel,
+        factors: Sequence[str],
+        *,
+        first_calls: int = 0,
+    ):
         inputs = _value_inputs(model, [h.value_name for h in lgm.hyperparameters])
         potentials = [model[name] for name in factors if model[name] in model.potentials]
         variables = [model[h.name] for h in lgm.hyperparameters]
@@ -82,7 +91,8 @@ class DensityOfPrior:
         terms = conditional_log_densities(model, variables, jacobian=False)
         terms += model.replace_rvs_by_values(potentials)
         cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
-        self._value, self._gradient = PointFunction(cost, inputs), Gradient(cost, inputs)
+        self._value = PointFunction(cost, inputs, first_calls=first_calls)
+        self._gradient = Gradient(cost, inputs, first_calls=first_calls)
 
     def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
         """Return the log density at ``point``, and its derivatives on the unconstrained scale."""

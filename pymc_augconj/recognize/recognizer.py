@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import pytensor
 from pymc.model import Model, modelcontext
 from pytensor.graph.basic import Variable
 
@@ -14,7 +13,7 @@ from ..model import LatentGaussianModel, Point, Site
 from .blocks import read_block, read_hyperparameters
 from .checks import check_reading
 from .choice import choose_structure
-from .compile import NamedValues, PointFunction
+from .compile import NamedValues, PointFunction, untraced
 from .data import Inputs, Observations
 from .densities import log_densities, log_prior
 from .forward import read_forward
@@ -73,8 +72,6 @@ def recognize(
     return read_model(modelcontext(model), vars=vars, compile_kwargs=compile_kwargs)
 
 
-# Where each node of a graph was made is of no use to anyone, and takes a sixth of the time.
-@pytensor.config.change_flags(traceback__limit=0)
 def read_model(
     model: Model,
     *,
@@ -91,13 +88,19 @@ def read_model(
     first_calls : int
         So many calls of each function go without compiling it, see :class:`.PointFunction`.
     """
+    with untraced():
+        return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)
+
+
+def _read(
+    model: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
+) -> Recognition:
     if not model.observed_RVs:
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
         )
     chosen = None if vars is None else {var.name for var in vars}
     structure, matched = choose_structure(model, chosen)
-    mode = (compile_kwargs or {}).get("mode")
     space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
     points = space.points()
     predictors = Predictors(matched, structure.latents, space)
