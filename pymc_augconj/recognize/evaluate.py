@@ -197,7 +197,8 @@ def kernel_functions(
         and ``"new_diagonal"``: functions of constrained values by the names of the variables.
     """
     graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    return {key: PointFunction(graph, inputs) for key, graph in graphs.items()}
+    # An approximation has one value of its hyperparameters.
+    return {key: PointFunction(graph, inputs, first_calls=1) for key, graph in graphs.items()}
 
 
 def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:

@@ -152,6 +152,9 @@ FAR = {
     "probit": lambda: pm.Bernoulli(
         "y", p=pm.math.invprobit(process() + 40), observed=np.ones(N, dtype=int)
     ),
+    "complement": lambda: pm.Bernoulli(
+        "y", p=1 - pm.math.sigmoid(process() + 30), observed=np.ones(N, dtype=int)
+    ),
     "tiny design": lambda: pm.Bernoulli(
         "y", logit_p=(1e-6 * X) @ pm.Normal("b", 0, 1e6, shape=2), observed=BINARY
     ),
@@ -166,6 +169,29 @@ def test_data_far_from_the_prior(case, read):
     with pm.Model() as model:
         FAR[case]()
     read(model)
+
+
+class Density:
+    """PyMC's log density as it stands, and in its stable form."""
+
+    def __init__(self, as_written, stable):
+        self.as_it_stands, self.stable = lambda point: as_written, stable
+
+    def __call__(self, point):
+        return self.stable
+
+
+def test_digits_lost_by_a_formula_are_no_difference_and_a_difference_is_one(read):
+    """Here log(1 − σ(η)) as it is written has lost what it is compared by."""
+    with pm.Model() as model:
+        bernoulli()
+    (site,) = read(model).lgm.sites
+    compare = sys.modules["pymc_augconj.recognize.checks"]._compare_with
+    right, wrong = np.full(N, -2.0), np.full(N, -2.1)
+    assert compare(Density(right, None), {}, site, right) == N
+    assert compare(Density(wrong, right), {}, site, right) == N
+    with pytest.raises(RecognitionError, match="differs from PyMC's"):
+        compare(Density(wrong, wrong), {}, site, right)
 
 
 def test_nothing_can_be_compared():
