@@ -105,6 +105,8 @@ class GibbsSampler:
         self.priors = LatentPriors(model, [point, *probes])
         self.space: Conditioner = choose_space(model, self.priors.groups)
         self._order = _topological(model)
+        # Means may cancel in every predictor, so that these are not among the names of priors.
+        self._mean_names = {n for b in model.blocks if b.mean is not None for n in b.mean.names}
         self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
         self._factorize_candidates = False
 
@@ -224,7 +226,7 @@ class GibbsSampler:
             return log_prior + _log_likelihood(touched, at, candidate)
 
         self._update(rng, point, updates, info, "likelihood", log_density)
-        if moving:
+        if moving or names.intersection(self._mean_names):
             # What is held fixed is u: a value mean(θ) + u moves with its mean.
             whitened = [np.ravel(point[b.value_name]) for b in self.model.blocks]
             point.update(self.point_of(point, innovations, whitened))
