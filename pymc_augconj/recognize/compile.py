@@ -19,6 +19,7 @@ from pytensor.raise_op import CheckAndRaise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from ..errors import RecognitionError
 from ..python_mode import python_mode
 
 __all__ = ["Gradient", "NamedValues", "PointFunction", "SharedData", "without_compilation"]
@@ -85,7 +86,11 @@ class PointFunction:
             and leaf not in set(self._inputs.values())
         ]
         if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
-            raise RuntimeError("the graph draws random numbers: a random variable is left in it")
+            raise RecognitionError(
+                "the model's graph draws random numbers: a random variable is left in it; expected "
+                "every one to be a variable of the model; give those made by .dist() a name and "
+                "a place in it (pm.Normal('b', …) for pm.Normal.dist(…))"
+            )
         if unknown:
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
         self._mode = mode
