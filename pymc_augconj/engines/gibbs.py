@@ -102,12 +102,13 @@ class GibbsSampler:
         sweeps: int = 1,
     ):
         self.model, self.plan, self.sweeps = model, plan, sweeps
-        self.priors = LatentPriors(model, [point, *probes])
-        self.space: Conditioner = choose_space(model, self.priors.groups)
         self._order = _topological(model)
         # Means may cancel in every predictor, so that these are not among the names of priors.
         self._mean_names = {n for b in model.blocks if b.mean is not None for n in b.mean.names}
+        # Observations first: reading them refuses data whose shapes have changed.
         self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
+        self.priors = LatentPriors(model, [point, *probes])
+        self.space: Conditioner = choose_space(model, self.priors.groups)
         self._factorize_candidates = False
 
     # -- coordinates --------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -236,6 +237,22 @@ def test_observations_that_count_more_than_once():
         RecognitionError,
         "'y': expected each observation to count once, found total_size.*leave total_size out",
     )
+
+
+def test_single_precision():
+    with pytensor.config.change_flags(floatX="float32"):
+        refused(
+            lambda: bernoulli(process()),
+            RecognitionError,
+            "'f_rotated_' is of float32: expected a model of double precision; set pytensor.config",
+        )
+
+
+def test_a_name_is_no_variable():
+    with pm.Model() as model:
+        bernoulli(process())
+    with pytest.raises(TypeError, match=r"found 'f'; write vars=\[f\]"):
+        recognize(model, vars=["f"])
 
 
 def test_random_variable_without_a_name():
