@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..engines.site_density import select_params
-from ..errors import RecognitionError
+from ..errors import NotAffineError, RecognitionError
 from ..model import LatentGaussianModel, Point, Site
 from .compile import PointFunction
 from .predictors import innovation_key
@@ -93,6 +93,9 @@ def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray)
     params = select_params(site.params(point), some, site.size)
     alone = site.likelihood.log_density(site.y(point)[some], eta[some], params)
     if not np.allclose(alone, together[some], rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
+        cause = None if site.refusal is None else site.refusal.__cause__
+        if isinstance(cause, NotAffineError):
+            raise NotAffineError(str(cause))
         raise RecognitionError(
             f"observed variable {site.name!r}: expected a density that is a product over "
             "observations, found that one observation's depends on the others; sample this model "

@@ -107,7 +107,10 @@ def match_observed(
         found = _match_density(model, rv, latents) if densities else None
         if found is None:
             raise
-        return replace(found, refusal=type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}"))
+        refusal = type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}")
+        # What to say where the density turns out to be of no use either.
+        refusal.__cause__ = error
+        return replace(found, refusal=refusal)
 
 
 def _match_augmented(

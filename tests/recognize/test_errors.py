@@ -62,6 +62,15 @@ NOT_AFFINE = {
         "'y'.*not in 'f'.*operation Softplus",
     ),
     "abs": (lambda: bernoulli(pm.math.abs(process())), "'f'.*operation Abs"),
+    # Densities that are no product over observations: nothing to fall back on.
+    "less the largest": (
+        lambda: bernoulli((f := pm.Normal("f", 0, 1, shape=N)) - pt.max(f)),
+        "'f'.*operation Max",
+    ),
+    "standardised": (
+        lambda: bernoulli((f := process()) / pt.sqrt((f**2).sum())),
+        "'f'.*operation Sqr",
+    ),
     # Derivatives that are constant where they exist.
     "maximum": (lambda: bernoulli(pm.math.maximum(process(), 0)), "'f'.*operation Maximum"),
     "round": (lambda: bernoulli(pt.round(process())), "'f'.*operation RoundHalfToEven"),
