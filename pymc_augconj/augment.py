@@ -42,8 +42,7 @@ def augment(model: Model | None = None) -> Model:
     Draw it with ``pm.model_to_graphviz(pac.augment(model))``. It is a statement of the
     augmentation rather than a model to sample: :func:`~pymc_augconj.sample` on the original one
     draws ω exactly and keeps it out of the trace. y itself cannot be simulated from it: draws are
-    NaN. Pólya–Gamma priors and those known only by
-    their φ are computed by NumPy and have no derivative.
+    NaN. Pólya–Gamma priors and those known only by their φ have no derivative.
 
     Parameters
     ----------
@@ -195,6 +194,12 @@ def _bernoulli_probit(observed, y, params, arguments, eta):
     return [z], lambda y, eta, z, params: pt.where(pt.eq(z > 0, y > 0), 0.0, -np.inf)
 
 
+def _binomial(y, eta, omega, params):
+    n = params["n"]
+    lam = pt.where(n > 0, omega, 0.0)  # without trials as for the Poisson
+    return _log_binomial(n, y) - n * _LOG_2 + (y - 0.5 * n) * eta - 0.5 * lam * eta**2
+
+
 def _poisson(observed, y, params, arguments, eta):
     name = observed.rv.name
     n = pm.Poisson(f"{name}_thinned", params["rate"], **arguments)
@@ -268,12 +273,7 @@ _JOINTS: dict[str, Callable] = {
     "BernoulliLogit": _polya_gamma(
         lambda y, p: 1.0, lambda y, eta, w, p: -_LOG_2 + (y - 0.5) * eta - 0.5 * w * eta**2
     ),
-    "BinomialLogit": _polya_gamma(
-        lambda y, p: p["n"],
-        lambda y, eta, w, p: (
-            _log_binomial(p["n"], y) - p["n"] * _LOG_2 + (y - 0.5 * p["n"]) * eta - 0.5 * w * eta**2
-        ),
-    ),
+    "BinomialLogit": _polya_gamma(lambda y, p: pt.maximum(p["n"], 1.0), _binomial),
     "NegativeBinomial": _polya_gamma(
         lambda y, p: y + p["alpha"],
         lambda y, eta, w, p: (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -21,7 +22,7 @@ from .engines.evidence import has_gradient
 from .engines.gibbs import GibbsSampler
 from .engines.latent_prior import LatentPriors
 from .engines.plan import Plan, make_plan
-from .errors import RecognitionError
+from .errors import NotPositiveDefiniteError, RecognitionError
 from .recognize import Recognition, recognize
 from .updates import GradientUpdate, SliceUpdate
 
@@ -282,7 +283,9 @@ class AugmentedGibbs(BlockedStep):
                 jitter = self.rng.uniform(-_START_JITTER, _START_JITTER, h.shape)
                 moved[h.value_name] = np.asarray(point[h.value_name] + jitter)
             if np.isfinite(self.recognition.model.log_prior(moved)):
-                return self._sampler.draw_from_prior(self.rng, moved)
+                # The latents have no prior where a standard deviation is negative, say.
+                with suppress(NotPositiveDefiniteError):
+                    return self._sampler.draw_from_prior(self.rng, moved)
         return self._sampler.draw_from_prior(self.rng, point)
 
     @staticmethod

@@ -34,6 +34,7 @@ CASES = {
     "BernoulliLogit": (lambda f, y: pm.Bernoulli("y", logit_p=f, observed=y), 1),
     "BernoulliProbit": (lambda f, y: pm.Bernoulli("y", p=pm.math.invprobit(f), observed=y), 1),
     "BinomialLogit": (lambda f, y: pm.Binomial("y", 9, logit_p=f, observed=y), 4),
+    "BinomialLogit without trials": (lambda f, y: pm.Binomial("y", 0, logit_p=f, observed=y), 0),
     "NegativeBinomial": (
         lambda f, y: pm.NegativeBinomial("y", mu=pm.math.exp(f), alpha=1.7, observed=y),
         3,

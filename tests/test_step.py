@@ -9,6 +9,7 @@ import arviz as az
 import cloudpickle
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from scipy.stats import multivariate_normal
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -690,3 +691,31 @@ def test_latents_that_no_observation_uses():
     assert effective > FEWEST_EFFECTIVE
     assert abs(unused.mean() - 3.0) < STANDARD_ERRORS * 2.0 / np.sqrt(effective)
     assert abs(unused.std() - 2.0) < STANDARD_ERRORS * float(az.mcse(unused, method="sd"))
+
+
+def test_a_mean_of_what_no_observation_uses():
+    # a[1] is known by its prior alone, and so is its mean: a[1] ~ m + N(0, 1), m ~ Gamma(2, 1).
+    with pm.Model() as model:
+        m = pm.Gamma("m", 2, 1)
+        a = pm.Normal("a", pt.stack([0.0, m]), 1)
+        pm.Bernoulli("y", logit_p=a[0], observed=BINARY[:4])
+    idata = pac.sample(1500, tune=100, chains=2, cores=1, model=model, **QUIET)
+    unused = idata.posterior["a"].values[..., 1]
+    effective = float(az.ess(unused, method="mean"))
+    assert effective > FEWEST_EFFECTIVE
+    sd = np.sqrt(2.0 + 1.0)
+    assert abs(unused.mean() - 2.0) < STANDARD_ERRORS * sd / np.sqrt(effective)
+    assert abs(unused.std() - sd) < STANDARD_ERRORS * float(az.mcse(unused, method="sd"))
+
+
+def test_starts_keep_to_standard_deviations():
+    # A prior that reaches below zero: a start is moved to where the latents have a prior.
+    with pm.Model() as model:
+        s = pm.Normal("s", 0.3, 1)
+        pm.Bernoulli("y", logit_p=pm.Normal("z", 0, s, shape=4), observed=BINARY[:4])
+    step = pac.AugmentedGibbs(model=model)
+    for seed in range(8):
+        step.setup_chain(np.random.default_rng(seed), 0, 1)
+        point, (stats,) = step.step(model.initial_point())
+        assert point["s"] > 0.0
+        assert np.isfinite(stats["model_logp"])

@@ -26,6 +26,7 @@ NO_ATOM_BELOW = -60.0  # a log φ there that small is no atom at zero
 COMPLEX_STEP = 1e-20  # relative to r
 STEP_AT_ZERO = 1e-16  # relative to the scale: a larger one, as roots of r cancel near zero
 LEAST_FARTHEST = 1e10  # an s below that, in units of the scale, does not stand for infinity
+ROUNDING = 64.0 * np.finfo(float).eps  # of log φ near a straight line, relative
 EXACT_SHIFT = 1e11  # beyond s = EXACT_SHIFT/origin, s · origin has lost its digits
 SUPPORT_MARGIN = 50.0  # the support's end has at most exp(−50) of the mass below it
 POINTS = 22  # Chebyshev nodes of the numerical derivative of the mean
@@ -133,7 +134,9 @@ class TiltedLaw:
         exponents = grid = np.linspace(-280.0, end, 141)
         values = -self.real(10.0**exponents)
         finite = np.isfinite(values) & np.isfinite(self((1.0 + 1.0j) * 10.0**exponents))
-        if not finite.any() or not values[finite].max() > 0.0:
+        # Where log φ is a straight line, rounding alone is left of it once ω is centred.
+        rounding = ROUNDING * self.origin * 10.0**exponents
+        if not np.any(values[finite] > rounding[finite]):
             return np.inf, 0.0
         last = finite.size - 1 if finite.all() else max(int(np.argmin(finite)) - 1, 0)
         level = min(1.0, 0.5 * values[last])

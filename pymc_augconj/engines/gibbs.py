@@ -102,10 +102,13 @@ class GibbsSampler:
         sweeps: int = 1,
     ):
         self.model, self.plan, self.sweeps = model, plan, sweeps
+        self._order = _topological(model)
+        # Means may cancel in every predictor, so that these are not among the names of priors.
+        self._mean_names = {n for b in model.blocks if b.mean is not None for n in b.mean.names}
+        # Observations first: reading them refuses data whose shapes have changed.
+        self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
         self.priors = LatentPriors(model, [point, *probes])
         self.space: Conditioner = choose_space(model, self.priors.groups)
-        self._order = _topological(model)
-        self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
         self._factorize_candidates = False
 
     # -- coordinates --------------------------------------------------------------------------
@@ -224,7 +227,7 @@ class GibbsSampler:
             return log_prior + _log_likelihood(touched, at, candidate)
 
         self._update(rng, point, updates, info, "likelihood", log_density)
-        if moving:
+        if moving or names.intersection(self._mean_names):
             # What is held fixed is u: a value mean(θ) + u moves with its mean.
             whitened = [np.ravel(point[b.value_name]) for b in self.model.blocks]
             point.update(self.point_of(point, innovations, whitened))

@@ -25,6 +25,7 @@ import numpy as np
 
 from ..auxiliary.known_tilts import KnownTilts, find_known
 from ..auxiliary.residual_law import ResidualLaw
+from ..errors import NotSuperGaussianError
 from .base import Likelihood, Params
 from .registry import register
 
@@ -291,20 +292,28 @@ class SuperGaussian(Likelihood):
             fixed = [np.array(value) for value in key]
             known = self.find_known(self.phi, fixed) if self._known else None
             if known is None:
-                known = self._find_numerical(lambda r: self.phi.log_phi(r, fixed))
+                known = self._find_numerical(fixed)
             self._laws[key] = known
             if len(self._laws) > _KEPT:
                 self._laws.popitem(last=False)
         self._laws.move_to_end(key)
         return self._laws[key]
 
-    def _find_numerical(self, log_phi: Callable[[np.ndarray], np.ndarray]) -> Any:
+    def _find_numerical(self, fixed: list[np.ndarray]) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.
         from ..auxiliary.scale_family import ScaleFamilies
 
         if self._families is None:
             self._families = ScaleFamilies()
-        return self._families.find(log_phi)
+        try:
+            return self._families.find(lambda r: self.phi.log_phi(r, fixed))
+        except NotSuperGaussianError as error:
+            where = ", ".join(f"{float(value):.6g}" for value in fixed)
+            raise NotSuperGaussianError(
+                f"log_phi at its parameters' values {where}: {error}; give them priors (a bounded "
+                "one, say) under which φ is completely monotone everywhere, or sample this model "
+                "with pm.sample's NUTS"
+            ) from None
 
 
 def _is_one(values: list[np.ndarray]) -> bool:

@@ -81,6 +81,10 @@ def read_hyperparameters(
         Any point, for the shapes of its entries.
     """
     covariances = space.in_values([latent.scale for latent in latents])
+    # A latent's value moves with its mean even where no predictor does: where no observation uses
+    # an entry, or where means cancel in a difference.
+    means = [latent.mean for latent in latents if latent.mean is not None]
+    affine = [predictors, *space.in_values(means)]
     augmented: list[Variable] = []
     plain: list[Variable] = []
     for observed in matched:
@@ -95,7 +99,7 @@ def read_hyperparameters(
         in_prior = depends_on([*covariances, *plain], value)
         if depends_on(augmented, value):
             role = "both" if in_prior else "likelihood"
-        elif in_prior or depends_on(predictors, value):
+        elif in_prior or depends_on(affine, value):
             role = "prior"
         else:
             role = "none"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import numpy as np
 
 from ..engines.site_density import select_params
-from ..errors import RecognitionError
+from ..errors import NotAffineError, RecognitionError
 from ..model import LatentGaussianModel, Point, PointMap, Site
 from .compile import PointFunction
 from .predictors import innovation_key
@@ -93,6 +94,9 @@ def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray)
     params = select_params(site.params(point), some, site.size)
     alone = site.likelihood.log_density(site.y(point)[some], eta[some], params)
     if not np.allclose(alone, together[some], rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
+        cause = None if site.refusal is None else site.refusal.__cause__
+        if isinstance(cause, NotAffineError):
+            raise NotAffineError(str(cause))
         raise RecognitionError(
             f"observed variable {site.name!r}: expected a density that is a product over "
             "observations, found that one observation's depends on the others; sample this model "
@@ -120,10 +124,11 @@ def _as_it_stands(function: PointMap[float], point: Point) -> float:
 
 def _compare_with(density: PointFunction, point: Point, site: Site, ours: np.ndarray) -> int:
     """Compare with PyMC's log densities, in their stable form where the written one will not do."""
-    try:
-        return _compare_densities(site, ours, density.as_it_stands(point))
-    except RecognitionError:
-        return _compare_densities(site, ours, density(point))
+    written = density.as_it_stands(point)
+    if np.isfinite(written).all():
+        with suppress(RecognitionError):
+            return _compare_densities(site, ours, written)
+    return _compare_densities(site, ours, density(point))
 
 
 def _compare_densities(site: Site, ours: np.ndarray, theirs: np.ndarray) -> int:

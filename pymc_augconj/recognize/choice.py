@@ -64,8 +64,12 @@ def choose_structure(
             raise error from None
     matched_rvs = [observed.rv for observed in matched]
     unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
+    # A variable that was given a value (pm.observe) is a constant to those that depend on it.
+    used = direct_parents(
+        [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
+    )
     for rv in unmatched:
-        if not direct_parents(distribution_parameters(rv), model):
+        if rv not in used and not direct_parents(distribution_parameters(rv), model):
             raise RecognitionError(
                 f"observed variable {rv.name!r} depends on no free variable at all: expected "
                 "its distribution to depend on a latent variable or on a hyperparameter; "

@@ -17,6 +17,7 @@ from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from ..errors import RecognitionError
 from ..python_mode import python_mode
 from .interpret import Interpreter, NotInterpretedError, interpret
 
@@ -100,7 +101,11 @@ class PointFunction:
             and leaf not in set(self._inputs.values())
         ]
         if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
-            raise RuntimeError("the graph draws random numbers: a random variable is left in it")
+            raise RecognitionError(
+                "the model's graph draws random numbers: a random variable is left in it; expected "
+                "every one to be a variable of the model; give those made by .dist() a name and "
+                "a place in it (pm.Normal('b', …) for pm.Normal.dist(…))"
+            )
         if unknown:
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
         self._mode, self._first_calls = mode, first_calls

@@ -92,11 +92,14 @@ def read_custom(
         phi = Formula(lambda r: psi(r) - psi(pt.zeros((1,))), "log_phi")
         values = _values(phi, start, model)
         mirrored = Formula(lambda r: psi(r, -1.0) - psi(pt.zeros((1,))), "log_phi")
-        here = phi.evaluate(_GRID, values)
-        there = mirrored.evaluate(_GRID, _values(mirrored, start, model))
         if not np.isfinite(_at_zero(log_c, start, model)).all():
             raise AugmentationError("its density is zero or infinite at y = f")
-        if not np.allclose(here, there, rtol=_TOLERANCE, atol=_TOLERANCE):
+        if not np.allclose(
+            _on_grid(phi, values),
+            _on_grid(mirrored, _values(mirrored, start, model)),
+            rtol=_TOLERANCE,
+            atol=_TOLERANCE,
+        ):
             raise AugmentationError("its density is not the same at f + e and f − e")
         check_phi(phi, values)
         check_integrable(phi, values)
@@ -124,6 +127,12 @@ def _log_density(rv: Variable, stand_ins: Sequence[Variable], y: Variable) -> Va
 
 def _values(formula: Formula, start: dict[Variable, Variable], model: Model) -> list[np.ndarray]:
     return initial_values(substitute(formula.parameters, start), model)
+
+
+def _on_grid(formula: Formula, values: Sequence[np.ndarray]) -> np.ndarray:
+    # Parameters may differ between observations: a row a value, a column a point of the grid.
+    columns = [np.reshape(v, (-1, 1)) if np.size(v) > 1 else v for v in values]
+    return formula.evaluate(_GRID, columns)
 
 
 def _at_zero(log_c: Formula, start: dict[Variable, Variable], model: Model) -> np.ndarray:

@@ -16,14 +16,18 @@ from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.elemwise import Elemwise
 from scipy.special import logit, ndtri
 
-from .affine import depends_on, is_affine
+from .affine import depends_on, descendants, is_affine
 from .compile import PointFunction
 from .constants import constant_number
 from .rewrite import substitute
 
-__all__ = ["probe_link", "without_number"]
+__all__ = ["is_clip", "probe_link", "without_number"]
 
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
+
+# How far out, in units of η, the link must still be the link: as far as 1 − p has digits enough.
+# A probability that is clipped, at 0.01 say, is a logit where it is not.
+_FARTHEST = {"logit": 15.0, "probit": 5.5}
 
 # PyMC keeps a number like 0.7071067811865475 as float32 here and there.
 _TOLERANCE = 1e-6
@@ -46,6 +50,9 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
     """
     if link not in _LINKS or not isinstance(graph.owner and graph.owner.op, Elemwise):
         return None
+    if any(is_clip(var) for var in descendants(graph, latents)):
+        # However far out, it is another likelihood.
+        return None
     arguments = _affine_arguments(graph, latents)
     if arguments is None or len(arguments) != 1:
         return None
@@ -66,6 +73,9 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
         slope, intercept = _line(linked, np.array([-1e-3, 0.0, 1e-3]))
         numbers = (_NUMBERS - intercept) / slope if slope != 0 else _NUMBERS
         slope, intercept = _line(linked, numbers)
+        if slope != 0:
+            far = _FARTHEST[link] * np.array([-1.0, -0.5, 0.5, 1.0])
+            numbers = np.append(numbers, (far - intercept) / slope)
         error = max(abs(slope * c + intercept - linked(c)) for c in numbers)
     if slope == 0 or not error <= _TOLERANCE:
         return None
@@ -78,6 +88,12 @@ def _line(function: Callable[[float], float], numbers: np.ndarray) -> tuple[floa
         return 0.0, 0.0
     slope, intercept = np.polyfit(numbers, values, 1)
     return float(slope), float(intercept)
+
+
+def is_clip(graph: Variable) -> bool:
+    """Return whether ``graph`` is a clipped value."""
+    op = None if graph.owner is None else graph.owner.op
+    return type(getattr(op, "scalar_op", None)).__name__ == "Clip"
 
 
 def _plain(value: float) -> float:

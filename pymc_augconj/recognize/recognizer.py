@@ -66,8 +66,10 @@ def recognize(
     DataError
         An observation is out of its likelihood's range, or an input is not finite.
     RecognitionError
-        There is no Gaussian latent variable, nothing is observed, or the reading disagrees with
-        PyMC's own log density.
+        There is no Gaussian latent variable, nothing is observed, the model is one of single
+        precision, or the reading disagrees with PyMC's own log density.
+    TypeError
+        One of ``vars`` is no variable.
     """
     return read_model(modelcontext(model), vars=vars, compile_kwargs=compile_kwargs)
 
@@ -99,7 +101,8 @@ def _read(
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
         )
-    chosen = None if vars is None else {var.name for var in vars}
+    _refuse_single_precision(model)
+    chosen = None if vars is None else set(_names(vars))
     structure, matched = choose_structure(model, chosen)
     space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
     points = space.points()
@@ -137,6 +140,27 @@ def _read(
         start=points[0],
         probes=tuple(points[1:]),
     )
+
+
+def _names(vars: Sequence[Variable]) -> list[str]:
+    for var in vars:
+        if not isinstance(var, Variable):
+            raise TypeError(
+                f"expected vars to be variables of the model, found {var!r}; write vars=[f] or "
+                "vars=[model['f']]"
+            )
+    return [var.name for var in vars]
+
+
+def _refuse_single_precision(model: Model) -> None:
+    # Most covariances of processes have no Cholesky factor in it, and PyMC records NaN.
+    for value in model.value_vars:
+        if value.dtype in ("float16", "float32"):
+            raise RecognitionError(
+                f"variable {model.values_to_rvs[value].name!r} is of {value.dtype}: expected a "
+                "model of double precision; set pytensor.config.floatX = 'float64' before it is "
+                "built"
+            )
 
 
 def _sites(

@@ -5,14 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
 from ..likelihoods.registry import known_likelihoods
-from .affine import depends_on, first_nonlinear_op, is_affine
+from .affine import depends_on, descendants, first_nonlinear_op, is_affine
 from .latents import GaussianVariable
 from .links import describe_link
+from .probe import is_clip
 
-__all__ = ["not_affine", "unknown_distribution", "unknown_link"]
+__all__ = ["not_affine", "total_size", "unknown_distribution", "unknown_link"]
+
+
+def total_size(rv: Variable) -> str:
+    return (
+        f"observed variable {rv.name!r}: expected each observation to count once, found "
+        "total_size=…, which multiplies the log density; give all observations and leave "
+        "total_size out, or fit minibatches with pac.fit(method='svi')"
+    )
 
 
 def unknown_distribution(rv: Variable, op_name: str) -> str:
@@ -28,8 +38,14 @@ def unknown_distribution(rv: Variable, op_name: str) -> str:
 
 def unknown_link(rv, op_name, candidates, params, inputs) -> str:
     links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
-    found = [describe_link(graph, inputs) for graph in params if depends_on(graph, inputs)]
-    link = found[0] if found else "no link at all"
+    moving = [graph for graph in params if depends_on(graph, inputs)]
+    if not moving:
+        return (
+            f"observed variable {rv.name!r}: expected a predictor that contains a Gaussian latent "
+            "variable, found one in which the latent variables cancel (as in f - f); leave them "
+            "out of it, or sample this model with pm.sample's NUTS"
+        )
+    link = describe_link(moving[0], inputs)
     distribution = op_name.removesuffix("RV")
     sentence = (
         f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
@@ -43,12 +59,23 @@ def unknown_link(rv, op_name, candidates, params, inputs) -> str:
             "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
             "pm.sample's NUTS for this very model"
         )
+    if any(is_clip(var) for var in descendants(moving[0], inputs)):
+        sentence += "Leave pm.math.clip out, which a logit_p does not need, if it is a guard. "
     return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
 
 
 def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
     inputs = [latent.input for latent in latents]
     op = first_nonlinear_op(eta, inputs)
+    between = {var for var in descendants(eta, inputs) if isinstance(var.owner.op, RNGConsumerOp)}
+    if between:
+        listed = " and ".join(sorted(repr(var.name) for var in between))
+        return (
+            f"observed variable {rv.name!r}: expected a predictor of latent variables and data, "
+            f"found the observed variable {listed} in it, whose distribution depends on a latent; "
+            "write the observed data in its place, which is the same model, or sample this model "
+            "with pm.sample's NUTS"
+        )
     alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
     names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
     listed = " and ".join(repr(name) for name in names)

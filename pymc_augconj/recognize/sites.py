@@ -10,6 +10,7 @@ from itertools import product
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model import Model
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -27,7 +28,7 @@ from .custom import is_custom, read_custom
 from .generic import read_generic
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
-from .refusals import not_affine, unknown_distribution, unknown_link
+from .refusals import not_affine, total_size, unknown_distribution, unknown_link
 from .rewrite import simplify
 from .structure import distribution_parameters
 from .super_gaussian import likelihood_of, parameters_of_family
@@ -95,14 +96,21 @@ def match_observed(
         the predictor depends on a latent variable.
     NotAffineError
         If the predictor is not affine in the latents.
+    RecognitionError
+        If the observations count more than once.
     """
+    if isinstance(rv.owner.op, MinibatchRandomVariable):
+        raise RecognitionError(total_size(rv))
     try:
         return _match_augmented(model, rv, latents)
     except (NotAffineError, UnknownLikelihoodError) as error:
         found = _match_density(model, rv, latents) if densities else None
         if found is None:
             raise
-        return replace(found, refusal=type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}"))
+        refusal = type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}")
+        # What to say where the density turns out to be of no use either.
+        refusal.__cause__ = error
+        return replace(found, refusal=refusal)
 
 
 def _match_augmented(

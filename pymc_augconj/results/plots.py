@@ -222,7 +222,9 @@ def _thinning(posterior: xr.Dataset) -> int:
     """
     chains = scalar_draws(posterior)
     ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
-    return max(1, math.ceil(chains.shape[1] / np.min(np.mean(ess, axis=0))))
+    smallest = np.min(np.mean(ess, axis=0))
+    # Of fewer than four draws no effective size is known, and none is left out.
+    return max(1, math.ceil(chains.shape[1] / smallest)) if np.isfinite(smallest) else 1
 
 
 def _grid(data: xr.Dataset, kind: str) -> PlotCollection:

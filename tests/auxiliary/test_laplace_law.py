@@ -82,6 +82,11 @@ def test_scale_support_and_atom():
     assert law.log_atom == pytest.approx(np.log(0.3), abs=1e-3)
     assert TiltedLaw(lambda s: -s).is_point_mass
     assert TiltedLaw(lambda s: 0 * s).is_point_mass
+    # A Gaussian's log φ is a straight line, but for rounding.
+    for k in (1.3, 1e-3, 4e4):
+        law = TiltedLaw(lambda s, k=k: -((np.sqrt(s) / k) ** 2))
+        assert law.is_point_mass
+        assert law.origin == pytest.approx(k**-2)
     # A log φ that overflows far out says nothing of an atom.
     law = TiltedLaw(lambda s: -np.log(np.cosh(np.sqrt(s))))
     assert (law.origin, law.log_atom) == (0.0, -np.inf)

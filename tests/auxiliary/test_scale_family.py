@@ -8,6 +8,7 @@ import pytest
 from pymc_augconj.auxiliary.scale_family import ScaleFamilies, find_scale
 from pymc_augconj.auxiliary.tilted_density import logpdf_tilted
 from pymc_augconj.auxiliary.tilted_sampler import TiltedSampler
+from pymc_augconj.errors import NotSuperGaussianError
 
 FAMILIES = {
     "stretched": lambda r: 1.0 - (1.0 + r) ** 0.3,
@@ -52,3 +53,18 @@ def test_law_that_never_falls_to_a_third_is_not_shared():
     assert find_scale(log_phi) is None
     families = ScaleFamilies()
     assert families.find(log_phi).sampler is not families.find(log_phi).sampler
+
+
+@pytest.mark.parametrize("power", [1.05, 2.0])
+def test_what_is_not_completely_monotone_is_never_drawn(power):
+    families = ScaleFamilies()
+    families.find(lambda r: 1.0 - (1.0 + r) ** 0.95)
+    with pytest.raises(NotSuperGaussianError, match="derivative of order"):
+        families.find(lambda r: 1.0 - (1.0 + r) ** power)
+
+
+def test_mixtures_of_gaussians_are_drawn():
+    # Two atoms: the density that an inversion gives for them has no sign of its own.
+    families = ScaleFamilies()
+    for weight in (0.03, 0.2, 0.9):
+        families.find(lambda r, w=weight: np.log(w * np.exp(-r) + (1.0 - w) * np.exp(-r / 50.0)))

@@ -8,6 +8,7 @@ import pytest
 
 from pymc_augconj.auxiliary.known_tilts import GammaTilts
 from pymc_augconj.distributions.formula import Formula
+from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
 from pymc_augconj.recognize.super_gaussian import phi_of
@@ -51,6 +52,16 @@ def test_tables_are_not_sent_to_other_processes():
     assert not copy._laws
     again = copy.draw_auxiliary(np.random.default_rng(1), Y, MEAN, PARAMS)
     np.testing.assert_array_equal(draws, again)
+
+
+def test_hyperparameters_at_which_there_is_no_augmentation():
+    """The condition is checked where the model is written, and again where the sampler comes."""
+    power = pt.scalar("power")
+    likelihood = likelihood_of(lambda r: 1.0 - (1.0 + r) ** power)
+    rng = np.random.default_rng(1)
+    assert np.all(likelihood.draw_auxiliary(rng, Y, MEAN, {**PARAMS, "phi_0": np.array(0.9)}) > 0)
+    with pytest.raises(NotSuperGaussianError, match=r"parameters' values 1\.25: .*give them"):
+        likelihood.draw_auxiliary(rng, Y, MEAN, {**PARAMS, "phi_0": np.array(1.25)})
 
 
 def test_law_of_y_is_that_of_the_named_likelihood():

@@ -136,7 +136,7 @@ def test_random_numbers_are_not_left_in_a_graph():
     compile_module = sys.modules["pymc_augconj.recognize.compile"]
     with pm.Model():
         s = pm.HalfNormal("s", 1)
-    with pytest.raises(RuntimeError, match="a random variable is left in it"):
+    with pytest.raises(RecognitionError, match="a random variable is left in it"):
         compile_module.PointFunction(2 * s, {})
 
 

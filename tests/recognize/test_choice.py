@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from pymc_augconj.engines.gibbs import GibbsInfo
 from pymc_augconj.errors import NotAffineError, RecognitionError
 from pymc_augconj.recognize import recognize
 
@@ -129,6 +130,39 @@ def test_observed_on_hyperparameters_alone_is_a_factor(read):
     reading = read(model)
     assert list(reading.likelihoods) == ["y"]
     assert reading.recognition.factors == ("z",)
+
+
+def test_variable_given_a_value_is_a_constant(read):
+    """``pm.observe`` makes a variable that depends on nothing an observed one."""
+    with pm.Model() as model:
+        observe(pm.Normal("f", 0, 1, shape=N) + pm.Normal("b", 0, 1))
+    reading = read(pm.observe(model, {"b": 0.3}))
+    assert reading.kinds == {"f": "identity"}
+    assert reading.recognition.factors == ("b",)
+    np.testing.assert_allclose(reading.lgm.offset(reading.recognition.start), 0.3)
+
+
+@pytest.mark.parametrize("role", ["prior", "likelihood"])
+def test_mean_that_no_predictor_sees(role, read):
+    """Values move with their means, whether or not an observation uses them."""
+    with pm.Model() as model:
+        m = pm.Gamma("m", 2, 1)
+        a = pm.Normal("a", pt.stack([0.0, m]), 1)
+        pm.Laplace("y", a[0], 1.0 if role == "prior" else m, observed=REAL)
+    reading = read(model)
+    assert reading.roles == {"m": role}
+    (point,) = reading.points(1)
+    moved = dict(point)
+    updates = {
+        move: lambda target, start, rng: start + 0.3
+        for move in ("prior_only", "likelihood", "collapsed")
+    }
+    reading.sampler._update_likelihood(np.random.default_rng(0), moved, updates, GibbsInfo())
+    if role == "likelihood":
+        assert moved["m_log__"] != point["m_log__"]
+        assert moved["a"][1] > point["a"][1]
+    before, after = (reading.innovations(p)[1]["a"] for p in (point, moved))
+    np.testing.assert_allclose(after, before, rtol=1e-12)
 
 
 def test_factor_with_missing_observations(read):

@@ -117,6 +117,15 @@ def test_another_number_of_observations_is_refused(process_reading):
         process_reading.lgm.sites[0].y(process_reading.recognition.start)
 
 
+def test_a_chain_says_that_the_number_of_observations_changed(regression_reading):
+    reading = regression_reading
+    data = {"X": X[2:], "group": GROUP[2:], "n": np.full(N - 2, 5)}
+    pm.set_data(data, model=reading.pymc_model)
+    r = reading.recognition
+    with pytest.raises(DataError, match=r"expected shape .* as when the model was recognised"):
+        GibbsSampler(r.model, reading.sampler.plan, r.start, r.probes)
+
+
 def test_another_number_of_inputs_is_refused(regression_reading):
     regression_reading.pymc_model["X"].set_value(np.zeros((N, 3)))
     with pytest.raises(DataError, match=r"'X': expected shape \(8, 2\).*found \(8, 3\).*again"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor
 import pytensor.tensor as pt
 import pytest
 
@@ -33,6 +34,10 @@ def bernoulli(eta, observed=BINARY):
     return pm.Bernoulli("y", logit_p=eta, observed=observed)
 
 
+def bernoulli_p(p):
+    return pm.Bernoulli("y", p=p, observed=BINARY)
+
+
 def refused(build, error, sentence):
     with pm.Model() as model:
         build()
@@ -57,12 +62,25 @@ NOT_AFFINE = {
         "'y'.*not in 'f'.*operation Softplus",
     ),
     "abs": (lambda: bernoulli(pm.math.abs(process())), "'f'.*operation Abs"),
+    # Densities that are no product over observations: nothing to fall back on.
+    "less the largest": (
+        lambda: bernoulli((f := pm.Normal("f", 0, 1, shape=N)) - pt.max(f)),
+        "'f'.*operation Max",
+    ),
+    "standardised": (
+        lambda: bernoulli((f := process()) / pt.sqrt((f**2).sum())),
+        "'f'.*operation Sqr",
+    ),
     # Derivatives that are constant where they exist.
     "maximum": (lambda: bernoulli(pm.math.maximum(process(), 0)), "'f'.*operation Maximum"),
     "round": (lambda: bernoulli(pt.round(process())), "'f'.*operation RoundHalfToEven"),
     "floor": (lambda: bernoulli(pt.floor(process())), "'f'.*operation Floor"),
     "mod": (lambda: bernoulli(pt.mod(process(), 2.0)), "'f'.*operation Mod"),
     "step": (lambda: bernoulli(pm.math.switch(process() > 0, 1.0, -1.0)), "'f'.*operation GT"),
+    "observed variable": (
+        lambda: bernoulli(process("g") + pm.Normal("z", process(), 1, observed=REAL)),
+        "'y'.*found the observed variable 'z' in it.*whose distribution depends on a latent",
+    ),
     "one of two": (lambda: bernoulli(process() + process("g") ** 2), "not in 'g'.*operation Sqr"),
 }
 
@@ -70,7 +88,7 @@ NOT_AFFINE = {
 @pytest.mark.parametrize("case", NOT_AFFINE)
 def test_predictor_is_not_affine(case):
     build, sentence = NOT_AFFINE[case]
-    refused(build, NotAffineError, f"{sentence}.*write it as a sum of latents.*NUTS")
+    refused(build, NotAffineError, f"{sentence}.*write .*NUTS")
 
 
 ELSEWHERE = {
@@ -130,6 +148,23 @@ UNKNOWN = {
     "Censored": (
         lambda: pm.Censored("y", pm.Normal.dist(process(), 1), -1, 1, observed=REAL.clip(-1, 1)),
         "distribution Censored; expected one of",
+    ),
+    "clipped logit": (
+        # Where it is not clipped it is a logit.
+        lambda: bernoulli_p(pm.math.clip(invlogit(process()), 0.05, 0.95)),
+        "'y'.*Bernoulli with a link that ends in Clip.*Leave pm.math.clip out",
+    ),
+    "clipped probit": (
+        lambda: bernoulli_p(pm.math.clip(pm.math.invprobit(process()), 1e-9, 1.0)),
+        "'y'.*Bernoulli with a link that ends in Clip",
+    ),
+    "bounded logit": (
+        lambda: bernoulli_p(pm.math.maximum(invlogit(process()), 0.02)),
+        "'y'.*Bernoulli with a link that ends in Maximum",
+    ),
+    "no latent after all": (
+        lambda: (bernoulli(f := process()), pm.Normal("w", f - f, 1, observed=REAL)),
+        r"'w'.*in which the latent variables cancel \(as in f - f\).*NUTS",
     ),
     "MvNormal": (
         lambda: pm.MvNormal("y", mu=process(), cov=np.eye(N), observed=REAL),
@@ -203,6 +238,38 @@ NO_LATENT = {
 def test_there_is_no_latent(case):
     build, sentence = NO_LATENT[case]
     refused(build, RecognitionError, sentence)
+
+
+def test_observations_that_count_more_than_once():
+    refused(
+        lambda: pm.Bernoulli("y", logit_p=process(), observed=BINARY, total_size=100 * N),
+        RecognitionError,
+        "'y': expected each observation to count once, found total_size.*leave total_size out",
+    )
+
+
+def test_single_precision():
+    with pytensor.config.change_flags(floatX="float32"):
+        refused(
+            lambda: bernoulli(process()),
+            RecognitionError,
+            "'f_rotated_' is of float32: expected a model of double precision; set pytensor.config",
+        )
+
+
+def test_a_name_is_no_variable():
+    with pm.Model() as model:
+        bernoulli(process())
+    with pytest.raises(TypeError, match=r"found 'f'; write vars=\[f\]"):
+        recognize(model, vars=["f"])
+
+
+def test_random_variable_without_a_name():
+    refused(
+        lambda: bernoulli(process() + pm.Normal.dist(0, 1)),
+        RecognitionError,
+        r"a random variable is left in it.*every one to be a variable of the model",
+    )
 
 
 def test_gaussian_of_the_wrong_place_among_others():

@@ -132,6 +132,9 @@ CUSTOM = {
     "Student-t": lambda v, f, s: pm.logp(pm.StudentT.dist(nu=4.5, mu=f, sigma=s), v),
     "hyperbolic secant": lambda v, f, s: -pt.log(pt.cosh((v - f) / s)) - pt.log(np.pi * s),
     "stretched": lambda v, f, s: 1 - (1 + ((v - f) / s) ** 2) ** 0.3,
+    "Gaussian": lambda v, f, s: -0.5 * ((v - f) / s) ** 2 - pt.log(s),
+    "weighted": lambda v, f, s: np.linspace(0.5, 2.0, Y.size) * (-pt.abs(v - f) / s - pt.log(s)),
+    "scales": lambda v, f, s: -pt.abs(v - f) / (s * np.linspace(1.0, 2.0, Y.size)) - pt.log(s),
 }
 
 
@@ -144,6 +147,23 @@ def test_custom_distribution_is_read(name, read):
     reading = read(custom(CUSTOM[name]))
     assert reading.likelihoods == {"y": "super-Gaussian, identity"}
     assert reading.roles["s"] == "likelihood"
+    # ω is drawn, too: a Gaussian's is a constant.
+    (site,) = reading.lgm.sites
+    point = reading.recognition.start
+    rng, y = np.random.default_rng(1), site.y(point)
+    omega = site.likelihood.draw_auxiliary(rng, y, 0.9 * y, site.params(point))
+    assert omega.shape == y.shape
+    assert np.all(omega > 0.0)
+
+
+def test_custom_distribution_with_a_parameter_of_each_observation(read):
+    def logp(v, f, s):
+        return -pt.abs(v - f) / s - pt.log(2 * s)
+
+    with pm.Model() as model:
+        f, s = pm.Normal("f", shape=Y.size), pm.HalfNormal("s", 1, shape=Y.size)
+        pm.CustomDist("y", f, s, logp=logp, observed=Y)
+    assert read(model).roles == {"s": "likelihood"}
 
 
 @pytest.mark.parametrize(

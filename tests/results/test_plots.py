@@ -130,6 +130,11 @@ def test_entries_are_bounded_and_chosen(fits):
     assert entries(coords={"f_dim_0": 7}) == ["ls", "f"]
 
 
+def test_very_few_draws():
+    tree = az.from_dict({"posterior": {"mu": np.arange(4.0).reshape(2, 2)}})
+    assert plot_compare({"short": tree}) is not None
+
+
 def test_entry_names_carry_labels():
     rng = np.random.default_rng(0)
     tree = az.from_dict(
