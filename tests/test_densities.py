@@ -44,6 +44,12 @@ def survival(f, n):
     pm.Weibull("y", pm.HalfNormal("a", 2), exp(f), observed=np.array([0.7, 2.5, 0.4])[:n])
 
 
+def censored(f, n):
+    sigma = pm.HalfNormal("sigma", 1)
+    y = np.array([0.2, 1.5, -0.4])[:n]
+    pm.Censored("y", pm.Normal.dist(f, sigma), lower=-0.4, upper=1.5, observed=y)
+
+
 COUNTS = np.array([3, 0, 2])
 MODELS = {
     "Poisson, log": lambda f, n: pm.Poisson(
@@ -57,6 +63,7 @@ MODELS = {
     "ordered logistic": classes,
     "Beta": fractions,
     "Weibull": survival,
+    "censored normal": censored,
 }
 
 
@@ -136,7 +143,9 @@ def differences(value, point, name):
     return found
 
 
-@pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "zero-inflated Poisson"])
+@pytest.mark.parametrize(
+    "name", ["Gamma", "ordered logistic", "zero-inflated Poisson", "censored normal"]
+)
 def test_gradients_by_the_parameters_of_a_density(name):
     recognition = pac.recognize(write(name)[0])
     model, points = recognition.model, [recognition.start, *recognition.probes]

@@ -16,6 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.scalar.basic import Switch
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
@@ -62,7 +63,7 @@ def read_generic(
     if offsets is None:
         return None
     value = rv.type()
-    density, log_cdf = pm.logp(within, value), _log_cdf(within, value)
+    density, log_cdf = _log_densities(model, within, value, offsets)
     if density.ndim != 1:
         return None
     reader = _RowReader(value, offsets, RowParameters(shape[0], model))
@@ -119,11 +120,22 @@ class _RowReader:
         return function
 
 
-def _log_cdf(within: Variable, value: Variable) -> Variable | None:
-    try:
-        return pm.logcdf(within, value)
-    except (NotImplementedError, TypeError, ValueError):
-        return None
+def _log_densities(
+    model: Model, within: Variable, value: Variable, predictors: Collection[Variable]
+) -> tuple[Variable, Variable | None]:
+    """Return log density and, where PyMC knows it, log distribution function at ``value``.
+
+    PyMC copies what a derived variable (a censored one, say) depends on, random variables too.
+    Inputs in the place of predictors and of the model's variables are not copied.
+    """
+    held = {var: var.type() for var in (*predictors, *model.basic_RVs) if var is not within}
+    back = {stand_in: var for var, stand_in in held.items()}
+    (within,) = graph_replace([within], held, strict=False)
+    graphs = [pm.logp(within, value)]
+    with suppress(NotImplementedError, TypeError, ValueError):
+        graphs.append(pm.logcdf(within, value))
+    density, *log_cdf = graph_replace(graphs, back, strict=False)
+    return density, log_cdf[0] if log_cdf else None
 
 
 def _distribution_inputs(rv: Variable) -> list[Variable]:
