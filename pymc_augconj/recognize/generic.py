@@ -29,6 +29,7 @@ from .probe import without_number
 from .rewrite import simplify
 from .row_parameters import RowParameters, constant_number, is_tensor
 from .rows import RowFunction, rebuild
+from .structure import distribution_parameters
 
 __all__ = ["GenericReading", "read_generic"]
 
@@ -67,7 +68,7 @@ def read_generic(
     if density.ndim != 1:
         return None
     reader = _RowReader(value, offsets, RowParameters(shape[0], model))
-    reader.parameters.collect(_distribution_inputs(within), [value, *offsets])
+    reader.parameters.collect(distribution_parameters(within), [value, *offsets])
     log_density = reader.read(density)
     if log_density is None:
         return None
@@ -138,16 +139,6 @@ def _log_densities(
     return density, log_cdf[0] if log_cdf else None
 
 
-def _distribution_inputs(rv: Variable) -> list[Variable]:
-    """Return what a random variable depends on but for its generator and its size."""
-    op = rv.owner.op
-    if hasattr(op, "dist_params"):
-        # A symbolic random variable without a signature does not know them.
-        with suppress(NotImplementedError, ValueError):
-            return list(op.dist_params(rv.owner))
-    return [var for var in rv.owner.inputs if isinstance(var, TensorVariable)]
-
-
 # -- the predictor --------------------------------------------------------------------------------
 
 
@@ -160,7 +151,7 @@ def _predictors(
     """
     found: dict[Variable, None] = {}
     seen: set[Variable] = set()
-    stack = _distribution_inputs(within)
+    stack = distribution_parameters(within)
     while stack:
         var = stack.pop()
         if var in seen or not depends_on(var, latents):
@@ -173,7 +164,7 @@ def _predictors(
         elif var.owner is None:
             return None
         elif isinstance(var.owner.op, RNGConsumerOp):
-            stack.extend(_distribution_inputs(var))
+            stack.extend(distribution_parameters(var))
         else:
             stack.extend(filter(is_tensor, var.owner.inputs))
     offsets = _one_predictor(list(found), latents, shape)
@@ -227,7 +218,7 @@ def _is_zero(offset: Variable | None) -> bool:
 def _between(within: Variable, found: Collection[Variable]) -> list[Variable]:
     return [
         var
-        for parameter in _distribution_inputs(within)
+        for parameter in distribution_parameters(within)
         for var in descendants(parameter, list(found))
         if not isinstance(var.owner.op, RNGConsumerOp)
     ]
@@ -248,7 +239,7 @@ def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:
-    parameters = [p for p in _distribution_inputs(within) if depends_on(p, latents)]
+    parameters = [p for p in distribution_parameters(within) if depends_on(p, latents)]
     if set(parameters).intersection(predictors):
         return "identity"
     links = {_named_link(graph, latents) for graph in simplify(parameters)}

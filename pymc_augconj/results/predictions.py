@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..engines.cdf_moments import moments_of_y
 from ..engines.predictive import Mixture, quantiles
 from ..engines.response import has_formulas
 from ..errors import AugmentationError
@@ -116,7 +117,7 @@ class Request:
     def of_y(self, mixture: Mixture, read: NewPredictor) -> dict:
         """Return the variables that say what is asked of y."""
         y = read.site.name
-        mean, var = mixture.moments()
+        mean, var = moments_of_y(mixture, self.size)
         unknown = np.count_nonzero(np.isnan(var))
         if unknown and not has_formulas(read.site.likelihood):
             warnings.warn(
