@@ -15,13 +15,13 @@ from .engines.conditional import count_threads, draw_groups
 from .engines.predictive import DrawnMixture, GaussianMixture
 from .errors import AugmentationError
 from .recognize.evaluate import kernel_function, kernel_functions
-from .recognize.input_data import checksums, input_data
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
 from .recognize.process import JITTER
 from .recognize.random_mean import affine_in_latents
 from .results.approximation import Approximation
+from .results.data_of_fit import check_data
 from .results.predictions import Request, posterior_draws
 
 __all__ = ["predict"]
@@ -128,6 +128,8 @@ def predict(
     request = Request(
         gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew), _outputs(model, gp, several)
     )
+    drawn = None if isinstance(result, Approximation) else _draws(result)
+    check_data(result if drawn is None else drawn, model, gp, kind, observed)
     everything = with_all_data(model)
     read = None
     if kind == "y":
@@ -138,17 +140,20 @@ def predict(
             f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
             f"{read.site.likelihood.unpredictable}"
         )
-    if isinstance(result, Approximation):
+    if drawn is None:
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
+    rng = _generator(random_seed)
+    return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
+
+
+def _draws(result: Any) -> Any:
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
     if not hasattr(tree, "children") or "posterior" not in tree.children:
         raise AugmentationError(
             "result: expected what pac.fit returns or a DataTree with a posterior group, got "
             f"{type(result).__name__}"
         )
-    _check_constant_data(tree, gp)
-    rng = _generator(random_seed)
-    return _from_draws(tree, model, gp, Xnew, request, read, jitter, joint, rng)
+    return tree
 
 
 def _generator(random_seed: Any) -> np.random.Generator:
@@ -204,8 +209,6 @@ def _from_approximation(
             f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
             "the model that was fitted"
         )
-    if Z is None:
-        _check_data(result, gp)
     functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
     new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
@@ -249,29 +252,6 @@ def _from_approximation(
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
     mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(mixture, read), attrs, read)
-
-
-def _check_data(result: Approximation, gp: Any) -> None:
-    """Refuse inputs that ``pm.set_data`` has changed: the approximation is of f at the old ones."""
-    now = checksums(input_data(gp).values())
-    _refuse_changed(gp, [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_])
-
-
-def _check_constant_data(tree: Any, gp: Any) -> None:
-    """Refuse changed inputs where the draws come with the data that they are of."""
-    if "constant_data" not in tree.children:
-        return
-    drawn = tree["constant_data"].to_dataset()
-    now = {k: v.get_value(borrow=True) for k, v in input_data(gp).items() if k in drawn}
-    _refuse_changed(gp, [k for k, v in now.items() if not np.array_equal(v, drawn[k].values)])
-
-
-def _refuse_changed(gp: Any, changed: Sequence[str]) -> None:
-    if changed:
-        raise AugmentationError(
-            f"{gp.f.name!r}: its inputs, data {changed}, are not those of the fit; set them back "
-            "(new inputs are given as Xnew), or fit again"
-        )
 
 
 def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):

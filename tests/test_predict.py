@@ -383,6 +383,41 @@ def test_inputs_changed_after_the_fit_are_refused(data, Xnew, tmp_path):
         np.testing.assert_array_equal(pac.predict(vi, gp, Xnew).predictions["f_mean"], before)
 
 
+def test_other_data_changed_after_the_fit_are_refused(data, Xnew):
+    """Of a mean, of a covariance, of trials and of an offset: these two matter for y alone."""
+    X, y = data
+    with pm.Model() as model:
+        level, size = pm.Data("level", 0.3), pm.Data("size", 1.2)
+        trials, shift = pm.Data("trials", np.full(40, 8)), pm.Data("shift", np.full(40, 0.5))
+        other = pm.Data("other", 2.0)
+        gp = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(level), cov_func=size**2 * pm.gp.cov.ExpQuad(1, ls=LS)
+        )
+        counts = np.round(8 * expit(y))
+        pm.Binomial("y", n=trials, logit_p=gp.prior("f", X=X) + shift, observed=counts)
+        pm.Normal("z", pm.Normal("b", 0, other), 1.0, observed=[0.3])
+        vi = pac.fit("cavi", **QUIET)
+        sparse = pac.fit("cavi", gp=gp, inducing=5, **QUIET)
+        draws = pac.sample(draws=5, tune=5, chains=1, random_seed=1, **QUIET)
+        for name, (new, kinds) in {
+            "level": (1.0, "fy"),
+            "size": (2.0, "fy"),
+            "trials": (np.full(40, 20), "y"),
+            "shift": (np.zeros(40), "y"),
+            "other": (3.0, ""),
+        }.items():
+            old = model[name].get_value()
+            pm.set_data({name: new})
+            for fit in (vi, sparse, draws):
+                for kind in ("f", "y"):
+                    if kind in kinds:
+                        with pytest.raises(pac.AugmentationError, match=f"{name}.*not those of"):
+                            pac.predict(fit, gp, Xnew, kind)
+                    else:
+                        pac.predict(fit, gp, Xnew, kind)
+            pm.set_data({name: old})
+
+
 def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
     model, gp = counts
     with model:
