@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
 
-__all__ = ["checksums", "data_behind", "input_data"]
+__all__ = ["checksums", "data_as_constants", "data_behind", "input_data"]
 
 
 def data_behind(
@@ -40,6 +41,18 @@ def _shared(variables: Iterable[Variable]) -> dict[str, SharedVariable]:
         var.name: var
         for var in ancestors(variables)
         if isinstance(var, SharedVariable) and var.name
+    }
+
+
+def data_as_constants(variables: Iterable[Variable]) -> dict[SharedVariable, Constant]:
+    """Return constants of the present values of all data that variables depend on.
+
+    In their place a graph keeps what it was made of, whatever ``pm.set_data`` does.
+    """
+    return {
+        var: var.type.make_constant(var.get_value(borrow=True))
+        for var in ancestors(variables)
+        if isinstance(var, SharedVariable) and isinstance(var.type, TensorType)
     }
 
 
