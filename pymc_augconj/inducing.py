@@ -60,6 +60,11 @@ class SparseOptions:
         names = [law.name for law in laws]
         if len(set(names)) < len(names):
             raise AugmentationError(f"gp: expected different processes, got {names}")
+        if isinstance(self.inducing, Mapping) and set(self.inducing) != set(names):
+            raise AugmentationError(
+                f"inducing: expected an entry for each of the processes {names}, got "
+                f"{list(self.inducing)}"
+            )
         return SparseProblem(
             laws,
             [_inducing(rng, law, self._of(law.name, len(laws))) for law in laws],
@@ -74,11 +79,6 @@ class SparseOptions:
 
     def _of(self, name: str, n_processes: int) -> Any:
         if isinstance(self.inducing, Mapping):
-            if name not in self.inducing:
-                raise AugmentationError(
-                    f"inducing: expected an entry for the process {name!r}, got "
-                    f"{list(self.inducing)}"
-                )
             return self.inducing[name]
         if n_processes > 1 and np.ndim(self.inducing) == 2:
             raise AugmentationError(
@@ -94,11 +94,14 @@ def _inducing(rng: np.random.Generator, law: LatentProcess, given: Any) -> np.nd
         if given < 1:
             raise AugmentationError(f"inducing: expected a positive number, got {given}")
         return inducing_inputs(rng, law.inputs, int(given))
-    Z = np.array(given, dtype=float)
+    try:
+        Z = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        Z = np.empty(0)
     if Z.ndim != 2 or Z.shape[1] != width or len(Z) == 0:
         raise AugmentationError(
             f"inducing: expected a number, or inputs of shape (M, {width}) as those of "
-            f"{law.name!r}, got {Z.shape}"
+            f"{law.name!r}, got {f'shape {Z.shape}' if Z.size else repr(given)}"
         )
     if not np.isfinite(Z).all():
         raise AugmentationError("inducing: expected finite inputs, found a NaN or an infinity")

@@ -197,7 +197,9 @@ def test_callback_may_stop_it(data):
         ("svi", {"hyper_rate": -1.0}, "hyper_rate: expected a finite number above 0"),
         ("svi", {"inducing": 0}, "expected a positive number"),
         ("svi", {"inducing": np.zeros((3, 2))}, r"shape \(M, 1\)"),
-        ("svi", {"inducing": {"g": 3}}, "expected an entry for the process 'f'"),
+        ("svi", {"inducing": "many"}, r"shape \(M, 1\).*got 'many'"),
+        ("svi", {"inducing": {"g": 3}}, r"an entry for each of the processes \['f'\]"),
+        ("cavi", {"inducing": {"f": 3, "g": 3}}, r"an entry for each of the processes \['f'\]"),
         ("svi", {"inducing": [[np.nan]]}, "found a NaN"),
     ],
 )

@@ -237,7 +237,9 @@ def _explain_stop(current: Evaluation, monotone: bool) -> str:
     if monotone:
         return (
             "stopped: a sweep of coordinate ascent decreased the bound by more than rounding "
-            f"(residual {current.residual:.1e}), which exact updates cannot do; please report this"
+            f"(residual {current.residual:.1e}), which exact updates do only where numbers of too "
+            "different sizes meet: noise far below the process, say, which a prior that keeps it "
+            "from zero mends; please report anything else"
         )
     return (
         f"stopped: no step towards the target sites, however small, increases the bound "
