@@ -41,7 +41,7 @@ def predict(
     params: Mapping[str, Any] | None = None,
     offset: Any = None,
     ynew: Any = None,
-    quantile: Sequence[float] = (),
+    quantile: float | Sequence[float] = (),
     full_cov: bool = False,
     joint: bool = True,
     jitter: float = JITTER,
@@ -76,7 +76,7 @@ def predict(
         where it differs between observations: the logarithm of an exposure, say.
     ynew : array_like, shape (P,), optional
         Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
-    quantile : sequence of float, optional
+    quantile : float or sequence of float, optional
         Levels at which to add quantiles of y; ``kind="y"`` only.
     full_cov : bool
         From an approximation: add the covariance matrix of f, of each output where there are
@@ -113,10 +113,16 @@ def predict(
     """
     if kind not in ("f", "y"):
         raise AugmentationError(f"expected kind 'f' or 'y', got {kind!r}")
-    if kind == "f" and (ynew is not None or offset is not None or len(quantile)):
+    quantile = tuple(np.atleast_1d(quantile).tolist())
+    about_y = {"ynew": ynew, "offset": offset, "params": params, "observed": observed}
+    given = [name for name, value in about_y.items() if value is not None]
+    if kind == "f" and (given or quantile):
         raise AugmentationError(
-            "ynew, offset and quantile are about observations: use kind='y' with them"
+            f"{[*given, *(['quantile'] if quantile else [])]} are about observations: use kind='y' "
+            "with them"
         )
+    if kind == "y" and full_cov:
+        raise AugmentationError("full_cov is about the process: use kind='f' with it")
     model = modelcontext(model)
     Xnew = _check_inputs(gp, Xnew)
     several = gp.f.ndim > 1
@@ -126,7 +132,7 @@ def predict(
             "kind='f' and combine its outputs as the model does"
         )
     request = Request(
-        gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew), _outputs(model, gp, several)
+        gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
     )
     drawn = None if isinstance(result, Approximation) else _draws(result)
     check_data(result if drawn is None else drawn, model, gp, kind, observed)
@@ -168,7 +174,10 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
         raise AugmentationError(
             f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}"
         )
-    Xnew = np.asarray(Xnew, dtype=float)
+    try:
+        Xnew = np.asarray(Xnew, dtype=float)
+    except (TypeError, ValueError):
+        raise AugmentationError(f"Xnew: expected an array of numbers, got {Xnew!r}") from None
     width = np.shape(gp.X)[-1] if hasattr(gp.X, "__len__") else gp.X.type.shape[-1]
     if Xnew.ndim != 2 or (width is not None and Xnew.shape[1] != width):
         raise AugmentationError(

@@ -194,6 +194,11 @@ def test_labels_are_the_users(regression, Xnew):
     ("change", "sentence"),
     [
         ({"kind": "z"}, "expected kind"),
+        ({"params": {"sigma": 1.0}}, r"\['params'\] are about observations"),
+        ({"quantile": 0.5}, r"\['quantile'\] are about observations"),
+        ({"kind": "y", "full_cov": True}, "full_cov is about the process"),
+        ({"kind": "y", "ynew": np.array([0.1, np.nan, 0.3])}, "ynew .Normal.: expected a finite"),
+        ({"Xnew": [["here"]]}, "Xnew: expected an array of numbers"),
         ({"Xnew": np.zeros((3, 2))}, "Xnew: expected shape"),
         ({"Xnew": np.full((3, 1), np.nan)}, "Xnew: expected finite"),
         ({"gp": 3}, "gp: expected a pm.gp.Latent"),
@@ -425,6 +430,18 @@ def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
         several = {"n": np.arange(1, len(Xnew) + 1)}
         with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
             pac.predict(vi, gp, Xnew, kind="y", params=several)
+
+
+def test_observations_that_cannot_be_have_no_log_density(counts, Xnew):
+    model, gp = counts
+    three = Xnew[:3]
+    with model:
+        vi = pac.fit("cavi", **QUIET)
+        for result in (vi, vi.sample(20, random_seed=1)):
+            beyond = pac.predict(result, gp, three, "y", ynew=[1.0, 9.0, 8.0], random_seed=2)
+            assert (beyond.predictions["y_log_density"].values == -np.inf).tolist() == [0, 1, 0]
+            with pytest.raises(pac.AugmentationError, match=r"ynew \(Binomial\): .*found 0\.5"):
+                pac.predict(result, gp, three, "y", ynew=[1.0, 9.0, 0.5], random_seed=2)
 
 
 def test_an_offset_is_given_at_the_new_inputs():

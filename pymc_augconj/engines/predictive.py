@@ -35,6 +35,7 @@ class Mixture(Protocol):
     """A predictive law of y at P new inputs."""
 
     likelihood: DensityLikelihood
+    params: Params
 
     def moments(self) -> tuple[Array, Array]:
         """Return the mean and the variance of y, each (P,)."""

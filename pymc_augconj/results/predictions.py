@@ -140,5 +140,19 @@ class Request:
                     f"ynew: expected one observation for each of {self.size} inputs, got shape "
                     f"{ynew.shape}"
                 )
-            found[f"{y}_log_density"] = (("*",), mixture.log_density(ynew))
+            log_density = mixture.log_density(ynew)
+            _check_possible(mixture, ynew, log_density)
+            found[f"{y}_log_density"] = (("*",), log_density)
         return found
+
+
+def _check_possible(mixture: Mixture, ynew: np.ndarray, log_density: np.ndarray) -> None:
+    """Refuse values for which the likelihood's formulas are not meant: half a count, a class 3.
+
+    A log density of −∞ says as much by itself.
+    """
+    first = {name: np.ravel(value)[0] for name, value in mixture.params.items()}
+    sentence = mixture.likelihood.check(ynew, first)
+    rest = ynew[log_density != -np.inf]
+    if sentence is not None and rest.size and mixture.likelihood.check(rest, first) is not None:
+        raise AugmentationError(f"ynew ({mixture.likelihood.name}): {sentence}")
