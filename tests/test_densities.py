@@ -395,6 +395,29 @@ def test_a_density_that_rounding_makes_infinite_far_out():
     assert float(np.abs(vgp.mean["f"] - ep.mean["f"]).max()) < 0.1
 
 
+@pytest.mark.parametrize(
+    "observe",
+    [
+        lambda f: pm.OrderedLogistic("y", eta=f, cutpoints=[-1.0, 1.0], observed=[0, 1, 2]),
+        lambda f: pm.ZeroInflatedPoisson("y", psi=0.7, mu=exp(f), observed=[0, 1, 4]),
+        lambda f: pm.Beta("y", mu=invlogit(f), nu=5.0, observed=[0.2, 0.7, 0.9]),
+        lambda f: pm.Poisson("y", mu=exp(f), observed=[0, 1, 4]),
+    ],
+)
+def test_a_prior_too_wide_to_start_from(observe):
+    """Log densities under the prior are −∞ by rounding, or −1e100: the bound is that from EP on."""
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=40.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        observe(gp.prior("f", X=X))
+        vgp, ep = pac.fit("vgp", **QUIET), pac.fit("ep", **QUIET)
+        recognition = pac.recognize()
+    family = BoundFamily(recognition.model, VariationalGaussian(), [recognition.start])
+    from_ep = climb(family.at(recognition.start), (ep.h, ep.lam), max_iter=1000, tol=1e-6)
+    assert vgp.converged
+    assert vgp.evidence == pytest.approx(from_ep.evaluation.bound, abs=1e-8)
+    assert vgp.evidence < ep.evidence
+
+
 def test_moments_that_cannot_be_integrated_at_the_start_are_explained():
     def unbounded(value, f):
         return f**2 + f + 0.0 * value

@@ -29,6 +29,10 @@ Array = NDArray[np.float64]
 
 DEPTH = 6
 _SMALLEST_RATE = 2.0**-20
+# A residual at the prior that no step should start from, in its units: what a log density that is
+# rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
+# standard deviations about the prior mean is taken.
+_WILD, _NARROW = 1e6, (1.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class Anderson:
         return x + step - (dx + d_step) @ coefficients
 
 
+# Far out there are infinities, which every step is checked for.
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def climb(
     bound: Bound,
     start: tuple[Array, Array] | None = None,
@@ -172,7 +178,16 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
         else:
             if np.isfinite(found.bound):
                 return found
-    return bound.at_prior()
+    first = bound.at_prior()
+    if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= _WILD):
+        return first
+    best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
+    for std in _NARROW:
+        lam = np.full(first.mean.shape, std**-2)
+        found = _try(bound, best, (lam * first.mean, lam))
+        if found is not None and not (finite and best.bound >= found.bound):
+            best, finite = found, True
+    return best
 
 
 def _describe(number: int, at: Evaluation, *details) -> Iteration:
