@@ -105,6 +105,8 @@ def fit(
     progressbar : bool
     callback : callable, optional
         Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
+        ``"svi"`` ends with what it has where it raises ``StopIteration``; other exceptions, and
+        all of them with the other methods, end the call.
     power : float, optional
         Of ``method="ep"`` only, as the next two: the fraction η of power EP, in (0, 1]; 1 where
         omitted. Small fractions come close to the VGP.
@@ -125,6 +127,9 @@ def fit(
     AugmentationError
         If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
         option is out of its range or not one of the method's.
+    NotSuperGaussianError
+        If the hyperparameters of a likelihood stated by its φ end where it has no augmentation,
+        with a method that needs one.
 
     Warns
     -----

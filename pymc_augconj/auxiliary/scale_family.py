@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_augconj.auxiliary.complete_monotonicity import check_completely_monotone
 from pymc_augconj.auxiliary.laplace_law import LogPhi, TiltedLaw
 from pymc_augconj.auxiliary.tilted_density import logpdf_tilted
 from pymc_augconj.auxiliary.tilted_sampler import TiltedSampler
+from pymc_augconj.errors import NotSuperGaussianError
 
 __all__ = ["ScaleFamilies", "ScaledTilts"]
 
@@ -63,19 +65,33 @@ class ScaleFamilies:
         ----------
         log_phi : callable
             log φ on complex128 arrays of any shape.
+
+        Raises
+        ------
+        NotSuperGaussianError
+            If φ is not completely monotone, so that there is no such law.
         """
         scale = find_scale(log_phi, self._last_scale)
         if scale is None:
-            return ScaledTilts(TiltedSampler(TiltedLaw(log_phi)), 1.0)
+            return ScaledTilts(_new_sampler(log_phi), 1.0)
         self._last_scale = scale
         with np.errstate(all="ignore"):
             values = np.asarray(log_phi((scale * GRID).astype(np.complex128))).real
         for shape in self._shapes:
             if _agree(shape.values, values):
                 return ScaledTilts(shape.sampler, shape.scale / scale)
-        sampler = TiltedSampler(TiltedLaw(log_phi))
+        sampler = _new_sampler(log_phi)
         self._shapes.append(_Shape(scale, values, sampler))
         return ScaledTilts(sampler, 1.0)
+
+
+def _new_sampler(log_phi: LogPhi) -> TiltedSampler:
+    # Hyperparameters of φ may have come to where it is no transform of a law.
+    with np.errstate(all="ignore"):
+        verdict = check_completely_monotone(log_phi)
+    if not verdict.ok:
+        raise NotSuperGaussianError(verdict.reason)
+    return TiltedSampler(TiltedLaw(log_phi))
 
 
 def find_scale(log_phi: LogPhi, start: float = 1.0) -> float | None:

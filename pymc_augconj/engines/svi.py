@@ -91,6 +91,8 @@ class _Ascent:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
             bound, errors = self._last_bound(halved)
+        if self.sites.rule.augmented:
+            problem.model.require_augmentation(self.point)
         converged, message = self._judge()
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
