@@ -172,7 +172,9 @@ def _generator(random_seed: Any) -> np.random.Generator:
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func")):
         raise AugmentationError(
-            f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}"
+            f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}; for "
+            "another kind of process, or a part of a sum of them, use its own conditional or data "
+            "with pm.sample_posterior_predictive of draws (result.sample())"
         )
     try:
         Xnew = np.asarray(Xnew, dtype=float)

@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 from ..errors import NotPositiveDefiniteError
 from .bound import Bound, Evaluation
 
-__all__ = ["Anderson", "Climb", "Iteration", "climb", "extrapolate"]
+__all__ = ["NARROW", "WILD", "Anderson", "Climb", "Iteration", "climb", "extrapolate"]
 
 Array = NDArray[np.float64]
 
 DEPTH = 6
 _SMALLEST_RATE = 2.0**-20
-# A residual at the prior that no step should start from, in its units: what a log density that is
-# rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
-# standard deviations about the prior mean is taken.
-_WILD, _NARROW = 1e6, (1.0, 0.1)
+#: A residual at the prior that no step should start from, in its units: what a log density that is
+#: rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
+#: standard deviations about the prior mean is taken.
+WILD, NARROW = 1e6, (1.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -179,10 +179,10 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
             if np.isfinite(found.bound):
                 return found
     first = bound.at_prior()
-    if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= _WILD):
+    if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= WILD):
         return first
     best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
-    for std in _NARROW:
+    for std in NARROW:
         lam = np.full(first.mean.shape, std**-2)
         found = _try(bound, best, (lam * first.mean, lam))
         if found is not None and not (finite and best.bound >= found.bound):
