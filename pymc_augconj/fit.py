@@ -13,7 +13,7 @@ from pymc.model import Model, modelcontext
 from threadpoolctl import threadpool_limits
 
 from .engines.fitting import FitProblem, FitState
-from .engines.options import given_options
+from .engines.options import METHODS, check_option, given_options
 from .engines.registry import FITTING_ENGINES, SPARSE_ENGINES
 from .errors import AugmentationError
 from .fit_progress import FitProgress
@@ -109,6 +109,8 @@ def fit(
     progressbar : bool
     callback : callable, optional
         Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
+        ``"svi"`` ends with what it has where it raises ``StopIteration``; other exceptions, and
+        all of them with the other methods, end the call.
     power : float, optional
         Of ``method="ep"`` only, as the next two: the fraction η of power EP, in (0, 1]; 1 where
         omitted. Small fractions come close to the VGP.
@@ -129,6 +131,9 @@ def fit(
     AugmentationError
         If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
         option is out of its range or not one of the method's.
+    NotSuperGaussianError
+        If the hyperparameters of a likelihood stated by its φ end where it has no augmentation,
+        with a method that needs one.
 
     Warns
     -----
@@ -147,15 +152,26 @@ def fit(
     ...     vi = pac.fit(method="cavi")
     >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
-    methods = list(dict.fromkeys([*FITTING_ENGINES, *SPARSE_ENGINES]))
-    if method not in methods:
-        raise AugmentationError(f"expected method among {methods}, got {method!r}")
+    if method not in METHODS:
+        raise AugmentationError(f"expected method among {list(METHODS)}, got {method!r}")
     if hyper not in _HYPER:
         raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
-    about_inducing = SparseOptions(inducing, batch_size, rate, hyper_rate, optimize_inducing)
-    stochastic = [name for name in SPARSE_ENGINES if name not in FITTING_ENGINES]
-    sparse = about_inducing.check(method, sparse=list(SPARSE_ENGINES), stochastic=stochastic)
+    check_option(method, "max_iter", max_iter)
+    check_option(method, "tol", tol)
     options = given_options(method, power=power, schedule=schedule, damping=damping)
+    about_inducing = SparseOptions(
+        **given_options(
+            method,
+            inducing=inducing,
+            batch_size=batch_size,
+            rate=rate,
+            hyper_rate=hyper_rate,
+            # False is what every method does.
+            optimize_inducing=None if optimize_inducing is False else optimize_inducing,
+        )
+    )
+    stochastic = [name for name in SPARSE_ENGINES if name not in FITTING_ENGINES]
+    sparse = method in stochastic or inducing is not None
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
@@ -170,7 +186,7 @@ def fit(
         lgm = recognition.model
         if not sparse:
             _check_gp(gp, lgm)
-        first = _start(model, recognition, start)
+        first = _start(model, recognition, start, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
@@ -226,7 +242,9 @@ def _members(lgm: LatentGaussianModel) -> tuple:
     return lgm.hyperparameters
 
 
-def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | None) -> dict:
+def _start(
+    model: Model, recognition: Recognition, start: Mapping[str, Any] | None, *, fixed: bool
+) -> dict:
     point = {name: np.asarray(value) for name, value in recognition.start.items()}
     if not start:
         return point
@@ -237,12 +255,30 @@ def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | No
             f"start: expected hyperparameters among {list(by_name)}, got {unknown}"
         )
     for name, value in start.items():
-        rv = model[name]
-        transform = model.rvs_to_transforms[rv]
-        value = np.broadcast_to(np.asarray(value, dtype=rv.dtype), rv.type.shape or ())
-        if transform is not None:
-            # In PyTensor's default mode Numba would compile it.
-            with without_compilation():
-                value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
-        point[by_name[name].value_name] = np.asarray(value)
+        point[by_name[name].value_name] = _to_point(model, model[name], value, at_bounds=fixed)
     return point
+
+
+def _to_point(model: Model, rv: Any, value: Any, *, at_bounds: bool) -> np.ndarray:
+    """Return a variable's value on PyMC's unconstrained scale, where bounds are infinite."""
+    shape, given = rv.type.shape, np.asarray(value)
+    try:
+        if not np.can_cast(given.dtype, rv.dtype, casting="same_kind"):
+            raise TypeError
+        if None not in shape:
+            given = np.broadcast_to(given, shape)
+    except (TypeError, ValueError):
+        raise AugmentationError(
+            f"start: expected {rv.dtype} values of shape {shape} for {rv.name!r}, got {value!r}"
+        ) from None
+    moved, transform = given.astype(rv.dtype), model.rvs_to_transforms[rv]
+    if transform is not None:
+        # In PyTensor's default mode Numba would compile it.
+        with without_compilation(), np.errstate(all="ignore"):
+            moved = transform.forward(moved, *rv.owner.inputs).eval(mode=python_mode())
+    inside = np.isfinite(given).all() and not np.isnan(moved).any()
+    if not (inside and (at_bounds or np.isfinite(moved).all())):
+        raise AugmentationError(
+            f"start: expected a value of {rv.name!r} inside its prior's support, got {value!r}"
+        )
+    return np.asarray(moved)

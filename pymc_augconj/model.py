@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import AugmentationError
+from .errors import AugmentationError, NotSuperGaussianError
 from .gaussian.linear_map import LinearMap
 from .likelihoods.base import DensityLikelihood
 
@@ -288,15 +288,21 @@ class LatentGaussianModel:
                     found.append(f"observed variable {site.name!r}: {sentence}")
         return found
 
-    def require_augmentation(self) -> None:
-        """Raise where an observed variable has no augmentation.
+    def require_augmentation(self, point: Point | None = None) -> None:
+        """Raise where an observed variable has no augmentation, at all or at ``point``.
 
         Raises
         ------
         RecognitionError
             Why there is none, what to write instead, and which engines need none.
+        NotSuperGaussianError
+            If there is none at the hyperparameters of ``point``.
         """
         for site in self.sites:
             if site.refusal is not None:
                 # A new one each time, so that tracebacks do not pile up.
                 raise type(site.refusal)(str(site.refusal))
+            if point is not None:
+                sentence = site.likelihood.check_augmentation(site.params(point))
+                if sentence is not None:
+                    raise NotSuperGaussianError(f"observed variable {site.name!r}: {sentence}")

@@ -15,13 +15,13 @@ from .engines.conditional import count_threads, draw_groups
 from .engines.predictive import DrawnMixture, GaussianMixture
 from .errors import AugmentationError
 from .recognize.evaluate import kernel_function, kernel_functions
-from .recognize.input_data import checksums, input_data
 from .recognize.minibatch import with_all_data
 from .recognize.new_inputs import NewPredictor, read_predictor
 from .recognize.old_draws import equal_draws, predictors_of_draws
 from .recognize.process import JITTER
 from .recognize.random_mean import affine_in_latents
 from .results.approximation import Approximation
+from .results.data_of_fit import check_data
 from .results.predictions import Request, posterior_draws
 
 __all__ = ["predict"]
@@ -41,7 +41,7 @@ def predict(
     params: Mapping[str, Any] | None = None,
     offset: Any = None,
     ynew: Any = None,
-    quantile: Sequence[float] = (),
+    quantile: float | Sequence[float] = (),
     full_cov: bool = False,
     joint: bool = True,
     jitter: float = JITTER,
@@ -76,7 +76,7 @@ def predict(
         where it differs between observations: the logarithm of an exposure, say.
     ynew : array_like, shape (P,), optional
         Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
-    quantile : sequence of float, optional
+    quantile : float or sequence of float, optional
         Levels at which to add quantiles of y; ``kind="y"`` only.
     full_cov : bool
         From an approximation: add the covariance matrix of f, of each output where there are
@@ -113,10 +113,16 @@ def predict(
     """
     if kind not in ("f", "y"):
         raise AugmentationError(f"expected kind 'f' or 'y', got {kind!r}")
-    if kind == "f" and (ynew is not None or offset is not None or len(quantile)):
+    quantile = tuple(np.atleast_1d(quantile).tolist())
+    about_y = {"ynew": ynew, "offset": offset, "params": params, "observed": observed}
+    given = [name for name, value in about_y.items() if value is not None]
+    if kind == "f" and (given or quantile):
         raise AugmentationError(
-            "ynew, offset and quantile are about observations: use kind='y' with them"
+            f"{[*given, *(['quantile'] if quantile else [])]} are about observations: use kind='y' "
+            "with them"
         )
+    if kind == "y" and full_cov:
+        raise AugmentationError("full_cov is about the process: use kind='f' with it")
     model = modelcontext(model)
     Xnew = _check_inputs(gp, Xnew)
     several = gp.f.ndim > 1
@@ -126,8 +132,10 @@ def predict(
             "kind='f' and combine its outputs as the model does"
         )
     request = Request(
-        gp.f.name, dim, coords, tuple(quantile), ynew, len(Xnew), _outputs(model, gp, several)
+        gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
     )
+    drawn = None if isinstance(result, Approximation) else _draws(result)
+    check_data(result if drawn is None else drawn, model, gp, kind, observed)
     everything = with_all_data(model)
     read = None
     if kind == "y":
@@ -138,17 +146,20 @@ def predict(
             f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
             f"{read.site.likelihood.unpredictable}"
         )
-    if isinstance(result, Approximation):
+    if drawn is None:
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
+    rng = _generator(random_seed)
+    return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
+
+
+def _draws(result: Any) -> Any:
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
     if not hasattr(tree, "children") or "posterior" not in tree.children:
         raise AugmentationError(
             "result: expected what pac.fit returns or a DataTree with a posterior group, got "
             f"{type(result).__name__}"
         )
-    _check_constant_data(tree, gp)
-    rng = _generator(random_seed)
-    return _from_draws(tree, model, gp, Xnew, request, read, jitter, joint, rng)
+    return tree
 
 
 def _generator(random_seed: Any) -> np.random.Generator:
@@ -161,9 +172,14 @@ def _generator(random_seed: Any) -> np.random.Generator:
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func")):
         raise AugmentationError(
-            f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}"
+            f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}; for "
+            "another kind of process, or a part of a sum of them, use its own conditional or data "
+            "with pm.sample_posterior_predictive of draws (result.sample())"
         )
-    Xnew = np.asarray(Xnew, dtype=float)
+    try:
+        Xnew = np.asarray(Xnew, dtype=float)
+    except (TypeError, ValueError):
+        raise AugmentationError(f"Xnew: expected an array of numbers, got {Xnew!r}") from None
     width = np.shape(gp.X)[-1] if hasattr(gp.X, "__len__") else gp.X.type.shape[-1]
     if Xnew.ndim != 2 or (width is not None and Xnew.shape[1] != width):
         raise AugmentationError(
@@ -204,8 +220,6 @@ def _from_approximation(
             f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
             "the model that was fitted"
         )
-    if Z is None:
-        _check_data(result, gp)
     functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
     unknown = {name for key in ("cross", "new_diagonal") for name in functions[key].names} - set(
@@ -257,29 +271,6 @@ def _from_approximation(
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
     mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(mixture, read), attrs, read)
-
-
-def _check_data(result: Approximation, gp: Any) -> None:
-    """Refuse inputs that ``pm.set_data`` has changed: the approximation is of f at the old ones."""
-    now = checksums(input_data(gp).values())
-    _refuse_changed(gp, [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_])
-
-
-def _check_constant_data(tree: Any, gp: Any) -> None:
-    """Refuse changed inputs where the draws come with the data that they are of."""
-    if "constant_data" not in tree.children:
-        return
-    drawn = tree["constant_data"].to_dataset()
-    now = {k: v.get_value(borrow=True) for k, v in input_data(gp).items() if k in drawn}
-    _refuse_changed(gp, [k for k, v in now.items() if not np.array_equal(v, drawn[k].values)])
-
-
-def _refuse_changed(gp: Any, changed: Sequence[str]) -> None:
-    if changed:
-        raise AugmentationError(
-            f"{gp.f.name!r}: its inputs, data {changed}, are not those of the fit; set them back "
-            "(new inputs are given as Xnew), or fit again"
-        )
 
 
 def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):

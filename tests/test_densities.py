@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy.special import logsumexp, ndtr
-from scipy.stats import norm
+from scipy.stats import norm, truncnorm
 
 import pymc_augconj as pac
 from pymc_augconj.engines import ep_fit
@@ -44,6 +44,12 @@ def survival(f, n):
     pm.Weibull("y", pm.HalfNormal("a", 2), exp(f), observed=np.array([0.7, 2.5, 0.4])[:n])
 
 
+def censored(f, n):
+    sigma = pm.HalfNormal("sigma", 1)
+    y = np.array([0.2, 1.5, -0.4])[:n]
+    pm.Censored("y", pm.Normal.dist(f, sigma), lower=-0.4, upper=1.5, observed=y)
+
+
 COUNTS = np.array([3, 0, 2])
 MODELS = {
     "Poisson, log": lambda f, n: pm.Poisson(
@@ -57,6 +63,7 @@ MODELS = {
     "ordered logistic": classes,
     "Beta": fractions,
     "Weibull": survival,
+    "censored normal": censored,
 }
 
 
@@ -136,7 +143,9 @@ def differences(value, point, name):
     return found
 
 
-@pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "zero-inflated Poisson"])
+@pytest.mark.parametrize(
+    "name", ["Gamma", "ordered logistic", "zero-inflated Poisson", "censored normal"]
+)
 def test_gradients_by_the_parameters_of_a_density(name):
     recognition = pac.recognize(write(name)[0])
     model, points = recognition.model, [recognition.start, *recognition.probes]
@@ -318,17 +327,57 @@ def test_an_exposure_may_be_an_offset_too():
     np.testing.assert_allclose([fit.h[1], fit.lam[1]], 0.0, atol=1e-8)
 
 
+@pytest.mark.parametrize("kind", ["Truncated", "Censored"])
+def test_moments_of_atoms_and_edges(kind):
+    """Where no density integrates to one, against closed forms given f."""
+    lower, upper, sigma = -0.3, 0.9, 0.4
+    y = np.random.default_rng(0).uniform(lower, upper, 3)
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS))
+        f = gp.prior("f", X=X)
+        getattr(pm, kind)("y", pm.Normal.dist(f, sigma), lower=lower, upper=upper, observed=y)
+        fit = pac.fit("vgp", **QUIET)
+        found = pac.predict(fit, gp, Xnew, "y").predictions
+        latent = pac.predict(fit, gp, Xnew).predictions
+        draws = fit.sample(100, random_seed=1)
+        of_draws = pac.predict(draws, gp, Xnew, "y", random_seed=2).predictions
+        drawn = pac.predict(draws, gp, Xnew, random_seed=2).predictions["f"].values[0]
+
+    def moments(f):
+        below, above = (lower - f) / sigma, (upper - f) / sigma
+        inside = truncnorm(below, above, f, sigma)
+        if kind == "Truncated":
+            return inside.mean(), inside.var() + inside.mean() ** 2
+        mass, low, high = ndtr(above) - ndtr(below), ndtr(below), ndtr(-above)
+        square = mass * (inside.var() + inside.mean() ** 2)
+        square += low * lower**2 + high * upper**2
+        return mass * inside.mean() + low * lower + high * upper, square
+
+    z = np.linspace(-7.0, 7.0, 141)
+    weights = norm.pdf(z) / norm.pdf(z).sum()
+    f = latent["f_mean"].values[:, None] + latent["f_std"].values[:, None] * z
+    mean, square = (part @ weights for part in moments(f))
+    # What p = 1e-8 leaves out.
+    np.testing.assert_allclose(found["y_mean"], mean, atol=1e-6)
+    np.testing.assert_allclose(found["y_std"], np.sqrt(square - mean**2), atol=1e-6)
+    mean, square = (part.mean(axis=0) for part in moments(drawn))
+    np.testing.assert_allclose(of_draws["y_mean"], mean, atol=1e-5)
+    np.testing.assert_allclose(of_draws["y_std"], np.sqrt(square - mean**2), atol=1e-5)
+
+
 def test_moments_that_could_not_be_integrated_are_told():
     rng = np.random.default_rng(0)
     X = rng.uniform(-1, 1, (20, 1))
     with pm.Model():
         gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
         f = gp.prior("f", X=X)
-        pm.Truncated("y", pm.Normal.dist(f, 0.5), lower=0, observed=np.abs(rng.normal(size=20)))
+        # Its variance is infinite.
+        heavy = pm.StudentT.dist(nu=1.5, mu=f, sigma=0.5)
+        pm.Truncated("y", heavy, lower=0, observed=np.abs(rng.normal(size=20)))
         fit = pac.fit("vgp", **QUIET)
-        with pytest.warns(RuntimeWarning, match=r"NaN at \d of 5 inputs"):
+        with pytest.warns(RuntimeWarning, match=r"NaN at 5 of 5 inputs"):
             y = pac.predict(fit, gp, X[:5], "y", quantile=[0.5]).predictions
-    assert np.isnan(y["y_mean"]).any()
+    assert np.isnan(y["y_mean"]).all()
     assert np.isfinite(y["y_quantile"]).all()
 
 
@@ -344,6 +393,29 @@ def test_a_density_that_rounding_makes_infinite_far_out():
     assert ep.converged
     assert vgp.evidence < ep.evidence < vgp.evidence + 0.1
     assert float(np.abs(vgp.mean["f"] - ep.mean["f"]).max()) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("amplitude", "observe"),
+    [
+        (5.0, lambda f: pm.OrderedLogistic("y", eta=f, cutpoints=[-1.0, 1.0], observed=[0, 1, 2])),
+        (30.0, lambda f: pm.ZeroInflatedPoisson("y", psi=0.7, mu=exp(f), observed=[0, 1, 4])),
+        (30.0, lambda f: pm.Beta("y", mu=invlogit(f), nu=5.0, observed=[0.2, 0.7, 0.9])),
+        (100.0, lambda f: pm.Poisson("y", mu=exp(f), observed=[0, 1, 4])),
+    ],
+)
+def test_a_prior_too_wide_to_start_from(amplitude, observe):
+    """Log densities under the prior are −∞ by rounding, or −1e100: the bound is that from EP on."""
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=amplitude**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        observe(gp.prior("f", X=X))
+        vgp, ep = pac.fit("vgp", **QUIET), pac.fit("ep", **QUIET)
+        recognition = pac.recognize()
+    family = BoundFamily(recognition.model, VariationalGaussian(), [recognition.start])
+    from_ep = climb(family.at(recognition.start), (ep.h, ep.lam), max_iter=1000, tol=1e-6)
+    assert vgp.converged
+    assert vgp.evidence == pytest.approx(from_ep.evaluation.bound, abs=1e-8)
+    assert vgp.evidence < ep.evidence
 
 
 def test_moments_that_cannot_be_integrated_at_the_start_are_explained():

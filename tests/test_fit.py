@@ -142,6 +142,10 @@ def test_progress_bar_shows_the_bound(classification, capsys):
         ({"method": "magic"}, "expected method among"),
         ({"hyper": "free"}, "expected hyper among"),
         ({"start": {"lengthscale": 1.0}}, "start: expected hyperparameters among"),
+        ({"start": {"amp": -1.0}, "hyper": "fixed"}, "start: .*'amp' inside its prior's support"),
+        ({"start": {"amp": np.nan}}, "start: expected a value of 'amp' inside its prior's support"),
+        ({"start": {"amp": [1.0, 2.0]}}, r"start: expected float64 values of shape \(\) for 'amp'"),
+        ({"start": {"amp": "long"}}, r"start: expected float64 values of shape \(\) for 'amp'"),
         ({"gp": pm.gp.Latent()}, "gp: expected the pm.gp.Latent"),
     ],
 )
@@ -163,6 +167,8 @@ def test_discrete_hyperparameters_need_fixed_ones(data):
         pm.Normal("y", mu=f, sigma=0.3, observed=y)
     with pytest.raises(pac.AugmentationError, match="discrete"):
         pac.fit(model=model, **QUIET)
+    with pytest.raises(pac.AugmentationError, match=r"start: expected int64 values .*got 2\.5"):
+        pac.fit(model=model, hyper="fixed", start={"k": 2.5}, **QUIET)
     assert pac.fit(model=model, hyper="fixed", **QUIET).theta["k"] == 3
 
 

@@ -38,7 +38,7 @@ def model():
 @pytest.mark.parametrize(
     ("method", "options", "sentence"),
     [
-        ("vgp", {"power": 0.5}, r"power: expected it with method='ep' only, got power=0.5 .*'vgp'"),
+        ("vgp", {"power": 0.5}, r"power: expected it with method='ep' only, got it with .*'vgp'"),
         ("cavi", {"damping": 0.5}, "damping: expected it with method='ep' only"),
         ("qp", {"schedule": "sequential"}, "schedule: expected it with method='ep' only"),
         ("ep", {"power": 0.0}, r"power: expected a number in \(0, 1\], got 0.0"),
@@ -47,6 +47,12 @@ def model():
         ("ep", {"damping": 0.001}, r"damping: expected a number in \[0.01, 1\], got 0.001"),
         ("ep", {"damping": "half"}, r"damping: expected a number .*, got 'half'"),
         ("ep", {"damping": True}, r"damping: expected a number .*, got True"),
+        ("cavi", {"max_iter": 0}, "max_iter: expected a positive integer, got 0"),
+        ("ep", {"max_iter": 2.5}, "max_iter: expected a positive integer, got 2.5"),
+        ("svi", {"max_iter": None}, "max_iter: expected a positive integer, got None"),
+        ("vgp", {"tol": 0}, "tol: expected a finite number above 0, got 0"),
+        ("qp", {"tol": float("nan")}, "tol: expected a finite number above 0, got nan"),
+        ("cavi", {"optimize_inducing": True}, r"optimize_inducing: expected it with method='svi'"),
         ("ep", {"schedule": "random"}, r"schedule: expected one of .*'sequential'\], got 'random'"),
     ],
 )

@@ -185,15 +185,21 @@ def test_callback_may_stop_it(data):
     ("method", "options", "message"),
     [
         ("svi", {"gp": None}, "pass gp=gp"),
-        ("ep", {"inducing": 5}, "no form through inducing points"),
-        ("cavi", {"inducing": 5, "batch_size": 10}, "batch_size: expected with method"),
+        ("ep", {"inducing": 5}, "inducing: expected it with method='cavi' or .*'svi' only"),
+        (
+            "cavi",
+            {"inducing": 5, "batch_size": 10},
+            "batch_size: expected it with method",
+        ),
         ("svi", {"batch_size": 0}, "positive integer"),
         ("svi", {"rate": 1.5}, "rate: expected a number in"),
         ("svi", {"rate": (1.0, 0.3)}, "forgetting in"),
-        ("svi", {"hyper_rate": -1.0}, "hyper_rate: expected above 0"),
+        ("svi", {"hyper_rate": -1.0}, "hyper_rate: expected a finite number above 0"),
         ("svi", {"inducing": 0}, "expected a positive number"),
         ("svi", {"inducing": np.zeros((3, 2))}, r"shape \(M, 1\)"),
-        ("svi", {"inducing": {"g": 3}}, "expected an entry for the process 'f'"),
+        ("svi", {"inducing": "many"}, r"shape \(M, 1\).*got 'many'"),
+        ("svi", {"inducing": {"g": 3}}, r"an entry for each of the processes \['f'\]"),
+        ("cavi", {"inducing": {"f": 3, "g": 3}}, r"an entry for each of the processes \['f'\]"),
         ("svi", {"inducing": [[np.nan]]}, "found a NaN"),
     ],
 )
@@ -311,3 +317,32 @@ def test_the_bound_of_few_minibatches_is_their_mean_with_its_error():
     error = few.diagnostics["evidence_error"]
     assert 0.0 < error < 0.05 * abs(few.evidence)
     assert abs(few.evidence - many.evidence) < 5.0 * error
+
+
+def counts_under_a_wide_prior(observe):
+    X = np.linspace(-2.0, 2.0, 24)[:, None]
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=10.0**2 * pm.gp.cov.ExpQuad(1, ls=1.0))
+        observe(gp.prior("f", X=X))
+    return model, gp, X
+
+
+def test_minibatches_start_under_a_prior_too_wide_to_start_from():
+    model, gp, X = counts_under_a_wide_prior(
+        lambda f: pm.Poisson("y", mu=pm.math.exp(f), observed=np.arange(24))
+    )
+    with model:
+        full = pac.fit("vgp", gp=gp, inducing=X, **QUIET)
+        svi = pac.fit("svi", gp=gp, inducing=X, batch_size=8, max_iter=400, random_seed=1, **QUIET)
+    # From the prior both bounds and steps are of the order of exp(50).
+    assert full.evidence - 0.1 < svi.evidence <= full.evidence + 1e-3
+
+
+def test_a_bound_that_is_not_finite_is_no_convergence():
+    model, gp, X = counts_under_a_wide_prior(
+        lambda f: pm.OrderedLogistic("y", eta=f, cutpoints=[-1.0, 1.0], observed=np.arange(24) % 3)
+    )
+    with model, pytest.warns(RuntimeWarning, match="the bound is not finite") as told:
+        svi = pac.fit("svi", gp=gp, inducing=X, batch_size=8, max_iter=60, random_seed=1, **QUIET)
+    assert not svi.converged
+    assert len(told) == 1

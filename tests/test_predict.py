@@ -194,6 +194,11 @@ def test_labels_are_the_users(regression, Xnew):
     ("change", "sentence"),
     [
         ({"kind": "z"}, "expected kind"),
+        ({"params": {"sigma": 1.0}}, r"\['params'\] are about observations"),
+        ({"quantile": 0.5}, r"\['quantile'\] are about observations"),
+        ({"kind": "y", "full_cov": True}, "full_cov is about the process"),
+        ({"kind": "y", "ynew": np.array([0.1, np.nan, 0.3])}, "ynew .Normal.: expected a finite"),
+        ({"Xnew": [["here"]]}, "Xnew: expected an array of numbers"),
         ({"Xnew": np.zeros((3, 2))}, "Xnew: expected shape"),
         ({"Xnew": np.full((3, 1), np.nan)}, "Xnew: expected finite"),
         ({"gp": 3}, "gp: expected a pm.gp.Latent"),
@@ -383,6 +388,41 @@ def test_inputs_changed_after_the_fit_are_refused(data, Xnew, tmp_path):
         np.testing.assert_array_equal(pac.predict(vi, gp, Xnew).predictions["f_mean"], before)
 
 
+def test_other_data_changed_after_the_fit_are_refused(data, Xnew):
+    """Of a mean, of a covariance, of trials and of an offset: these two matter for y alone."""
+    X, y = data
+    with pm.Model() as model:
+        level, size = pm.Data("level", 0.3), pm.Data("size", 1.2)
+        trials, shift = pm.Data("trials", np.full(40, 8)), pm.Data("shift", np.full(40, 0.5))
+        other = pm.Data("other", 2.0)
+        gp = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(level), cov_func=size**2 * pm.gp.cov.ExpQuad(1, ls=LS)
+        )
+        counts = np.round(8 * expit(y))
+        pm.Binomial("y", n=trials, logit_p=gp.prior("f", X=X) + shift, observed=counts)
+        pm.Normal("z", pm.Normal("b", 0, other), 1.0, observed=[0.3])
+        vi = pac.fit("cavi", **QUIET)
+        sparse = pac.fit("cavi", gp=gp, inducing=5, **QUIET)
+        draws = pac.sample(draws=5, tune=5, chains=1, random_seed=1, **QUIET)
+        for name, (new, kinds) in {
+            "level": (1.0, "fy"),
+            "size": (2.0, "fy"),
+            "trials": (np.full(40, 20), "y"),
+            "shift": (np.zeros(40), "y"),
+            "other": (3.0, ""),
+        }.items():
+            old = model[name].get_value()
+            pm.set_data({name: new})
+            for fit in (vi, sparse, draws):
+                for kind in ("f", "y"):
+                    if kind in kinds:
+                        with pytest.raises(pac.AugmentationError, match=f"{name}.*not those of"):
+                            pac.predict(fit, gp, Xnew, kind)
+                    else:
+                        pac.predict(fit, gp, Xnew, kind)
+            pm.set_data({name: old})
+
+
 def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
     model, gp = counts
     with model:
@@ -390,6 +430,18 @@ def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
         several = {"n": np.arange(1, len(Xnew) + 1)}
         with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
             pac.predict(vi, gp, Xnew, kind="y", params=several)
+
+
+def test_observations_that_cannot_be_have_no_log_density(counts, Xnew):
+    model, gp = counts
+    three = Xnew[:3]
+    with model:
+        vi = pac.fit("cavi", **QUIET)
+        for result in (vi, vi.sample(20, random_seed=1)):
+            beyond = pac.predict(result, gp, three, "y", ynew=[1.0, 9.0, 8.0], random_seed=2)
+            assert (beyond.predictions["y_log_density"].values == -np.inf).tolist() == [0, 1, 0]
+            with pytest.raises(pac.AugmentationError, match=r"ynew \(Binomial\): .*found 0\.5"):
+                pac.predict(result, gp, three, "y", ynew=[1.0, 9.0, 0.5], random_seed=2)
 
 
 def test_an_offset_is_given_at_the_new_inputs():

@@ -88,11 +88,10 @@ class ScaleFamilies:
 def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
     # The table of a φ that is none would be of something, and its draws wrong in silence. A check
     # takes a third of the time of a table.
-    verdict = check_completely_monotone(log_phi, density=False)
+    with np.errstate(all="ignore"):
+        verdict = check_completely_monotone(log_phi, density=False)
     if not verdict.ok:
-        raise NotSuperGaussianError(
-            f"{verdict.reason}, so that the likelihood is no mixture of Gaussians there"
-        )
+        raise NotSuperGaussianError(verdict.reason)
     return TiltedSampler(TiltedLaw(log_phi))
 
 

@@ -192,6 +192,8 @@ class SiteFit:
             problem.model.require_augmentation()
         family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
         found = ascend(family, problem, reporter(problem))
+        if rule.augmented:
+            problem.model.require_augmentation(found.point)
         end = found.climb.evaluation
         return FitOutcome(
             found.point,

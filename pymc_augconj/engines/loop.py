@@ -23,12 +23,16 @@ from numpy.typing import NDArray
 from ..errors import NotPositiveDefiniteError
 from .bound import Bound, Evaluation
 
-__all__ = ["Anderson", "Climb", "Iteration", "climb", "extrapolate"]
+__all__ = ["NARROW", "WILD", "Anderson", "Climb", "Iteration", "climb", "extrapolate"]
 
 Array = NDArray[np.float64]
 
 DEPTH = 6
 _SMALLEST_RATE = 2.0**-20
+#: A residual at the prior that no step should start from, in its units: what a log density that is
+#: rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
+#: standard deviations about the prior mean is taken.
+WILD, NARROW = 1e6, (1.0, 0.1)
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,8 @@ class Anderson:
         return x + step - (dx + d_step) @ coefficients
 
 
+# Far out there are infinities, which every step is checked for.
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def climb(
     bound: Bound,
     start: tuple[Array, Array] | None = None,
@@ -172,7 +178,16 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
         else:
             if np.isfinite(found.bound):
                 return found
-    return bound.at_prior()
+    first = bound.at_prior()
+    if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= WILD):
+        return first
+    best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
+    for std in NARROW:
+        lam = np.full(first.mean.shape, std**-2)
+        found = _try(bound, best, (lam * first.mean, lam))
+        if found is not None and not (finite and best.bound >= found.bound):
+            best, finite = found, True
+    return best
 
 
 def _describe(number: int, at: Evaluation, *details) -> Iteration:
@@ -237,7 +252,9 @@ def _explain_stop(current: Evaluation, monotone: bool) -> str:
     if monotone:
         return (
             "stopped: a sweep of coordinate ascent decreased the bound by more than rounding "
-            f"(residual {current.residual:.1e}), which exact updates cannot do; please report this"
+            f"(residual {current.residual:.1e}), which exact updates do only where numbers of too "
+            "different sizes meet: noise far below the process, say, which a prior that keeps it "
+            "from zero mends; please report anything else"
         )
     return (
         f"stopped: no step towards the target sites, however small, increases the bound "

@@ -35,6 +35,7 @@ class Mixture(Protocol):
     """A predictive law of y at P new inputs."""
 
     likelihood: DensityLikelihood
+    params: Params
 
     def moments(self) -> tuple[Array, Array]:
         """Return the mean and the variance of y, each (P,)."""
@@ -48,6 +49,10 @@ class Mixture(Protocol):
         """Return log E[p(y | η)] at each input, (P,)."""
         ...
 
+    def at(self, which: NDArray[np.intp]) -> Mixture:
+        """Return the laws at some of the inputs."""
+        ...
+
 
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
@@ -55,6 +60,9 @@ class GaussianMixture:
     def __init__(self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params):
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
+
+    def at(self, which):
+        return GaussianMixture(self.likelihood, self.mean[which], self.var[which], self.params)
 
     def _expect(self, func) -> Array:
         return gaussian_expectation(func, self.mean, self.var)[0]
@@ -117,6 +125,9 @@ class DrawnMixture:
 
     def __init__(self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]):
         self.likelihood, self.eta, self.params = likelihood, eta, params
+
+    def at(self, which):
+        return DrawnMixture(self.likelihood, self.eta[:, which], self.params)
 
     def moments(self):
         means, variances = response_moments(self.likelihood, self.eta, self.params)

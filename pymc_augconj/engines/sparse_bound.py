@@ -111,6 +111,8 @@ class SparseFit:
             problem.model.require_augmentation()
         family = _SparseFamily(problem, rule)
         found = ascend(family, problem, reporter(problem), gradient=_gradient)
+        if rule.augmented:
+            problem.model.require_augmentation(found.point)
         end = found.climb.evaluation
         return outcome_of(
             family.model, found.point, family.inducing, end.posterior.q, end.bound,

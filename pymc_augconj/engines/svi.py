@@ -20,7 +20,8 @@ Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in prac
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +31,7 @@ from .adam import Adam
 from .cavi import CoordinateAscent
 from .derivatives import accumulate
 from .fitting import FitOutcome, FitProblem, FitState
-from .loop import Iteration
+from .loop import NARROW, WILD, Iteration
 from .sparse_batch import HalvedModel
 from .sparse_model import SparseModel
 from .sparse_outcome import full_bound, outcome_of
@@ -47,6 +48,10 @@ _SMALLEST_RATE = 1e-6
 _EVERY = 10
 # What Adam's rate has lost at the end.
 _SETTLING = 0.9
+# Without an augmentation a natural-gradient step may overshoot, by orders of magnitude where log p
+# is exponential in η: of so many first steps, and while the bound is not finite, none may lower the
+# minibatch's bound.
+_CAREFUL = 50
 # Bounds of minibatches are averaged over this share of all iterations to judge convergence.
 _WINDOW = 0.2
 
@@ -81,7 +86,11 @@ class _Ascent:
     def run(self) -> FitOutcome:
         problem = self.problem
         stopped = ""
-        with HalvedModel(self.model) as halved:
+        # Far out there are infinities, which every step is checked for.
+        ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with HalvedModel(self.model) as halved, ignored:
+            if not self.sites.rule.monotone:
+                self._narrow(halved)
             for count, rows in zip(range(problem.max_iter), self._batches(), strict=False):
                 state = self._iterate(halved, count, rows)
                 if problem.callback is not None:
@@ -91,6 +100,8 @@ class _Ascent:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
             bound, errors = self._last_bound(halved)
+        if self.sites.rule.augmented:
+            problem.model.require_augmentation(self.point)
         converged, message = self._judge()
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
@@ -124,6 +135,31 @@ class _Ascent:
             yield np.sort(order[used : used + size])
             used += size
 
+    def _narrow(self, halved: HalvedModel) -> None:
+        """Start near the prior mean where log densities under the prior are no start."""
+        n, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
+        rows = np.arange(0, n, max(n // size, 1))[:size]
+        batch = halved.batch(self.point, self.inducing, rows)
+        scale, best = n / batch.size, -np.inf
+        mean, var = batch.moments(self.q)
+        value, h, lam = self.sites.targets(self.point, rows, mean, var)
+        step = np.concatenate([(h - lam * mean) * np.sqrt(var), lam * var])
+        if np.isfinite(value).all() and np.linalg.norm(step) <= WILD:
+            return
+        for std in NARROW:
+            lam = np.full(batch.size, std**-2)
+            B, _ = batch.natural(lam * mean, lam)
+            q = self.q.towards(scale * B, np.zeros(len(B)), 1.0)
+            bound = self._batch_bound(batch, rows, q)
+            if bound > best:
+                self.q, best = q, bound
+
+    def _batch_bound(self, batch, rows, q: WeightsPosterior) -> float:
+        """Return the bound on all the data as a minibatch tells it."""
+        value = self.sites.targets(self.point, rows, *batch.moments(q))[0]
+        bound = self.model.n_rows / batch.size * float(np.sum(value)) - q.divergence
+        return bound if np.isfinite(bound) else -np.inf
+
     def _iterate(self, halved: HalvedModel, count: int, rows) -> FitState:
         model, q = self.model, self.q
         batch = halved.batch(self.point, self.inducing, rows)
@@ -140,7 +176,11 @@ class _Ascent:
         if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
             by_theta, by_inducing = batch.gradient(q, h, lam, mean)
             direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
-        rate = self._move(scale * B, scale * b, rate)
+        before = expected - q.divergence if self._is_careful(count, expected) else None
+        rate = self._move(
+            scale * B, scale * b, rate,
+            None if before is None else lambda new: self._batch_bound(batch, rows, new) >= before,
+        )  # fmt: skip
         residual = self._distance(q)
         self.iterations.append(
             Iteration(count + 1, expected - divergence, expected, divergence, residual, rate)
@@ -153,14 +193,20 @@ class _Ascent:
     def adam_moves(self) -> bool:
         return bool(self.members) or self.sparse.optimize_inducing
 
-    def _move(self, B: Array, b: Array, rate: float) -> float:
+    def _is_careful(self, count: int, expected: float) -> bool:
+        early = count < _CAREFUL or not np.isfinite(expected)
+        return early and not self.sites.rule.monotone
+
+    def _move(
+        self, B: Array, b: Array, rate: float, accepts: Callable[[WeightsPosterior], bool] | None
+    ) -> float:
         while rate > _SMALLEST_RATE:
-            try:
-                self.q = self.q.towards(B, b, rate)
-            except NotPositiveDefiniteError:
-                rate *= 0.5
-            else:
-                return rate
+            with suppress(NotPositiveDefiniteError):
+                q = self.q.towards(B, b, rate)
+                if accepts is None or accepts(q):
+                    self.q = q
+                    return rate
+            rate *= 0.5
         self.failures += 1
         return 0.0
 
@@ -192,6 +238,11 @@ class _Ascent:
                 "increase max_iter"
             )
         late, early = bounds[-size:], bounds[-2 * size : -size]
+        if not np.isfinite([late, early]).all():
+            return False, (
+                "the bound is not finite: log densities are rounded to infinity where the "
+                "approximation has mass; give the process a prior of smaller variance"
+            )
         rise = late.mean() - early.mean()
         error = np.sqrt((late.var() + early.var()) / size)
         # Bounds of overlapping batches' posteriors are correlated: three errors, not two.

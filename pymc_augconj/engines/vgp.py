@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import AugmentationError
 from ..gaussian.expectation import gaussian_expectation
 from ..likelihoods.base import DensityLikelihood
 
@@ -52,9 +53,9 @@ def _expectations(likelihood: DensityLikelihood, y, mean, var, params):
     if closed is not None:
         return closed
     if likelihood.n_predictors > 1:
-        raise NotImplementedError(
-            f"{likelihood.name} depends on {likelihood.n_predictors} predictors at once, for which "
-            "there is no quadrature; use method='cavi'"
+        raise AugmentationError(
+            f"{likelihood.name}: expected a likelihood of one predictor, whose expectations are "
+            f"integrals over one η, found {likelihood.n_predictors}; use method='cavi'"
         )
     columns = {name: np.asarray(value) for name, value in params.items()}
 

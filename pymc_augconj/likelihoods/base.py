@@ -167,6 +167,13 @@ class DensityLikelihood(ABC):
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
+    def check_augmentation(self, params: Params) -> str | None:
+        """Return why there is no auxiliary variable at these parameters, or None where there is.
+
+        As it stands, wherever there is a density.
+        """
+        return None
+
     def caution(self, y: np.ndarray, prior_mean: np.ndarray, params: Params) -> str | None:
         """Return what a Gaussian approximation will not show, or None where there is nothing.
 

@@ -17,7 +17,7 @@ a distribution specified by its Laplace transform. Statistics and Computing 19.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,9 @@ _KEPT_RESIDUAL_LAWS = 4096
 # Of r in a complex step, relative and absolute: errors of its square, and no cancellation of √r.
 _RELATIVE_STEP = 1e-8
 _LEAST_STEP = 1e-6
+
+# Distinct hyperparameters of φ that are checked for an augmentation after a fit.
+_MOST_CHECKED = 5
 
 # Below −this, relative to α, the least value of c² is negative by more than rounding.
 _ROUNDING = 1e-9
@@ -114,6 +117,22 @@ class SuperGaussian(Likelihood):
             if bad.size:
                 return f"expected α − βf + γf² ≥ 0 for every f, γ > 0, at position {bad[0]}"
         return sentence
+
+    def check_augmentation(self, params):
+        # Imported here: a user of other likelihoods does not pay for Numba.
+        from ..auxiliary.complete_monotonicity import check_completely_monotone
+
+        values = self.phi.values(params)
+        if not values:
+            return None
+        rows = np.stack([value.ravel() for value in np.broadcast_arrays(*values)], axis=-1)
+        for row in np.unique(rows, axis=0)[:_MOST_CHECKED]:
+            fixed = [np.array(value) for value in row]
+            with np.errstate(all="ignore"):
+                verdict = check_completely_monotone(lambda r, v=fixed: self.phi.log_phi(r, v))
+            if not verdict.ok:
+                return _no_augmentation(row, verdict.reason)
+        return None
 
     def log_density(self, y, eta, params: Params):
         return self._log_bound(y, eta, 0.0, params)
@@ -292,7 +311,10 @@ class SuperGaussian(Likelihood):
             fixed = [np.array(value) for value in key]
             known = self.find_known(self.phi, fixed) if self._known else None
             if known is None:
-                known = self._find_numerical(fixed)
+                try:
+                    known = self._find_numerical(fixed)
+                except NotSuperGaussianError as error:
+                    raise NotSuperGaussianError(_no_augmentation(key, str(error))) from None
             self._laws[key] = known
             if len(self._laws) > _KEPT:
                 self._laws.popitem(last=False)
@@ -305,17 +327,18 @@ class SuperGaussian(Likelihood):
 
         if self._families is None:
             self._families = ScaleFamilies()
-        try:
-            return self._families.find(lambda r: self.phi.log_phi(r, fixed))
-        except NotSuperGaussianError as error:
-            where = ", ".join(f"{float(value):.6g}" for value in fixed)
-            raise NotSuperGaussianError(
-                f"log_phi at its parameters' values {where}: {error}; give them priors (a bounded "
-                "one, say) under which φ is completely monotone everywhere, or sample this model "
-                "with pm.sample's NUTS"
-            ) from None
+        return self._families.find(lambda r: self.phi.log_phi(r, fixed))
 
 
 def _is_one(values: list[np.ndarray]) -> bool:
     """Whether all sites have the same hyperparameters."""
     return all(value.size == 1 for value in values)
+
+
+def _no_augmentation(values: Iterable[float], why: str) -> str:
+    listed = ", ".join(f"{float(value):.4g}" for value in values)
+    return (
+        f"log_phi with its hyperparameters at ({listed}), which their prior allows: {why}, so that "
+        "there is no auxiliary variable; give them a prior on values for which there is one, or "
+        "use pac.fit with method 'vgp' or 'ep', which need the density alone"
+    )

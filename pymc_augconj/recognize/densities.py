@@ -26,10 +26,9 @@ def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
-    rvs = in_innovations([observed.rv for observed in matched], list(latents))
-    graphs = space.in_values(
-        [pm.logp(rv, observed.value) for rv, observed in zip(rvs, matched, strict=True)]
-    )
+    # Values first: PyMC copies the random variables that a derived one (censored, say) depends on.
+    rvs = space.in_values(in_innovations([observed.rv for observed in matched], list(latents)))
+    graphs = [pm.logp(rv, observed.value) for rv, observed in zip(rvs, matched, strict=True)]
     return [
         pt.broadcast_to(graph, observed.shape).ravel()
         for graph, observed in zip(graphs, matched, strict=True)

@@ -116,9 +116,18 @@ class BatchFunction:
         Entries of the point of which there are many draws.
     point : mapping
         All other entries.
+    data : mapping, optional
+        What stands in the place of shared variables; their values at each call by default.
     """
 
-    def __init__(self, model: Model, names: Sequence[str], moving: Sequence[str], point: Point):
+    def __init__(
+        self,
+        model: Model,
+        names: Sequence[str],
+        moving: Sequence[str],
+        point: Point,
+        data: Mapping[Variable, Variable] | None = None,
+    ):
         self.names, self.moving = tuple(names), tuple(moving)
         values = _value_inputs(model, [value.name for value in model.value_vars])
         graphs = model.replace_rvs_by_values([model[name] for name in self.names])
@@ -127,7 +136,7 @@ class BatchFunction:
             for name, var in values.items()
             if name not in self.moving
         }
-        graphs = graph_replace(graphs, fixed, strict=False)
+        graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
         batched = {
             values[name]: pt.tensor(
                 name, dtype=values[name].dtype, shape=(None, *values[name].type.shape)

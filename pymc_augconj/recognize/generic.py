@@ -16,6 +16,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
 from pytensor.scalar.basic import Switch
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
@@ -29,6 +30,7 @@ from .probe import without_number
 from .rewrite import simplify
 from .row_parameters import RowParameters, is_tensor
 from .rows import RowFunction, rebuild
+from .structure import distribution_parameters
 
 __all__ = ["GenericReading", "read_generic"]
 
@@ -63,11 +65,11 @@ def read_generic(
     if offsets is None:
         return None
     value = rv.type()
-    density, log_cdf = pm.logp(within, value), _log_cdf(within, value)
+    density, log_cdf = _log_densities(model, within, value, offsets)
     if density.ndim != 1:
         return None
     reader = _RowReader(value, offsets, RowParameters(shape[0], model))
-    reader.parameters.collect(_distribution_inputs(within), [value, *offsets])
+    reader.parameters.collect(distribution_parameters(within), [value, *offsets])
     log_density = reader.read(density)
     if log_density is None:
         return None
@@ -119,21 +121,22 @@ class _RowReader:
         return function
 
 
-def _log_cdf(within: Variable, value: Variable) -> Variable | None:
-    try:
-        return pm.logcdf(within, value)
-    except (NotImplementedError, TypeError, ValueError):
-        return None
+def _log_densities(
+    model: Model, within: Variable, value: Variable, predictors: Collection[Variable]
+) -> tuple[Variable, Variable | None]:
+    """Return log density and, where PyMC knows it, log distribution function at ``value``.
 
-
-def _distribution_inputs(rv: Variable) -> list[Variable]:
-    """Return what a random variable depends on but for its generator and its size."""
-    op = rv.owner.op
-    if hasattr(op, "dist_params"):
-        # A symbolic random variable without a signature does not know them.
-        with suppress(NotImplementedError, ValueError):
-            return list(op.dist_params(rv.owner))
-    return [var for var in rv.owner.inputs if isinstance(var, TensorVariable)]
+    PyMC copies what a derived variable (a censored one, say) depends on, random variables too.
+    Inputs in the place of predictors and of the model's variables are not copied.
+    """
+    held = {var: var.type() for var in (*predictors, *model.basic_RVs) if var is not within}
+    back = {stand_in: var for var, stand_in in held.items()}
+    (within,) = graph_replace([within], held, strict=False)
+    graphs = [pm.logp(within, value)]
+    with suppress(NotImplementedError, TypeError, ValueError):
+        graphs.append(pm.logcdf(within, value))
+    density, *log_cdf = graph_replace(graphs, back, strict=False)
+    return density, log_cdf[0] if log_cdf else None
 
 
 # -- the predictor --------------------------------------------------------------------------------
@@ -148,7 +151,7 @@ def _predictors(
     """
     found: dict[Variable, None] = {}
     seen: set[Variable] = set()
-    stack = _distribution_inputs(within)
+    stack = distribution_parameters(within)
     while stack:
         var = stack.pop()
         if var in seen or not depends_on(var, latents):
@@ -161,7 +164,7 @@ def _predictors(
         elif var.owner is None:
             return None
         elif isinstance(var.owner.op, RNGConsumerOp):
-            stack.extend(_distribution_inputs(var))
+            stack.extend(distribution_parameters(var))
         else:
             stack.extend(filter(is_tensor, var.owner.inputs))
     offsets = _one_predictor(list(found), latents, shape)
@@ -215,7 +218,7 @@ def _is_zero(offset: Variable | None) -> bool:
 def _between(within: Variable, found: Collection[Variable]) -> list[Variable]:
     return [
         var
-        for parameter in _distribution_inputs(within)
+        for parameter in distribution_parameters(within)
         for var in descendants(parameter, list(found))
         if not isinstance(var.owner.op, RNGConsumerOp)
     ]
@@ -236,7 +239,7 @@ def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:
-    parameters = [p for p in _distribution_inputs(within) if depends_on(p, latents)]
+    parameters = [p for p in distribution_parameters(within) if depends_on(p, latents)]
     if set(parameters).intersection(predictors):
         return "identity"
     links = {_named_link(graph, latents) for graph in simplify(parameters)}

@@ -1,4 +1,4 @@
-"""The ``pm.Data`` that a process's inputs are made of, to tell whether they are still the same."""
+"""The ``pm.Data`` that variables are made of, to tell whether they are still the same."""
 
 from __future__ import annotations
 
@@ -7,19 +7,52 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
 
-__all__ = ["checksums", "input_data"]
+__all__ = ["checksums", "data_as_constants", "data_behind", "input_data"]
+
+
+def data_behind(
+    model: Model, gp: Any, *, observations: bool, observed: str | None
+) -> dict[str, SharedVariable]:
+    """Return the data that a ``pm.gp.Latent`` depends on, by name.
+
+    With ``observations`` also those behind observed variables that depend on it, ``observed`` or
+    any; their own values are not among them.
+    """
+    roots = [gp.f]
+    if observations:
+        named = [rv for rv in model.observed_RVs if observed in (None, rv.name)]
+        roots += [rv for rv in named if gp.f in set(ancestors([rv]))]
+    return _shared(roots)
 
 
 def input_data(gp: Any) -> dict[str, SharedVariable]:
     """Return the data that the inputs of a ``pm.gp.Latent`` depend on, by name."""
-    if not isinstance(gp.X, Variable):
-        return {}
+    return _shared([gp.X]) if isinstance(gp.X, Variable) else {}
+
+
+def _shared(variables: Iterable[Variable]) -> dict[str, SharedVariable]:
     return {
-        var.name: var for var in ancestors([gp.X]) if isinstance(var, SharedVariable) and var.name
+        var.name: var
+        for var in ancestors(variables)
+        if isinstance(var, SharedVariable) and var.name
+    }
+
+
+def data_as_constants(variables: Iterable[Variable]) -> dict[SharedVariable, Constant]:
+    """Return constants of the present values of all data that variables depend on.
+
+    In their place a graph keeps what it was made of, whatever ``pm.set_data`` does.
+    """
+    return {
+        var: var.type.make_constant(var.get_value(borrow=True))
+        for var in ancestors(variables)
+        if isinstance(var, SharedVariable) and isinstance(var.type, TensorType)
     }
 
 

@@ -10,6 +10,7 @@ from pymc.model import Model
 from ..errors import AugmentationError
 from ..model import LatentBlock, LatentGaussianModel, Point
 from .evaluate import BatchFunction, value_at_zero
+from .input_data import data_as_constants
 from .random_mean import affine_parts
 
 __all__ = ["LatentDraws", "affine_means"]
@@ -67,10 +68,11 @@ def _mean_of_whitened(
 
 
 class LatentDraws:
-    """Every variable of the model from draws of its latents, at one θ."""
+    """Every variable of the model from draws of its latents, at one θ and the present data."""
 
     def __init__(self, model: Model, lgm: LatentGaussianModel, point: dict):
         self._model, self._forward, self._point = model, lgm.forward, point
+        self._data = data_as_constants(model.unobserved_RVs)
         self._blocks = [(b.name, b.value_name, b.whitened) for b in lgm.blocks]
         self._function: BatchFunction | None = None
 
@@ -81,7 +83,7 @@ class LatentDraws:
         if self._function is None:
             hidden = {name for _, name, _ in self._blocks}
             names = [rv.name for rv in self._model.unobserved_RVs if rv.name not in hidden]
-            self._function = BatchFunction(self._model, names, moving, self._point)
+            self._function = BatchFunction(self._model, names, moving, self._point, self._data)
         entries |= self._draw_forward(entries, rng)
         return self._function(entries)
 
@@ -89,13 +91,10 @@ class LatentDraws:
         if not self._forward:
             return {}
         visible = [name for name, _, _ in self._blocks]
-        values = BatchFunction(self._model, visible, list(entries), self._point)(entries)
-        centre = {
-            name: np.array(value)[0]
-            for name, value in BatchFunction(self._model, visible, list(entries), self._point)(
-                {name: np.zeros((1, *np.shape(v)[1:])) for name, v in entries.items()}
-            ).items()
-        }
+        function = BatchFunction(self._model, visible, list(entries), self._point, self._data)
+        values = function(entries)
+        zeros = {name: np.zeros((1, *np.shape(v)[1:])) for name, v in entries.items()}
+        centre = {name: np.array(value)[0] for name, value in function(zeros).items()}
         drawn: dict[str, list] = {v.value_name: [] for v in self._forward}
         for i in range(len(next(iter(entries.values())))):
             point = {**self._point, **{name: value[i] for name, value in entries.items()}}

@@ -10,12 +10,14 @@ import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
 
 from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .affine import depends_on
 from .compile import Gradient, PointFunction, without_compilation
 from .foreign import refuse_foreign_variables
+from .input_data import data_as_constants
 from .minibatch import all_data_of
 from .structure import direct_parents
 
@@ -79,10 +81,12 @@ class LatentProcess:
                 f"hyperparameters alone, but they depend on the Gaussian latents {moving}; add "
                 "these to the predictor instead, or fit without inducing points"
             )
-        *covariances, mean = model.replace_rvs_by_values(
+        graphs = model.replace_rvs_by_values(
             [pt.as_tensor(graph).astype("float64") for graph in graphs]
         )
-        refuse_foreign_variables(self.name, [*covariances, mean])
+        refuse_foreign_variables(self.name, graphs)
+        # The fit keeps its law where the model is given other data.
+        *covariances, mean = graph_replace(graphs, data_as_constants(graphs), strict=False)
         inputs = {**values, _X: X, _Z: Z}
         self._cov = PointFunction(covariances[0], inputs)
         self._cross = PointFunction(covariances[1:], inputs)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 
 import arviz as az
@@ -194,7 +195,7 @@ class Approximation:
             that was loaded from a file has no model to compute deterministics with, other than
             the latents themselves: use ``pm.compute_deterministics`` for these.
         """
-        if draws < 1:
+        if not (isinstance(draws, Integral) and draws >= 1):
             raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
         start = time.perf_counter()

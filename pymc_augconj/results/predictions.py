@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
+from ..engines.cdf_moments import moments_of_y
 from ..engines.predictive import Mixture, quantiles
 from ..engines.response import has_formulas
 from ..errors import AugmentationError
@@ -116,7 +117,7 @@ class Request:
     def of_y(self, mixture: Mixture, read: NewPredictor) -> dict:
         """Return the variables that say what is asked of y."""
         y = read.site.name
-        mean, var = mixture.moments()
+        mean, var = moments_of_y(mixture, self.size)
         unknown = np.count_nonzero(np.isnan(var))
         if unknown and not has_formulas(read.site.likelihood):
             warnings.warn(
@@ -139,5 +140,19 @@ class Request:
                     f"ynew: expected one observation for each of {self.size} inputs, got shape "
                     f"{ynew.shape}"
                 )
-            found[f"{y}_log_density"] = (("*",), mixture.log_density(ynew))
+            log_density = mixture.log_density(ynew)
+            _check_possible(mixture, ynew, log_density)
+            found[f"{y}_log_density"] = (("*",), log_density)
         return found
+
+
+def _check_possible(mixture: Mixture, ynew: np.ndarray, log_density: np.ndarray) -> None:
+    """Refuse values for which the likelihood's formulas are not meant: half a count, a class 3.
+
+    A log density of −∞ says as much by itself.
+    """
+    first = {name: np.ravel(value)[0] for name, value in mixture.params.items()}
+    sentence = mixture.likelihood.check(ynew, first)
+    rest = ynew[log_density != -np.inf]
+    if sentence is not None and rest.size and mixture.likelihood.check(rest, first) is not None:
+        raise AugmentationError(f"ynew ({mixture.likelihood.name}): {sentence}")

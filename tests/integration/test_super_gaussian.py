@@ -94,3 +94,20 @@ def test_stated_by_its_phi_it_is_the_closed_form(name):
 def test_wrong_scale_is_found_out(name):
     closed = posterior(CLOSED[name], seed=1)
     assert largest_error(posterior(stated(name, wrong=1.5), seed=3), closed) > LARGEST_ERROR
+
+
+def test_hyperparameters_that_leave_no_mixture_are_refused_where_they_are_met():
+    """exp(−rᵖ) is completely monotone up to p = 1; what the data ask for lies above."""
+    rng = np.random.default_rng(0)
+    X = np.linspace(0.0, 3.0, 30)[:, None]
+    y = np.sin(2.0 * X[:, 0]) + rng.uniform(-0.3, 0.3, 30)
+    with pm.Model():
+        p = pm.Uniform("p", 0.2, 2.5, initval=0.7)
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)).prior("f", X=X)
+        pac.SuperGaussian("y", f, log_phi=lambda r: -((r / 0.1) ** p), observed=y)
+        with pytest.raises(pac.NotSuperGaussianError, match=r"'y': log_phi .*completely monotone"):
+            pac.fit("cavi", progressbar=False, max_iter=20)
+        with pytest.raises(pac.NotSuperGaussianError, match="no auxiliary variable; give them"):
+            pac.sample(draws=50, tune=50, chains=1, progressbar=False, random_seed=1)
+        # Its density needs no auxiliary variable.
+        assert pac.fit("vgp", progressbar=False).theta["p"] > 1.0

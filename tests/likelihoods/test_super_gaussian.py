@@ -60,7 +60,7 @@ def test_hyperparameters_at_which_there_is_no_augmentation():
     likelihood = likelihood_of(lambda r: 1.0 - (1.0 + r) ** power)
     rng = np.random.default_rng(1)
     assert np.all(likelihood.draw_auxiliary(rng, Y, MEAN, {**PARAMS, "phi_0": np.array(0.9)}) > 0)
-    with pytest.raises(NotSuperGaussianError, match=r"parameters' values 1\.25: .*give them"):
+    with pytest.raises(NotSuperGaussianError, match=r"hyperparameters at \(1\.25\).*give them"):
         likelihood.draw_auxiliary(rng, Y, MEAN, {**PARAMS, "phi_0": np.array(1.25)})
 
 

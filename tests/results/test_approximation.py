@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import expit
 
 import pymc_augconj as pac
 
@@ -175,3 +176,26 @@ def test_an_unknown_latent_is_named(vi):
         vi.cov("g")
     with pytest.raises(pac.AugmentationError, match="positive integer"):
         vi.sample(0)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_data_set_after_the_fit_change_nothing_in_it(sparse):
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-2.0, 2.0, (20, 1))
+    with pm.Model():
+        inputs, shift, size = pm.Data("inputs", X), pm.Data("shift", 0.7), pm.Data("size", 1.5)
+        gp = pm.gp.Latent(cov_func=size**2 * pm.gp.cov.ExpQuad(1, ls=0.7))
+        f = gp.prior("f", X=inputs)
+        p = pm.Deterministic("p", pm.math.invlogit(f + shift))
+        pm.Bernoulli("y", p=p, observed=X[:, 0] > 0)
+        fit = pac.fit("cavi", **({"gp": gp, "inducing": 6} if sparse else {}), progressbar=False)
+        again = pickle.loads(pickle.dumps(fit))
+        pm.set_data({"inputs": X + 1.0, "shift": -1.0, "size": 3.0})
+        after = [one.sample(4, random_seed=1).posterior for one in (fit, again)]
+        std = fit.std["f"]
+        pm.set_data({"inputs": X, "shift": 0.7, "size": 1.5})
+        before = again.sample(4, random_seed=1).posterior
+    for draws in after:
+        np.testing.assert_allclose(draws["f"], before["f"])
+        np.testing.assert_allclose(draws["p"], expit(before["f"] + 0.7))
+    np.testing.assert_allclose(std, again.std["f"])
