@@ -56,7 +56,6 @@ def fit(
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
-
     Parameters
     ----------
     method : {"cavi", "vgp", "svi", "ep", "qp"}
@@ -222,6 +221,14 @@ def _members(lgm: LatentGaussianModel) -> tuple:
     return lgm.hyperparameters
 
 
+def _shape_of(rv: Any) -> tuple[int, ...]:
+    """Return a variable's shape; PyTensor does not know it where it comes from dims."""
+    if None not in rv.type.shape:
+        return rv.type.shape
+    with without_compilation():
+        return tuple(int(length) for length in rv.shape.eval(mode=python_mode()))
+
+
 def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | None) -> dict:
     point = {name: np.asarray(value) for name, value in recognition.start.items()}
     if not start:
@@ -235,10 +242,19 @@ def _start(model: Model, recognition: Recognition, start: Mapping[str, Any] | No
     for name, value in start.items():
         rv = model[name]
         transform = model.rvs_to_transforms[rv]
-        value = np.broadcast_to(np.asarray(value, dtype=rv.dtype), rv.type.shape or ())
+        value, shape = np.asarray(value, dtype=rv.dtype), _shape_of(rv)
+        try:
+            value = np.broadcast_to(value, shape)
+        except ValueError:
+            raise AugmentationError(
+                f"start: expected shape {shape} for {name!r}, or one number, got {value.shape}"
+            ) from None
+        moved = value
         if transform is not None:
-            # In PyTensor's default mode Numba would compile it.
-            with without_compilation():
-                value = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
-        point[by_name[name].value_name] = np.asarray(value)
+            # In PyTensor's default mode Numba would compile it. Out of range: refused below.
+            with without_compilation(), np.errstate(all="ignore"):
+                moved = transform.forward(value, *rv.owner.inputs).eval(mode=python_mode())
+        if not np.isfinite(moved).all():
+            raise AugmentationError(f"start: {name!r} cannot be {value.tolist()}")
+        point[by_name[name].value_name] = np.asarray(moved)
     return point

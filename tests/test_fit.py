@@ -90,6 +90,18 @@ def test_fixed_hyperparameters_stay(regression, data):
     assert default.theta["ls"] == pytest.approx(np.exp(start["ls_log__"]))
 
 
+def test_a_start_takes_the_shape_of_dims(data):
+    X, y = data
+    with pm.Model(coords={"feature": ["a", "b"]}):
+        ls = pm.InverseGamma("ls", 5, 5, dims="feature")
+        X = np.column_stack([X, X**2])
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=ls)).prior("f", X=X)
+        pm.Normal("y", f, 0.3, observed=y)
+        fits = [pac.fit(hyper="fixed", start={"ls": ls}, **QUIET) for ls in ([0.9, 2.0], 0.9)]
+    np.testing.assert_allclose(fits[0].theta["ls"], [0.9, 2.0])
+    np.testing.assert_allclose(fits[1].theta["ls"], [0.9, 0.9])
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_history_splits_the_bound(classification, method):
     vi = pac.fit(method, model=classification, **QUIET)
@@ -142,6 +154,8 @@ def test_progress_bar_shows_the_bound(classification, capsys):
         ({"method": "magic"}, "expected method among"),
         ({"hyper": "free"}, "expected hyper among"),
         ({"start": {"lengthscale": 1.0}}, "start: expected hyperparameters among"),
+        ({"start": {"amp": [1.0, 2.0]}}, r"start: expected shape \(\) for 'amp', or one number"),
+        ({"start": {"amp": -1.0}}, "start: 'amp' cannot be -1.0"),
         ({"gp": pm.gp.Latent()}, "gp: expected the pm.gp.Latent"),
     ],
 )
