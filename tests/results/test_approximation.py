@@ -77,6 +77,23 @@ def brute_force(vi):
     return cov @ A.T @ (vi.h - vi.lam * vi.prior.offset), cov
 
 
+def test_printed_in_a_few_lines(vi, weights):
+    lines = repr(vi).splitlines()
+    assert lines[0] == "Approximation by pac.fit('vgp')"
+    assert lines[1] == f"  evidence         {vi.evidence:.4f} (lower bound)"
+    assert lines[2] == f"  latents          f ({N}), mu, b0"
+    assert lines[3] == f"  hyperparameters  ls = {vi.theta['ls']:.4f}"
+    assert len(lines) < 10
+    assert max(len(line) for line in lines) <= 100
+    assert "hyperparameters  " not in repr(weights)
+
+
+def test_printed_as_not_converged():
+    with pytest.warns(RuntimeWarning, match="max_iter"):
+        vi = pac.fit("cavi", model=build(), hyper="fixed", max_iter=1, **QUIET)
+    assert repr(vi).startswith("Approximation by pac.fit('cavi'), NOT CONVERGED")
+
+
 @pytest.mark.parametrize("which", ["cavi", "vi", "weights"])
 def test_moments_are_the_dense_ones(which, request):
     fit = request.getfixturevalue(which)
