@@ -588,8 +588,12 @@ def test_shrinkage_priors_keep_to_slices():
             isinstance(state, dict) and "potential" in state for state in step.learned.values()
         )
 
-    assert by_gradient(regression(6))
-    assert not by_gradient(regression(60))
+    for observations, nuts in ((6, True), (60, False)):
+        step = regression(observations)
+        assert by_gradient(step) == nuts
+        # The table says what is done.
+        assert ("NUTS given ω" in str(step.recognition)) == nuts
+        assert ("slice sampling given ω" in str(step.recognition)) != nuts
 
 
 # -- hard data ------------------------------------------------------------------------------------
