@@ -172,7 +172,11 @@ def fit(
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors)
-        report = stack.enter_context(FitProgress(method, callback, show=progressbar))
+        report = stack.enter_context(
+            FitProgress(
+                method, callback, show=progressbar, last=max_iter if method in stochastic else None
+            )
+        )
         problem = FitProblem(
             lgm,
             first,

@@ -145,7 +145,22 @@ def test_not_converging_warns_once_and_is_on_the_result(classification):
 def test_progress_bar_shows_the_bound(classification, capsys):
     with classification:
         pac.fit("cavi", hyper="fixed")
-    assert "bound" in capsys.readouterr().out
+        assert " bound -" in capsys.readouterr().out
+        pac.fit("ep", hyper="fixed")
+        shown = capsys.readouterr().out
+        assert " evidence -" in shown
+        assert "bound" not in shown
+        with pytest.warns(RuntimeWarning, match="max_iter"):
+            pac.fit("svi", gp=classification.gp, hyper="fixed", inducing=5, max_iter=7)
+        assert "iteration 7 of 7" in capsys.readouterr().out
+
+
+def test_a_refused_model_leaves_no_progress_bar(capsys):
+    with pm.Model():
+        pm.Poisson("y", pm.math.exp(pm.Normal("b")), observed=[1, 2])
+        with pytest.raises(pac.UnknownLikelihoodError, match=r'"svi" needs no augmentation'):
+            pac.fit("cavi")
+    assert "nan" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
