@@ -39,12 +39,14 @@ def sample(
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for everything that is compiled.
     **kwargs
-        Every other keyword of ``pymc.sample`` but ``step`` and ``nuts_sampler``.
+        Every other keyword of ``pymc.sample`` but ``step`` and ``nuts_sampler``: ``chains``,
+        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 where omitted. For options
+        of the sampler itself use ``pm.sample(step=pac.AugmentedGibbs(…))``.
 
     Returns
     -------
     DataTree
-        As ``pm.sample`` returns it.
+        As ``pm.sample`` returns it; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics.
 
     Raises
     ------
