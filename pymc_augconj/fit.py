@@ -86,7 +86,8 @@ def fit(
         ``"svi"``: observations an iteration, 256 by default.
     rate : float or (float, float), optional
         ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
-        ρ_t = (1 + t/delay)^(−forgetting), (1, 0.9) by default.
+        ρ_t = (1 + t/delay)^(−forgetting), (1, 0.9) by default. A slower decay, (1, 0.6) say,
+        lets the latents follow hyperparameters that are still on their way.
     hyper_rate : float, optional
         ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.05 by default; it falls to
         a tenth over ``max_iter``. Hyperparameters move at every fourth iteration.
@@ -147,6 +148,10 @@ def fit(
         raise AugmentationError(f"expected method among {methods}, got {method!r}")
     if hyper not in _HYPER:
         raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
+    if not isinstance(max_iter, int | np.integer) or max_iter < 1:
+        raise AugmentationError(f"expected max_iter to be a positive integer, got {max_iter!r}")
+    if not tol > 0.0:
+        raise AugmentationError(f"expected tol to be positive, got {tol!r}")
     about_inducing = SparseOptions(inducing, batch_size, rate, hyper_rate, optimize_inducing)
     stochastic = [name for name in SPARSE_ENGINES if name not in FITTING_ENGINES]
     sparse = about_inducing.check(method, sparse=list(SPARSE_ENGINES), stochastic=stochastic)

@@ -53,8 +53,14 @@ def sample(
     AugmentationError
         If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
-        If ``step`` or ``nuts_sampler`` is given.
+        If ``step``, ``nuts_sampler`` or an option of the step is given.
     """
+    for name in ("hyper", "sweeps", "vars", "blas_threads"):
+        if name in kwargs:
+            raise TypeError(
+                f"pac.sample has no keyword {name!r}; use "
+                f"pm.sample(step=pac.AugmentedGibbs({name}=…))"
+            )
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
             raise TypeError(

@@ -58,7 +58,7 @@ class AugmentedGibbs(BlockedStep):
 
     Parameters
     ----------
-    vars : sequence of variables, optional
+    vars : sequence of variables or of their names, optional
         What to sample. By default every variable of the recognised model; those that no move
         treats (discrete ones) are left to PyMC. With ``vars=[f]`` the rest is PyMC's.
     model : pymc.Model, optional
@@ -93,7 +93,7 @@ class AugmentedGibbs(BlockedStep):
     The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
     latents integrated out; ``evaluations``, of densities by the updates of the hyperparameters,
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
-    and ``model_logp``, PyMC's log density. 200 steps of tuning are the default.
+    and ``lp``, PyMC's log density. 200 steps of tuning are the default.
 
     The choices of ``hyper`` and ``sweeps`` rest on these measurements (effective samples a second
     and chain, one core, smallest over the hyperparameters / over f; squared exponential kernel):
@@ -141,8 +141,9 @@ class AugmentedGibbs(BlockedStep):
         sweeps: int | None = None,
     ):
         model = modelcontext(model)
-        if vars is not None and not isinstance(vars, list | tuple):
-            vars = [vars]
+        if vars is not None:
+            vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
+            vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
         self.recognition.model.require_augmentation()
         # Refuses what no memory holds, before anything of that size is evaluated.

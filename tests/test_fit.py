@@ -168,6 +168,8 @@ def test_a_refused_model_leaves_no_progress_bar(capsys):
     [
         ({"method": "magic"}, "expected method among"),
         ({"hyper": "free"}, "expected hyper among"),
+        ({"max_iter": 0}, "expected max_iter to be a positive integer"),
+        ({"tol": -1.0}, "expected tol to be positive"),
         ({"start": {"lengthscale": 1.0}}, "start: expected hyperparameters among"),
         ({"start": {"amp": [1.0, 2.0]}}, r"start: expected shape \(\) for 'amp', or one number"),
         ({"start": {"amp": -1.0}}, "start: 'amp' cannot be -1.0"),

@@ -402,7 +402,7 @@ def test_the_rest_left_to_nuts_gives_the_same_posterior():
 
 def test_a_latent_is_named_as_the_user_sees_it():
     model = classification()
-    for f in (model["f"], model["f_rotated_"]):
+    for f in (model["f"], model["f_rotated_"], "f"):
         step = pac.AugmentedGibbs(vars=f, model=model)
         assert [v.name for v in step.vars] == ["f_rotated_"]
     step = pac.AugmentedGibbs(vars=[model["ls"], model["f"]], model=model)

@@ -196,7 +196,7 @@ class Approximation:
             that was loaded from a file has no model to compute deterministics with, other than
             the latents themselves: use ``pm.compute_deterministics`` for these.
         """
-        if draws < 1:
+        if not isinstance(draws, int | np.integer) or draws < 1:
             raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
         start = time.perf_counter()

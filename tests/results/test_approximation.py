@@ -177,8 +177,10 @@ def test_saving_keeps_the_numbers(which, request, tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.ones(2))
-    with pytest.raises(pac.AugmentationError, match="saved approximation"):
-        pac.Approximation.load(tmp_path / "other.npz")
+    (tmp_path / "other.txt").write_text("x = 1")
+    for name in ("other.npz", "other.txt"):
+        with pytest.raises(pac.AugmentationError, match="saved approximation"):
+            pac.Approximation.load(tmp_path / name)
 
 
 def test_stands_in_a_comparison(vi):
@@ -190,5 +192,6 @@ def test_stands_in_a_comparison(vi):
 def test_an_unknown_latent_is_named(vi):
     with pytest.raises(pac.AugmentationError, match="expected the name of a Gaussian latent"):
         vi.cov("g")
-    with pytest.raises(pac.AugmentationError, match="positive integer"):
-        vi.sample(0)
+    for draws in (0, 10.0):
+        with pytest.raises(pac.AugmentationError, match="positive integer"):
+            vi.sample(draws)
