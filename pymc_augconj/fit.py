@@ -63,9 +63,10 @@ def fit(
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
         quadrature; its bound is the tighter one. ``"svi"``: either of these through inducing
         points, from minibatches, for many observations; augmented where every likelihood is.
-        ``"ep"``: expectation propagation, whose evidence
-        is the most accurate but no bound. ``"qp"``: quantile propagation, started from EP's
-        solution at EP's hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
+        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; where a
+        density is not log-concave, as Student-t's under outliers, it can take many times as long
+        as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
+        hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
     model : pymc.Model, optional
         Taken from the context where omitted.
     gp : pm.gp.Latent, or sequence of them, optional
@@ -103,6 +104,7 @@ def fit(
         Of the draws that the result makes, of minibatches and of k-means++; the dense methods
         themselves draw nothing.
     progressbar : bool
+        Whether to show iterations, the bound (or EP's evidence), ``tol``'s residual and the time.
     callback : callable, optional
         Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
     power : float, optional
@@ -119,6 +121,7 @@ def fit(
     Returns
     -------
     Approximation
+        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it.
 
     Raises
     ------

@@ -39,14 +39,16 @@ class Approximation:
     Attributes
     ----------
     method : str
+        As given to :func:`pymc_augconj.fit`.
     h, lam : ndarray, shape (N,)
         Sites exp(h η − ½ λ η²), one for every predictor.
-    theta : dict
+    theta : dict of str to ndarray
         Hyperparameters at their point estimates, on the scale the user wrote them on.
     point : dict
         The same on PyMC's unconstrained scale.
     evidence : float
-        The method's value of log p(y | θ): for ``"cavi"`` and ``"vgp"`` a lower bound.
+        The method's value of log p(y | θ), in nats: for ``"cavi"``, ``"vgp"`` and ``"svi"`` a lower
+        bound.
     objective : float
         What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
     history : DataFrame
@@ -55,6 +57,7 @@ class Approximation:
         or its augmented bound) and ``divergence`` (KL(q‖p)), ``residual``, and how the step was
         made.
     converged : bool
+        Whether ``tol`` was met, or, with ``"svi"``, no rise of the bound stands out of its noise.
     message : str
         How it ended.
     timings : dict
