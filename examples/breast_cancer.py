@@ -178,7 +178,8 @@ def main() -> None:
     p = predict(data, model, gp, idata)
     accuracy = np.mean((p > 0.5) == data.y_test)
     r_hat = table.loc["gibbs", "rhat_max"]
-    print(f"accuracy {accuracy:.3f} on {p.size} tumours; largest R-hat of f and all {r_hat:.4f}")
+    print(f"accuracy {accuracy:.3f} on {p.size} tumours that no sampler has seen")
+    print(f"largest R-hat of f, ls, eta and b0: {r_hat:.4f}")
     print(f"see {OUTPUT}/: comparison.png, comparison.csv, gibbs.zarr")
 
     assert r_hat < LARGEST_R_HAT, f"the chains disagree: largest R-hat {r_hat:.4f}"

@@ -60,7 +60,6 @@ def fit(
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
-
     Parameters
     ----------
     method : {"cavi", "vgp", "svi", "ep", "qp"}
@@ -68,9 +67,10 @@ def fit(
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
         quadrature; its bound is the tighter one. ``"svi"``: either of these through inducing
         points, from minibatches, for many observations; augmented where every likelihood is.
-        ``"ep"``: expectation propagation, whose evidence
-        is the most accurate but no bound. ``"qp"``: quantile propagation, started from EP's
-        solution at EP's hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
+        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; where a
+        density is not log-concave, as Student-t's under outliers, it can take many times as long
+        as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
+        hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
     model : pymc.Model, optional
         Taken from the context where omitted.
     gp : pm.gp.Latent, or sequence of them, optional
@@ -91,7 +91,8 @@ def fit(
         ``"svi"``: observations an iteration, 256 by default.
     rate : float or (float, float), optional
         ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
-        ρ_t = (1 + t/delay)^(−forgetting), (1, 0.9) by default.
+        ρ_t = (1 + t/delay)^(−forgetting), (1, 0.9) by default. A slower decay, (10, 0.75) say,
+        lets the latents follow hyperparameters that are still on their way.
     hyper_rate : float, optional
         ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.05 by default; it falls to
         a tenth over ``max_iter``. Hyperparameters move at every fourth iteration.
@@ -107,6 +108,7 @@ def fit(
         Of the draws that the result makes, of minibatches and of k-means++; the dense methods
         themselves draw nothing.
     progressbar : bool
+        Whether to show iterations, the bound (or EP's evidence), ``tol``'s residual and the time.
     callback : callable, optional
         Called after every iteration with a :class:`~pymc_augconj.engines.fitting.FitState`.
         ``"svi"`` ends with what it has where it raises ``StopIteration``; other exceptions, and
@@ -125,6 +127,7 @@ def fit(
     Returns
     -------
     Approximation
+        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it.
 
     Raises
     ------
@@ -193,7 +196,11 @@ def fit(
         log_prior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
-        report = stack.enter_context(FitProgress(method, callback, show=progressbar))
+        report = stack.enter_context(
+            FitProgress(
+                method, callback, show=progressbar, last=max_iter if method in stochastic else None
+            )
+        )
         problem = FitProblem(
             lgm,
             first,
@@ -242,6 +249,14 @@ def _members(lgm: LatentGaussianModel) -> tuple:
     return lgm.hyperparameters
 
 
+def _shape_of(rv: Any) -> tuple[int, ...]:
+    """Return a variable's shape; PyTensor does not know it where it comes from dims."""
+    if None not in rv.type.shape:
+        return rv.type.shape
+    with without_compilation():
+        return tuple(int(length) for length in rv.shape.eval(mode=python_mode()))
+
+
 def _start(
     model: Model, recognition: Recognition, start: Mapping[str, Any] | None, *, fixed: bool
 ) -> dict:
@@ -261,12 +276,11 @@ def _start(
 
 def _to_point(model: Model, rv: Any, value: Any, *, at_bounds: bool) -> np.ndarray:
     """Return a variable's value on PyMC's unconstrained scale, where bounds are infinite."""
-    shape, given = rv.type.shape, np.asarray(value)
+    shape, given = _shape_of(rv), np.asarray(value)
     try:
         if not np.can_cast(given.dtype, rv.dtype, casting="same_kind"):
             raise TypeError
-        if None not in shape:
-            given = np.broadcast_to(given, shape)
+        given = np.broadcast_to(given, shape)
     except (TypeError, ValueError):
         raise AugmentationError(
             f"start: expected {rv.dtype} values of shape {shape} for {rv.name!r}, got {value!r}"

@@ -12,27 +12,33 @@ from .engines.fitting import FitState
 
 __all__ = ["FitProgress"]
 
+# Methods whose evidence is an approximation and no bound.
+_NO_BOUND = ("ep", "qp")
+
 
 class FitProgress:
     """The progress bar and the user's callback."""
 
-    def __init__(self, method: str, callback, *, show: bool):
+    def __init__(self, method: str, callback, *, show: bool, last: int | None = None):
         self._callback, self._show, self._method = callback, show, method
+        # The last iteration's number, where it is known: "iteration 380 of 2000".
+        self._of = "" if last is None else f" of {last}"
         self._progress: Progress | None = None
 
     def __enter__(self) -> Callable[[FitState], None]:
         if self._show:
+            value = "evidence" if self._method in _NO_BOUND else "bound"
             columns = (
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
-                TextColumn("iteration {task.fields[count]}"),
-                TextColumn("bound {task.fields[bound]:.4f}"),
+                TextColumn("iteration {task.fields[count]}" + self._of),
+                TextColumn(value + " {task.fields[bound]:.4f}"),
                 TextColumn("residual {task.fields[residual]:.1e}"),
                 TimeElapsedColumn(),
             )
             self._progress = Progress(*columns)
             self._task = self._progress.add_task(
-                self._method, total=None, count=0, bound=np.nan, residual=np.nan
+                self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
             )
             self._progress.start()
         return partial(FitProgress._report, self)
@@ -41,6 +47,7 @@ class FitProgress:
         if self._progress is not None:
             self._progress.update(
                 self._task,
+                visible=True,  # only now: a model that is refused leaves no line of NaN
                 count=state.count,
                 bound=state.iteration.bound,
                 residual=state.iteration.residual,

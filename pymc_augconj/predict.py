@@ -7,6 +7,7 @@ from contextlib import nullcontext
 from typing import Any, Literal
 
 import numpy as np
+import pymc as pm
 from pymc.model import Model, modelcontext
 from threadpoolctl import threadpool_limits
 
@@ -58,9 +59,10 @@ def predict(
         sampler. From an approximation predictions are analytic; from draws they are draws of
         f* | f, and averages over them.
     gp : pm.gp.Latent
-        Whose ``prior`` is in the model.
+        The process itself, not its values: the one whose ``prior`` is in the model. Of a sum of
+        processes that is the sum.
     Xnew : array_like, shape (P, d)
-        New inputs.
+        New inputs, in the units of those of ``prior``.
     kind : {"f", "y"}
         The process itself, or the observations. The latter need a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations.
@@ -71,13 +73,14 @@ def predict(
     params : mapping, optional
         Parameters of the likelihood at the new inputs, where they differ between the
         observations: ``{"n": 20}`` for a binomial, say. By their names in the likelihood.
-    offset : array_like, shape (P,), optional
+    offset : array_like, shape (P,) or (), optional
         What the predictor has at the new inputs besides the process and other Gaussian latents,
         where it differs between observations: the logarithm of an exposure, say.
-    ynew : array_like, shape (P,), optional
+    ynew : array_like, shape (P,) or (), optional
         Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
+        The probability of one class or count k is the exponential of these with ``ynew=k``.
     quantile : float or sequence of float, optional
-        Levels at which to add quantiles of y; ``kind="y"`` only.
+        Levels in (0, 1) at which to add quantiles of y; ``kind="y"`` only.
     full_cov : bool
         From an approximation: add the covariance matrix of f, of each output where there are
         several; ``kind="f"`` only.
@@ -85,7 +88,7 @@ def predict(
         From draws: whether the entries of one draw of f* are correlated as the process is. False
         draws every input by itself, which is faster where there are many.
     jitter : float
-        As for ``gp.conditional``.
+        From draws: added to the diagonal of covariances, as ``gp.conditional`` does.
     dim, coords : str, sequence, optional
         Name and labels of the new inputs' axis; by default ``f_dim_0`` and 0, 1, …, or
         ``f_dim_1`` behind the axis of several outputs.
@@ -96,9 +99,10 @@ def predict(
     -------
     DataTree
         Group ``predictions``. With f and y for the variables' own names: ``f_mean``, ``f_std``,
-        ``f_cov`` (``full_cov``) and, from draws, ``f`` of shape (chain, draw, P); for
-        ``kind="y"`` ``y_mean`` (a probability for binary y), ``y_std``, ``y_quantile``,
-        ``y_log_density``.
+        shape (P,), ``f_cov`` (``full_cov``), shape (P, P), and, from draws, ``f`` of shape (chain,
+        draw, P); for ``kind="y"`` ``y_mean`` (a probability for binary y, the mean of the codes 0,
+        1, … for ordered classes), ``y_std`` and ``y_log_density``, shape (P,), and ``y_quantile``,
+        shape (quantile, P).
 
     Raises
     ------
@@ -111,9 +115,9 @@ def predict(
     >>> with model:  # doctest: +SKIP
     ...     p = pac.predict(vi, gp, Xnew, kind="y").predictions["y_mean"]
     """
+    quantile = tuple(np.atleast_1d(np.asarray(quantile, dtype=float)).tolist())
     if kind not in ("f", "y"):
         raise AugmentationError(f"expected kind 'f' or 'y', got {kind!r}")
-    quantile = tuple(np.atleast_1d(quantile).tolist())
     about_y = {"ynew": ynew, "offset": offset, "params": params, "observed": observed}
     given = [name for name, value in about_y.items() if value is not None]
     if kind == "f" and (given or quantile):
@@ -172,9 +176,7 @@ def _generator(random_seed: Any) -> np.random.Generator:
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func")):
         raise AugmentationError(
-            f"gp: expected a pm.gp.Latent whose prior is in the model, got {gp!r}; for "
-            "another kind of process, or a part of a sum of them, use its own conditional or data "
-            "with pm.sample_posterior_predictive of draws (result.sample())"
+            f"gp: expected a pm.gp.Latent whose prior is in the model, got {_what(gp)}"
         )
     try:
         Xnew = np.asarray(Xnew, dtype=float)
@@ -189,6 +191,20 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
     if not np.isfinite(Xnew).all():
         raise AugmentationError("Xnew: expected finite numbers, found a NaN or an infinity")
     return Xnew
+
+
+def _what(gp: Any) -> str:
+    """Return what was given in place of a process, and what to do with it."""
+    if hasattr(gp, "owner"):
+        return f"the variable {gp.name!r}; pass the process, not its values"
+    if hasattr(gp, "prior_linearized"):
+        return (
+            f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "
+            "the draws or on those of an approximation's sample()"
+        )
+    if isinstance(gp, pm.gp.Latent):
+        return "one whose prior was not called; of a sum of processes use that which has the prior"
+    return repr(gp)
 
 
 def _check_offset(offset: Any, size: int) -> np.ndarray:

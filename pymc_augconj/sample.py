@@ -39,20 +39,28 @@ def sample(
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for everything that is compiled.
     **kwargs
-        Every other keyword of ``pymc.sample`` but ``step`` and ``nuts_sampler``.
+        Every other keyword of ``pymc.sample`` but ``step`` and ``nuts_sampler``: ``chains``,
+        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 where omitted. For options
+        of the sampler itself use ``pm.sample(step=pac.AugmentedGibbs(…))``.
 
     Returns
     -------
     DataTree
-        As ``pm.sample`` returns it.
+        As ``pm.sample`` returns it; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics.
 
     Raises
     ------
     AugmentationError
         If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
-        If ``step`` or ``nuts_sampler`` is given.
+        If ``step``, ``nuts_sampler`` or an option of the step is given.
     """
+    for name in ("hyper", "sweeps", "vars", "blas_threads"):
+        if name in kwargs:
+            raise TypeError(
+                f"pac.sample has no keyword {name!r}; use "
+                f"pm.sample(step=pac.AugmentedGibbs({name}=…))"
+            )
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
             raise TypeError(

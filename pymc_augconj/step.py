@@ -18,10 +18,9 @@ from rich.table import Column
 from threadpoolctl import ThreadpoolController
 
 from .engines.conditioning import is_cheaper_by_weights
-from .engines.evidence import has_gradient
 from .engines.gibbs import GibbsSampler
 from .engines.latent_prior import LatentPriors
-from .engines.plan import Plan, make_plan
+from .engines.plan import Plan, can_use_gradient, has_many, make_plan
 from .errors import NotPositiveDefiniteError, RecognitionError
 from .recognize import Recognition, recognize
 from .updates import GradientUpdate, SliceUpdate
@@ -32,9 +31,6 @@ __all__ = ["AugmentedGibbs"]
 # unconstrained scale; PyMC's NUTS uses the same.
 _START_JITTER = 1.0
 _START_ATTEMPTS = 20
-
-# From this many hyperparameters of the prior on, NUTS replaces slice sampling.
-_FEWEST_FOR_GRADIENT = 6
 
 # Draws of (ω, latents) a step where hyperparameters with a factorisation are sampled too.
 _SWEEPS = 4
@@ -63,7 +59,7 @@ class AugmentedGibbs(BlockedStep):
 
     Parameters
     ----------
-    vars : sequence of variables, optional
+    vars : sequence of variables or of their names, optional
         What to sample. By default every variable of the recognised model; those that no move
         treats (discrete ones) are left to PyMC. With ``vars=[f]`` the rest is PyMC's.
     model : pymc.Model, optional
@@ -94,6 +90,11 @@ class AugmentedGibbs(BlockedStep):
     Chains that start at PyMC's default initial point are dispersed in their first step: latents
     are drawn from their prior and hyperparameters jittered by up to ±1 on the unconstrained
     scale. A start given by ``initvals`` is kept.
+
+    The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
+    latents integrated out; ``evaluations``, of densities by the updates of the hyperparameters,
+    which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
+    and ``lp``, PyMC's log density. 200 steps of tuning are the default.
 
     The choices of ``hyper`` and ``sweeps`` rest on these measurements (effective samples a second
     and chain, one core, smallest over the hyperparameters / over f; squared exponential kernel):
@@ -141,8 +142,9 @@ class AugmentedGibbs(BlockedStep):
         sweeps: int | None = None,
     ):
         model = modelcontext(model)
-        if vars is not None and not isinstance(vars, list | tuple):
-            vars = [vars]
+        if vars is not None:
+            vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
+            vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
         self.recognition.model.require_augmentation()
         # Refuses what no memory holds, before anything of that size is evaluated.
@@ -166,16 +168,14 @@ class AugmentedGibbs(BlockedStep):
     def _choose_gradient(self, hyper: str) -> tuple[str, ...]:
         if hyper not in ("auto", "slice", "nuts"):
             raise ValueError(f"expected hyper to be 'auto', 'slice' or 'nuts', got {hyper!r}")
-        names = {h.value_name for h in self.plan.collapsed}
-        possible = bool(names) and has_gradient(self.recognition.model, names)
+        possible = can_use_gradient(self.recognition.model, self.plan)
         if hyper == "nuts" and not possible:
             raise ValueError(
                 "hyper='nuts' needs hyperparameters that enter through covariances and offsets "
                 "alone; use hyper='slice' for this model"
             )
-        many = self._sizes["collapsed"] >= _FEWEST_FOR_GRADIENT
         chosen = possible and hyper == "nuts"
-        if possible and hyper == "auto" and many:
+        if possible and hyper == "auto" and has_many(self.plan):
             # The gradient is taken in observation space: O(n³) where weight space is linear in n.
             chosen = not self._by_weights
         return ("collapsed",) if chosen else ()

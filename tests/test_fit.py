@@ -90,6 +90,18 @@ def test_fixed_hyperparameters_stay(regression, data):
     assert default.theta["ls"] == pytest.approx(np.exp(start["ls_log__"]))
 
 
+def test_a_start_takes_the_shape_of_dims(data):
+    X, y = data
+    with pm.Model(coords={"feature": ["a", "b"]}):
+        ls = pm.InverseGamma("ls", 5, 5, dims="feature")
+        X = np.column_stack([X, X**2])
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=ls)).prior("f", X=X)
+        pm.Normal("y", f, 0.3, observed=y)
+        fits = [pac.fit(hyper="fixed", start={"ls": ls}, **QUIET) for ls in ([0.9, 2.0], 0.9)]
+    np.testing.assert_allclose(fits[0].theta["ls"], [0.9, 2.0])
+    np.testing.assert_allclose(fits[1].theta["ls"], [0.9, 0.9])
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_history_splits_the_bound(classification, method):
     vi = pac.fit(method, model=classification, **QUIET)
@@ -133,7 +145,22 @@ def test_not_converging_warns_once_and_is_on_the_result(classification):
 def test_progress_bar_shows_the_bound(classification, capsys):
     with classification:
         pac.fit("cavi", hyper="fixed")
-    assert "bound" in capsys.readouterr().out
+        assert " bound -" in capsys.readouterr().out
+        pac.fit("ep", hyper="fixed")
+        shown = capsys.readouterr().out
+        assert " evidence -" in shown
+        assert "bound" not in shown
+        with pytest.warns(RuntimeWarning, match="max_iter"):
+            pac.fit("svi", gp=classification.gp, hyper="fixed", inducing=5, max_iter=7)
+        assert "iteration 7 of 7" in capsys.readouterr().out
+
+
+def test_a_refused_model_leaves_no_progress_bar(capsys):
+    with pm.Model():
+        pm.Poisson("y", pm.math.exp(pm.Normal("b")), observed=[1, 2])
+        with pytest.raises(pac.UnknownLikelihoodError, match=r'"svi" needs no augmentation'):
+            pac.fit("cavi")
+    assert "nan" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

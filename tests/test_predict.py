@@ -217,6 +217,29 @@ def test_bad_arguments_are_refused(regression, change, sentence):
         pac.predict(model=model, **arguments)
 
 
+def test_one_level_and_one_observation_need_no_list(regression, Xnew):
+    model, gp = regression
+    vi = pac.fit("vgp", model=model, hyper="fixed", progressbar=False)
+    found = [
+        pac.predict(vi, gp, Xnew, "y", model=model, quantile=level, ynew=ynew).predictions
+        for level, ynew in ((0.3, 0.5), ([0.3], np.full(len(Xnew), 0.5)))
+    ]
+    assert found[0].to_dataset().identical(found[1].to_dataset())
+
+
+def test_what_is_no_process_of_the_model_is_told_what_to_do(regression, Xnew):
+    model, gp = regression
+    vi = pac.fit("vgp", model=model, hyper="fixed", progressbar=False)
+    cov = pm.gp.cov.ExpQuad(1, ls=1.0)
+    for given, sentence in (
+        (gp.f, "got the variable 'f'; pass the process"),
+        (pm.gp.Latent(cov_func=cov), "prior was not called; of a sum"),
+        (pm.gp.HSGP(m=[5], c=1.5, cov_func=cov), r"got HSGP; use its conditional"),
+    ):
+        with pytest.raises(pac.AugmentationError, match=sentence):
+            pac.predict(vi, given, Xnew, model=model)
+
+
 def test_a_missing_variable_is_named(regression, Xnew):
     model, gp = regression
     tree = az.from_dict({"posterior": {"b0": np.zeros((1, 3))}})

@@ -73,6 +73,13 @@ def test_a_step_of_ones_own_is_refused(model, name, value):
         pac.sample(model=model, **{name: value})
 
 
+@pytest.mark.parametrize("option", [{"hyper": "nuts"}, {"sweeps": 2}])
+def test_options_of_the_step_are_sent_there(model, option):
+    sentence = f"use pm.sample.step=pac.AugmentedGibbs.{next(iter(option))}"
+    with pytest.raises(TypeError, match=sentence):
+        pac.sample(model=model, **option)
+
+
 def test_no_model():
     with pytest.raises(TypeError, match="model"):
         pac.sample(5)

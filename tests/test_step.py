@@ -403,7 +403,7 @@ def test_the_rest_left_to_nuts_gives_the_same_posterior():
 
 def test_a_latent_is_named_as_the_user_sees_it():
     model = classification()
-    for f in (model["f"], model["f_rotated_"]):
+    for f in (model["f"], model["f_rotated_"], "f"):
         step = pac.AugmentedGibbs(vars=f, model=model)
         assert [v.name for v in step.vars] == ["f_rotated_"]
     step = pac.AugmentedGibbs(vars=[model["ls"], model["f"]], model=model)
@@ -589,8 +589,12 @@ def test_shrinkage_priors_keep_to_slices():
             isinstance(state, dict) and "potential" in state for state in step.learned.values()
         )
 
-    assert by_gradient(regression(6))
-    assert not by_gradient(regression(60))
+    for observations, nuts in ((6, True), (60, False)):
+        step = regression(observations)
+        assert by_gradient(step) == nuts
+        # The table says what is done.
+        assert ("NUTS given ω" in str(step.recognition)) == nuts
+        assert ("slice sampling given ω" in str(step.recognition)) != nuts
 
 
 # -- hard data ------------------------------------------------------------------------------------

@@ -235,6 +235,22 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSp
 
 def is_cheaper_by_weights(model: LatentGaussianModel, groups: RowGroups) -> bool:
     """Return which space takes fewer multiplications; raises as :func:`choose_space` does."""
+    by_weights, size = compare_spaces(model, groups)
+    if size > LARGEST_MATRIX:
+        raise AugmentationError(
+            f"{groups.size} distinct predictors of {model.latent_size} latent values take matrices "
+            f"of {size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; expected at most "
+            f"{LARGEST_MATRIX} × {LARGEST_MATRIX}; use pac.fit(method='svi', gp=gp, inducing=…), "
+            "which needs none of that size"
+        )
+    return by_weights
+
+
+def compare_spaces(model: LatentGaussianModel, groups: RowGroups) -> tuple[bool, int]:
+    """Return whether weight space takes fewer multiplications, and its largest matrix's order.
+
+    The order is that of the space which takes fewer.
+    """
     R, D = float(groups.size), float(model.latent_size)
     dense_sizes = [b.size for b in model.blocks if not b.diagonal]
     dense = sum(float(size) ** 3 for size in dense_sizes)
@@ -244,12 +260,4 @@ def is_cheaper_by_weights(model: LatentGaussianModel, groups: RowGroups) -> bool
     observation = R**3 / 3.0
     weight = R * D**2 + D**3 / 3.0 + forming + dense / 3.0
     by_weights = weight < observation
-    size = max(int(D) if by_weights else int(R), *dense_sizes, 0)
-    if size > LARGEST_MATRIX:
-        raise AugmentationError(
-            f"{int(R)} distinct predictors of {int(D)} latent values take matrices of "
-            f"{size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; expected at most "
-            f"{LARGEST_MATRIX} × {LARGEST_MATRIX}; use pac.fit(method='svi', gp=gp, inducing=…), "
-            "which needs none of that size"
-        )
-    return by_weights
+    return by_weights, max(int(D) if by_weights else int(R), *dense_sizes, 0)

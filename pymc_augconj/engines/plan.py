@@ -14,8 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..model import Hyperparameter, LatentGaussianModel
+from .evidence import has_gradient
 
-__all__ = ["Plan", "describe", "make_plan"]
+__all__ = ["Plan", "can_use_gradient", "describe", "has_many", "make_plan"]
+
+# From this many collapsed scalars on, NUTS replaces slice sampling where it can.
+_FEWEST_FOR_GRADIENT = 6
 
 # A vector of more scalars than this is left to PyMC where no move treats it as a whole.
 LARGEST_SLICED = 60
@@ -45,14 +49,33 @@ def make_plan(model: LatentGaussianModel) -> Plan:
     )
 
 
-def describe(plan: Plan, hyperparameter: Hyperparameter) -> str:
-    """Return how ``hyperparameter`` will be sampled, in a few words."""
+def can_use_gradient(model: LatentGaussianModel, plan: Plan) -> bool:
+    """Return whether the collapsed move can follow the gradient of the log evidence."""
+    names = {h.value_name for h in plan.collapsed}
+    return bool(names) and has_gradient(model, names)
+
+
+def has_many(plan: Plan) -> bool:
+    """Return whether the collapsed move has so many scalars that NUTS is the better update."""
+    return sum(h.size for h in plan.collapsed) >= _FEWEST_FOR_GRADIENT
+
+
+def describe(plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = False) -> str:
+    """Return how ``hyperparameter`` will be sampled, in a few words.
+
+    Parameters
+    ----------
+    plan, hyperparameter
+    by_gradient : bool
+        Whether the collapsed move is made by NUTS.
+    """
     if hyperparameter in plan.likelihood:
         return "slice sampling given the latents, ω integrated out"
     if hyperparameter in plan.joint:
         return "slice sampling given the whitened latents, ω integrated out"
     if hyperparameter in plan.collapsed:
-        return "slice sampling given ω, latents integrated out"
+        how = "NUTS" if by_gradient else "slice sampling"
+        return f"{how} given ω, latents integrated out"
     if hyperparameter in plan.prior_only:
         return "slice sampling of its prior given the other hyperparameters"
     return "left to PyMC's own step methods"

@@ -255,7 +255,7 @@ class _Ascent:
             message += f"; {self.failures} steps had to be left out"
         if still:
             return False, f"the bound is still rising: {message}; increase max_iter"
-        return True, f"the bound has stopped rising: {message}"
+        return True, f"the bound no longer rises by more than its noise: {message}"
 
     def _climb(self, direction: Array) -> None:
         if not np.isfinite(direction).all():

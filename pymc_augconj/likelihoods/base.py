@@ -96,7 +96,7 @@ class Pattern:
 class DensityLikelihood(ABC):
     """One observation model, known by its density; no augmentation is asked for.
 
-    The engines ``"vgp"``, ``"ep"`` and ``"qp"`` need no more. Of the methods only
+    The engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` need no more. Of the methods only
     :meth:`log_density` has to be brought; the others are closed forms where there are some.
     """
 
@@ -105,7 +105,7 @@ class DensityLikelihood(ABC):
     #: The link as a person reads it, for instance ``"logit"``.
     link: ClassVar[str] = "identity"
     #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
-    augmentation: ClassVar[str] = "none: vgp, ep, qp"
+    augmentation: ClassVar[str] = "none: vgp, ep, qp, svi"
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
     can_augment: ClassVar[bool] = False
     #: The spellings under which it is found in a model.

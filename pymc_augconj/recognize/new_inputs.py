@@ -83,8 +83,14 @@ class NewPredictor:
                 A = DenseMap(A.dense() - coef * through[i][index])
             row = _constant_row(A)
             if row is None:
-                name = self.lgm.blocks[i].name
-                raise self._refuse(f"what {name!r} adds to it differs between observations")
+                block = self.lgm.blocks[i]
+                why = f"what {block.name!r} adds to it differs between observations"
+                if block.form.startswith("GP"):
+                    why += (
+                        "; to predict both processes at once, give their sum one prior, "
+                        "(gp1 + gp2).prior(…)"
+                    )
+                raise self._refuse(why)
             found[i] = row
         return found
 

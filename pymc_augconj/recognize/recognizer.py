@@ -34,9 +34,9 @@ def recognize(
     """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
 
     A likelihood without an augmentation is read by its density alone, which is enough for the
-    engines ``"vgp"``, ``"ep"`` and ``"qp"`` of :func:`~pymc_augconj.fit`; the table says so.
-    Nothing is sampled, and the model is not changed. Print the result to see what was found and
-    how it will be sampled.
+    engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of :func:`~pymc_augconj.fit`; the table
+    says so. Nothing is sampled, and the model is not changed. Print the result to see what was
+    found and how it will be sampled.
 
     Parameters
     ----------
@@ -55,6 +55,13 @@ def recognize(
     Recognition
         Its ``model`` is the :class:`~pymc_augconj.model.LatentGaussianModel` that the engines
         work on.
+
+    Notes
+    -----
+    How a latent *enters through* the predictors: ``identity``, an entry an observation, in order;
+    ``selection``, one entry for each observation, perhaps times data, as an intercept, a slope or
+    an effect of a group does; ``design matrix``, several entries for each observation. Predictors
+    add what all latents bring.
 
     Raises
     ------

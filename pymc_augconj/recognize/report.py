@@ -11,12 +11,15 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from ..engines.plan import describe, make_plan
+from ..engines.conditioning import compare_spaces
+from ..engines.latent_prior import LatentPriors
+from ..engines.plan import Plan, can_use_gradient, describe, has_many, make_plan
 from ..model import LatentBlock, LatentGaussianModel
 
 __all__ = ["Recognition"]
 
 _TEXT_WIDTH = 100
+_HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,11 @@ class Recognition:
             table = _table(
                 "Hyperparameters", "variable", "shape", "sampled by" if augmented else "set by"
             )
+            nuts = augmented and self._by_gradient(plan)
+            how = "pac.fit, which optimises it"
             for hyper in self.model.hyperparameters:
-                how = describe(plan, hyper) if augmented else "pac.fit, which optimises it"
+                if augmented:
+                    how = describe(plan, hyper, by_gradient=nuts)
                 table.add_row(hyper.name, _shape(hyper.shape), how)
             tables.append(table)
         for variable in self.model.forward:
@@ -60,6 +66,13 @@ class Recognition:
         for name in self.factors:
             tables.append(Text(f"{name}: depends on hyperparameters alone, part of their prior"))
         return Group(*tables)
+
+    def _by_gradient(self, plan: Plan) -> bool:
+        """Return whether the sampler's own choice is NUTS, as ``AugmentedGibbs`` makes it."""
+        if not (has_many(plan) and can_use_gradient(self.model, plan)):
+            return False
+        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
+        return not compare_spaces(self.model, groups)[0]
 
     def _latents(self) -> Table:
         table = _table("Gaussian latents", "variable", "size", "form", "enters through")
@@ -84,6 +97,12 @@ class Recognition:
         console = Console(file=io.StringIO(), width=_TEXT_WIDTH, color_system=None)
         console.print(self)
         return console.file.getvalue().rstrip()
+
+    def _repr_html_(self) -> str:
+        """Return the table for a notebook."""
+        console = Console(file=io.StringIO(), width=_TEXT_WIDTH, record=True, force_jupyter=False)
+        console.print(self)
+        return console.export_html(inline_styles=True, code_format=_HTML)
 
     def __repr__(self) -> str:
         blocks = ", ".join(block.name for block in self.model.blocks)

@@ -36,8 +36,8 @@ from .super_gaussian import likelihood_of, parameters_of_family
 __all__ = ["ObservedGraph", "match_observed"]
 
 _DENSITY_ENGINES = (
-    'pac.fit with method "vgp", "ep" or "qp" needs no augmentation: these engines handle this very '
-    "model"
+    'pac.fit with method "vgp", "ep", "qp" or "svi" needs no augmentation: these engines handle '
+    "this very model"
 )
 
 

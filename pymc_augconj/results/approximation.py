@@ -24,6 +24,7 @@ from ..engines.latent_prior import BlockPrior, LatentPrior, RowGroups
 from ..engines.site_posterior import SitePosterior, condition
 from ..errors import AugmentationError
 from .layout import AffineMean, Labels, in_order
+from .summary import summarize
 
 __all__ = ["Approximation"]
 
@@ -32,21 +33,23 @@ Array = NDArray[np.float64]
 DEFAULT_DRAWS = 1000
 
 
-@dataclass
+@dataclass(repr=False)
 class Approximation:
     """A Gaussian approximation of the posterior, from :func:`pymc_augconj.fit`.
 
     Attributes
     ----------
     method : str
+        As given to :func:`pymc_augconj.fit`.
     h, lam : ndarray, shape (N,)
         Sites exp(h η − ½ λ η²), one for every predictor.
-    theta : dict
+    theta : dict of str to ndarray
         Hyperparameters at their point estimates, on the scale the user wrote them on.
     point : dict
         The same on PyMC's unconstrained scale.
     evidence : float
-        The method's value of log p(y | θ): for ``"cavi"`` and ``"vgp"`` a lower bound.
+        The method's value of log p(y | θ), in nats: for ``"cavi"``, ``"vgp"`` and ``"svi"`` a lower
+        bound.
     objective : float
         What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
     history : DataFrame
@@ -55,6 +58,7 @@ class Approximation:
         or its augmented bound) and ``divergence`` (KL(q‖p)), ``residual``, and how the step was
         made.
     converged : bool
+        Whether ``tol`` was met, or, with ``"svi"``, no rise of the bound stands out of its noise.
     message : str
         How it ended.
     timings : dict
@@ -85,22 +89,23 @@ class Approximation:
     converged: bool
     message: str
     timings: dict[str, float]
-    prior: LatentPrior = field(repr=False)
-    groups: RowGroups = field(repr=False)
+    prior: LatentPrior
+    groups: RowGroups
     by_weights: bool
-    means: Sequence[AffineMean] = field(repr=False)
-    labels: Labels = field(repr=False)
-    variables: tuple[str, ...] = field(repr=False)
-    observed: dict[str, np.ndarray] = field(repr=False)
+    means: Sequence[AffineMean]
+    labels: Labels
+    variables: tuple[str, ...]
+    observed: dict[str, np.ndarray]
     random_seed: int | None = None
-    inducing: dict[str, Array] = field(default_factory=dict, repr=False)
-    diagnostics: dict[str, float | str] = field(default_factory=dict, repr=False)
+    inducing: dict[str, Array] = field(default_factory=dict)
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
-    data: dict[str, int] = field(default_factory=dict, repr=False)
+    data: dict[str, int] = field(default_factory=dict)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
-    evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = field(
-        default=None, repr=False
-    )
+    evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
+
+    def __repr__(self) -> str:
+        return summarize(self)
 
     # -- the Gaussian ---------------------------------------------------------------------------
 
@@ -122,7 +127,7 @@ class Approximation:
 
     @property
     def mean(self) -> xr.Dataset:
-        """Posterior means of the latents."""
+        """Posterior means of the latents, by name, with their dims; computed at each access."""
         innovations = dict(zip(self.names, self.posterior.innovation_means(), strict=True))
         found: dict[str, Array] = {}
         for i in self._order():
@@ -135,7 +140,7 @@ class Approximation:
 
     @property
     def std(self) -> xr.Dataset:
-        """Posterior standard deviations of the latents."""
+        """Posterior standard deviations of the latents, as ``mean``."""
         variances = []
         for i, name in enumerate(self.names):
             if self.means[i].matrices:
@@ -185,7 +190,7 @@ class Approximation:
         ----------
         draws : int
         random_seed : int or Generator, optional
-            By default the seed of the fit.
+            By default the seed of the fit; where that was none, every call draws anew.
 
         Returns
         -------
@@ -222,7 +227,12 @@ class Approximation:
         return tree
 
     def to_datatree(self) -> xr.DataTree:
-        """Return draws as a DataTree, for :func:`pymc_augconj.compare` and ArviZ."""
+        """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.
+
+        Returns
+        -------
+        DataTree
+        """
         return self.sample()
 
     def _drawn(self, rng: np.random.Generator, draws: int) -> dict[str, Array]:
@@ -269,14 +279,33 @@ class Approximation:
         self.__dict__.update(state)
 
     def save(self, path: str | Path) -> None:
-        """Write the approximation to a NumPy archive (``.npz``); nothing in it is executable."""
+        """Write the approximation to a NumPy archive; nothing in it is executable.
+
+        Parameters
+        ----------
+        path : str or Path
+            ``.npz`` is added where it lacks it.
+        """
         from .storage import save_approximation
 
         save_approximation(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Approximation:
-        """Read what :meth:`save` has written."""
+        """Read what :meth:`save` has written.
+
+        It serves :func:`pymc_augconj.predict` with the model it was fitted to, and draws the
+        latents without it.
+
+        Parameters
+        ----------
+        path : str or Path
+            As given to :meth:`save`.
+
+        Returns
+        -------
+        Approximation
+        """
         from .storage import load_approximation
 
         return load_approximation(path)

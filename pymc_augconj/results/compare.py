@@ -115,6 +115,9 @@ def compare(
     that are so in the reference out of the differences. The columns ``constant`` and
     ``nonfinite`` count them.
 
+    An approximation holds hyperparameters at one value: there they are constant and ``sd_diff`` is
+    1. Choose the latents by ``var_names`` to see how good it is for these.
+
     Maxima over many entries grow with their number: for 500 entries of equal fits
     ``mean_diff_z`` is about 3. The Wasserstein distance of two samples of one distribution is
     not zero either, but of order sqrt(1/ESS + 1/ESS_ref). ``az.wasserstein`` is not used: it
@@ -132,7 +135,8 @@ def compare(
 
     Examples
     --------
-    >>> pac.compare({"gibbs": idata, "nuts": idata2}, reference="nuts")  # doctest: +SKIP
+    >>> table = pac.compare({"gibbs": idata, "nuts": idata2}, reference="nuts")  # doctest: +SKIP
+    >>> print(table.T)  # a column a fit  # doctest: +SKIP
     """
     trees = as_datatrees(fits)
     if reference is not None and reference not in trees:

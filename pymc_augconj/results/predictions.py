@@ -135,11 +135,12 @@ class Request:
             found[f"{y}_quantile"] = (("quantile", "*"), values)
         if self.ynew is not None:
             ynew = np.asarray(self.ynew, dtype=float)
-            if ynew.shape != (self.size,):
+            if ynew.shape not in ((), (self.size,)):
                 raise AugmentationError(
                     f"ynew: expected one observation for each of {self.size} inputs, got shape "
                     f"{ynew.shape}"
                 )
+            ynew = np.broadcast_to(ynew, (self.size,))
             log_density = mixture.log_density(ynew)
             _check_possible(mixture, ynew, log_density)
             found[f"{y}_log_density"] = (("*",), log_density)

@@ -27,7 +27,7 @@ LARGEST_JOINT = 2000
 _CHUNK = 10_000_000
 
 
-@dataclass
+@dataclass(repr=False)
 class SparseApproximation(Approximation):
     """An approximation whose processes act through their values at inducing inputs.
 
@@ -40,10 +40,10 @@ class SparseApproximation(Approximation):
     """
 
     # Covariances at the model's own inputs; need the model, so they are not saved.
-    laws: dict[str, ProcessLaw] = field(default_factory=dict, repr=False)
+    laws: dict[str, ProcessLaw] = field(default_factory=dict)
     # The processes' entries of PyMC's point, by name; and the model's other variables from draws.
-    value_names: dict[str, str] = field(default_factory=dict, repr=False)
-    deterministics: LatentDraws | None = field(default=None, repr=False)
+    value_names: dict[str, str] = field(default_factory=dict)
+    deterministics: LatentDraws | None = None
 
     def inducing_name(self, name: str) -> str:
         """Return the name of a process's values at its inducing inputs."""

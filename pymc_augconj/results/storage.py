@@ -7,6 +7,7 @@ with ``allow_pickle=False``, so a file from elsewhere cannot run code.
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,8 @@ def load_approximation(path: str | Path) -> Approximation:
     path = Path(path)
     if not path.exists() and not path.suffix:
         path = path.with_suffix(".npz")
+    if not zipfile.is_zipfile(path) and path.exists():
+        raise AugmentationError(f"expected {path} to be a saved approximation, found another file")
     with np.load(path, allow_pickle=False) as archive:
         arrays = dict(archive)
     if "meta" not in arrays:

@@ -241,6 +241,9 @@ def test_context_is_the_default_model():
         observe(process())
         recognition = recognize()
     assert repr(recognition) == "<Recognition: latents f; observed y>"
+    html = recognition._repr_html_()
+    assert html.startswith("<pre")
+    assert "Gaussian latents" in html
 
 
 def test_the_table_names_everything(read):

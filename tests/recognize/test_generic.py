@@ -222,7 +222,7 @@ def test_parameters_of_many_draws(reading):
 
 def test_table_says_which_engines_are_left(reading):
     _, recognition, site = reading
-    assert "none: vgp, ep, qp" in str(recognition)
+    assert "none: vgp, ep, qp, svi" in str(recognition)
     if recognition.model.hyperparameters:
         assert "pac.fit, which optimises it" in str(recognition)
     assert not site.likelihood.can_augment

@@ -78,6 +78,23 @@ def brute_force(vi):
     return cov @ A.T @ (vi.h - vi.lam * vi.prior.offset), cov
 
 
+def test_printed_in_a_few_lines(vi, weights):
+    lines = repr(vi).splitlines()
+    assert lines[0] == "Approximation by pac.fit('vgp')"
+    assert lines[1] == f"  evidence         {vi.evidence:.4f} (lower bound)"
+    assert lines[2] == f"  latents          f ({N}), mu, b0"
+    assert lines[3] == f"  hyperparameters  ls = {vi.theta['ls']:.4f}"
+    assert len(lines) < 10
+    assert max(len(line) for line in lines) <= 100
+    assert "hyperparameters  " not in repr(weights)
+
+
+def test_printed_as_not_converged():
+    with pytest.warns(RuntimeWarning, match="max_iter"):
+        vi = pac.fit("cavi", model=build(), hyper="fixed", max_iter=1, **QUIET)
+    assert repr(vi).startswith("Approximation by pac.fit('cavi'), NOT CONVERGED")
+
+
 @pytest.mark.parametrize("which", ["cavi", "vi", "weights"])
 def test_moments_are_the_dense_ones(which, request):
     fit = request.getfixturevalue(which)
@@ -161,8 +178,10 @@ def test_saving_keeps_the_numbers(which, request, tmp_path):
 
 def test_a_file_of_another_kind_is_refused(tmp_path):
     np.savez(tmp_path / "other.npz", x=np.ones(2))
-    with pytest.raises(pac.AugmentationError, match="saved approximation"):
-        pac.Approximation.load(tmp_path / "other.npz")
+    (tmp_path / "other.txt").write_text("x = 1")
+    for name in ("other.npz", "other.txt"):
+        with pytest.raises(pac.AugmentationError, match="saved approximation"):
+            pac.Approximation.load(tmp_path / name)
 
 
 def test_stands_in_a_comparison(vi):
@@ -174,8 +193,9 @@ def test_stands_in_a_comparison(vi):
 def test_an_unknown_latent_is_named(vi):
     with pytest.raises(pac.AugmentationError, match="expected the name of a Gaussian latent"):
         vi.cov("g")
-    with pytest.raises(pac.AugmentationError, match="positive integer"):
-        vi.sample(0)
+    for draws in (0, 10.0):
+        with pytest.raises(pac.AugmentationError, match="positive integer"):
+            vi.sample(draws)
 
 
 @pytest.mark.parametrize("sparse", [False, True])
