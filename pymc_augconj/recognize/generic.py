@@ -22,11 +22,12 @@ from pytensor.tensor.variable import TensorVariable
 
 from ..likelihoods.generic import GenericLikelihood
 from .affine import depends_on, descendants, has_misleading_derivative, is_affine
+from .constants import constant_number, is_tensor
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
 from .probe import without_number
 from .rewrite import simplify
-from .row_parameters import RowParameters, constant_number, is_tensor
+from .row_parameters import RowParameters
 from .rows import RowFunction, rebuild
 
 __all__ = ["GenericReading", "read_generic"]

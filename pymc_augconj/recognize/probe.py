@@ -18,6 +18,7 @@ from scipy.special import logit, ndtri
 
 from .affine import depends_on, is_affine
 from .compile import PointFunction
+from .constants import constant_number
 from .rewrite import substitute
 
 __all__ = ["probe_link", "without_number"]
@@ -115,10 +116,7 @@ def without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
     while var.owner is not None and isinstance(var.owner.op, Elemwise):
         parts = [part for part in var.owner.inputs if depends_on(part, latents)]
         rest = [part for part in var.owner.inputs if part not in parts]
-        numbers = all(
-            isinstance(part, Constant) and np.unique(part.data).size == 1 for part in rest
-        )
-        if len(parts) != 1 or not numbers:
+        if len(parts) != 1 or any(constant_number(part) is None for part in rest):
             return var
         (var,) = parts
     return var

@@ -18,14 +18,13 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
-from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from .compile import PointFunction
+from .constants import constant_number, is_tensor
 from .latents import static_shape
 from .rows import dependents, rebuild
 
-__all__ = ["RowParameters", "constant_number", "is_tensor"]
+__all__ = ["RowParameters"]
 
 # A vector that all observations share becomes at most so many numbers.
 _LARGEST_VECTOR = 64
@@ -164,22 +163,9 @@ class RowParameters:
         return name if name not in taken else f"{name}_{len(self.stand_ins)}"
 
 
-def is_tensor(var: Variable) -> bool:
-    return isinstance(var.type, TensorType)
-
-
 def _valued(var: Variable) -> list[Variable]:
     """Return the inputs of an operation but for those that say shapes and places."""
     if var.owner is None:
         return []
     only_first = isinstance(var.owner.op, Alloc | Reshape | Subtensor)
     return var.owner.inputs[: 1 if only_first else None]
-
-
-def constant_number(var: Variable) -> np.ndarray | None:
-    """Return the number that every entry of a constant, or of a graph of constants, is."""
-    tensors = [leaf for leaf in ancestors([var]) if leaf.owner is None]
-    if not is_tensor(var) or not all(isinstance(leaf, Constant) for leaf in tensors):
-        return None
-    value = np.asarray(PointFunction(var, {})({}))
-    return np.ravel(value)[:1] if np.unique(value).size == 1 else None
