@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import gamma as gamma_of
 from scipy.special import logsumexp, ndtr
 from scipy.stats import norm
 
@@ -44,6 +45,19 @@ def survival(f, n):
     pm.Weibull("y", pm.HalfNormal("a", 2), exp(f), observed=np.array([0.7, 2.5, 0.4])[:n])
 
 
+def censored(f, n):
+    """Tobit: of three values one is known, one lies below 0 and one above 1.2."""
+    base = pm.Normal.dist(f, pm.HalfNormal("s", 1))
+    pm.Censored("y", base, lower=0.0, upper=1.2, observed=np.array([0.0, 0.8, 1.2])[:n])
+
+
+def right_censored(f, n):
+    times, seen = np.array([0.7, 2.5, 0.4])[:n], np.array([False, True, True])[:n]
+    base = pm.Weibull.dist(pm.HalfNormal("a", 2), exp(f))
+    upper = np.where(seen, np.inf, times)
+    pm.Censored("y", base, lower=None, upper=upper, observed=times)
+
+
 COUNTS = np.array([3, 0, 2])
 MODELS = {
     "Poisson, log": lambda f, n: pm.Poisson(
@@ -57,6 +71,8 @@ MODELS = {
     "ordered logistic": classes,
     "Beta": fractions,
     "Weibull": survival,
+    "censored on both sides": censored,
+    "right-censored times": right_censored,
 }
 
 
@@ -136,7 +152,16 @@ def differences(value, point, name):
     return found
 
 
-@pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "zero-inflated Poisson"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Gamma",
+        "ordered logistic",
+        "zero-inflated Poisson",
+        "censored on both sides",
+        "right-censored times",
+    ],
+)
 def test_gradients_by_the_parameters_of_a_density(name):
     recognition = pac.recognize(write(name)[0])
     model, points = recognition.model, [recognition.start, *recognition.probes]
@@ -271,6 +296,53 @@ def test_predictions_through_pymcs_density(name):
         error = values.std(axis=0, ddof=1) / np.sqrt(len(seeds))
         # With 7 degrees of freedom, 8 standard errors are exceeded once in ten thousand times.
         assert np.all(np.abs(values.mean(axis=0) - read(found)) < 8.0 * error)
+
+
+def test_predictions_of_a_censored_normal_are_exact():
+    """Without the censoring y* is normal, and y is y* clipped."""
+    model, gp = write("censored on both sides")
+    fit = pac.fit("ep", model=model, hyper="fixed", **QUIET)
+    ynew, levels = np.array([0.0, 0.5, 1.2]), [0.01, 0.5, 0.99]
+    with model:
+        latent = pac.predict(fit, gp, Xnew).predictions
+        found = pac.predict(fit, gp, Xnew, kind="y", ynew=ynew, quantile=levels).predictions
+    law = norm(latent["f_mean"].values, np.hypot(latent["f_std"].values, fit.theta["s"]))
+    a, b = ((bound - law.mean()) / law.std() for bound in (0.0, 1.2))
+    below, above = ndtr(a), ndtr(-b)
+    between, slope = 1.0 - below - above, norm.pdf(a) - norm.pdf(b)
+    mean = 1.2 * above + law.mean() * between + law.std() * slope
+    second = norm.pdf(a) * a - norm.pdf(b) * b
+    squares = 1.44 * above + law.mean() ** 2 * between + 2.0 * law.mean() * law.std() * slope
+    squares += law.var() * (between + second)
+    # Counts of probability are good to 1e-7.
+    np.testing.assert_allclose(found["y_mean"], mean, rtol=1e-7)
+    np.testing.assert_allclose(found["y_std"], np.sqrt(squares - mean**2), rtol=1e-6)
+    expected = [law.cdf(0.0)[0], law.pdf(0.5)[1], law.sf(1.2)[2]]
+    np.testing.assert_allclose(np.exp(found["y_log_density"]), expected, rtol=1e-7)
+    quantiles = [np.clip(law.ppf(level), 0.0, 1.2) for level in levels]
+    np.testing.assert_allclose(found["y_quantile"], quantiles, rtol=1e-6, atol=1e-12)
+
+
+def test_predictions_of_times_that_nothing_will_censor():
+    """The bounds of old times are not those of new ones."""
+    model, gp = write("right-censored times")
+    fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    with model:
+        with pytest.raises(pac.AugmentationError, match="parameter 'upper' of 'y' differs"):
+            pac.predict(fit, gp, Xnew, kind="y")
+        latent = pac.predict(fit, gp, Xnew).predictions
+        free = pac.predict(fit, gp, Xnew, kind="y", params={"upper": np.inf}).predictions
+        clipped = pac.predict(fit, gp, Xnew, kind="y", params={"upper": 0.5}).predictions
+    expected = np.exp(latent["f_mean"] + 0.5 * latent["f_std"] ** 2) * gamma_of(
+        1 + 1 / fit.theta["a"]
+    )
+    np.testing.assert_allclose(free["y_mean"], expected, rtol=1e-6)
+    assert (clipped["y_mean"] < np.minimum(0.5, free["y_mean"])).all()
+    drawn = fit.sample(50, random_seed=1)
+    with model:
+        some = pac.predict(drawn, gp, Xnew, kind="y", params={"upper": 0.5}).predictions
+    assert np.isfinite(some["y_std"]).all()
+    assert (np.abs(some["y_mean"] - clipped["y_mean"]) < 0.1).all()
 
 
 def test_quantiles_without_a_distribution_function_are_refused():

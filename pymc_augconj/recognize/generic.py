@@ -12,7 +12,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
@@ -20,13 +19,17 @@ from pytensor.scalar.basic import Switch
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
+from ..likelihoods.censored import CensoredLikelihood
 from ..likelihoods.generic import GenericLikelihood
 from .affine import depends_on, descendants, has_misleading_derivative, is_affine
+from .censoring import censored_base, read_censoring
+from .complements import with_exact_complements
 from .constants import constant_number, is_tensor
+from .derive import log_cdf_of, log_density_of
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
 from .probe import without_number
-from .rewrite import simplify
+from .rewrite import simplify, substitute
 from .row_parameters import RowParameters
 from .rows import RowFunction, rebuild
 
@@ -62,25 +65,37 @@ def read_generic(
     offsets = _predictors(within, inputs, shape)
     if offsets is None:
         return None
-    value = rv.type()
-    density, log_cdf = pm.logp(within, value), _log_cdf(within, value)
+    # PyMC derives some densities in a changed copy of the graph, where η would not be found again.
+    stand_ins = {var: var.type(name=var.name) for var in offsets}
+    (apart,) = substitute([within], stand_ins)
+    censoring = read_censoring(apart)
+    apart = apart if censoring is None else censoring.rv
+    value = apart.type()
+    density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
     if density.ndim != 1:
         return None
-    reader = _RowReader(value, offsets, RowParameters(shape[0], model))
-    reader.parameters.collect(_distribution_inputs(within), [value, *offsets])
-    log_density = reader.read(density)
+    parameters = RowParameters(shape[0], model)
+    for name, (bound, graph) in ({} if censoring is None else censoring.bounds).items():
+        parameters.add(name, bound, graph)
+    held = {stand_ins[var]: offset for var, offset in offsets.items()}
+    reader = _RowReader(value, held, parameters)
+    parameters.collect(_distribution_inputs(apart), [value, *held, *parameters.stand_ins])
+    log_density = reader.read(with_exact_complements(density))
     if log_density is None:
         return None
     log_cdf = None if log_cdf is None else reader.read(log_cdf)
-    likelihood = GenericLikelihood(
-        type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),
-        # After all reading: simplifying a graph replaces parts of it.
-        _link(within, list(offsets), inputs),
+    base = within if censoring is None else censored_base(within)
+    name, kind = type(base.owner.op).__name__.removesuffix("RV").lstrip("_"), GenericLikelihood
+    if censoring is not None:
+        name, kind = f"Censored {name}", CensoredLikelihood
+    likelihood = kind(
+        name,
+        _link(base, list(offsets), inputs),
         log_density,
         log_cdf,
-        discrete=not rv.dtype.startswith("float"),
+        discrete=not base.dtype.startswith("float"),
     )
-    return GenericReading(likelihood, next(iter(offsets)), reader.parameters.graphs())
+    return GenericReading(likelihood, next(iter(offsets)), parameters.graphs())
 
 
 class _RowReader:
@@ -118,13 +133,6 @@ class _RowReader:
             # Any op may refuse to be rebuilt, in its own way.
             return None
         return function
-
-
-def _log_cdf(within: Variable, value: Variable) -> Variable | None:
-    try:
-        return pm.logcdf(within, value)
-    except (NotImplementedError, TypeError, ValueError):
-        return None
 
 
 def _distribution_inputs(rv: Variable) -> list[Variable]:

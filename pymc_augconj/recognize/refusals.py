@@ -9,6 +9,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from ..likelihoods.registry import known_likelihoods
 from .affine import depends_on, first_nonlinear_op, is_affine
+from .censoring import censored_base
 from .latents import GaussianVariable
 from .links import describe_link
 
@@ -18,6 +19,12 @@ __all__ = ["not_affine", "unknown_distribution", "unknown_link"]
 def unknown_distribution(rv: Variable, op_name: str) -> str:
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
     known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
+    if (base := censored_base(rv)) is not None:
+        return (
+            f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
+            f"here of {type(base.owner.op).__name__.removesuffix('RV')}, whether or not there is "
+            "one without the censoring. Sample this model with pm.sample's NUTS instead"
+        )
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
         f"{op_name.removesuffix('RV')}; expected one of "

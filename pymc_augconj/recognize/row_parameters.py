@@ -100,9 +100,11 @@ class RowParameters:
             if self.possible:
                 self.stand_ins[var] = rebuild(var, self.stand_ins)
             return
-        name = self._name(var)
-        graph = pt.as_tensor(var).astype("float64")
-        shape = static_shape(var)
+        self.add(self._name(var), var, pt.as_tensor(var))
+
+    def add(self, name: str, var: Variable, graph: TensorVariable) -> None:
+        """Make ``graph`` a parameter, and a graph of it the stand-in for ``var``."""
+        graph, shape = graph.astype("float64"), static_shape(graph)
         if all(length == 1 for length in shape):
             stand_in = self._scalar(name, graph.reshape(())).reshape(shape)
         elif shape[0] == self._size and len(shape) == 1:
