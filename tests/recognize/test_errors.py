@@ -129,7 +129,7 @@ UNKNOWN = {
     ),
     "Censored": (
         lambda: pm.Censored("y", pm.Normal.dist(process(), 1), -1, 1, observed=REAL.clip(-1, 1)),
-        "distribution Censored; expected one of",
+        "no augmentation is known for censored observations, here of Normal.*NUTS",
     ),
     "MvNormal": (
         lambda: pm.MvNormal("y", mu=process(), cov=np.eye(N), observed=REAL),
