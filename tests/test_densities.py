@@ -200,6 +200,48 @@ def test_cutpoints_are_learned(method):
     )
 
 
+# -- several observations of each value -------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["vgp", "ep"])
+def test_observations_of_two_axes_are_those_of_one(method):
+    """The same fit, gradient steps included, and the same predictions."""
+    y = np.array([[0.7, 0.9], [2.5, 1.8], [0.4, 0.2]])
+    found = []
+    for flat in (False, True):
+        with pm.Model():
+            b0, alpha = pm.Normal("b0", 0, 1), pm.Exponential("alpha", 0.5)
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS))
+            f = b0 + gp.prior("f", X=X)
+            rate = exp(-f[np.repeat(np.arange(3), 2)]) if flat else exp(-f)[:, None]
+            pm.Gamma("y", alpha=alpha, beta=alpha * rate, observed=y.ravel() if flat else y)
+            fit = pac.fit(method, **QUIET)
+            found.append((fit, pac.predict(fit, gp, Xnew, kind="y").predictions))
+    (fit, predicted), (flat_fit, flat_predicted) = found
+    assert set(fit.mean) == {"b0", "f"}
+    assert fit.evidence == pytest.approx(flat_fit.evidence, abs=1e-8)
+    assert fit.theta["alpha"] == pytest.approx(flat_fit.theta["alpha"], rel=1e-6)
+    np.testing.assert_allclose(fit.mean["f"], flat_fit.mean["f"], atol=1e-6)
+    np.testing.assert_allclose(predicted["y_mean"], flat_predicted["y_mean"], rtol=1e-6)
+
+
+def test_an_intercept_beside_cutpoints_is_integrated_out():
+    """A constant with a normal prior is part of the process's covariance."""
+    fits = []
+    for apart in (True, False):
+        with pm.Model() as model:
+            cov = 0.64 * pm.gp.cov.Matern32(1, ls=LS)
+            cov = cov if apart else cov + pm.gp.cov.Constant(1.5**2)
+            eta = pm.gp.Latent(cov_func=cov).prior("f", X=X, jitter=0.0)
+            eta = pm.Normal("b0", 0, 1.5) + eta if apart else eta
+            pm.OrderedLogistic("y", eta=eta, cutpoints=[-1.0, 1.0], observed=[2, 0, 1])
+        fits.append(pac.fit("ep", model=model, tol=1e-9, **QUIET))
+    apart, together = fits
+    assert set(apart.mean) == {"b0", "f"}
+    assert apart.evidence == pytest.approx(together.evidence, abs=1e-7)
+    np.testing.assert_allclose(apart.mean["f"] + apart.mean["b0"], together.mean["f"], atol=1e-6)
+
+
 # -- engines that need more -------------------------------------------------------------------
 
 

@@ -10,6 +10,8 @@ from pymc.distributions.censored import CensoredRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
+from .latents import static_shape
+
 __all__ = ["Censoring", "bounds_of", "censored_base", "read_censoring"]
 
 
@@ -50,7 +52,7 @@ def read_censoring(rv: Variable) -> Censoring | None:
             arguments.append(None)
             continue
         graph = pt.shape_padleft(bound.astype("float64"), rv.ndim - bound.ndim)
-        stand_in = pt.tensor(name, dtype="float64", shape=graph.type.shape)
+        stand_in = pt.tensor(name, dtype="float64", shape=static_shape(graph))
         bounds[name] = stand_in, graph
         arguments.append(stand_in)
     return Censoring(CensoredRV.rv_op(base, *arguments), bounds)

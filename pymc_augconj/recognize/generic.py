@@ -1,8 +1,8 @@
 """Reading an observed variable of any distribution through PyMC's own log density.
 
 Its parameters must depend on the latents through one affine predictor η with one entry an
-observation. Then log p(y | η) is PyMC's density with stand-ins for y and η, and with its
-hyperparameters as ``params``, see :mod:`.row_parameters`.
+observation; observations of several axes are taken in C order. Then log p(y | η) is PyMC's density
+with stand-ins for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Switch
@@ -26,6 +27,7 @@ from .censoring import censored_base, read_censoring
 from .complements import with_exact_complements
 from .constants import constant_number, is_tensor
 from .derive import log_cdf_of, log_density_of
+from .indices import with_indices_inside
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
 from .probe import without_number
@@ -59,27 +61,40 @@ def read_generic(
     """
     shape = static_shape(rv)
     inputs = [latent.input for latent in latents]
-    if len(shape) != 1 or getattr(rv.owner.op, "ndim_supp", 0) != 0:
+    if not shape or getattr(rv.owner.op, "ndim_supp", 0) != 0:
         return None
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return None  # one variable for observed and missing entries
     (within,) = in_innovations([rv], list(latents))
+    found = _read(model, within, inputs, shape)
+    return found or _read(model, with_indices_inside(within, inputs), inputs, shape)
+
+
+def _read(
+    model: Model, within: Variable, inputs: Sequence[Variable], shape: tuple[int, ...]
+) -> GenericReading | None:
+    """Read a random variable as it is written."""
     offsets = _predictors(within, inputs, shape)
     if offsets is None:
         return None
-    # PyMC derives some densities in a changed copy of the graph, where η would not be found again.
-    stand_ins = {var: var.type(name=var.name) for var in offsets}
-    (apart,) = substitute([within], stand_ins)
+    # PyMC derives some densities in a changed copy of the graph, where neither η nor parameters
+    # would be found again: inputs stand for them.
+    held = {var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var)) for var in offsets}
+    (apart,) = substitute([within], held)
     censoring = read_censoring(apart)
-    apart = apart if censoring is None else censoring.rv
+    parameters = RowParameters(shape, model)
+    if censoring is not None:
+        apart = censoring.rv
+        for name, (bound, graph) in censoring.bounds.items():
+            parameters.add(name, bound, graph)
+    etas = {held[var]: offset for var, offset in offsets.items()}
+    parameters.collect(_distribution_inputs(apart), [*etas, *parameters.stand_ins])
+    (apart,) = substitute([apart], parameters.hold())
     value = apart.type()
     density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
-    if density.ndim != 1:
+    if density.ndim != len(shape):
         return None
-    parameters = RowParameters(shape[0], model)
-    for name, (bound, graph) in ({} if censoring is None else censoring.bounds).items():
-        parameters.add(name, bound, graph)
-    held = {stand_ins[var]: offset for var, offset in offsets.items()}
-    reader = _RowReader(value, held, parameters)
-    parameters.collect(_distribution_inputs(apart), [value, *held, *parameters.stand_ins])
+    reader = _RowReader(value, etas, parameters)
     log_density = reader.read(with_exact_complements(density))
     if log_density is None:
         return None
@@ -117,9 +132,10 @@ class _RowReader:
         if not parameters.possible:
             return None
         try:
-            stand_ins = {self._value: self._y, **parameters.stand_ins}
+            standing = parameters.standing
+            stand_ins = {self._value: standing(self._y), **parameters.stand_ins}
             for var, offset in self._offsets.items():
-                eta = self._eta
+                eta = standing(self._eta)
                 if not _is_zero(offset):
                     eta = eta + rebuild(offset, parameters.stand_ins)
                 stand_ins[var] = eta.astype(var.dtype)
@@ -239,9 +255,14 @@ def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
 
 
 def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
-    if not (isinstance(var, TensorVariable) and var.dtype.startswith("float") and var.ndim == 1):
+    """Return whether ``var`` has one number an observation, or one for all along an axis."""
+    if not (isinstance(var, TensorVariable) and var.dtype.startswith("float")):
         return False
-    return static_shape(var) == shape
+    if var.ndim != len(shape):
+        return False
+    found = static_shape(var)
+    along = len(shape) > 1 and all(a in (1, b) for a, b in zip(found, shape, strict=True))
+    return found == shape or along
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:

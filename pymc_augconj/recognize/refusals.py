@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
@@ -24,6 +25,13 @@ def unknown_distribution(rv: Variable, op_name: str) -> str:
             f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
             f"here of {type(base.owner.op).__name__.removesuffix('RV')}, whether or not there is "
             "one without the censoring. Sample this model with pm.sample's NUTS instead"
+        )
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return (
+            f"observed variable {rv.name!r}: expected a plain distribution where entries of the "
+            "observations are masked, found a mixture or another compound one, of which PyMC "
+            "keeps observed and missing entries together; leave the missing entries out "
+            "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
         )
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "

@@ -70,7 +70,8 @@ def distribution_parameters(rv: Variable) -> list[Variable]:
     op = rv.owner.op
     try:
         return list(op.dist_params(rv.owner))
-    except (AttributeError, NotImplementedError):
+    except (AttributeError, NotImplementedError, ValueError):
+        # A symbolic random variable without a signature does not know them.
         return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
 
 
