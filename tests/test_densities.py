@@ -340,6 +340,23 @@ def test_predictions_through_pymcs_density(name):
         assert np.all(np.abs(values.mean(axis=0) - read(found)) < 8.0 * error)
 
 
+@pytest.mark.parametrize("method", ["vgp", "ep"])
+def test_bounds_that_nothing_reaches_leave_gp_regression(method):
+    fits = []
+    for bounded in (True, False):
+        with pm.Model():
+            f = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS)).prior("f", X=X)
+            y, sigma = np.array([0.3, -1.0, 0.8]), 0.3
+            if bounded:
+                pm.Censored("y", pm.Normal.dist(f, sigma), lower=-9.0, upper=9.0, observed=y)
+            else:
+                pm.Normal("y", f, sigma, observed=y)
+            fits.append(pac.fit(method, tol=1e-9, **QUIET))
+    assert fits[0].evidence == pytest.approx(fits[1].evidence, abs=1e-8)
+    np.testing.assert_allclose(fits[0].mean["f"], fits[1].mean["f"], atol=1e-7)
+    np.testing.assert_allclose(fits[0].std["f"], fits[1].std["f"], rtol=1e-6)
+
+
 def test_predictions_of_a_censored_normal_are_exact():
     """Without the censoring y* is normal, and y is y* clipped."""
     model, gp = write("censored on both sides")
