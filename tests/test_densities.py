@@ -7,6 +7,7 @@ import pickle
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import gamma as gamma_of
 from scipy.special import logsumexp, ndtr
 from scipy.stats import norm, truncnorm
 
@@ -45,9 +46,16 @@ def survival(f, n):
 
 
 def censored(f, n):
-    sigma = pm.HalfNormal("sigma", 1)
-    y = np.array([0.2, 1.5, -0.4])[:n]
-    pm.Censored("y", pm.Normal.dist(f, sigma), lower=-0.4, upper=1.5, observed=y)
+    """Tobit: of three values one is known, one lies below 0 and one above 1.2."""
+    base = pm.Normal.dist(f, pm.HalfNormal("s", 1))
+    pm.Censored("y", base, lower=0.0, upper=1.2, observed=np.array([0.0, 0.8, 1.2])[:n])
+
+
+def right_censored(f, n):
+    times, seen = np.array([0.7, 2.5, 0.4])[:n], np.array([False, True, True])[:n]
+    base = pm.Weibull.dist(pm.HalfNormal("a", 2), exp(f))
+    upper = np.where(seen, np.inf, times)
+    pm.Censored("y", base, lower=None, upper=upper, observed=times)
 
 
 COUNTS = np.array([3, 0, 2])
@@ -63,7 +71,8 @@ MODELS = {
     "ordered logistic": classes,
     "Beta": fractions,
     "Weibull": survival,
-    "censored normal": censored,
+    "censored on both sides": censored,
+    "right-censored times": right_censored,
 }
 
 
@@ -144,7 +153,14 @@ def differences(value, point, name):
 
 
 @pytest.mark.parametrize(
-    "name", ["Gamma", "ordered logistic", "zero-inflated Poisson", "censored normal"]
+    "name",
+    [
+        "Gamma",
+        "ordered logistic",
+        "zero-inflated Poisson",
+        "censored on both sides",
+        "right-censored times",
+    ],
 )
 def test_gradients_by_the_parameters_of_a_density(name):
     recognition = pac.recognize(write(name)[0])
@@ -184,6 +200,48 @@ def test_cutpoints_are_learned(method):
     )
 
 
+# -- several observations of each value -------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["vgp", "ep"])
+def test_observations_of_two_axes_are_those_of_one(method):
+    """The same fit, gradient steps included, and the same predictions."""
+    y = np.array([[0.7, 0.9], [2.5, 1.8], [0.4, 0.2]])
+    found = []
+    for flat in (False, True):
+        with pm.Model():
+            b0, alpha = pm.Normal("b0", 0, 1), pm.Exponential("alpha", 0.5)
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS))
+            f = b0 + gp.prior("f", X=X)
+            rate = exp(-f[np.repeat(np.arange(3), 2)]) if flat else exp(-f)[:, None]
+            pm.Gamma("y", alpha=alpha, beta=alpha * rate, observed=y.ravel() if flat else y)
+            fit = pac.fit(method, **QUIET)
+            found.append((fit, pac.predict(fit, gp, Xnew, kind="y").predictions))
+    (fit, predicted), (flat_fit, flat_predicted) = found
+    assert set(fit.mean) == {"b0", "f"}
+    assert fit.evidence == pytest.approx(flat_fit.evidence, abs=1e-8)
+    assert fit.theta["alpha"] == pytest.approx(flat_fit.theta["alpha"], rel=1e-6)
+    np.testing.assert_allclose(fit.mean["f"], flat_fit.mean["f"], atol=1e-6)
+    np.testing.assert_allclose(predicted["y_mean"], flat_predicted["y_mean"], rtol=1e-6)
+
+
+def test_an_intercept_beside_cutpoints_is_integrated_out():
+    """A constant with a normal prior is part of the process's covariance."""
+    fits = []
+    for apart in (True, False):
+        with pm.Model() as model:
+            cov = 0.64 * pm.gp.cov.Matern32(1, ls=LS)
+            cov = cov if apart else cov + pm.gp.cov.Constant(1.5**2)
+            eta = pm.gp.Latent(cov_func=cov).prior("f", X=X, jitter=0.0)
+            eta = pm.Normal("b0", 0, 1.5) + eta if apart else eta
+            pm.OrderedLogistic("y", eta=eta, cutpoints=[-1.0, 1.0], observed=[2, 0, 1])
+        fits.append(pac.fit("ep", model=model, tol=1e-9, **QUIET))
+    apart, together = fits
+    assert set(apart.mean) == {"b0", "f"}
+    assert apart.evidence == pytest.approx(together.evidence, abs=1e-7)
+    np.testing.assert_allclose(apart.mean["f"] + apart.mean["b0"], together.mean["f"], atol=1e-6)
+
+
 # -- engines that need more -------------------------------------------------------------------
 
 
@@ -204,7 +262,7 @@ def test_engines_that_need_an_augmentation_refuse(engine):
     model, _ = write("Poisson, log")
     sentence = (
         r"'y'.*Poisson with log link.*no conjugate augmentation: use .*NUTS for this very model\. "
-        r"pac\.fit with method \"vgp\", \"ep\" or \"qp\" needs no augmentation"
+        r"pac\.fit with method \"vgp\", \"ep\", \"qp\" or \"svi\" needs no augmentation"
     )
     with pytest.raises(pac.UnknownLikelihoodError, match=sentence):
         REFUSING[engine](model)
@@ -280,6 +338,70 @@ def test_predictions_through_pymcs_density(name):
         error = values.std(axis=0, ddof=1) / np.sqrt(len(seeds))
         # With 7 degrees of freedom, 8 standard errors are exceeded once in ten thousand times.
         assert np.all(np.abs(values.mean(axis=0) - read(found)) < 8.0 * error)
+
+
+@pytest.mark.parametrize("method", ["vgp", "ep"])
+def test_bounds_that_nothing_reaches_leave_gp_regression(method):
+    fits = []
+    for bounded in (True, False):
+        with pm.Model():
+            f = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=LS)).prior("f", X=X)
+            y, sigma = np.array([0.3, -1.0, 0.8]), 0.3
+            if bounded:
+                pm.Censored("y", pm.Normal.dist(f, sigma), lower=-9.0, upper=9.0, observed=y)
+            else:
+                pm.Normal("y", f, sigma, observed=y)
+            fits.append(pac.fit(method, tol=1e-9, **QUIET))
+    assert fits[0].evidence == pytest.approx(fits[1].evidence, abs=1e-8)
+    np.testing.assert_allclose(fits[0].mean["f"], fits[1].mean["f"], atol=1e-7)
+    np.testing.assert_allclose(fits[0].std["f"], fits[1].std["f"], rtol=1e-6)
+
+
+def test_predictions_of_a_censored_normal_are_exact():
+    """Without the censoring y* is normal, and y is y* clipped."""
+    model, gp = write("censored on both sides")
+    fit = pac.fit("ep", model=model, hyper="fixed", **QUIET)
+    ynew, levels = np.array([0.0, 0.5, 1.2]), [0.01, 0.5, 0.99]
+    with model:
+        latent = pac.predict(fit, gp, Xnew).predictions
+        found = pac.predict(fit, gp, Xnew, kind="y", ynew=ynew, quantile=levels).predictions
+    law = norm(latent["f_mean"].values, np.hypot(latent["f_std"].values, fit.theta["s"]))
+    a, b = ((bound - law.mean()) / law.std() for bound in (0.0, 1.2))
+    below, above = ndtr(a), ndtr(-b)
+    between, slope = 1.0 - below - above, norm.pdf(a) - norm.pdf(b)
+    mean = 1.2 * above + law.mean() * between + law.std() * slope
+    second = norm.pdf(a) * a - norm.pdf(b) * b
+    squares = 1.44 * above + law.mean() ** 2 * between + 2.0 * law.mean() * law.std() * slope
+    squares += law.var() * (between + second)
+    # Counts of probability are good to 1e-7.
+    np.testing.assert_allclose(found["y_mean"], mean, rtol=1e-7)
+    np.testing.assert_allclose(found["y_std"], np.sqrt(squares - mean**2), rtol=1e-6)
+    expected = [law.cdf(0.0)[0], law.pdf(0.5)[1], law.sf(1.2)[2]]
+    np.testing.assert_allclose(np.exp(found["y_log_density"]), expected, rtol=1e-7)
+    quantiles = [np.clip(law.ppf(level), 0.0, 1.2) for level in levels]
+    np.testing.assert_allclose(found["y_quantile"], quantiles, rtol=1e-6, atol=1e-12)
+
+
+def test_predictions_of_times_that_nothing_will_censor():
+    """The bounds of old times are not those of new ones."""
+    model, gp = write("right-censored times")
+    fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    with model:
+        with pytest.raises(pac.AugmentationError, match="parameter 'upper' of 'y' differs"):
+            pac.predict(fit, gp, Xnew, kind="y")
+        latent = pac.predict(fit, gp, Xnew).predictions
+        free = pac.predict(fit, gp, Xnew, kind="y", params={"upper": np.inf}).predictions
+        clipped = pac.predict(fit, gp, Xnew, kind="y", params={"upper": 0.5}).predictions
+    expected = np.exp(latent["f_mean"] + 0.5 * latent["f_std"] ** 2) * gamma_of(
+        1 + 1 / fit.theta["a"]
+    )
+    np.testing.assert_allclose(free["y_mean"], expected, rtol=1e-6)
+    assert (clipped["y_mean"] < np.minimum(0.5, free["y_mean"])).all()
+    drawn = fit.sample(50, random_seed=1)
+    with model:
+        some = pac.predict(drawn, gp, Xnew, kind="y", params={"upper": 0.5}).predictions
+    assert np.isfinite(some["y_std"]).all()
+    assert (np.abs(some["y_mean"] - clipped["y_mean"]) < 0.1).all()
 
 
 def test_quantiles_without_a_distribution_function_are_refused():

@@ -256,6 +256,30 @@ def test_minibatches_of_pymc_are_drawn_from_all_their_data():
         pac.fit("svi", gp=gp, **QUIET)
 
 
+def test_minibatches_of_compound_distributions_are_refused_and_arrays_are_not():
+    rng = np.random.default_rng(5)
+    X = np.sort(rng.uniform(0, 3, 120))[:, None]
+    times, ends = np.exp(np.sin(X[:, 0])) * rng.weibull(2.0, 120), rng.exponential(3.0, 120)
+    y, upper = np.minimum(times, ends), np.where(times <= ends, np.inf, ends)
+
+    def write(X, y, upper, **kwargs):
+        with pm.Model() as model:
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+            base = pm.Weibull.dist(2.0, pm.math.exp(gp.prior("f", X=X)))
+            pm.Censored("y", base, lower=None, upper=upper, observed=y, **kwargs)
+        return model, gp
+
+    options = {"inducing": 12, "max_iter": 300, "random_seed": 3, "hyper": "fixed"} | QUIET
+    model, gp = write(*pm.Minibatch(X, y, upper, batch_size=40), total_size=120)
+    with pytest.raises(pac.RecognitionError, match=r"pm.Minibatch.*batch_size=… to pac.fit"):
+        pac.fit("svi", model=model, gp=gp, **options)
+    model, gp = write(X, y, upper)
+    sparse = pac.fit("svi", model=model, gp=gp, batch_size=40, **options)
+    dense = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
+    # Twelve inducing points hold nearly all of so smooth a process.
+    assert dense.evidence - 0.05 < sparse.evidence < dense.evidence + 1e-6
+
+
 def test_memory_grows_with_the_data_and_not_with_their_square():
     n = 200_000
     rng = np.random.default_rng(0)

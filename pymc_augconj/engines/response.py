@@ -6,6 +6,7 @@ constant, whose tails are those of the second moment: with w its normaliser,
 
     E[g(y)] = w E_w[g(y)/(1 + y²)].
 
+Where y is censored the bounds have probabilities of their own, and the integrals are taken between.
 It takes the panels of the tilted moments, with a wide cavity that is divided out. E[1] = 1 is the
 check of the result.
 """
@@ -80,7 +81,12 @@ def response_moments(
 
     marks = flat if likelihood.link == "identity" else None
     rank = np.argsort(order)
-    mean, var = _integrated_moments(log_density, flat.size, likelihood.discrete, marks)
+    bounds = likelihood.bounds(vectors)
+    if bounds is None or likelihood.discrete:
+        mean, var = _integrated_moments(log_density, flat.size, likelihood.discrete, marks)
+    else:
+        lower, upper = (np.broadcast_to(bound, flat.shape) for bound in bounds)
+        mean, var = _censored_moments(log_density, lower, upper, marks)
     return mean[rank].reshape(shape), var[rank].reshape(shape)
 
 
@@ -102,6 +108,48 @@ def _integrated_moments(
     if discrete:
         return _by_sums(log_density, size)
     return _by_integrals(log_density, size, marks)
+
+
+def _censored_moments(
+    log_density: LogDensity, lower: Array, upper: Array, marks: Array | None
+) -> tuple[Array, Array]:
+    """Return means and variances where the bounds of y have probabilities of their own."""
+    mean, var = np.empty(lower.size), np.empty(lower.size)
+    pairs, which = np.unique(np.stack([lower, upper]), axis=1, return_inverse=True)
+    for k, (lo, hi) in enumerate(pairs.T):
+        part = np.flatnonzero(which.ravel() == k)
+        first, last = _support(log_density, part, lo, hi)
+        origin, step = (first, last - first) if np.isfinite(last - first) else (first, 1.0)
+        if np.isinf(first):
+            origin, step = (last, -1.0) if np.isfinite(last) else (0.0, 1.0)
+
+        def between(z, sites, part=part, lo=lo, hi=hi, origin=origin, step=step):
+            y = origin + step * z
+            values = log_density(y, part[sites]) + np.log(abs(step))
+            return np.where((y > lo) & (y < hi), values, -np.inf)
+
+        ends = [end for end in (first, last) if np.isfinite(end)]
+        at = np.array(ends)[:, None] + np.zeros(part.size)
+        masses = np.where(np.isin(at, (lo, hi)), np.exp(log_density(at, part)), 0.0)
+        here = None if marks is None else (marks[part] - origin) / step
+        scale = (_LINE, _POSITIVE, _UNIT)[len(ends)]
+        found = _by_integrals(between, part.size, here, scale, masses)
+        mean[part], var[part] = origin + step * found[0], step**2 * found[1]
+    return mean, var
+
+
+def _support(
+    log_density: LogDensity, part: NDArray[np.intp], lower: float, upper: float
+) -> tuple[float, float]:
+    """Return the bounds, and for a bound that is infinite the end of the support."""
+
+    def some(y, which):
+        return log_density(y, part[which])
+
+    first, last = _scale_of(some, part.size).ends
+    first = first if np.isinf(lower) and first < upper else lower
+    last = last if np.isinf(upper) and last > lower else upper
+    return first, last
 
 
 def _by_sums(log_density: LogDensity, size: int) -> tuple[Array, Array]:
@@ -181,10 +229,18 @@ class _Weighted:
         return np.where(several == 1, found, np.nan)
 
 
-def _by_integrals(log_density: LogDensity, size: int, marks: Array | None) -> tuple[Array, Array]:
-    scale = _scale_of(log_density, size)
+def _by_integrals(
+    log_density: LogDensity,
+    size: int,
+    marks: Array | None,
+    scale: _Scale | None = None,
+    masses: Array | None = None,
+) -> tuple[Array, Array]:
+    """Return means and variances; ``masses`` are the probabilities of the ends of the scale."""
+    scale = _scale_of(log_density, size) if scale is None else scale
+    masses = np.zeros((0, size)) if masses is None else masses
     try:
-        return _integrate(_Weighted(log_density, size, marks, scale))
+        return _integrate(_Weighted(log_density, size, marks, scale), masses)
     except FloatingPointError:
         if size <= _SMALLEST_PART:
             return np.full(size, np.nan), np.full(size, np.nan)
@@ -195,11 +251,12 @@ def _by_integrals(log_density: LogDensity, size: int, marks: Array | None) -> tu
         def some(y, which, part=part):
             return log_density(y, part[which])
 
-        halves.append(_by_integrals(some, part.size, None if marks is None else marks[part]))
+        here = None if marks is None else marks[part]
+        halves.append(_by_integrals(some, part.size, here, scale, masses[:, part]))
     return np.concatenate([h[0] for h in halves]), np.concatenate([h[1] for h in halves])
 
 
-def _integrate(weighted: _Weighted) -> tuple[Array, Array]:
+def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
     tilted = tilted_moments(weighted, np.zeros(weighted.size), np.ones(weighted.size))
     normaliser, quadrature = np.exp(tilted.log_Z), tilted.quadrature
 
@@ -211,12 +268,14 @@ def _integrate(weighted: _Weighted) -> tuple[Array, Array]:
         with np.errstate(all="ignore"):
             return normaliser * quadrature.expect(relative)
 
-    missing = 1.0 - expect(lambda y, sites: np.ones_like(y))
+    missing = 1.0 - masses.sum(axis=0) - expect(lambda y, sites: np.ones_like(y))
+    ends = np.array(weighted.scale.ends)[: len(masses), None]
     end = weighted.end()
     found = (np.abs(missing) <= _TOLERANCE) | ((missing > 0.0) & np.isfinite(end))
     missing, end = np.where(np.isfinite(end), missing, 0.0), np.where(np.isfinite(end), end, 0.0)
-    mean = expect(lambda y, sites: y) + missing * end
+    mean = expect(lambda y, sites: y) + missing * end + (masses * ends).sum(axis=0)
     var = expect(lambda y, sites: (y - mean[sites]) ** 2) + missing * (end - mean) ** 2
+    var += (masses * (ends - mean) ** 2).sum(axis=0)
     return np.where(found, mean, np.nan), np.where(found, var, np.nan)
 
 

@@ -142,6 +142,14 @@ class DensityLikelihood(ABC):
         """
         return None
 
+    def bounds(self, params: Params) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return bounds of y that have probabilities of their own, with a density between.
+
+        Infinite where there is none on a side. None, as it stands: a density, or probabilities,
+        everywhere.
+        """
+        return None
+
     @property
     def unpredictable(self) -> str | None:
         """Why y cannot be predicted, with what to do instead; None where it can."""

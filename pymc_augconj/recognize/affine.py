@@ -15,6 +15,7 @@ import pytensor.tensor as pt
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
+from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
@@ -98,7 +99,8 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
     used = [var for var in inputs if depends_on(predictor, var)]
     if not used:
         return True
-    if any(has_misleading_derivative(var) for var in descendants(predictor, used)):
+    between = descendants(predictor, used)
+    if any(has_misleading_derivative(var) or _is_drawn(var) for var in between):
         return False
     try:
         _, gradients = pullback(predictor, used)
@@ -124,6 +126,10 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
         return True
     scalar_op = getattr(var.owner.op, "scalar_op", None)
     return type(scalar_op).__name__ in _PIECEWISE_AFFINE
+
+
+def _is_drawn(var: TensorVariable) -> bool:
+    return isinstance(var.owner.op, RNGConsumerOp)
 
 
 def descendants(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorVariable]:

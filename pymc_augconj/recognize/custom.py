@@ -73,7 +73,13 @@ def read_custom(
     stand_ins = [_stand_in(p, i, i == position) for i, p in enumerate(params)]
     f = stand_ins[position]
     e = pt.vector("e")
-    log_density = _log_density(rv, stand_ins, f + e)
+    try:
+        log_density = _log_density(rv, stand_ins, f + e)
+    except Exception as error:
+        # A function of the user's may refuse vectors in its own way.
+        raise UnknownLikelihoodError(
+            f"{tried}its logp could not be evaluated for vectors ({error}){advice}"
+        ) from error
     if depends_on(log_density, f):
         raise UnknownLikelihoodError(
             f"{tried}simplifying its log density at y = f + e leaves f in it, expected a function "

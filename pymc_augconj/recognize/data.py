@@ -10,6 +10,7 @@ from ..errors import DataError
 from ..likelihoods.base import DensityLikelihood
 from ..model import Point
 from .affine import value_leaves
+from .censoring import bounds_of
 from .compile import NamedValues, PointFunction, SharedData
 from .structure import Structure
 
@@ -27,12 +28,15 @@ class Inputs:
 
     def __init__(self, structure: Structure):
         leaves: list[tuple[Variable, str]] = []
+        self._bounds: set[Variable] = set()
         for latent in structure.latents:
             what = f"an input of the covariance of {latent.name!r}"
             leaves += [(leaf, what) for leaf in value_leaves([latent.scale])]
         for rv in structure.observed:
             what = f"an input of the distribution of {rv.name!r}"
             leaves += [(leaf, what) for leaf in value_leaves(rv.owner.inputs)]
+            # Infinite where an observation is not censored.
+            self._bounds.update(value_leaves(bounds_of(rv)))
         self._arrays = [(leaf, what) for leaf, what in leaves if _is_array(leaf)]
         self.shared = tuple(leaf for leaf, _ in self._arrays if isinstance(leaf, SharedVariable))
         self._shapes = [_value(variable).shape for variable in self.shared]
@@ -53,7 +57,10 @@ class Inputs:
                     "after pm.set_data"
                 )
         for leaf, what in self._arrays:
-            _refuse_not_finite(_value(leaf), f"{what} ({leaf.name!r})" if leaf.name else what)
+            value = _value(leaf)
+            if leaf in self._bounds and value.dtype.kind == "f":
+                value = value[~np.isinf(value)]
+            _refuse_not_finite(value, f"{what} ({leaf.name!r})" if leaf.name else what)
 
 
 def _value(leaf: Variable) -> np.ndarray:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import pymc as pm
 import pytensor.tensor as pt
 from pymc.logprob.basic import transformed_conditional_logp
 from pymc.logprob.utils import CheckParameterValue
@@ -13,6 +12,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from .affine import depends_on
+from .derive import log_density_of
 from .latents import GaussianVariable, in_innovations
 from .rows import conjuncts
 from .sites import ObservedGraph
@@ -26,9 +26,13 @@ def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
-    # Values first: PyMC copies the random variables that a derived one (censored, say) depends on.
-    rvs = space.in_values(in_innovations([observed.rv for observed in matched], list(latents)))
-    graphs = [pm.logp(rv, observed.value) for rv, observed in zip(rvs, matched, strict=True)]
+    rvs = in_innovations([observed.rv for observed in matched], list(latents))
+    graphs = space.in_values(
+        [
+            log_density_of(space.model, rv, observed.value)
+            for rv, observed in zip(rvs, matched, strict=True)
+        ]
+    )
     return [
         pt.broadcast_to(graph, observed.shape).ravel()
         for graph, observed in zip(graphs, matched, strict=True)

@@ -1,34 +1,37 @@
 """Reading an observed variable of any distribution through PyMC's own log density.
 
 Its parameters must depend on the latents through one affine predictor η with one entry an
-observation. Then log p(y | η) is PyMC's density with stand-ins for y and η, and with its
-hyperparameters as ``params``, see :mod:`.row_parameters`.
+observation; observations of several axes are taken in C order. Then log p(y | η) is PyMC's density
+with stand-ins for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
-from pytensor.graph.replace import graph_replace
 from pytensor.scalar.basic import Switch
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
+from ..likelihoods.censored import CensoredLikelihood
 from ..likelihoods.generic import GenericLikelihood
 from .affine import depends_on, descendants, has_misleading_derivative, is_affine
-from .constants import constant_number
+from .censoring import censored_base, read_censoring
+from .complements import with_exact_complements
+from .constants import constant_number, is_tensor
+from .derive import log_cdf_of, log_density_of
+from .indices import with_indices_inside
 from .latents import GaussianVariable, in_innovations, static_shape
 from .links import peel
 from .probe import without_number
-from .rewrite import simplify
-from .row_parameters import RowParameters, is_tensor
+from .rewrite import simplify, substitute
+from .row_parameters import RowParameters
 from .rows import RowFunction, rebuild
 from .structure import distribution_parameters
 
@@ -58,30 +61,56 @@ def read_generic(
     """
     shape = static_shape(rv)
     inputs = [latent.input for latent in latents]
-    if len(shape) != 1 or getattr(rv.owner.op, "ndim_supp", 0) != 0:
+    if not shape or getattr(rv.owner.op, "ndim_supp", 0) != 0:
         return None
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return None  # one variable for observed and missing entries
     (within,) = in_innovations([rv], list(latents))
+    found = _read(model, within, inputs, shape)
+    return found or _read(model, with_indices_inside(within, inputs), inputs, shape)
+
+
+def _read(
+    model: Model, within: Variable, inputs: Sequence[Variable], shape: tuple[int, ...]
+) -> GenericReading | None:
+    """Read a random variable as it is written."""
     offsets = _predictors(within, inputs, shape)
     if offsets is None:
         return None
-    value = rv.type()
-    density, log_cdf = _log_densities(model, within, value, offsets)
-    if density.ndim != 1:
+    # PyMC derives some densities in a changed copy of the graph, where neither η nor parameters
+    # would be found again: inputs stand for them.
+    held = {var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var)) for var in offsets}
+    (apart,) = substitute([within], held)
+    censoring = read_censoring(apart)
+    parameters = RowParameters(shape, model)
+    if censoring is not None:
+        apart = censoring.rv
+        for name, (bound, graph) in censoring.bounds.items():
+            parameters.add(name, bound, graph)
+    etas = {held[var]: offset for var, offset in offsets.items()}
+    parameters.collect(distribution_parameters(apart), [*etas, *parameters.stand_ins])
+    (apart,) = substitute([apart], parameters.hold())
+    value = apart.type()
+    density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
+    if density is None or density.ndim != len(shape):
         return None
-    reader = _RowReader(value, offsets, RowParameters(shape[0], model))
-    reader.parameters.collect(distribution_parameters(within), [value, *offsets])
-    log_density = reader.read(density)
+    reader = _RowReader(value, etas, parameters)
+    log_density = reader.read(with_exact_complements(density))
     if log_density is None:
         return None
     log_cdf = None if log_cdf is None else reader.read(log_cdf)
-    likelihood = GenericLikelihood(
-        type(rv.owner.op).__name__.removesuffix("RV").lstrip("_"),
-        _link(within, list(offsets), inputs),
+    base = within if censoring is None else censored_base(within)
+    name, kind = type(base.owner.op).__name__.removesuffix("RV").lstrip("_"), GenericLikelihood
+    if censoring is not None:
+        name, kind = f"Censored {name}", CensoredLikelihood
+    likelihood = kind(
+        name,
+        _link(base, list(offsets), inputs),
         log_density,
         log_cdf,
-        discrete=not rv.dtype.startswith("float"),
+        discrete=not base.dtype.startswith("float"),
     )
-    return GenericReading(likelihood, next(iter(offsets)), reader.parameters.graphs())
+    return GenericReading(likelihood, next(iter(offsets)), parameters.graphs())
 
 
 class _RowReader:
@@ -103,9 +132,10 @@ class _RowReader:
         if not parameters.possible:
             return None
         try:
-            stand_ins = {self._value: self._y, **parameters.stand_ins}
+            standing = parameters.standing
+            stand_ins = {self._value: standing(self._y), **parameters.stand_ins}
             for var, offset in self._offsets.items():
-                eta = self._eta
+                eta = standing(self._eta)
                 if not _is_zero(offset):
                     eta = eta + rebuild(offset, parameters.stand_ins)
                 stand_ins[var] = eta.astype(var.dtype)
@@ -119,24 +149,6 @@ class _RowReader:
             # Any op may refuse to be rebuilt, in its own way.
             return None
         return function
-
-
-def _log_densities(
-    model: Model, within: Variable, value: Variable, predictors: Collection[Variable]
-) -> tuple[Variable, Variable | None]:
-    """Return log density and, where PyMC knows it, log distribution function at ``value``.
-
-    PyMC copies what a derived variable (a censored one, say) depends on, random variables too.
-    Inputs in the place of predictors and of the model's variables are not copied.
-    """
-    held = {var: var.type() for var in (*predictors, *model.basic_RVs) if var is not within}
-    back = {stand_in: var for var, stand_in in held.items()}
-    (within,) = graph_replace([within], held, strict=False)
-    graphs = [pm.logp(within, value)]
-    with suppress(NotImplementedError, TypeError, ValueError):
-        graphs.append(pm.logcdf(within, value))
-    density, *log_cdf = graph_replace(graphs, back, strict=False)
-    return density, log_cdf[0] if log_cdf else None
 
 
 # -- the predictor --------------------------------------------------------------------------------
@@ -233,9 +245,14 @@ def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
 
 
 def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
-    if not (isinstance(var, TensorVariable) and var.dtype.startswith("float") and var.ndim == 1):
+    """Return whether ``var`` has one number an observation, or one for all along an axis."""
+    if not (isinstance(var, TensorVariable) and var.dtype.startswith("float")):
         return False
-    return static_shape(var) == shape
+    if var.ndim != len(shape):
+        return False
+    found = static_shape(var)
+    along = len(shape) > 1 and all(a in (1, b) for a, b in zip(found, shape, strict=True))
+    return found == shape or along
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:

@@ -9,6 +9,7 @@ import pymc as pm
 from pymc.data import MinibatchOp
 from pymc.model import Model
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors, toposort
 
@@ -44,7 +45,8 @@ def with_all_data(model: Model) -> Model:
     Raises
     ------
     RecognitionError
-        If an observed variable's ``total_size`` is not the number of its data.
+        If an observed variable's ``total_size`` is not the number of its data, or its distribution
+        is one whose graph cannot be of another size.
     """
     minibatches = _minibatches(model)
     if not minibatches:
@@ -78,9 +80,22 @@ def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:
     for node in toposort([var], blockers=list(replaced)):
         inputs = [replaced.get(v, v) for v in node.inputs]
         if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
+            if isinstance(node.op, OpFromGraph) and any(map(_differ, inputs, node.inputs)):
+                raise RecognitionError(
+                    f"{type(node.op).__name__.removesuffix('RV')} of pm.Minibatch data: expected "
+                    "a distribution that is not made of others, for the graphs of those that are "
+                    "(Weibull, mixtures, Censored) hold the size of a minibatch; write the model "
+                    "with the arrays themselves, and give batch_size=… to pac.fit"
+                )
             rebuilt = node.clone_with_new_inputs(inputs, strict=False)
             replaced.update(zip(node.outputs, rebuilt.outputs, strict=True))
     return replaced.get(var, var)
+
+
+def _differ(new: Variable, old: Variable) -> bool:
+    """Return whether lengths that are known differ."""
+    lengths = zip(getattr(new.type, "shape", ()), getattr(old.type, "shape", ()), strict=False)
+    return any(None not in pair and pair[0] != pair[1] for pair in lengths)
 
 
 def _without_total_size(var: Variable) -> Variable:

@@ -214,4 +214,7 @@ def _constant_row(A: LinearMap) -> np.ndarray | None:
 
 
 def _is_constant(values: np.ndarray) -> bool:
+    # Bounds may be infinite, and are within no tolerance of others then.
+    if not np.isfinite(values).all():
+        return bool(np.all(values == values.flat[0]))
     return bool(np.ptp(values) <= _TOLERANCE * (1.0 + np.abs(values).max()))

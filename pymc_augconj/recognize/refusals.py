@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
 from ..likelihoods.registry import known_likelihoods
 from .affine import depends_on, descendants, first_nonlinear_op, is_affine
+from .censoring import censored_base
 from .latents import GaussianVariable
 from .links import describe_link
 from .probe import is_clip
@@ -28,6 +30,19 @@ def total_size(rv: Variable) -> str:
 def unknown_distribution(rv: Variable, op_name: str) -> str:
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
     known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
+    if (base := censored_base(rv)) is not None:
+        return (
+            f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
+            f"here of {type(base.owner.op).__name__.removesuffix('RV')}, whether or not there is "
+            "one without the censoring. Sample this model with pm.sample's NUTS instead"
+        )
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return (
+            f"observed variable {rv.name!r}: expected a plain distribution where entries of the "
+            "observations are masked, found a mixture or another compound one, of which PyMC "
+            "keeps observed and missing entries together; leave the missing entries out "
+            "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
+        )
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
         f"{op_name.removesuffix('RV')}; expected one of "

@@ -18,14 +18,13 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Reshape
 from pytensor.tensor.subtensor import Subtensor
-from pytensor.tensor.type import TensorType
 from pytensor.tensor.variable import TensorVariable
 
-from .constants import constant_number
+from .constants import constant_number, is_tensor
 from .latents import static_shape
 from .rows import dependents, rebuild
 
-__all__ = ["RowParameters", "is_tensor"]
+__all__ = ["RowParameters"]
 
 # A vector that all observations share becomes at most so many numbers.
 _LARGEST_VECTOR = 64
@@ -33,6 +32,12 @@ _LARGEST_VECTOR = 64
 
 class RowParameters:
     """What a density depends on besides y and η.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the observations, which stand one below the other in C order here.
+    model : pymc.Model
 
     Attributes
     ----------
@@ -44,8 +49,8 @@ class RowParameters:
         False where something is neither shared by all observations nor one row each.
     """
 
-    def __init__(self, size: int, model: Model):
-        self._size, self._random = size, set(model.basic_RVs)
+    def __init__(self, shape: tuple[int, ...], model: Model):
+        self._shape, self._random = shape, set(model.basic_RVs)
         self.scalars: dict[str, Variable] = {}
         self.rows: dict[str, Variable] = {}
         self.stand_ins: dict[Variable, Variable] = {}
@@ -71,18 +76,39 @@ class RowParameters:
             elif self._matters(var):
                 self._add(var)
 
+    def hold(self) -> dict[Variable, Variable]:
+        """Return inputs for what has been collected, in whose place they are known from now on."""
+        held = {
+            var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var))
+            for var in self.stand_ins
+        }
+        self.stand_ins |= {held[var]: stand_in for var, stand_in in self.stand_ins.items()}
+        return held
+
+    def standing(self, row: Variable) -> Variable:
+        """Return a vector of rows with as many axes as the observations have."""
+        return row.dimshuffle(0, *["x"] * (len(self._shape) - 1))
+
+    def _has_rows(self, shape: tuple[int, ...]) -> bool:
+        """Return whether an array of this shape differs between observations."""
+        if len(shape) < len(self._shape):
+            return False
+        pairs = list(zip(shape, self._shape, strict=False))
+        fits = all(length in (1, expected) for length, expected in pairs)
+        return fits and any(length == expected > 1 for length, expected in pairs)
+
     def _matters(self, var: Variable) -> bool:
         """Return whether the value of ``var`` is more than a constant that all rows share."""
         if not is_tensor(var):
             return False
         if isinstance(var, Constant):
-            return var.ndim > 0 and var.data.shape[0] == self._size > 1
+            return self._has_rows(var.data.shape)
         if isinstance(var.owner and var.owner.op, RNGConsumerOp) and var not in self._random:
             return False
         leaves = ancestors([var], blockers=self._random)
         if any(v in self._random or isinstance(v, SharedVariable) for v in leaves):
             return True
-        return var.ndim > 0 and static_shape(var)[0] == self._size > 1
+        return var.ndim > 0 and self._has_rows(static_shape(var))
 
     def _add(self, var: Variable) -> None:
         number = constant_number(var)
@@ -101,16 +127,22 @@ class RowParameters:
             if self.possible:
                 self.stand_ins[var] = rebuild(var, self.stand_ins)
             return
-        name = self._name(var)
-        graph = pt.as_tensor(var).astype("float64")
-        shape = static_shape(var)
+        self.add(self._name(var), var, pt.as_tensor(var))
+
+    def add(self, name: str, var: Variable, graph: TensorVariable) -> None:
+        """Make ``graph`` a parameter, and a graph of it the stand-in for ``var``."""
+        graph, shape = graph.astype("float64"), static_shape(graph)
         if all(length == 1 for length in shape):
             stand_in = self._scalar(name, graph.reshape(())).reshape(shape)
-        elif shape[0] == self._size and len(shape) == 1:
+        elif self._has_rows(shape) and len(shape) == len(self._shape):
             stand_in = self._row(name, graph)
-        elif shape[0] == self._size and len(shape) == 2 and shape[1] <= _LARGEST_VECTOR:
-            columns = [self._row(f"{name}_{j}", graph[:, j]) for j in range(shape[1])]
-            stand_in = pt.stack(columns, axis=1)
+        elif (
+            self._has_rows(shape)
+            and len(shape) == len(self._shape) + 1
+            and shape[-1] <= _LARGEST_VECTOR
+        ):
+            columns = [self._row(f"{name}_{j}", graph[..., j]) for j in range(shape[-1])]
+            stand_in = pt.stack(columns, axis=-1)
         elif np.prod(shape) == max(shape) <= _LARGEST_VECTOR:
             flat = graph.reshape((max(shape),))
             entries = [self._scalar(f"{name}_{j}", flat[j]) for j in range(max(shape))]
@@ -145,16 +177,19 @@ class RowParameters:
         ndim = var.ndim
         while isinstance(var.owner and var.owner.op, Alloc):
             (var, *_) = var.owner.inputs
-        return var.ndim == ndim > 0 and static_shape(var)[0] == self._size > 1
+        return var.ndim == ndim > 0 and self._has_rows(static_shape(var))
 
     def _scalar(self, name: str, graph: TensorVariable) -> Variable:
         self._graphs[name], self.scalars[name] = graph, pt.scalar(name, dtype="float64")
         return self.scalars[name]
 
     def _row(self, name: str, graph: TensorVariable) -> Variable:
-        graph = pt.specify_shape(graph, (self._size,))
+        size = int(np.prod(self._shape))
+        if len(self._shape) > 1:
+            graph = pt.broadcast_to(graph, self._shape).reshape((size,))
+        graph = pt.specify_shape(graph, (size,))
         self._graphs[name], self.rows[name] = graph, pt.vector(name, dtype="float64")
-        return self.rows[name]
+        return self.standing(self.rows[name])
 
     def _name(self, var: Variable) -> str:
         taken = {name.rsplit("_", 1)[0] for name in self._graphs} | set(self._graphs)
@@ -162,10 +197,6 @@ class RowParameters:
             (var,) = var.owner.inputs
         name = var.name or f"parameter{len(self.stand_ins)}"
         return name if name not in taken else f"{name}_{len(self.stand_ins)}"
-
-
-def is_tensor(var: Variable) -> bool:
-    return isinstance(var.type, TensorType)
 
 
 def _valued(var: Variable) -> list[Variable]:

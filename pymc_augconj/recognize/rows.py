@@ -2,8 +2,9 @@
 
 PyMC's log density of an observed variable is a graph in which every observation stands in a row of
 its own. Here it is rebuilt for rows of any number: in the place of the N observations, of their
-predictors and of whatever else differs between observations stand vectors of unknown length, and
-what had the number N written into it is left out. Conditions on parameters, of which PyMC asks
+predictors and of whatever else differs between observations stand vectors of unknown length (with
+further axes of length one where the observations have several), and what had the number N written
+into it is left out. Conditions on parameters, of which PyMC asks
 that all rows meet them, are asked of each row.
 """
 
@@ -125,13 +126,16 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
 
 
 def _of_rows(condition: Variable, ndim: int) -> Variable:
-    """Return whether the condition holds in each row, or altogether where it has no rows."""
+    """Return whether the condition holds in each row, or altogether where it has no rows.
+
+    A row is an entry of a density of ``ndim`` axes.
+    """
     condition = pt.as_tensor(condition)
     if ndim == 0 or condition.ndim == 0 or condition.type.shape[0] is not None:
         return pt.all(condition)
-    if condition.ndim == 1:
+    if condition.ndim <= ndim:
         return condition
-    return pt.all(condition, axis=tuple(range(1, condition.ndim)))
+    return pt.all(condition, axis=tuple(range(ndim, condition.ndim)))
 
 
 class RowFunction:
@@ -140,7 +144,7 @@ class RowFunction:
     Parameters
     ----------
     graph : Variable
-        One number a row.
+        One number a row; axes besides that of the rows are of length one.
     y, eta : Variable
         Vectors of unknown length.
     scalars, rows : mapping from str to Variable
@@ -158,7 +162,8 @@ class RowFunction:
         self._dtype = y.dtype
         self._scalars, self._rows = tuple(scalars), tuple(rows)
         named = {f"param:{name}": var for name, var in {**scalars, **rows}.items()}
-        self._function = PointFunction(graph.astype("float64"), {_Y: y, _ETA: eta, **named})
+        flat = graph.astype("float64").ravel()
+        self._function = PointFunction(flat, {_Y: y, _ETA: eta, **named})
 
     def __call__(
         self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]

@@ -71,7 +71,7 @@ def distribution_parameters(rv: Variable) -> list[Variable]:
     try:
         return list(op.dist_params(rv.owner))
     except (AttributeError, NotImplementedError, ValueError):
-        # Neither has a symbolic random variable without a signature.
+        # A symbolic random variable without a signature does not know them.
         return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
 
 

@@ -147,7 +147,7 @@ UNKNOWN = {
     ),
     "Censored": (
         lambda: pm.Censored("y", pm.Normal.dist(process(), 1), -1, 1, observed=REAL.clip(-1, 1)),
-        "distribution Censored; expected one of",
+        "no augmentation is known for censored observations, here of Normal.*NUTS",
     ),
     "clipped logit": (
         # Where it is not clipped it is a logit.

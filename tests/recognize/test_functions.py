@@ -11,13 +11,14 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Clip
 from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.basic import Eye
 
 from pymc_augconj.recognize import python_mode, recognize
 from pymc_augconj.recognize.compile import PointFunction
-from pymc_augconj.recognize.rewrite import substitute
+from pymc_augconj.recognize.rewrite import simplify, substitute
 
 N = 8
 RNG = np.random.default_rng(12)
@@ -31,6 +32,34 @@ def process_model():
         f = pm.gp.Latent(cov_func=cov).prior("f", X=pm.Data("X", X))
         pm.Bernoulli("y", logit_p=f + pm.Normal("b", 0, 1), observed=BINARY)
     return model
+
+
+# -- simplification ----------------------------------------------------------------------------
+
+
+def test_simplifying_leaves_the_given_graph_and_its_random_variables_alone():
+    x = pt.vector("x")
+    with pm.Model():
+        mean = 1.0 / (1.0 + pt.exp(-pm.Normal("a")))
+        b = pm.Normal("b", mean, 1.0)
+    inner = (x + b)[:, None]
+    graph = 1.0 / (1.0 + pt.exp(-inner))
+    before = [pytensor.dprint(var, file="str", print_type=True) for var in (graph, mean)]
+    (found,) = simplify([graph])
+    after = [pytensor.dprint(var, file="str", print_type=True) for var in (graph, mean)]
+    assert after == before
+    assert type(found.owner.op.scalar_op).__name__ == "Sigmoid"
+    assert {x, b} <= set(ancestors([found]))
+
+
+def test_recognition_leaves_the_model_alone():
+    with pm.Model() as model:
+        rate = pm.Deterministic("rate", 1.0 / (1.0 + pt.exp(-pm.HalfNormal("s"))))
+        f = pm.Normal("f", 0.0, rate, shape=N)
+        pm.Gamma("y", alpha=2.0, beta=pt.exp(f) * rate / rate, observed=np.arange(1.0, N + 1.0))
+    before = [pytensor.dprint(var, file="str") for var in (*model.basic_RVs, rate)]
+    recognize(model)
+    assert [pytensor.dprint(var, file="str") for var in (*model.basic_RVs, rate)] == before
 
 
 # -- substitution ------------------------------------------------------------------------------

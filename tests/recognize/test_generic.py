@@ -8,7 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 from scipy import stats
-from scipy.special import expit, ndtr
+from scipy.special import betaln, expit, log_ndtr, ndtr
 
 import pymc_augconj as pac
 from pymc_augconj.engines.site_density import select_params
@@ -233,6 +233,23 @@ def test_hyperparameters_are_the_likelihoods():
     assert {h.name: h.role for h in model.hyperparameters} == {"c": "likelihood"}
 
 
+def test_probabilities_near_one_keep_their_digits():
+    """1 − Φ(η) is zero from η = 8.3 on; Φ(−η) is not."""
+
+    def probit(f):
+        return 0.5 * (1.0 + pm.math.erf(f / np.sqrt(2.0)))
+
+    model = model_of(lambda f: pm.Binomial("y", n=5, p=probit(f), observed=[0, 2, 5, 1, 4, 0]))
+    recognition = pac.recognize(model)
+    (site,) = recognition.model.sites
+    y, eta = site.y(recognition.start), np.array([-20.0, -9.0, 9.0, 20.0])[:, None]
+    found = site.likelihood.log_density(y, eta, site.params(recognition.start))
+    coefficient = -np.log(6.0) - betaln(y + 1.0, 6.0 - y)
+    expected = coefficient + y * log_ndtr(eta) + (5.0 - y) * log_ndtr(-eta)
+    # A log probability near zero is rounded as the probability near one that it is of.
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-15)
+
+
 def test_one_observation():
     def build(f):
         pm.Gamma("y", alpha=pm.HalfNormal("a", 2), beta=exp(f[:1]), observed=POSITIVE[:1])
@@ -242,6 +259,31 @@ def test_one_observation():
     found = site.likelihood.log_density(POSITIVE[:1], ETA[:, :1], params)
     expected = stats.gamma.logpdf(POSITIVE[:1], 1.7, scale=np.exp(-ETA[:, :1]))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
+
+
+WITH_INTERCEPT = {
+    "ordered logistic": lambda eta: pm.OrderedLogistic(
+        "y", eta=eta, cutpoints=cutpoints(), observed=CLASSES
+    ),
+    "ordered probit": lambda eta: pm.OrderedProbit(
+        "y", eta=eta, cutpoints=cutpoints(), observed=CLASSES
+    ),
+    "Gamma": lambda eta: pm.Gamma("y", alpha=2, beta=exp(eta), observed=POSITIVE),
+    "zero-inflated Poisson": lambda eta: pm.ZeroInflatedPoisson(
+        "y", psi=0.6, mu=exp(eta), observed=COUNTS
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITH_INTERCEPT)
+def test_intercepts_and_coefficients_are_latents(name):
+    """Whatever stands between the predictor and the density: here sums are matrices' columns."""
+    model = model_of(
+        lambda f: WITH_INTERCEPT[name](pm.Normal("b0", 0, 2) + X[:, 0] * pm.Normal("b1") + f)
+    )
+    lgm = pac.recognize(model).model
+    assert {block.name for block in lgm.blocks} == {"f", "b0", "b1"}
+    assert {hyper.name for hyper in lgm.hyperparameters} <= {"c"}
 
 
 def test_an_augmentation_is_preferred():

@@ -1,0 +1,28 @@
+"""Any likelihood of PyMC's whose values below and above bounds are known no better than that.
+
+A value at ``lower`` stands for all below, one at ``upper`` for all above:
+
+    p(lower | η) = F(lower | η),  p(upper | η) = 1 − F(upper | η),  p(y | η) between as it was.
+
+Both are parameters, ``params["lower"]`` and ``params["upper"]``, infinite where there is no bound.
+
+References
+----------
+Tobin, J. (1958). Estimation of relationships for limited dependent variables. Econometrica 26.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .base import Params
+from .generic import GenericLikelihood
+
+__all__ = ["CensoredLikelihood"]
+
+
+class CensoredLikelihood(GenericLikelihood):
+    """See the module's docstring; built as :class:`~.generic.GenericLikelihood`."""
+
+    def bounds(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
+        return params.get("lower", np.array(-np.inf)), params.get("upper", np.array(np.inf))
