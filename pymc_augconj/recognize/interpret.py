@@ -100,12 +100,13 @@ class Interpreter:
         try:
             with np.errstate(all="ignore"):
                 found = self._evaluate(arguments)
+            finite = all(np.isfinite(value).all() for value in found)
         except NotInterpretedError:
             raise
         except Exception as error:
             # Whoever asks compiles the graph then, and meets the error there if it is a real one.
             raise NotInterpretedError(str(error)) from error
-        if not all(np.isfinite(value).all() for value in found):
+        if not finite:
             raise NotInterpretedError("not finite")
         return found
 
@@ -123,11 +124,12 @@ class Interpreter:
             _store(values, outputs, call(*[values[var] for var in inputs]))
             for var in last:
                 del values[var]
-        results = [np.asarray(values[var]) for var in self._outputs]
-        return [
-            value.copy() if id(value) in not_ours or value.base is not None else value
-            for value in results
-        ]
+        results = []
+        for value in (np.asarray(values[var]) for var in self._outputs):
+            shared = id(value) in not_ours or value.base is not None
+            not_ours.add(id(value))
+            results.append(value.copy() if shared else value)
+        return results
 
     def _evaluate_constants(self) -> dict[Variable, Any]:
         """Return the values of constants, and of what depends on nothing else, that are needed."""

@@ -86,12 +86,13 @@ def test_values_are_those_of_the_compiled_graph(name):
 def test_results_are_the_callers_to_write_to():
     x = pt.dvector("x")
     given, constant = np.arange(3.0), np.ones(3)
-    run = Interpreter([pt.specify_shape(x, (3,)), x[:2], pt.constant(constant), x + 1], [x])
+    more = x + 1
+    outputs = [pt.specify_shape(x, (3,)), x[:2], pt.constant(constant), more, more]
+    run = Interpreter(outputs, [x])
+    expected = ([0, 1, 2], [0, 1], [1, 1, 1], [1, 2, 3], [1, 2, 3])
     for _ in range(2):
-        for value, expected in zip(
-            run(given), ([0, 1, 2], [0, 1], [1, 1, 1], [1, 2, 3]), strict=True
-        ):
-            np.testing.assert_array_equal(value, expected)
+        for value, numbers in zip(run(given), expected, strict=True):
+            np.testing.assert_array_equal(value, numbers)
             value[...] = np.nan
 
 
