@@ -54,6 +54,8 @@ _SETTLING = 0.9
 _CAREFUL = 50
 # Bounds of minibatches are averaged over this share of all iterations to judge convergence.
 _WINDOW = 0.2
+# Nats, from one such share to the next, that no use of a bound can tell.
+_NOTHING = 1e-4
 
 
 class StochasticVariational:
@@ -246,7 +248,7 @@ class _Ascent:
         rise = late.mean() - early.mean()
         error = np.sqrt((late.var() + early.var()) / size)
         # Bounds of overlapping batches' posteriors are correlated: three errors, not two.
-        still = rise > 3.0 * error + 1e-9 * abs(late.mean())
+        still = rise > 3.0 * error + _NOTHING + 1e-9 * abs(late.mean())
         message = (
             f"mean bound of the last {size} iterations {late.mean():.6g}, of the {size} before "
             f"{early.mean():.6g}, standard error of the difference {error:.2g}"
