@@ -14,14 +14,15 @@ from pytensor.graph.basic import Constant, Variable
 from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .affine import depends_on
-from .compile import Gradient, PointFunction, without_compilation
+from .compile import PointFunction, without_compilation
+from .covariance_graph import GraphCovariance
 from .minibatch import all_data_of
+from .stationary import StationaryCovariance
 from .structure import direct_parents
 
 __all__ = ["JITTER", "LatentProcess"]
 
-_X, _Z = "process:inputs", "process:inducing"
-_WEIGHTS = ("process:weights zz", "process:weights xz", "process:weights diagonal")
+_X = "process:inputs"
 
 #: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
 JITTER = 1e-6
@@ -62,7 +63,7 @@ class LatentProcess:
         by_name = {value.name: value for value in model.value_vars}
         values = {name: by_name[name] for name in self._hyper}
         width = self.inputs.shape[1]
-        X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in (_X, _Z))
+        X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in ("X", "Z"))
         with model:
             graphs = [
                 gp.cov_func(Z),
@@ -81,20 +82,10 @@ class LatentProcess:
         *covariances, mean = model.replace_rvs_by_values(
             [pt.as_tensor(graph).astype("float64") for graph in graphs]
         )
-        inputs = {**values, _X: X, _Z: Z}
-        self._cov = PointFunction(covariances[0], inputs)
-        self._cross = PointFunction(covariances[1:], inputs)
-        self._mean = PointFunction(mean, inputs)
-        weights = [graph.type.clone(name=None)() for graph in covariances]
-        cost = sum(
-            ((w * graph).sum() for w, graph in zip(weights, covariances, strict=True)),
-            start=pt.constant(0.0),
-        )
-        given = {_X: X, **dict(zip(_WEIGHTS, weights, strict=True))}
-        if gradient_of_inducing:
-            self._gradient = Gradient(cost, {**values, _Z: Z}, given)
-        else:
-            self._gradient = Gradient(cost, values, {**given, _Z: Z})
+        self._mean = PointFunction(mean, {**values, _X: X})
+        self._covariance = StationaryCovariance.find(
+            gp.cov_func, model, values, gradient_of_inducing=gradient_of_inducing
+        ) or GraphCovariance(covariances, values, X, Z, gradient_of_inducing=gradient_of_inducing)
         self.names = tuple(
             name
             for name, value in values.items()
@@ -102,25 +93,21 @@ class LatentProcess:
         )
 
     def lanes(self, count: int) -> list[LatentProcess]:
-        crosses, gradients = self._cross.copies(count), self._gradient.copies(count)
         found = [self]
-        for cross, gradient in list(zip(crosses, gradients, strict=False))[1:]:
+        for covariance in self._covariance.lanes(count)[1:]:
             other = copy(self)
-            other._cross, other._gradient = cross, gradient
+            other._covariance = covariance
             found.append(other)
         return found
 
     def cov(self, point: Point, Z):
-        return np.asarray(self._cov({**point, _Z: Z}))
+        return self._covariance.cov(point, Z)
 
     def cross(self, point: Point, X, Z):
-        xz, diagonal = self._cross({**point, _X: X, _Z: Z})
-        return np.asarray(xz), np.asarray(diagonal)
+        return self._covariance.cross(point, X, Z)
 
     def pullback(self, point: Point, X, Z, weights):
-        found = self._gradient({**point, _X: X, _Z: Z, **dict(zip(_WEIGHTS, weights, strict=True))})
-        by_inducing = found.pop(_Z, None)
-        return found, by_inducing
+        return self._covariance.pullback(point, X, Z, weights)
 
     def mean(self, point: Point, X):
         return np.array(self._mean({**point, _X: X}), dtype=float)
