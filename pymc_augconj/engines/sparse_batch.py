@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..model import Point
 from .derivatives import accumulate
-from .sparse_design import SparseDesign
+from .sparse_design import SparseDesign, add_each, is_long, slopes_by_factor
 from .sparse_model import SparseModel
 from .threads import available_cores
 from .weights_posterior import WeightsPosterior
@@ -58,8 +58,8 @@ class HalvedModel:
         if n_rows >= SMALLEST_HALVED:
             indices = np.arange(n_rows) if isinstance(rows, slice) else rows
             parts = np.array_split(indices, 2)
-            # Threads only read what this has put by.
-            model.prepare(point, inducing)
+        # Threads only read what this has put by.
+        model.prepare(point, inducing)
         designs = self.map(
             lambda i: model.design(point, inducing, parts[i], lane=i % self._n_lanes), len(parts)
         )
@@ -92,18 +92,37 @@ class SparseBatch:
     def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
         """Return Φ Λ Φᵀ and Φ (h − Λ offset)."""
         found = self._map(lambda design, part, i: design.natural(h[part], lam[part]))
-        self._grams = [gram for gram, _ in found]
-        return sum(self._grams[1:], self._grams[0]), sum(b for _, b in found)
+        gram, linear = found[0]
+        for more, others in found[1:]:
+            gram += more
+            linear = linear + others
+        self._gram = gram
+        return gram, linear
 
     def gradient(self, q: WeightsPosterior, h: Array, lam: Array, mean: Array):
-        """Return what :meth:`.SparseDesign.gradient` does, after the other two."""
-        found = self._map(
-            lambda design, part, i: design.gradient(
-                q, self._halves[i], h[part], lam[part], mean[part], self._grams[i]
+        """Return what :meth:`.SparseDesign.gradient` does, once, after the other two."""
+        slope = h - lam * mean
+        n_sparse = self.designs[0].n_sparse
+        long = is_long(n_sparse, self.size)
+
+        def of_rows(design: SparseDesign, part: slice, i: int):
+            half = self._halves[i]
+            return design.gradient_of_rows(q, half, slope[part], lam[part], not long)
+
+        def of_factors():
+            pulled = sum(
+                d.Phi @ slope[part] for d, part in zip(self.designs, self._parts, strict=True)
             )
-        )
-        total: dict[str, Array] = {}
-        for by_theta, _ in found:
+            by_factor = slopes_by_factor(q, n_sparse, self._gram, pulled)
+            return self.designs[0].gradient_of_factors(by_factor)
+
+        found = self._map(of_rows)
+        if long:
+            factors = of_factors()
+        else:
+            factors = self.designs[0].gradient_of_factors(sum(each[2] for each in found))
+        total, moved = factors
+        for by_theta, by_inducing, _ in found:
             accumulate(total, by_theta)
-        moved = [by_inducing for _, by_inducing in found]
-        return total, [None if each[0] is None else sum(each) for each in zip(*moved, strict=True)]
+            moved = add_each(moved, by_inducing)
+        return total, moved

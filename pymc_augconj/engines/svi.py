@@ -140,7 +140,7 @@ class _Ascent:
         if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
             by_theta, by_inducing = batch.gradient(q, h, lam, mean)
             direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
-        rate = self._move(scale * B, scale * b, rate)
+        rate = self._move(B, b, rate, scale)
         residual = self._distance(q)
         self.iterations.append(
             Iteration(count + 1, expected - divergence, expected, divergence, residual, rate)
@@ -153,10 +153,10 @@ class _Ascent:
     def adam_moves(self) -> bool:
         return bool(self.members) or self.sparse.optimize_inducing
 
-    def _move(self, B: Array, b: Array, rate: float) -> float:
+    def _move(self, B: Array, b: Array, rate: float, scale: float) -> float:
         while rate > _SMALLEST_RATE:
             try:
-                self.q = self.q.towards(B, b, rate)
+                self.q = self.q.towards(B, b, rate, scale)
             except NotPositiveDefiniteError:
                 rate *= 0.5
             else:

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 
 import numpy as np
-import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 
@@ -32,7 +31,7 @@ class GraphCovariance:
         Entries of the point.
     X, Z : Variable
     gradient_of_inducing : bool
-        Whether :meth:`pullback` returns derivatives by Z.
+        Whether derivatives by Z are wanted.
     """
 
     def __init__(
@@ -44,27 +43,28 @@ class GraphCovariance:
         *,
         gradient_of_inducing: bool = False,
     ):
+        self._moves = gradient_of_inducing
         inputs = {**values, _X: X, _Z: Z}
         self._cov = PointFunction(graphs[0], inputs)
         self._cross = PointFunction(graphs[1:], inputs)
         weights = [graph.type.clone(name=None)() for graph in graphs]
-        cost = sum(
-            ((w * graph).sum() for w, graph in zip(weights, graphs, strict=True)),
-            start=pt.constant(0.0),
-        )
+        zz, xz, diagonal = ((w * graph).sum() for w, graph in zip(weights, graphs, strict=True))
         given = {_X: X, **dict(zip(_WEIGHTS, weights, strict=True))}
         if gradient_of_inducing:
-            self._gradient = Gradient(cost, {**values, _Z: Z}, given)
+            values = {**values, _Z: Z}
         else:
-            self._gradient = Gradient(cost, values, {**given, _Z: Z})
+            given[_Z] = Z
+        self._pull_cov = Gradient(zz, values, given)
+        self._pull_cross = Gradient(xz + diagonal, values, given)
 
     def lanes(self, count: int) -> list[GraphCovariance]:
         """Return up to ``count`` of these, each for a thread of its own."""
-        crosses, gradients = self._cross.copies(count), self._gradient.copies(count)
         found = [self]
-        for cross, gradient in list(zip(crosses, gradients, strict=False))[1:]:
+        functions = (self._cross, self._pull_cov, self._pull_cross)
+        copies = zip(*(function.copies(count) for function in functions), strict=False)
+        for cross, pull_cov, pull_cross in list(copies)[1:]:
             other = copy(self)
-            other._cross, other._gradient = cross, gradient
+            other._cross, other._pull_cov, other._pull_cross = cross, pull_cov, pull_cross
             found.append(other)
         return found
 
@@ -77,8 +77,18 @@ class GraphCovariance:
         xz, diagonal = self._cross({**point, _X: X, _Z: Z})
         return np.asarray(xz), np.asarray(diagonal)
 
-    def pullback(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array, Array]):
-        """Return the derivatives of K(Z, Z), K(X, Z) and diag K(X, X), weighted and summed."""
-        found = self._gradient({**point, _X: X, _Z: Z, **dict(zip(_WEIGHTS, weights, strict=True))})
-        by_inducing = found.pop(_Z, None)
-        return found, by_inducing
+    def pull_cov(self, point: Point, Z: Array, weights: Array):
+        """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
+        found = self._pull_cov({**point, _Z: Z, _WEIGHTS[0]: weights})
+        return found, self._by_inducing(found, Z)
+
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]):
+        """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
+        given = dict(zip(_WEIGHTS[1:], weights, strict=True))
+        found = self._pull_cross({**point, _X: X, _Z: Z, **given})
+        return found, self._by_inducing(found, Z)
+
+    def _by_inducing(self, found: dict[str, Array], Z: Array) -> Array | None:
+        if not self._moves:
+            return None
+        return found.pop(_Z, np.zeros(Z.shape))

@@ -38,7 +38,7 @@ class LatentProcess:
         Its ``prior`` is one of the latents of ``lgm``.
     lgm : LatentGaussianModel
     gradient_of_inducing : bool
-        Whether :meth:`pullback` returns derivatives by Z.
+        Whether :meth:`pull_cov` and :meth:`pull_cross` return derivatives by Z.
 
     Raises
     ------
@@ -106,8 +106,11 @@ class LatentProcess:
     def cross(self, point: Point, X, Z):
         return self._covariance.cross(point, X, Z)
 
-    def pullback(self, point: Point, X, Z, weights):
-        return self._covariance.pullback(point, X, Z, weights)
+    def pull_cov(self, point: Point, Z, weights):
+        return self._covariance.pull_cov(point, Z, weights)
+
+    def pull_cross(self, point: Point, X, Z, weights):
+        return self._covariance.pull_cross(point, X, Z, weights)
 
     def mean(self, point: Point, X):
         return np.array(self._mean({**point, _X: X}), dtype=float)

@@ -120,7 +120,7 @@ class StationaryCovariance:
     values : mapping from str to Variable
         Entries of the point.
     gradient_of_inducing : bool
-        Whether :meth:`pullback` returns derivatives by Z.
+        Whether derivatives by Z are wanted.
     """
 
     def __init__(
@@ -204,31 +204,39 @@ class StationaryCovariance:
             value *= scale
         return value, np.full(len(X), scale)
 
-    def pullback(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array, Array]):
-        """Return the derivatives of K(Z, Z), K(X, Z) and diag K(X, X), weighted and summed."""
-        scale, lengths = self._at(point)
-        of_zz, of_xz, of_diagonal = weights
-        by_scale = float(np.sum(of_diagonal))
-        by_lengths = np.zeros_like(lengths)
-        by_inducing = np.zeros(np.shape(Z)) if self._by_inducing else None
+    def pull_cov(self, point: Point, Z: Array, weights: Array):
+        """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
+        lengths = self._at(point)[1]
         with np.errstate(all="ignore"):
-            b = self._scaled(Z, lengths)
-            for inputs, W in ((X, of_xz), (Z, of_zz)):
-                if W is None:
-                    continue
-                a = b if inputs is Z else self._scaled(inputs, lengths)
-                of_scale, by_a, by_b = self._pull_distances(a, b, W)
-                by_scale += of_scale
-                moved = np.sum(by_a * a, axis=0) + np.sum(by_b * b, axis=0)
-                moved *= -scale
-                by_lengths += (moved.sum() if lengths.size == 1 else moved) / lengths
-                if by_inducing is not None:
-                    if inputs is Z:
-                        by_b = by_a + by_b
-                    by_inducing[:, self._columns] += (scale / lengths) * by_b
-        found = self._pull(
-            {**point, _SCALE: np.array(by_scale), _LENGTHS: by_lengths.reshape(np.shape(lengths))}
-        )
+            a = self._scaled(Z, lengths)
+            by_scale, by_a, by_b = self._pull_distances(a, a, weights)
+            moved = by_a + by_b
+            by_lengths = np.sum(moved * a, axis=0)
+        return self._pulled(point, Z, by_scale, by_lengths, moved)
+
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]):
+        """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
+        lengths = self._at(point)[1]
+        with np.errstate(all="ignore"):
+            a, b = self._scaled(X, lengths), self._scaled(Z, lengths)
+            by_scale, by_a, by_b = self._pull_distances(a, b, weights[0])
+            by_scale += float(np.sum(weights[1]))
+            by_lengths = np.sum(by_a * a, axis=0) + np.sum(by_b * b, axis=0)
+        return self._pulled(point, Z, by_scale, by_lengths, by_b)
+
+    def _pulled(self, point: Point, Z: Array, by_scale: float, by_lengths: Array, moved: Array):
+        """Return derivatives by θ, given those by s and, but for s, by log(1/ℓ) and scaled Z."""
+        scale, lengths = self._at(point)
+        by_lengths = by_lengths.sum() if lengths.size == 1 else by_lengths
+        weights = {
+            _SCALE: np.array(by_scale),
+            _LENGTHS: np.reshape(-scale * by_lengths / lengths, lengths.shape),
+        }
+        found = self._pull({**point, **weights})
+        if not self._by_inducing:
+            return found, None
+        by_inducing = np.zeros(Z.shape)
+        by_inducing[:, self._columns] = (scale / lengths) * moved
         return found, by_inducing
 
     def _at(self, point: Point) -> tuple[float, Array]:

@@ -12,6 +12,7 @@ from pymc_augconj.engines.cavi import CoordinateAscent
 from pymc_augconj.engines.fitting import FitProblem
 from pymc_augconj.engines.loop import climb
 from pymc_augconj.engines.sparse_bound import SparseBound, _gradient, _SparseFamily
+from pymc_augconj.engines.sparse_design import slopes_by_factor
 from pymc_augconj.engines.sparse_problem import SparseProblem, inducing_inputs
 from pymc_augconj.engines.vgp import VariationalGaussian
 from pymc_augconj.engines.weights_posterior import WeightsPosterior
@@ -120,11 +121,14 @@ def test_both_ways_to_the_derivative_by_the_factor_agree(inputs):
     mean, _, half = design.moments(q)
     gram = design.natural(h, lam)[0]
     slope = h - lam * mean
-    G = q.solve_half(half)
+    G = q.solve_half(half.copy())
     G[: design.n_sparse] -= design.Phi[: design.n_sparse]
     G = G * -lam + np.multiply.outer(q.mean, slope)
     direct = -(G[: design.n_sparse] @ design.Phi[: design.n_sparse].T)
-    np.testing.assert_allclose(design._by_chol(q, G, slope, gram), direct, atol=1e-10)
+    found = slopes_by_factor(q, design.n_sparse, gram, design.Phi @ slope)
+    np.testing.assert_allclose(found, direct, atol=1e-10)
+    rows = design.gradient_of_rows(q, half, slope, lam, True)[2]
+    np.testing.assert_allclose(rows, direct, atol=1e-10)
 
 
 @pytest.mark.parametrize("rule", RULES)
