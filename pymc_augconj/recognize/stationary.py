@@ -5,7 +5,8 @@ is one product of matrices,
 
     t = (a, c|a|², 1)·(−2c b, 1, c|b|²),    a = x/ℓ, b = z/ℓ,
 
-and g takes a few passes over it in place. Derivatives: with weights W and E = W ∘ s·g′(t),
+and g takes a few passes over it in place; of the squared exponential log s goes into the product.
+Derivatives: with weights W and E = W ∘ s·g′(t),
 
     ∂/∂aᵢ = 2c (aᵢ Σⱼ Eᵢⱼ − Σⱼ Eᵢⱼ bⱼ),    ∂/∂bⱼ = 2c (bⱼ Σᵢ Eᵢⱼ − Σᵢ Eᵢⱼ aᵢ),    ∂/∂s = ⟨W, g⟩.
 
@@ -41,14 +42,19 @@ _UNDER_ROOT = 1e-12
 
 @dataclass(frozen=True)
 class _Profile:
-    """g as a function of t = factor·r², and (g, g′); both may write to t."""
+    """g as a function of t = factor·r², and (g, g′); both may write to t.
+
+    ``is_power``: g(t) = eᵗ, so that s·g(t) = g(t + log s).
+    """
 
     factor: float
     value: Callable[[Array], Array]
     slope: Callable[[Array], tuple[Array, Array]]
+    is_power: bool = False
 
 
 def _squared_exponential(t: Array) -> Array:
+    # Where rounding leaves t above zero the error is that of any other t.
     return np.exp(t, out=t)
 
 
@@ -58,6 +64,7 @@ def _squared_exponential_slope(t: Array) -> tuple[Array, Array]:
 
 
 def _root(t: Array) -> Array:
+    np.maximum(t, 0.0, out=t)
     t += _UNDER_ROOT
     return np.sqrt(t, out=t)
 
@@ -100,7 +107,7 @@ def _matern52_slope(t: Array) -> tuple[Array, Array]:
 
 
 _PROFILES: dict[type, _Profile] = {
-    pm.gp.cov.ExpQuad: _Profile(-0.5, _squared_exponential, _squared_exponential_slope),
+    pm.gp.cov.ExpQuad: _Profile(-0.5, _squared_exponential, _squared_exponential_slope, True),
     pm.gp.cov.Matern52: _Profile(1.0, _matern52, _matern52_slope),
     pm.gp.cov.Matern32: _Profile(1.0, _matern32, _matern32_slope),
     pm.gp.cov.Matern12: _exponential(1.0),
@@ -199,9 +206,11 @@ class StationaryCovariance:
         scale, lengths = self._at(point)
         # Far out an optimiser meets infinities, which are its own to judge.
         with np.errstate(all="ignore"):
-            t = self._distances(self._scaled(X, lengths), self._scaled(Z, lengths))
-            value = self._profile.value(t)
-            value *= scale
+            inside = self._profile.is_power and scale > 0.0
+            a, b = self._scaled(X, lengths), self._scaled(Z, lengths)
+            value = self._profile.value(self._distances(a, b, np.log(scale) if inside else 0.0))
+            if not inside:
+                value *= scale
         return value, np.full(len(X), scale)
 
     def pull_cov(self, point: Point, Z: Array, weights: Array):
@@ -254,15 +263,15 @@ class StationaryCovariance:
     def _scaled(self, X: Array, lengths: Array) -> Array:
         return X[:, self._columns] / lengths
 
-    def _distances(self, a: Array, b: Array) -> Array:
-        """Return t, on the side of zero where it belongs."""
+    def _distances(self, a: Array, b: Array, shift: float = 0.0) -> Array:
+        """Return t, up to rounding, plus ``shift``."""
         c = self._profile.factor
         d = a.shape[1]
         left, right = np.empty((len(a), d + 2)), np.empty((len(b), d + 2))
         left[:, :d], left[:, d], left[:, d + 1] = a, c * np.vecdot(a, a), 1.0
-        right[:, :d], right[:, d], right[:, d + 1] = (-2.0 * c) * b, 1.0, c * np.vecdot(b, b)
-        t = left @ right.T
-        return (np.maximum if c > 0.0 else np.minimum)(t, 0.0, out=t)
+        right[:, :d], right[:, d] = (-2.0 * c) * b, 1.0
+        right[:, d + 1] = c * np.vecdot(b, b) + shift
+        return left @ right.T
 
     def _pull_distances(self, a: Array, b: Array, W: Array) -> tuple[float, Array, Array]:
         """Return ⟨W, g⟩ and the derivatives of it by a and by b."""

@@ -32,6 +32,7 @@ KERNELS = {
     "Matern32": lambda ls, each, eta: 2.0 * COV.Matern32(3, ls=ls) * eta**2,
     "Matern12": lambda ls, each, eta: eta * (ls * COV.Matern12(3, ls=0.7)),
     "Exponential": lambda ls, each, eta: COV.Exponential(3, ls_inv=each, active_dims=[0, 1]),
+    "negative": lambda ls, each, eta: -0.5 * eta * COV.ExpQuad(3, ls=ls),
     "ARD": lambda ls, each, eta: eta**2 * COV.ExpQuad(3, ls=pt.concatenate([each, [ls]])),
 }
 
