@@ -162,17 +162,17 @@ class SparseDesign:
             accumulate(total, self.model.pull_predictors(self.point, self.rows, slope))
         return total, by_inducing, by_factor
 
-    def gradient_of_factors(self, by_factor: Array):
+    def gradient_of_factors(self, by_factor: Array, lane: int | None = None):
         """Return what of :meth:`gradient` goes through the factors L, given Lᵀ ∂/∂L."""
+        laws = self.model.lanes[self.lane if lane is None else lane]
         total: dict[str, Array] = {}
         by_inducing = []
         first = 0
         for process in self.processes:
             part = slice(first, first + len(process.Z))
             first = part.stop
-            law = self.model.lanes[self.lane][process.index]
             by_zz = process.factor.pull(by_factor[part, part])
-            found, moved = law.pull_cov(self.point, process.Z, by_zz)
+            found, moved = laws[process.index].pull_cov(self.point, process.Z, by_zz)
             accumulate(total, found)
             by_inducing.append(moved)
         return total, by_inducing

@@ -31,7 +31,7 @@ from .cavi import CoordinateAscent
 from .derivatives import accumulate
 from .fitting import FitOutcome, FitProblem, FitState
 from .loop import Iteration
-from .sparse_batch import HalvedModel
+from .sparse_batch import HalvedModel, SparseBatch
 from .sparse_model import SparseModel
 from .sparse_outcome import full_bound, outcome_of
 from .sparse_sites import SparseSites
@@ -81,15 +81,21 @@ class _Ascent:
     def run(self) -> FitOutcome:
         problem = self.problem
         stopped = ""
-        with HalvedModel(self.model) as halved:
-            for count, rows in zip(range(problem.max_iter), self._batches(), strict=False):
-                state = self._iterate(halved, count, rows)
+        with HalvedModel(self.model, self.sites) as halved:
+            batches = self._batches()
+            self.q.prepare()
+            batch = halved.start(self.point, self.inducing, next(batches), lambda q=self.q: q)
+            for count in range(problem.max_iter):
+                following = next(batches) if count + 1 < problem.max_iter else None
+                state, batch = self._iterate(halved, count, batch, following)
                 if problem.callback is not None:
                     try:
                         problem.callback(state)
                     except StopIteration:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
+            if batch is not None:
+                batch.leave()
             bound, errors = self._last_bound(halved)
         converged, message = self._judge()
         return outcome_of(
@@ -105,7 +111,7 @@ class _Ascent:
         """
         n_rows, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
         if n_rows <= len(self.iterations) * size:
-            whole = full_bound(halved, self.sites, self.point, self.inducing, self.q)
+            whole = full_bound(halved, self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
@@ -124,54 +130,43 @@ class _Ascent:
             yield np.sort(order[used : used + size])
             used += size
 
-    def _iterate(self, halved: HalvedModel, count: int, rows) -> FitState:
-        model, q = self.model, self.q
-        batch = halved.batch(self.point, self.inducing, rows)
-        scale = model.n_rows / batch.size
-        mean, var = batch.moments(q)
-        value, h, lam = self.sites.targets(self.point, rows, mean, var)
-        expected = scale * float(np.sum(value))
+    def _iterate(
+        self, halved: HalvedModel, count: int, batch: SparseBatch, following
+    ) -> tuple[FitState, SparseBatch | None]:
+        """Return the state after an iteration, and the next minibatch, of rows ``following``."""
+        batch.wait()
+        q, scale = batch.q, self.model.n_rows / batch.size
+        expected = scale * batch.value
         if count % _EVERY == 0:
             self.divergence = q.divergence
-        divergence = self.divergence
+        mean, var = batch.moments()
         rate = self.sparse.rate_at(count)
-        B, b = batch.natural(h, lam)
-        direction = None
-        if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
-            by_theta, by_inducing = batch.gradient(q, h, lam, mean)
-            direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
-        rate = self._move(B, b, rate, scale)
-        residual = self._distance(q)
+        climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
+        if climbs:
+            gradient = batch.gradient()
+        step = halved.submit(lambda: _moved(batch, rate, scale))
+        if climbs:
+            self._climb(count + 1, self._direction(batch, scale, *gradient()))
+        if following is not None:
+            following = halved.start(self.point, self.inducing, following, lambda: step.result()[0])
+        self.q, rate = step.result()
+        self.failures += rate == 0.0
+        residual = self.q.scaled_norm(self.q.mean - q.mean)
         self.iterations.append(
-            Iteration(count + 1, expected - divergence, expected, divergence, residual, rate)
+            Iteration(
+                count + 1, expected - self.divergence, expected, self.divergence, residual, rate
+            )
         )
-        if direction is not None:
-            self._climb(direction)
-        return FitState(count + 1, self.iterations[-1], mean, var)
+        return FitState(count + 1, self.iterations[-1], mean, var), following
 
     @property
     def adam_moves(self) -> bool:
         return bool(self.members) or self.sparse.optimize_inducing
 
-    def _move(self, B: Array, b: Array, rate: float, scale: float) -> float:
-        while rate > _SMALLEST_RATE:
-            try:
-                self.q = self.q.towards(B, b, rate, scale)
-            except NotPositiveDefiniteError:
-                rate *= 0.5
-            else:
-                return rate
-        self.failures += 1
-        return 0.0
-
-    def _distance(self, last: WeightsPosterior) -> float:
-        """Return how far the step moved the weights' means, in their standard deviations."""
-        return self.q.scaled_norm(self.q.mean - last.mean)
-
-    def _direction(self, rows, scale, mean, var, by_theta, by_inducing) -> Array:
+    def _direction(self, batch: SparseBatch, scale: float, by_theta, by_inducing) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
         if self.members and self.sites.names:
-            accumulate(by_theta, self.sites.gradient(self.point, rows, mean, var))
+            accumulate(by_theta, self.sites.gradient(self.point, batch.rows, *batch.moments()))
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:
@@ -206,12 +201,12 @@ class _Ascent:
             return False, f"the bound is still rising: {message}; increase max_iter"
         return True, f"the bound has stopped rising: {message}"
 
-    def _climb(self, direction: Array) -> None:
+    def _climb(self, iteration: int, direction: Array) -> None:
         if not np.isfinite(direction).all():
             self.failures += 1
             return
         # Shorter steps towards the end, for θ to settle.
-        share = 1.0 - _SETTLING * self.iterations[-1].iteration / self.problem.max_iter
+        share = 1.0 - _SETTLING * iteration / self.problem.max_iter
         step, start = share * self.adam.step(direction), 0
         for member in self.members:
             part = step[start : start + member.size].reshape(member.shape)
@@ -221,3 +216,17 @@ class _Ascent:
             for Z in self.inducing:
                 Z += step[start : start + Z.size].reshape(Z.shape)
                 start += Z.size
+
+
+def _moved(batch: SparseBatch, rate: float, scale: float) -> tuple[WeightsPosterior, float]:
+    """Return q after a step of the rate, or of one that q allows, and which it was."""
+    while rate > _SMALLEST_RATE:
+        try:
+            q = batch.q.towards(batch.gram, batch.linear, rate, scale)
+        except NotPositiveDefiniteError:
+            rate *= 0.5
+            continue
+        if batch.is_halved:
+            q.prepare()
+        return q, rate
+    return batch.q, 0.0
