@@ -93,11 +93,12 @@ class SparseDesign:
         return self._gram(lam), self.Phi @ (h - lam * self.offset)
 
     def _gram(self, lam: Array) -> Array:
+        # Symmetric: the transpose, for it to be Fortran-ordered as all matrices of weights are.
         if (lam < 0.0).any():
-            return (self.Phi * lam) @ self.Phi.T
+            return ((self.Phi * lam) @ self.Phi.T).T
         # NumPy knows a product with one's own transpose for what it is, half the work.
         scaled = self.Phi * np.sqrt(lam)
-        return scaled @ scaled.T
+        return (scaled @ scaled.T).T
 
     def gradient(
         self, q: WeightsPosterior, half: Array, h: Array, lam: Array, mean: Array, gram: Array
@@ -146,7 +147,7 @@ class SparseDesign:
         add_outer(G, q.mean, slope)
         by_factor = None
         if with_factor:
-            by_factor = -(G[: self.n_sparse] @ self.Phi[: self.n_sparse].T)
+            by_factor = -(self.Phi[: self.n_sparse] @ G[: self.n_sparse].T).T
         total: dict[str, Array] = {}
         by_inducing = []
         first = 0

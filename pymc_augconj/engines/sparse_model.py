@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import AugmentationError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..gaussian.linear_map import LinearMap, RowSelection
+from ..gaussian.triangular import diagonal_view
 from ..model import LatentGaussianModel, Point, ProcessLaw
 from .latent_prior import BlockPrior, KeptParts, block_prior
 from .sparse_design import ProcessRows, SparseDesign
@@ -217,8 +218,9 @@ class SparseModel:
 
 def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
     """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
-    zz = np.array(law.cov(point, Z), order="F")
-    zz[np.diag_indices_from(zz)] += law.jitter
+    # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
+    zz = np.array(law.cov(point, Z).T, order="F")
+    diagonal_view(zz)[...] += law.jitter
     return zz
 
 

@@ -6,7 +6,7 @@ place of solves.
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,10 +54,16 @@ class TriangularFactor:
         ----------
         Murray, I. (2016), Differentiation of the Cholesky decomposition, arXiv:1602.07527.
         """
-        lower = np.asfortranarray(np.tril(transposed_slope))
-        lower[np.diag_indices_from(lower)] *= 0.5
+        lower = np.empty(self.chol.shape, order="F")
+        np.multiply(transposed_slope, _half_lower(len(lower)), out=lower)
         if "inverse" in self.__dict__:
             lower_times(self.inverse, lower, right=True)
             return lower_times(self.inverse, lower, transposed=True)
         lower_solve(self.chol, lower, right=True)
         return lower_solve(self.chol, lower, transposed=True)
+
+
+@lru_cache(maxsize=4)
+def _half_lower(size: int) -> Array:
+    """Return ones below the diagonal, halves on it and zeros above."""
+    return np.asfortranarray(np.tri(size) - 0.5 * np.eye(size))

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsv
 
 from ..errors import NotPositiveDefiniteError
-from ..gaussian.triangular import lower_column_norms, lower_transpose_product
+from ..gaussian.triangular import diagonal_view, lower_column_norms, lower_transpose_product
 from ..gaussian.unlocked import cholesky_in_place
 from .triangular_factor import TriangularFactor
 
@@ -41,7 +41,7 @@ class WeightsPosterior:
     def __init__(self, precision: Array, linear: Array):
         self.precision, self.linear = precision, linear
         chol = np.array(precision, order="F")
-        chol.reshape(-1, order="F")[:: len(chol) + 1] += 1.0
+        diagonal_view(chol)[...] += 1.0
         info = cholesky_in_place(chol)
         if info != 0 or not np.isfinite(np.diagonal(chol)).all():
             raise NotPositiveDefiniteError(
