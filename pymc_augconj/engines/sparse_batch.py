@@ -1,15 +1,17 @@
-"""A minibatch in two parts, each on a thread of its own where it is large enough.
+"""A minibatch in two parts, the second on another thread where they are large enough.
 
 Everything that a minibatch says is a sum over its rows. The parts are the same whatever the number
-of threads, so that a seed gives one result on every machine. What the next minibatch has to do
-before it needs q(w), its kernels and whitened designs, goes on beside the step of q(w).
+of threads, so that a seed gives one result on every machine. The other thread begins with the next
+minibatch, up to where this needs q(w), while the step of q(w) is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +30,8 @@ Array = NDArray[np.float64]
 
 # Rows from which two threads save more than they cost.
 SMALLEST_HALVED = 512
-# Of the rows, in the part that is begun first: the other thread has the step of q(w) to do.
-_FIRST_SHARE = 0.53
-# Two parts, and the inducing points.
-_LANES = 3
+# Of the rows, in the first part: its thread has the step of q(w) to make besides.
+_FIRST_SHARE = 0.47
 
 
 @dataclass
@@ -59,11 +59,6 @@ class PartOfBatch:
     gram: Array
     linear: Array
 
-    @property
-    def slope(self) -> Array:
-        """∂ℓ/∂m."""
-        return self.h - self.lam * self.mean
-
 
 class HalvedModel:
     """A sparse model and its sites, whose larger minibatches are halved; a context manager."""
@@ -80,13 +75,11 @@ class HalvedModel:
         if self._pool is not None:
             self._pool.shutdown()
 
-    def submit[T](self, function: Callable[[], T]) -> Future[T]:
-        """Have ``function()`` evaluated, on another thread where there are any."""
-        if self._pool is not None:
-            return self._pool.submit(function)
-        future: Future[T] = Future()
-        future.set_result(function())
-        return future
+    def begin[T](self, function: Callable[[], T]) -> Callable[[], T]:
+        """Have ``function()`` evaluated on the other thread, or if there is none when asked for."""
+        if self._pool is None:
+            return cache(function)
+        return self._pool.submit(function).result
 
     def start(
         self,
@@ -96,52 +89,44 @@ class HalvedModel:
         posterior: Callable[[], WeightsPosterior],
     ) -> SparseBatch:
         """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
-        parts = self._split(rows)
-        # Threads only read what this has put by.
-        self.model.prepare(point, inducing)
-        begun = []
-        for i, part in enumerate(parts):
 
-            def work(i: int = i, part=part) -> PartOfBatch:
-                design = self.model.design(point, inducing, part, lane=i % self._lanes)
-                mean, var, half = design.moments(posterior())
-                value, h, lam = self.sites.targets(point, part, mean, var)
-                natural = design.natural(h, lam)
-                return PartOfBatch(design, mean, var, half, value, h, lam, *natural)
+        def work(i: int) -> PartOfBatch:
+            design = self.model.design(point, inducing, parts[i], lane=i % self._lanes)
+            mean, var, half = design.moments(posterior())
+            value, h, lam = self.sites.targets(point, parts[i], mean, var)
+            return PartOfBatch(design, mean, var, half, value, h, lam, *design.natural(h, lam))
 
-            begun.append(self.submit(work))
-        return SparseBatch(self, rows, posterior, begun)
+        parts = self._parts(point, inducing, rows)
+        more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
+        return SparseBatch(self, rows, posterior, [cache(lambda: work(0)), *more])
 
     def expected(self, point: Point, inducing: Sequence[Array], rows, q: WeightsPosterior) -> float:
         """Return Σ ℓ over the rows."""
-        parts = self._split(rows)
-        self.model.prepare(point, inducing)
-        if len(parts) > 1:
-            q.prepare()
 
         def work(i: int) -> float:
             design = self.model.design(point, inducing, parts[i], lane=i % self._lanes)
             mean, var, _ = design.moments(q)
             return float(np.sum(self.sites.targets(point, parts[i], mean, var)[0]))
 
-        begun = [self.submit(lambda i=i: work(i)) for i in range(len(parts))]
-        return sum(future.result() for future in begun)
+        parts = self._parts(point, inducing, rows)
+        if len(parts) > 1:
+            q.prepare()
+        more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
+        return work(0) + sum(value() for value in more)
 
-    def _split(self, rows) -> list[NDArray[np.intp] | slice]:
+    def _parts(self, point: Point, inducing: Sequence[Array], rows):
+        """Return the rows in parts, all that threads share being put by."""
         n_rows = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        self.model.prepare(point, inducing)
         if n_rows < SMALLEST_HALVED:
             return [rows]
         if self._pool is None and available_cores() > 1:
-            self._lanes = self.model.open_lanes(_LANES)
-            if self._lanes == _LANES:
-                self._pool = ThreadPoolExecutor(2)
+            self._lanes = self.model.open_lanes(2)
+            if self._lanes > 1:
+                self._pool = ThreadPoolExecutor(1)
         indices = np.arange(n_rows) if isinstance(rows, slice) else rows
         first = int(_FIRST_SHARE * n_rows)
         return [indices[:first], indices[first:]]
-
-    def lane_of_factors(self) -> int:
-        """Return which copy of the laws no part uses."""
-        return self._lanes - 1
 
 
 class SparseBatch:
@@ -155,15 +140,15 @@ class SparseBatch:
         halved: HalvedModel,
         rows: NDArray[np.intp] | slice,
         posterior: Callable[[], WeightsPosterior],
-        begun: list[Future[PartOfBatch]],
+        begun: list[Callable[[], PartOfBatch]],
     ):
         self.rows = rows
         self._halved, self._posterior, self._begun = halved, posterior, begun
 
     def wait(self) -> None:
-        """Wait for what has been begun; raises what that raised."""
+        """Do what remains to be done."""
         self.q = self._posterior()
-        parts = self.parts = [future.result() for future in self._begun]
+        parts = self.parts = [part() for part in self._begun]
         first, *rest = parts
         self.size = sum(part.mean.size for part in parts)
         #: Φ Λ Φᵀ and Φ (h − Λ offset).
@@ -174,8 +159,10 @@ class SparseBatch:
         self.value = float(sum(np.sum(part.value) for part in parts))
 
     def leave(self) -> None:
-        """Wait, whatever comes of it, until no thread works on it any more."""
-        wait(self._begun)
+        """Wait for the other thread, whatever comes of it, instead."""
+        for part in self._begun[1:]:
+            with suppress(Exception):
+                part()
 
     @property
     def is_halved(self) -> bool:
@@ -192,33 +179,30 @@ class SparseBatch:
     def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
         """Begin with :meth:`.SparseDesign.gradient`, which uses up the parts; return how to end."""
         q, parts, halved = self.q, self.parts, self._halved
-        design = parts[0].design
-        n_sparse = design.n_sparse
+        n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
-        slopes = [part.slope for part in parts]
+        slopes = [part.h - part.lam * part.mean for part in parts]
 
-        def of_factors():
-            if long:
-                pulled = sum(p.design.Phi @ slope for p, slope in zip(parts, slopes, strict=True))
-                by_factor = slopes_by_factor(q, n_sparse, self.gram, pulled)
-            else:
-                by_factor = sum(future.result()[2] for future in begun)
-            return design.gradient_of_factors(by_factor, halved.lane_of_factors())
+        def of_rows(i: int):
+            part = parts[i]
+            return part.design.gradient_of_rows(q, part.half, slopes[i], part.lam, not long)
 
-        begun = [
-            halved.submit(
-                lambda part=part, slope=slope: part.design.gradient_of_rows(
-                    q, part.half, slope, part.lam, not long
-                )
-            )
-            for part, slope in zip(parts, slopes, strict=True)
-        ]
-        factors = halved.submit(of_factors)
+        def by_factor() -> Array:
+            pulled = sum(p.design.Phi @ slope for p, slope in zip(parts, slopes, strict=True))
+            return slopes_by_factor(q, n_sparse, self.gram, pulled)
+
+        factor = halved.begin(by_factor) if long else None
+        more = [halved.begin(lambda i=i: of_rows(i)) for i in range(1, len(parts))]
 
         def end() -> tuple[dict[str, Array], list[Array | None]]:
-            total, moved = factors.result()
-            for future in begun:
-                by_theta, by_inducing, _ = future.result()
+            found = [of_rows(0)]
+            if long:
+                total, moved = parts[0].design.gradient_of_factors(factor())
+                found += [each() for each in more]
+            else:
+                found += [each() for each in more]
+                total, moved = parts[0].design.gradient_of_factors(sum(each[2] for each in found))
+            for by_theta, by_inducing, _ in found:
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)
             return total, moved

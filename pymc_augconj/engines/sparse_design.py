@@ -163,9 +163,9 @@ class SparseDesign:
             accumulate(total, self.model.pull_predictors(self.point, self.rows, slope))
         return total, by_inducing, by_factor
 
-    def gradient_of_factors(self, by_factor: Array, lane: int | None = None):
+    def gradient_of_factors(self, by_factor: Array):
         """Return what of :meth:`gradient` goes through the factors L, given Lᵀ ∂/∂L."""
-        laws = self.model.lanes[self.lane if lane is None else lane]
+        laws = self.model.lanes[self.lane]
         total: dict[str, Array] = {}
         by_inducing = []
         first = 0

@@ -21,6 +21,7 @@ Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in prac
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,14 +143,21 @@ class _Ascent:
         mean, var = batch.moments()
         rate = self.sparse.rate_at(count)
         climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
-        if climbs:
-            gradient = batch.gradient()
-        step = halved.submit(lambda: _moved(batch, rate, scale))
+        posterior: Future[WeightsPosterior] = Future()
+        try:
+            if climbs:
+                gradient = batch.gradient()
+            elif following is not None:
+                following = halved.start(self.point, self.inducing, following, posterior.result)
+            self.q, rate = _moved(batch, rate, scale)
+            posterior.set_result(self.q)
+        finally:
+            # Whatever happened, no thread waits for ever.
+            posterior.cancel()
         if climbs:
             self._climb(count + 1, self._direction(batch, scale, *gradient()))
-        if following is not None:
-            following = halved.start(self.point, self.inducing, following, lambda: step.result()[0])
-        self.q, rate = step.result()
+            if following is not None:
+                following = halved.start(self.point, self.inducing, following, posterior.result)
         self.failures += rate == 0.0
         residual = self.q.scaled_norm(self.q.mean - q.mean)
         self.iterations.append(
