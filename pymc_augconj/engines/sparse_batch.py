@@ -31,7 +31,7 @@ Array = NDArray[np.float64]
 # Rows from which two threads save more than they cost.
 SMALLEST_HALVED = 512
 # Of the rows, in the first part: its thread has the step of q(w) to make besides.
-_FIRST_SHARE = 0.47
+_FIRST_SHARE = 0.45
 
 
 @dataclass

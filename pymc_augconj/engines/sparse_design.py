@@ -179,8 +179,8 @@ class SparseDesign:
         return total, by_inducing
 
     def _of_process(self, process: ProcessRows, G: Array, lam: Array):
+        # G, the derivative by the process' part of Φ, is used up.
         model, law = self.model, self.model.lanes[self.lane][process.index]
-        by_cross = process.factor.solve_transposed(G)
         by_diagonal = -0.5 * lam
         coef = process.coef
         found: dict[str, Array] = {}
@@ -189,6 +189,7 @@ class SparseDesign:
             # Φ = a L⁻¹k, and r holds a² k(x, x).
             weights = np.einsum("ij,ij->j", G, process.half) - lam * coef * process.diagonal
             found = model.pull_coefficients(self.point, self.rows, process.index, weights)
+        by_cross = process.factor.solve_transposed(G, overwrite=True)
         if coef is not None:
             by_cross *= coef
             by_diagonal = by_diagonal * coef**2

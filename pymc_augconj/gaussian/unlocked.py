@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,22 +41,27 @@ _dger, _ = _routine(cython_blas, "dger")
 _dpotrf, _ = _routine(cython_lapack, "dpotrf")
 _dtrtri, _ = _routine(cython_lapack, "dtrtri")
 
-_ONE = ctypes.c_double(1.0)
-_FLAG = {letter: ctypes.c_char(letter.encode()) for letter in "LRNT"}
-_STEP = _Int(1)
+_ONE = ctypes.byref(ctypes.c_double(1.0))
+_FLAG = {letter: ctypes.byref(ctypes.c_char(letter.encode())) for letter in "LRNT"}
+_STEP = ctypes.byref(_Int(1))
 
 
-def _checked(matrix: Array) -> ctypes.c_int:
-    """Return the leading dimension of a matrix whose columns are contiguous."""
+def _checked(matrix: Array) -> tuple[int, Any]:
+    """Return the address and the leading dimension of a matrix whose columns are contiguous."""
     rows, columns = matrix.shape
-    step, leading = (stride // 8 for stride in matrix.strides)
-    whole = matrix.size == 0 or ((rows == 1 or step == 1) and (columns == 1 or leading >= rows))
+    step, leading = matrix.strides
+    leading //= 8
+    whole = matrix.size == 0 or ((rows == 1 or step == 8) and (columns == 1 or leading >= rows))
     if matrix.dtype != np.float64 or not (whole and matrix.flags.writeable):
         raise ValueError(
             f"expected a writable matrix of float64 with contiguous columns, got {matrix.dtype} "
             f"of shape {matrix.shape} with strides {matrix.strides}"
         )
-    return _Int(max(leading if columns > 1 else rows, rows, 1))
+    return matrix.ctypes.data, ctypes.byref(_Int(max(leading if columns > 1 else rows, rows, 1)))
+
+
+def _size(number: int) -> Any:
+    return ctypes.byref(_Int(number))
 
 
 def lower_times(
@@ -85,28 +91,29 @@ def _apply(routine, L: Array, X: Array, transposed: bool, right: bool, factor: f
     size = columns if right else rows
     if L.shape != (size, size):
         raise ValueError(f"expected a triangle of shape {(size, size)}, got {L.shape}")
-    leading_L, leading_X = _checked(L), _checked(X)
+    (at_L, leading_L), (at_X, leading_X) = _checked(L), _checked(X)
     if X.size:
         routine(
-            ctypes.byref(_FLAG["R" if right else "L"]), ctypes.byref(_FLAG["L"]),
-            ctypes.byref(_FLAG["T" if transposed else "N"]), ctypes.byref(_FLAG["N"]),
-            ctypes.byref(_Int(rows)), ctypes.byref(_Int(columns)),
-            ctypes.byref(ctypes.c_double(factor)), L.ctypes.data, ctypes.byref(leading_L),
-            X.ctypes.data, ctypes.byref(leading_X),
+            _FLAG["R" if right else "L"], _FLAG["L"], _FLAG["T" if transposed else "N"],
+            _FLAG["N"], _size(rows), _size(columns), ctypes.byref(ctypes.c_double(factor)),
+            at_L, leading_L, at_X, leading_X,
         )  # fmt: skip
     return X
 
 
 def add_outer(X: Array, x: Array, y: Array) -> Array:
     """Add x yᵀ to X, in place; return it. Both vectors are contiguous."""
-    if X.shape != (x.size, y.size) or not (x.flags.c_contiguous and y.flags.c_contiguous):
-        raise ValueError(f"expected contiguous vectors of {X.shape}, got {x.shape}, {y.shape}")
-    leading = _checked(X)
+    good = all(v.flags.c_contiguous and v.dtype == np.float64 for v in (x, y))
+    if X.shape != (x.size, y.size) or not good:
+        raise ValueError(
+            f"expected contiguous vectors of float64 for a matrix of shape {X.shape}, got "
+            f"{x.dtype} of shape {x.shape} and {y.dtype} of shape {y.shape}"
+        )
+    at, leading = _checked(X)
     if X.size:
         _dger(
-            ctypes.byref(_Int(x.size)), ctypes.byref(_Int(y.size)), ctypes.byref(_ONE),
-            x.ctypes.data, ctypes.byref(_STEP), y.ctypes.data, ctypes.byref(_STEP),
-            X.ctypes.data, ctypes.byref(leading),
+            _size(x.size), _size(y.size), _ONE, x.ctypes.data, _STEP, y.ctypes.data, _STEP,
+            at, leading,
         )  # fmt: skip
     return X
 
@@ -116,11 +123,8 @@ def cholesky_in_place(X: Array) -> int:
 
     What is above the diagonal stays.
     """
-    info, leading = _Int(0), _checked(X)
-    _dpotrf(
-        ctypes.byref(_FLAG["L"]), ctypes.byref(_Int(len(X))), X.ctypes.data,
-        ctypes.byref(leading), ctypes.byref(info),
-    )  # fmt: skip
+    info = _Int(0)
+    _dpotrf(_FLAG["L"], _size(len(X)), *_checked(X), ctypes.byref(info))
     return info.value
 
 
@@ -132,11 +136,8 @@ def invert_lower(L: Array) -> Array:
     """Overwrite the lower triangle of L with that of L⁻¹; return it."""
     size = len(L)
     if size <= _SMALLEST_HALVED:
-        info, leading = _Int(0), _checked(L)
-        _dtrtri(
-            ctypes.byref(_FLAG["L"]), ctypes.byref(_FLAG["N"]), ctypes.byref(_Int(size)),
-            L.ctypes.data, ctypes.byref(leading), ctypes.byref(info),
-        )  # fmt: skip
+        info = _Int(0)
+        _dtrtri(_FLAG["L"], _FLAG["N"], _size(size), *_checked(L), ctypes.byref(info))
         return L
     half = size // 2
     first, corner, last = L[:half, :half], L[half:, :half], L[half:, half:]

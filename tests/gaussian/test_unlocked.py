@@ -73,4 +73,6 @@ def test_refusals():
         lower_solve(full, np.ones((3, 4), order="F"))
     with pytest.raises(ValueError, match="contiguous vectors"):
         add_outer(np.ones((3, 4), order="F"), np.ones(4), np.ones(3))
+    with pytest.raises(ValueError, match="float64"):
+        add_outer(np.ones((3, 4), order="F"), np.ones(3, dtype=int), np.ones(4))
     assert cholesky_in_place(np.asfortranarray(-np.eye(3))) == 1
