@@ -16,9 +16,8 @@ PyTensor's own graph of these takes some forty passes, each into an array of its
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,89 +29,14 @@ from pytensor.graph.basic import Variable
 
 from ..model import Point
 from .compile import Gradient, PointFunction
+from .profiles import PROFILES
+from .slopes import Slopes
 
 __all__ = ["StationaryCovariance"]
 
 Array = NDArray[np.float64]
 
 _SCALE, _LENGTHS = "stationary:weight of scale", "stationary:weights of lengths"
-# PyMC takes the distance as √(r² + this), which has a derivative at zero.
-_UNDER_ROOT = 1e-12
-
-
-@dataclass(frozen=True)
-class _Profile:
-    """g as a function of t = factor·r², and (g, g′); both may write to t.
-
-    ``is_power``: g(t) = eᵗ, so that s·g(t) = g(t + log s).
-    """
-
-    factor: float
-    value: Callable[[Array], Array]
-    slope: Callable[[Array], tuple[Array, Array]]
-    is_power: bool = False
-
-
-def _squared_exponential(t: Array) -> Array:
-    # Where rounding leaves t above zero the error is that of any other t.
-    return np.exp(t, out=t)
-
-
-def _squared_exponential_slope(t: Array) -> tuple[Array, Array]:
-    value = np.exp(t, out=t)
-    return value, value
-
-
-def _root(t: Array) -> Array:
-    np.maximum(t, 0.0, out=t)
-    t += _UNDER_ROOT
-    return np.sqrt(t, out=t)
-
-
-def _exponential(rate: float) -> _Profile:
-    def value(t: Array) -> Array:
-        r = _root(t)
-        r *= -rate
-        return np.exp(r, out=r)
-
-    def slope(t: Array) -> tuple[Array, Array]:
-        r = _root(t)
-        g = np.exp(-rate * r)
-        return g, (-0.5 * rate) * g / r
-
-    return _Profile(1.0, value, slope)
-
-
-def _matern32(t: Array) -> Array:
-    return _matern32_slope(t)[0]
-
-
-def _matern32_slope(t: Array) -> tuple[Array, Array]:
-    u = np.sqrt(3.0) * _root(t)
-    decay = np.exp(-u)
-    # d/du (1 + u)e^{−u} = −u e^{−u}, and du/dt = 3/(2u).
-    return (1.0 + u) * decay, -1.5 * decay
-
-
-def _matern52(t: Array) -> Array:
-    return _matern52_slope(t)[0]
-
-
-def _matern52_slope(t: Array) -> tuple[Array, Array]:
-    u = np.sqrt(5.0) * _root(t)
-    decay = np.exp(-u)
-    u_next = u + 1.0
-    # d/du (1 + u + u²/3)e^{−u} = −(u/3)(1 + u)e^{−u}, and du/dt = 5/(2u).
-    return (u_next + u * u / 3.0) * decay, (-5.0 / 6.0) * u_next * decay
-
-
-_PROFILES: dict[type, _Profile] = {
-    pm.gp.cov.ExpQuad: _Profile(-0.5, _squared_exponential, _squared_exponential_slope, True),
-    pm.gp.cov.Matern52: _Profile(1.0, _matern52, _matern52_slope),
-    pm.gp.cov.Matern32: _Profile(1.0, _matern32, _matern32_slope),
-    pm.gp.cov.Matern12: _exponential(1.0),
-    pm.gp.cov.Exponential: _exponential(0.5),
-}
 
 
 class StationaryCovariance:
@@ -139,17 +63,20 @@ class StationaryCovariance:
         *,
         gradient_of_inducing: bool = False,
     ):
-        self._profile = _PROFILES[type(kernel)]
+        self._profile = PROFILES[type(kernel)]
         dims = np.asarray(kernel.active_dims)
         leading = np.array_equal(dims, np.arange(dims.size))
         self._columns = slice(dims.size) if leading else dims
         self._by_inducing = gradient_of_inducing
         self._parameters = PointFunction([scale, lengths], values)
+        # One number has one derivative by each entry, the same for all weights at one θ.
+        self._slopes = Slopes([scale, lengths], values) if lengths.ndim == 0 else None
         weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
         cost = weights[0] * scale + (weights[1] * lengths).sum()
         given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
         self._pull = Gradient(cost, values, given)
-        self._known: tuple[bytes, tuple[float, Array]] | None = None
+        # The last values of both, by the entries of the point; threads have it in common.
+        self._known: dict[object, tuple[bytes, Any]] = {}
 
     @classmethod
     def find(
@@ -163,7 +90,7 @@ class StationaryCovariance:
         """Return the covariance where it is a stationary kernel times numbers, else None."""
         factors = cov_func._factor_list if type(cov_func) is pm.gp.cov.Prod else [cov_func]
         kernels = [factor for factor in factors if isinstance(factor, pm.gp.cov.BaseCovariance)]
-        if len(kernels) != 1 or type(kernels[0]) not in _PROFILES:
+        if len(kernels) != 1 or type(kernels[0]) not in PROFILES:
             return None
         (kernel,) = kernels
         scale = pt.constant(1.0)
@@ -188,12 +115,16 @@ class StationaryCovariance:
 
     def lanes(self, count: int) -> list[StationaryCovariance]:
         """Return up to ``count`` of these, each for a thread of its own."""
-        functions = self._parameters.copies(count)
-        gradients = self._pull.copies(count)
+        shared = [self._parameters, self._pull if self._slopes is None else self._slopes]
         found = [self]
-        for function, gradient in list(zip(functions, gradients, strict=False))[1:]:
+        copies = zip(*(function.copies(count) for function in shared), strict=False)
+        for parameters, pull in list(copies)[1:]:
             other = copy(self)
-            other._parameters, other._pull = function, gradient
+            other._parameters = parameters
+            if self._slopes is None:
+                other._pull = pull
+            else:
+                other._slopes = pull
             found.append(other)
         return found
 
@@ -237,11 +168,14 @@ class StationaryCovariance:
         """Return derivatives by θ, given those by s and, but for s, by log(1/ℓ) and scaled Z."""
         scale, lengths = self._at(point)
         by_lengths = by_lengths.sum() if lengths.size == 1 else by_lengths
-        weights = {
-            _SCALE: np.array(by_scale),
-            _LENGTHS: np.reshape(-scale * by_lengths / lengths, lengths.shape),
-        }
-        found = self._pull({**point, **weights})
+        by_lengths = np.reshape(-scale * by_lengths / lengths, lengths.shape)
+        if self._slopes is None:
+            found = self._pull({**point, _SCALE: np.array(by_scale), _LENGTHS: by_lengths})
+        else:
+            found = {
+                name: by_scale * of_scale + by_lengths * of_length
+                for name, (of_scale, of_length) in self._keep(self._slopes, point).items()
+            }
         if not self._by_inducing:
             return found, None
         by_inducing = np.zeros(Z.shape)
@@ -250,14 +184,18 @@ class StationaryCovariance:
 
     def _at(self, point: Point) -> tuple[float, Array]:
         """Return s and ℓ."""
+        scale, lengths = self._keep(self._parameters, point)
+        return float(scale), lengths
+
+    def _keep(self, function: PointFunction | Slopes, point: Point) -> Any:
+        """Return the function at the point, from the last time where it was there, too."""
         if self._parameters.shared:
-            scale, lengths = self._parameters(point)
-            return float(scale), np.array(lengths)
+            return _copied(function(point))
+        kind = type(function)
         key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
-        known = self._known
+        known = self._known.get(kind)
         if known is None or known[0] != key:
-            scale, lengths = self._parameters(point)
-            known = self._known = key, (float(scale), np.array(lengths))
+            known = self._known[kind] = key, _copied(function(point))
         return known[1]
 
     def _scaled(self, X: Array, lengths: Array) -> Array:
@@ -301,3 +239,10 @@ def _number(factor: Any) -> Any:
     if isinstance(factor, Variable) and getattr(factor, "ndim", 1) == 0:
         return factor
     return None
+
+
+def _copied(values: Any) -> Any:
+    """Return arrays that a function does not write to when it is called again."""
+    if isinstance(values, dict):
+        return {name: _copied(value) for name, value in values.items()}
+    return [np.array(value) for value in values]
