@@ -168,22 +168,29 @@ def test_inducing_inputs_move_where_asked(data):
     assert moved.evidence > still.evidence + 1.0
 
 
-def many(n=1500):
+def many(n=1500, kernel=pm.gp.cov.Matern32, **options):
     rng = np.random.default_rng(3)
     X = rng.normal(size=(n, 2))
     with pm.Model() as model:
         eta, ls = pm.HalfNormal("eta", 2), pm.InverseGamma("ls", 5, 5)
         a = pm.Normal("a", 0, 1, shape=3)
-        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern32(2, ls=ls))
+        gp = pm.gp.Latent(cov_func=eta**2 * kernel(2, ls=ls, **options))
         mu = gp.prior("f", X=X) + a[np.arange(n) % 3]
         nu = pm.Gamma("nu", 2, 0.1)
         pm.StudentT("y", nu=nu, mu=mu, sigma=0.5, observed=np.sin(X[:, 0]) + rng.normal(size=n))
     return model, gp
 
 
-@pytest.mark.parametrize("inducing", [10, 700])
-def test_threads_change_nothing(inducing, monkeypatch):
-    model, gp = many()
+@pytest.mark.parametrize(
+    ("inducing", "kernel", "kernel_options"),
+    [
+        (10, pm.gp.cov.Matern32, {}),
+        (10, pm.gp.cov.RatQuad, {"alpha": 1.5}),
+        (700, pm.gp.cov.Matern32, {}),
+    ],
+)
+def test_threads_change_nothing(inducing, kernel, kernel_options, monkeypatch):
+    model, gp = many(kernel=kernel, **kernel_options)
     Z = np.random.default_rng(0).normal(size=(inducing, 2))
     threads, fits = [], []
     options = {"gp": gp, "inducing": Z, "batch_size": 600, "optimize_inducing": True}
