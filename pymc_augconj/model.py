@@ -213,16 +213,22 @@ class ProcessLaw(Protocol):
         ...
 
     def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        """Return K(X, Z) and the diagonal of K(X, X)."""
+        """Return K(X, Z), which the caller may overwrite, and the diagonal of K(X, X)."""
         ...
 
-    def pullback(
-        self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array, Array]
+    def pull_cov(
+        self, point: Point, Z: Array, weights: Array
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the derivatives of K(Z, Z), K(X, Z) and diag K(X, X), weighted and summed.
+        """Return the derivatives of K(Z, Z), weighted and summed.
 
         By entry of the point; and by Z where the law was asked to have these.
         """
+        ...
+
+    def pull_cross(
+        self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Return the derivatives of K(X, Z) and diag K(X, X), as :meth:`pull_cov` does."""
         ...
 
     def mean(self, point: Point, X: Array) -> Array:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pickle
 import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pymc as pm
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.engines import sparse_batch, svi
 
 QUIET = {"progressbar": False}
 N = 60
@@ -164,6 +166,82 @@ def test_inducing_inputs_move_where_asked(data):
         moved = pac.fit("svi", optimize_inducing=True, **options, **QUIET)
     np.testing.assert_array_equal(still.inducing["f"], Z)
     assert moved.evidence > still.evidence + 1.0
+
+
+def many(n=1500, kernel=pm.gp.cov.Matern32, **options):
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(n, 2))
+    with pm.Model() as model:
+        eta, ls = pm.HalfNormal("eta", 2), pm.InverseGamma("ls", 5, 5)
+        a = pm.Normal("a", 0, 1, shape=3)
+        gp = pm.gp.Latent(cov_func=eta**2 * kernel(2, ls=ls, **options))
+        mu = gp.prior("f", X=X) + a[np.arange(n) % 3]
+        nu = pm.Gamma("nu", 2, 0.1)
+        pm.StudentT("y", nu=nu, mu=mu, sigma=0.5, observed=np.sin(X[:, 0]) + rng.normal(size=n))
+    return model, gp
+
+
+@pytest.mark.parametrize(
+    ("inducing", "kernel", "kernel_options"),
+    [
+        (10, pm.gp.cov.Matern32, {}),
+        (10, pm.gp.cov.RatQuad, {"alpha": 1.5}),
+        (700, pm.gp.cov.Matern32, {}),
+    ],
+)
+def test_threads_change_nothing(inducing, kernel, kernel_options, monkeypatch):
+    model, gp = many(kernel=kernel, **kernel_options)
+    Z = np.random.default_rng(0).normal(size=(inducing, 2))
+    threads, fits = [], []
+    options = {"gp": gp, "inducing": Z, "batch_size": 600, "optimize_inducing": True}
+    for cores in (1, 2):
+        monkeypatch.setattr(sparse_batch, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(
+            sparse_batch,
+            "ThreadPoolExecutor",
+            lambda size: threads.append(size) or ThreadPoolExecutor(size),
+        )
+        with model, pytest.warns(RuntimeWarning, match="too few to tell"):
+            fits.append(pac.fit("svi", max_iter=6, random_seed=2, **options, **QUIET))
+    assert threads == [1]
+    one, two = fits
+    np.testing.assert_array_equal(one.h, two.h)
+    np.testing.assert_array_equal(one.inducing["f"], two.inducing["f"])
+    assert one.evidence == two.evidence
+    start = model.initial_point()
+    for name in ("eta", "ls", "nu"):
+        assert one.theta[name] == two.theta[name]
+        # The fourth iteration moves them by about the rate of 0.05.
+        assert abs(np.log(one.theta[name]) - start[f"{name}_log__"]) > 0.001
+
+
+def test_halved_minibatches_stop_and_fail_without_hanging(monkeypatch):
+    model, gp = many()
+    monkeypatch.setattr(sparse_batch, "available_cores", lambda: 2)
+    options = {"gp": gp, "inducing": 10, "batch_size": 600, "max_iter": 50} | QUIET
+    seen = []
+
+    def stop(state):
+        seen.append(state.count)
+        if len(seen) == 3:
+            raise StopIteration
+
+    def fail(state):
+        raise ZeroDivisionError
+
+    with model:
+        with pytest.warns(RuntimeWarning, match="stopped by the callback after 3"):
+            pac.fit("svi", callback=stop, **options)
+        with pytest.raises(ZeroDivisionError):
+            pac.fit("svi", callback=fail, **options)
+    assert seen == [1, 2, 3]
+
+    def refuse(*args):
+        raise FloatingPointError
+
+    monkeypatch.setattr(svi, "_moved", refuse)
+    with model, pytest.raises(FloatingPointError):
+        pac.fit("svi", **options)
 
 
 def test_callback_may_stop_it(data):

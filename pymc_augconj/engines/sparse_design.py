@@ -27,20 +27,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.blas import dsyrk, dtrsm
 
 from ..gaussian.linear_map import LinearMap
-from ..gaussian.triangular import mirror_lower
+from ..gaussian.unlocked import add_outer
 from ..model import Point
 from .derivatives import accumulate
 from .latent_prior import BlockPrior
-from .triangular_factor import TriangularFactor, is_wide
+from .triangular_factor import TriangularFactor
 from .weights_posterior import WeightsPosterior
 
 if TYPE_CHECKING:
     from .sparse_model import SparseModel
 
-__all__ = ["ProcessRows", "SparseDesign", "chol_pullback"]
+__all__ = ["ProcessRows", "SparseDesign", "add_each", "is_long", "slopes_by_factor"]
 
 Array = NDArray[np.float64]
 
@@ -86,7 +85,7 @@ class SparseDesign:
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, Array]:
         """Return means and variances of the predictors, and chol(S⁻¹)⁻¹ Φ."""
         half = q.half(self.Phi)
-        var = np.einsum("ij,ij->j", half, half) + self.residual
+        var = np.vecdot(half.T, half.T) + self.residual
         return self.offset + q.mean @ self.Phi, var, half
 
     def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
@@ -94,10 +93,12 @@ class SparseDesign:
         return self._gram(lam), self.Phi @ (h - lam * self.offset)
 
     def _gram(self, lam: Array) -> Array:
-        # SciPy's dsyrk is half the work, but keeps other threads waiting.
-        if (lam < 0.0).any() or is_wide(self.Phi):
-            return (self.Phi * lam) @ self.Phi.T
-        return mirror_lower(dsyrk(1.0, self.Phi * np.sqrt(lam), lower=1))
+        # Symmetric: the transpose, for it to be Fortran-ordered as all matrices of weights are.
+        if (lam < 0.0).any():
+            return ((self.Phi * lam) @ self.Phi.T).T
+        # NumPy knows a product with one's own transpose for what it is, half the work.
+        scaled = self.Phi * np.sqrt(lam)
+        return (scaled @ scaled.T).T
 
     def gradient(
         self, q: WeightsPosterior, half: Array, h: Array, lam: Array, mean: Array, gram: Array
@@ -122,41 +123,64 @@ class SparseDesign:
         by_inducing : list of (ndarray or None)
         """
         slope = h - lam * mean
+        direct = None
+        if is_long(self.n_sparse, slope.size):
+            direct = slopes_by_factor(q, self.n_sparse, gram, self.Phi @ slope)
+        total, by_inducing, by_factor = self.gradient_of_rows(
+            q, half.copy(order="F"), slope, lam, direct is None
+        )
+        more, moved = self.gradient_of_factors(direct if direct is not None else by_factor)
+        accumulate(total, more)
+        return total, add_each(by_inducing, moved)
+
+    def gradient_of_rows(
+        self, q: WeightsPosterior, half: Array, slope: Array, lam: Array, with_factor: bool
+    ) -> tuple[dict[str, Array], list[Array | None], Array | None]:
+        """Return what of :meth:`gradient` goes through other things than the factors L.
+
+        And Lᵀ ∂/∂L, of all processes together, where it is asked for; ``half`` is used up.
+        """
         # ∂/∂Φ = μ slopeᵀ − (S − J)Φ Λ, where J takes the process' own share out of r.
-        G = q.solve_half(half)
+        G = q.solve_half(half, overwrite=True)
         G[: self.n_sparse] -= self.Phi[: self.n_sparse]
         G *= -lam
-        G += np.multiply.outer(q.mean, slope)
+        add_outer(G, q.mean, slope)
+        by_factor = None
+        if with_factor:
+            by_factor = -(self.Phi[: self.n_sparse] @ G[: self.n_sparse].T).T
         total: dict[str, Array] = {}
         by_inducing = []
         first = 0
-        by_chol = self._by_chol(q, G, slope, gram)
         for process in self.processes:
             part = slice(first, first + len(process.Z))
             first = part.stop
-            found, moved = self._of_process(process, G[part], by_chol[part, part], lam)
+            found, moved = self._of_process(process, G[part], lam)
             accumulate(total, found)
             by_inducing.append(moved)
         for i, block, A, part in self.model.other_parts(self.point, self.rows, first):
             accumulate(total, self._of_block(i, block, A, G[part]))
         if self.model.offset_moves:
             accumulate(total, self.model.pull_predictors(self.point, self.rows, slope))
+        return total, by_inducing, by_factor
+
+    def gradient_of_factors(self, by_factor: Array):
+        """Return what of :meth:`gradient` goes through the factors L, given Lᵀ ∂/∂L."""
+        laws = self.model.lanes[self.lane]
+        total: dict[str, Array] = {}
+        by_inducing = []
+        first = 0
+        for process in self.processes:
+            part = slice(first, first + len(process.Z))
+            first = part.stop
+            by_zz = process.factor.pull(by_factor[part, part])
+            found, moved = laws[process.index].pull_cov(self.point, process.Z, by_zz)
+            accumulate(total, found)
+            by_inducing.append(moved)
         return total, by_inducing
 
-    def _by_chol(self, q: WeightsPosterior, G: Array, slope: Array, gram: Array) -> Array:
-        """Return Lᵀ ∂/∂L = −G Φᵀ for the processes' factors L, whichever way is the shorter."""
-        n_sparse, n_rows = self.n_sparse, slope.size
-        if n_rows < 2 * n_sparse:
-            return -(G[:n_sparse] @ self.Phi[:n_sparse].T)
-        found = q.solve_half(q.half(gram))[:n_sparse, :n_sparse]
-        found = found - gram[:n_sparse, :n_sparse]
-        found -= np.multiply.outer(q.mean[:n_sparse], (self.Phi @ slope)[:n_sparse])
-        return found
-
-    def _of_process(self, process: ProcessRows, G: Array, by_chol: Array, lam: Array):
+    def _of_process(self, process: ProcessRows, G: Array, lam: Array):
+        # G, the derivative by the process' part of Φ, is used up.
         model, law = self.model, self.model.lanes[self.lane][process.index]
-        by_cross = process.factor.solve_transposed(G)
-        by_zz = chol_pullback(process.factor.chol, by_chol)
         by_diagonal = -0.5 * lam
         coef = process.coef
         found: dict[str, Array] = {}
@@ -165,11 +189,12 @@ class SparseDesign:
             # Φ = a L⁻¹k, and r holds a² k(x, x).
             weights = np.einsum("ij,ij->j", G, process.half) - lam * coef * process.diagonal
             found = model.pull_coefficients(self.point, self.rows, process.index, weights)
+        by_cross = process.factor.solve_transposed(G, overwrite=True)
         if coef is not None:
-            by_cross = by_cross * coef
+            by_cross *= coef
             by_diagonal = by_diagonal * coef**2
-        pulled, by_inducing = law.pullback(
-            self.point, process.X, process.Z, (by_zz, np.ascontiguousarray(by_cross.T), by_diagonal)
+        pulled, by_inducing = law.pull_cross(
+            self.point, process.X, process.Z, (by_cross.T, by_diagonal)
         )
         accumulate(found, pulled)
         return found, by_inducing
@@ -192,7 +217,8 @@ class SparseDesign:
                         strict=True,
                     )
                 )
-                weights = chol_pullback(block.chol, block.chol.T @ by_chol)
+                weights = TriangularFactor(block.chol).pull(block.chol.T @ by_chol)
+                weights = 0.5 * (weights + weights.T)
             accumulate(found, latent.scale_pullback(self.point, weights))
         if read.names:
             # ⟨∂/∂A, dA⟩ with ∂/∂A = Gᵀ Sᵀ, a column of A at a time.
@@ -202,13 +228,26 @@ class SparseDesign:
         return found
 
 
-def chol_pullback(chol: Array, transposed_slope: Array) -> Array:
-    """Return the derivative by K, given Lᵀ times that by L = chol(K); symmetric.
+def is_long(n_sparse: int, n_rows: int) -> bool:
+    """Return whether :func:`slopes_by_factor` is less work than a product over the rows."""
+    return n_rows > 1.25 * n_sparse
 
-    Murray, I. (2016), Differentiation of the Cholesky decomposition, arXiv:1602.07527.
+
+def slopes_by_factor(q: WeightsPosterior, n_sparse: int, gram: Array, pulled: Array) -> Array:
+    """Return Lᵀ ∂/∂L = −(∂/∂Φ) Φᵀ from Φ Λ Φᵀ and Φ slope, without the rows.
+
+    Parameters
+    ----------
+    q : WeightsPosterior
+    n_sparse : int
+    gram : ndarray, shape (D, D)
+    pulled : ndarray, shape (D,)
     """
-    lower = np.tril(transposed_slope)
-    lower[np.diag_indices_from(lower)] *= 0.5
-    inner = np.asfortranarray(lower + lower.T)
-    left = dtrsm(0.5, chol, inner, lower=1, trans_a=1, overwrite_b=1)
-    return dtrsm(1.0, chol, left, lower=1, side=1, overwrite_b=1)
+    found = q.solve_half(q.half(gram), overwrite=True)[:n_sparse, :n_sparse]
+    found -= gram[:n_sparse, :n_sparse]
+    return add_outer(found, -q.mean[:n_sparse], pulled[:n_sparse])
+
+
+def add_each(first: list[Array | None], second: list[Array | None]) -> list[Array | None]:
+    """Return the sums of derivatives by the inducing inputs of each process."""
+    return [None if a is None else a + b for a, b in zip(first, second, strict=True)]

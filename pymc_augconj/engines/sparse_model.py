@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ..errors import AugmentationError
 from ..gaussian.cholesky import cholesky_with_jitter
 from ..gaussian.linear_map import LinearMap, RowSelection
+from ..gaussian.triangular import diagonal_view
 from ..model import LatentGaussianModel, Point, ProcessLaw
 from .latent_prior import BlockPrior, KeptParts, block_prior
 from .sparse_design import ProcessRows, SparseDesign
@@ -93,7 +94,8 @@ class SparseModel:
         self._offset(point)
         for p, Z in enumerate(inducing):
             self._map(self._blocks[p], point)
-            self._factor(p, point, Z)
+            # Used for several minibatches, and from several threads.
+            _ = self._factor(p, point, Z).inverse
         for i in self.others:
             self._block(i, point)
             self._map(i, point)
@@ -113,7 +115,8 @@ class SparseModel:
             If a covariance has no Cholesky factor.
         """
         offset = self._offset(point)[rows]
-        Phi = np.empty((self.size(inducing), offset.size), order="F")
+        alone = len(self.laws) == 1 and not self.others
+        Phi = None if alone else np.empty((self.size(inducing), offset.size), order="F")
         residual = np.zeros(offset.size)
         processes, first = [], 0
         for p, (law, Z) in enumerate(zip(self.lanes[lane], inducing, strict=True)):
@@ -123,10 +126,14 @@ class SparseModel:
             X = np.asarray(law.inputs[index], dtype=float)
             factor = self._factor(p, point, Z)
             xz, diagonal = law.cross(point, X, Z)
-            half = factor.solve(xz.T)
-            left = diagonal - np.einsum("ij,ij->j", half, half)
+            half = factor.solve(xz.T, overwrite=True)
+            left = diagonal - np.vecdot(half.T, half.T)
             residual += left if coef is None else coef**2 * left
-            Phi[first : first + len(Z)] = half if coef is None else half * coef
+            scaled = half if coef is None else half * coef
+            if alone:
+                Phi = scaled
+            else:
+                Phi[first : first + len(Z)] = scaled
             first += len(Z)
             processes.append(ProcessRows(p, coef, X, Z, factor, half, diagonal))
         for _, block, A, part in self.other_parts(point, rows, first):
@@ -211,8 +218,9 @@ class SparseModel:
 
 def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
     """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
-    zz = np.array(law.cov(point, Z), order="F")
-    zz[np.diag_indices_from(zz)] += law.jitter
+    # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
+    zz = np.array(law.cov(point, Z).T, order="F")
+    diagonal_view(zz)[...] += law.jitter
     return zz
 
 

@@ -21,7 +21,6 @@ from .latent_prior import BlockPrior, LatentPrior, RowGroups
 from .loop import Iteration
 from .sparse_batch import HalvedModel
 from .sparse_model import SparseModel
-from .sparse_sites import SparseSites
 from .weights_posterior import WeightsPosterior
 
 __all__ = ["full_bound", "outcome_of"]
@@ -33,17 +32,12 @@ _CHUNK = 10_000_000
 
 
 def full_bound(
-    halved: HalvedModel,
-    sites: SparseSites,
-    point: Point,
-    inducing: Sequence[Array],
-    q: WeightsPosterior,
+    halved: HalvedModel, point: Point, inducing: Sequence[Array], q: WeightsPosterior
 ) -> float:
     """Return the bound on all the data, a chunk of rows at a time."""
     model, total = halved.model, 0.0
     for rows in chunks(model.n_rows, model.size(inducing)):
-        mean, var = halved.batch(point, inducing, rows).moments(q)
-        total += float(np.sum(sites.targets(point, rows, mean, var)[0]))
+        total += halved.expected(point, inducing, rows, q)
     return total - q.divergence
 
 

@@ -21,7 +21,7 @@ Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in prac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import Future
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,7 @@ from .cavi import CoordinateAscent
 from .derivatives import accumulate
 from .fitting import FitOutcome, FitProblem, FitState
 from .loop import NARROW, WILD, Iteration
-from .sparse_batch import HalvedModel
+from .sparse_batch import HalvedModel, SparseBatch
 from .sparse_model import SparseModel
 from .sparse_outcome import full_bound, outcome_of
 from .sparse_sites import SparseSites
@@ -90,17 +90,23 @@ class _Ascent:
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with HalvedModel(self.model) as halved, ignored:
+        with HalvedModel(self.model, self.sites) as halved, ignored:
             if not self.sites.rule.monotone:
                 self._narrow(halved)
-            for count, rows in zip(range(problem.max_iter), self._batches(), strict=False):
-                state = self._iterate(halved, count, rows)
+            batches = self._batches()
+            self.q.prepare()
+            batch = halved.start(self.point, self.inducing, next(batches), lambda q=self.q: q)
+            for count in range(problem.max_iter):
+                following = next(batches) if count + 1 < problem.max_iter else None
+                state, batch = self._iterate(halved, count, batch, following)
                 if problem.callback is not None:
                     try:
                         problem.callback(state)
                     except StopIteration:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
+            if batch is not None:
+                batch.leave()
             bound, errors = self._last_bound(halved)
         if self.sites.rule.augmented:
             problem.model.require_augmentation(self.point)
@@ -118,7 +124,7 @@ class _Ascent:
         """
         n_rows, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
         if n_rows <= len(self.iterations) * size:
-            whole = full_bound(halved, self.sites, self.point, self.inducing, self.q)
+            whole = full_bound(halved, self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
@@ -141,85 +147,85 @@ class _Ascent:
         """Start near the prior mean where log densities under the prior are no start."""
         n, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
         rows = np.arange(0, n, max(n // size, 1))[:size]
-        batch = halved.batch(self.point, self.inducing, rows)
-        scale, best = n / batch.size, -np.inf
-        mean, var = batch.moments(self.q)
-        value, h, lam = self.sites.targets(self.point, rows, mean, var)
-        step = np.concatenate([(h - lam * mean) * np.sqrt(var), lam * var])
-        if np.isfinite(value).all() and np.linalg.norm(step) <= WILD:
+        prior = self.q
+        prior.prepare()
+        batch = halved.start(self.point, self.inducing, rows, lambda: prior)
+        batch.wait()
+        if np.isfinite(batch.value) and batch.length_of_step() <= WILD:
             return
+        best = -np.inf
         for std in NARROW:
-            lam = np.full(batch.size, std**-2)
-            B, _ = batch.natural(lam * mean, lam)
-            q = self.q.towards(scale * B, np.zeros(len(B)), 1.0)
-            bound = self._batch_bound(batch, rows, q)
+            gram = batch.gram_of(std**-2)
+            q = prior.towards(gram, np.zeros(len(gram)), 1.0, n / batch.size)
+            q.prepare()
+            bound = self._bound_of(halved, rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _batch_bound(self, batch, rows, q: WeightsPosterior) -> float:
-        """Return the bound on all the data as a minibatch tells it."""
-        value = self.sites.targets(self.point, rows, *batch.moments(q))[0]
-        bound = self.model.n_rows / batch.size * float(np.sum(value)) - q.divergence
+    def _bound_of(self, halved: HalvedModel, rows, q: WeightsPosterior) -> float:
+        """Return the bound on all the data as some rows tell it."""
+        size = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        value = halved.expected(self.point, self.inducing, rows, q)
+        bound = self.model.n_rows / size * value - q.divergence
         return bound if np.isfinite(bound) else -np.inf
-
-    def _iterate(self, halved: HalvedModel, count: int, rows) -> FitState:
-        model, q = self.model, self.q
-        batch = halved.batch(self.point, self.inducing, rows)
-        scale = model.n_rows / batch.size
-        mean, var = batch.moments(q)
-        value, h, lam = self.sites.targets(self.point, rows, mean, var)
-        expected = scale * float(np.sum(value))
-        if count % _EVERY == 0:
-            self.divergence = q.divergence
-        divergence = self.divergence
-        rate = self.sparse.rate_at(count)
-        B, b = batch.natural(h, lam)
-        direction = None
-        if self.adam_moves and (count + 1) % self.sparse.hyper_every == 0:
-            by_theta, by_inducing = batch.gradient(q, h, lam, mean)
-            direction = self._direction(rows, scale, mean, var, by_theta, by_inducing)
-        before = expected - q.divergence if self._is_careful(count, expected) else None
-        rate = self._move(
-            scale * B, scale * b, rate,
-            None if before is None else lambda new: self._batch_bound(batch, rows, new) >= before,
-        )  # fmt: skip
-        residual = self._distance(q)
-        self.iterations.append(
-            Iteration(count + 1, expected - divergence, expected, divergence, residual, rate)
-        )
-        if direction is not None:
-            self._climb(direction)
-        return FitState(count + 1, self.iterations[-1], mean, var)
-
-    @property
-    def adam_moves(self) -> bool:
-        return bool(self.members) or self.sparse.optimize_inducing
 
     def _is_careful(self, count: int, expected: float) -> bool:
         early = count < _CAREFUL or not np.isfinite(expected)
         return early and not self.sites.rule.monotone
 
-    def _move(
-        self, B: Array, b: Array, rate: float, accepts: Callable[[WeightsPosterior], bool] | None
-    ) -> float:
-        while rate > _SMALLEST_RATE:
-            with suppress(NotPositiveDefiniteError):
-                q = self.q.towards(B, b, rate)
-                if accepts is None or accepts(q):
-                    self.q = q
-                    return rate
-            rate *= 0.5
-        self.failures += 1
-        return 0.0
+    def _iterate(
+        self, halved: HalvedModel, count: int, batch: SparseBatch, following
+    ) -> tuple[FitState, SparseBatch | None]:
+        """Return the state after an iteration, and the next minibatch, of rows ``following``."""
+        batch.wait()
+        q, scale = batch.q, self.model.n_rows / batch.size
+        expected = scale * batch.value
+        if count % _EVERY == 0:
+            self.divergence = q.divergence
+        mean, var = batch.moments()
+        rate = self.sparse.rate_at(count)
+        climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
+        accepts = None
+        if self._is_careful(count, expected):
+            before = expected - q.divergence
 
-    def _distance(self, last: WeightsPosterior) -> float:
-        """Return how far the step moved the weights' means, in their standard deviations."""
-        return self.q.scaled_norm(self.q.mean - last.mean)
+            def accepts(new: WeightsPosterior) -> bool:
+                return self._bound_of(halved, batch.rows, new) >= before
 
-    def _direction(self, rows, scale, mean, var, by_theta, by_inducing) -> Array:
+        # The other thread waits for q(w) when it has begun with the next minibatch.
+        early = not climbs and accepts is None
+        posterior: Future[WeightsPosterior] = Future()
+        try:
+            if climbs:
+                gradient = batch.gradient()
+            if early and following is not None:
+                following = halved.start(self.point, self.inducing, following, posterior.result)
+            self.q, rate = _moved(batch, rate, scale, accepts)
+            posterior.set_result(self.q)
+        finally:
+            # Whatever happened, no thread waits for ever.
+            posterior.cancel()
+        if climbs:
+            self._climb(count + 1, self._direction(batch, scale, *gradient()))
+        if not early and following is not None:
+            following = halved.start(self.point, self.inducing, following, posterior.result)
+        self.failures += rate == 0.0
+        residual = self.q.scaled_norm(self.q.mean - q.mean)
+        self.iterations.append(
+            Iteration(
+                count + 1, expected - self.divergence, expected, self.divergence, residual, rate
+            )
+        )
+        return FitState(count + 1, self.iterations[-1], mean, var), following
+
+    @property
+    def adam_moves(self) -> bool:
+        return bool(self.members) or self.sparse.optimize_inducing
+
+    def _direction(self, batch: SparseBatch, scale: float, by_theta, by_inducing) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
         if self.members and self.sites.names:
-            accumulate(by_theta, self.sites.gradient(self.point, rows, mean, var))
+            accumulate(by_theta, self.sites.gradient(self.point, batch.rows, *batch.moments()))
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:
@@ -259,12 +265,12 @@ class _Ascent:
             return False, f"the bound is still rising: {message}; increase max_iter"
         return True, f"the bound no longer rises by more than its noise: {message}"
 
-    def _climb(self, direction: Array) -> None:
+    def _climb(self, iteration: int, direction: Array) -> None:
         if not np.isfinite(direction).all():
             self.failures += 1
             return
         # Shorter steps towards the end, for θ to settle.
-        share = 1.0 - _SETTLING * self.iterations[-1].iteration / self.problem.max_iter
+        share = 1.0 - _SETTLING * iteration / self.problem.max_iter
         step, start = share * self.adam.step(direction), 0
         for member in self.members:
             part = step[start : start + member.size].reshape(member.shape)
@@ -274,3 +280,24 @@ class _Ascent:
             for Z in self.inducing:
                 Z += step[start : start + Z.size].reshape(Z.shape)
                 start += Z.size
+
+
+def _moved(
+    batch: SparseBatch,
+    rate: float,
+    scale: float,
+    accepts: Callable[[WeightsPosterior], bool] | None,
+) -> tuple[WeightsPosterior, float]:
+    """Return q after a step of the rate, or of one that q allows, and which it was."""
+    while rate > _SMALLEST_RATE:
+        try:
+            q = batch.q.towards(batch.gram, batch.linear, rate, scale)
+        except NotPositiveDefiniteError:
+            rate *= 0.5
+            continue
+        if batch.is_halved:
+            q.prepare()
+        if accepts is None or accepts(q):
+            return q, rate
+        rate *= 0.5
+    return batch.q, 0.0

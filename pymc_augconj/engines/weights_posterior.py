@@ -7,9 +7,10 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import dtrsv
-from scipy.linalg.lapack import dpotrf
 
 from ..errors import NotPositiveDefiniteError
+from ..gaussian.triangular import diagonal_view, lower_column_norms, lower_transpose_product
+from ..gaussian.unlocked import cholesky_in_place
 from .triangular_factor import TriangularFactor
 
 __all__ = ["WeightsPosterior"]
@@ -39,9 +40,9 @@ class WeightsPosterior:
 
     def __init__(self, precision: Array, linear: Array):
         self.precision, self.linear = precision, linear
-        total = np.array(precision, order="F")
-        total[np.diag_indices_from(total)] += 1.0
-        chol, info = dpotrf(total, lower=1, clean=1, overwrite_a=1)
+        chol = np.array(precision, order="F")
+        diagonal_view(chol)[...] += 1.0
+        info = cholesky_in_place(chol)
         if info != 0 or not np.isfinite(np.diagonal(chol)).all():
             raise NotPositiveDefiniteError(
                 "the precision of the weights has no Cholesky factor: negative site precisions "
@@ -63,13 +64,13 @@ class WeightsPosterior:
         """Return chol(I + B)⁻¹ Φ, whose columns' squares are variances of φᵀw."""
         return self._factor.solve(Phi)
 
-    def solve_half(self, half: Array) -> Array:
-        """Return S Φ, given :meth:`half` of Φ."""
-        return self._factor.solve_transposed(half)
+    def solve_half(self, half: Array, *, overwrite: bool = False) -> Array:
+        """Return S Φ, given :meth:`half` of Φ; in its place where that may be overwritten."""
+        return self._factor.solve_transposed(half, overwrite=overwrite)
 
     def scaled_norm(self, step: Array) -> float:
         """Return the length of a change of the mean, in standard deviations."""
-        return float(np.linalg.norm(step @ self._chol))
+        return float(np.linalg.norm(lower_transpose_product(self._chol, step)))
 
     @cached_property
     def log_det(self) -> float:
@@ -79,12 +80,13 @@ class WeightsPosterior:
     @cached_property
     def divergence(self) -> float:
         """KL(q(w) ‖ N(0, I))."""
-        trace = float(np.sum(np.square(self._factor.inverse)))
+        trace = float(lower_column_norms(self._factor.inverse).sum())
         return 0.5 * (trace + float(self.mean @ self.mean) - self.mean.size + self.log_det)
 
-    def towards(self, precision: Array, linear: Array, rate: float) -> WeightsPosterior:
-        """Return q with natural parameters moved to (B̂, b̂) by the fraction ``rate``."""
-        return WeightsPosterior(
-            self.precision + rate * (precision - self.precision),
-            self.linear + rate * (linear - self.linear),
-        )
+    def towards(
+        self, precision: Array, linear: Array, rate: float, scale: float = 1.0
+    ) -> WeightsPosterior:
+        """Return q with natural parameters moved to ``scale``·(B̂, b̂) by the fraction ``rate``."""
+        moved = (1.0 - rate) * self.precision
+        moved += (rate * scale) * precision
+        return WeightsPosterior(moved, (1.0 - rate) * self.linear + (rate * scale) * linear)

@@ -15,16 +15,20 @@ from pytensor.graph.replace import graph_replace
 from ..errors import AugmentationError
 from ..model import LatentGaussianModel, Point
 from .affine import depends_on
-from .compile import Gradient, PointFunction, without_compilation
+from .compile import PointFunction, without_compilation
+from .covariance_graph import GraphCovariance
 from .foreign import refuse_foreign_variables
 from .input_data import data_as_constants
 from .minibatch import all_data_of
+from .stationary import StationaryCovariance
 from .structure import direct_parents
 
 __all__ = ["JITTER", "LatentProcess"]
 
-_X, _Z = "process:inputs", "process:inducing"
-_WEIGHTS = ("process:weights zz", "process:weights xz", "process:weights diagonal")
+_X = "process:inputs"
+
+# Where formulas are compared with graphs, on the unconstrained scale: no number that is special.
+_ANYWHERE = 0.3
 
 #: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
 JITTER = 1e-6
@@ -40,7 +44,7 @@ class LatentProcess:
         Its ``prior`` is one of the latents of ``lgm``.
     lgm : LatentGaussianModel
     gradient_of_inducing : bool
-        Whether :meth:`pullback` returns derivatives by Z.
+        Whether :meth:`pull_cov` and :meth:`pull_cross` return derivatives by Z.
 
     Raises
     ------
@@ -65,7 +69,7 @@ class LatentProcess:
         by_name = {value.name: value for value in model.value_vars}
         values = {name: by_name[name] for name in self._hyper}
         width = self.inputs.shape[1]
-        X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in (_X, _Z))
+        X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in ("X", "Z"))
         with model:
             graphs = [
                 gp.cov_func(Z),
@@ -87,20 +91,19 @@ class LatentProcess:
         refuse_foreign_variables(self.name, graphs)
         # The fit keeps its law where the model is given other data.
         *covariances, mean = graph_replace(graphs, data_as_constants(graphs), strict=False)
-        inputs = {**values, _X: X, _Z: Z}
-        self._cov = PointFunction(covariances[0], inputs)
-        self._cross = PointFunction(covariances[1:], inputs)
-        self._mean = PointFunction(mean, inputs)
-        weights = [graph.type.clone(name=None)() for graph in covariances]
-        cost = sum(
-            ((w * graph).sum() for w, graph in zip(weights, covariances, strict=True)),
-            start=pt.constant(0.0),
+        self._mean = PointFunction(mean, {**values, _X: X})
+        formulas = StationaryCovariance.find(
+            gp.cov_func, model, values, gradient_of_inducing=gradient_of_inducing
         )
-        given = {_X: X, **dict(zip(_WEIGHTS, weights, strict=True))}
-        if gradient_of_inducing:
-            self._gradient = Gradient(cost, {**values, _Z: Z}, given)
+        point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
+        if formulas is None or not formulas.agrees_with(
+            PointFunction(covariances, {**values, "X": X, "Z": Z}), point, self.inputs
+        ):
+            self._covariance = GraphCovariance(
+                covariances, values, X, Z, gradient_of_inducing=gradient_of_inducing
+            )
         else:
-            self._gradient = Gradient(cost, values, {**given, _Z: Z})
+            self._covariance = formulas
         self.names = tuple(
             name
             for name, value in values.items()
@@ -108,25 +111,24 @@ class LatentProcess:
         )
 
     def lanes(self, count: int) -> list[LatentProcess]:
-        crosses, gradients = self._cross.copies(count), self._gradient.copies(count)
         found = [self]
-        for cross, gradient in list(zip(crosses, gradients, strict=False))[1:]:
+        for covariance in self._covariance.lanes(count)[1:]:
             other = copy(self)
-            other._cross, other._gradient = cross, gradient
+            other._covariance = covariance
             found.append(other)
         return found
 
     def cov(self, point: Point, Z):
-        return np.asarray(self._cov({**point, _Z: Z}))
+        return self._covariance.cov(point, Z)
 
     def cross(self, point: Point, X, Z):
-        xz, diagonal = self._cross({**point, _X: X, _Z: Z})
-        return np.asarray(xz), np.asarray(diagonal)
+        return self._covariance.cross(point, X, Z)
 
-    def pullback(self, point: Point, X, Z, weights):
-        found = self._gradient({**point, _X: X, _Z: Z, **dict(zip(_WEIGHTS, weights, strict=True))})
-        by_inducing = found.pop(_Z, None)
-        return found, by_inducing
+    def pull_cov(self, point: Point, Z, weights):
+        return self._covariance.pull_cov(point, Z, weights)
+
+    def pull_cross(self, point: Point, X, Z, weights):
+        return self._covariance.pull_cross(point, X, Z, weights)
 
     def mean(self, point: Point, X):
         return np.array(self._mean({**point, _X: X}), dtype=float)

@@ -8,10 +8,13 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
+from pymc_augconj.engines import sparse_batch
 from pymc_augconj.engines.cavi import CoordinateAscent
 from pymc_augconj.engines.fitting import FitProblem
 from pymc_augconj.engines.loop import climb
+from pymc_augconj.engines.sparse_batch import HalvedModel
 from pymc_augconj.engines.sparse_bound import SparseBound, _gradient, _SparseFamily
+from pymc_augconj.engines.sparse_design import slopes_by_factor
 from pymc_augconj.engines.sparse_problem import SparseProblem, inducing_inputs
 from pymc_augconj.engines.vgp import VariationalGaussian
 from pymc_augconj.engines.weights_posterior import WeightsPosterior
@@ -120,11 +123,14 @@ def test_both_ways_to_the_derivative_by_the_factor_agree(inputs):
     mean, _, half = design.moments(q)
     gram = design.natural(h, lam)[0]
     slope = h - lam * mean
-    G = q.solve_half(half)
+    G = q.solve_half(half.copy())
     G[: design.n_sparse] -= design.Phi[: design.n_sparse]
     G = G * -lam + np.multiply.outer(q.mean, slope)
     direct = -(G[: design.n_sparse] @ design.Phi[: design.n_sparse].T)
-    np.testing.assert_allclose(design._by_chol(q, G, slope, gram), direct, atol=1e-10)
+    found = slopes_by_factor(q, design.n_sparse, gram, design.Phi @ slope)
+    np.testing.assert_allclose(found, direct, atol=1e-10)
+    rows = design.gradient_of_rows(q, half, slope, lam, True)[2]
+    np.testing.assert_allclose(rows, direct, atol=1e-10)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -186,6 +192,40 @@ def test_minibatches_are_unbiased(inputs):
     batches = [parts(np.sort(rows)) for rows in order]
     for total, *found in zip(parts(slice(None)), *batches, strict=True):
         np.testing.assert_allclose(sum(found), total, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [6, 60])
+def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
+    """For inducing points fewer than the rows and more, whose factors are pulled differently."""
+    monkeypatch.setattr(sparse_batch, "SMALLEST_HALVED", 8)
+    model, gp = every_part(inputs)
+    Z = np.random.default_rng(1).normal(size=(size, 2))
+    family, point = family_of(model, gp, CoordinateAscent, Z, move=True)
+    rng = np.random.default_rng(5)
+    everything = family.at(point).design
+    q = WeightsPosterior(*everything.natural(rng.normal(size=2 * N), np.ones(2 * N)))
+    rows = np.sort(rng.permutation(2 * N)[:50])
+    design = family.model.design(point, family.inducing, rows)
+    mean, var, half = design.moments(q)
+    value, h, lam = family.sites.targets(point, rows, mean, var)
+    B, b = design.natural(h, lam)
+    by_theta, (moved,) = design.gradient(q, half, h, lam, mean, B)
+    with HalvedModel(family.model, family.sites) as halved:
+        batch = halved.start(point, family.inducing, rows, lambda: q)
+        batch.wait()
+        assert batch.is_halved
+        assert batch.size == 50
+        pairs = [(batch.gram, B), (batch.linear, b), (batch.value, np.sum(value))]
+        pairs += zip(batch.moments(), (mean, var), strict=True)
+        for found, expected in pairs:
+            np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
+        found, (moved_in_parts,) = batch.gradient()()
+        expected = halved.expected(point, family.inducing, rows, q)
+    assert expected == pytest.approx(np.sum(value), rel=1e-12)
+    assert set(found) == set(by_theta)
+    for name, slope in by_theta.items():
+        np.testing.assert_allclose(found[name], slope, rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(moved_in_parts, moved, rtol=1e-7, atol=1e-7)
 
 
 def test_inducing_inputs_are_spread_and_reproducible():
