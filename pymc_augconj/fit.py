@@ -91,8 +91,9 @@ def fit(
         ``"svi"``: observations an iteration, 256 by default.
     rate : float or (float, float), optional
         ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
-        ρ_t = (1 + t/delay)^(−forgetting), (1, 0.9) by default. A slower decay, (10, 0.75) say,
-        lets the latents follow hyperparameters that are still on their way.
+        ρ_t = (1 + t/delay)^(−forgetting). (1, 0.9) by default; (10, 0.75) where hyperparameters or
+        inducing inputs move and the minibatches go through the data five times or more, so that
+        what was learned at other hyperparameters is forgotten sooner.
     hyper_rate : float, optional
         ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.05 by default; it falls to
         a tenth over ``max_iter``. Hyperparameters move at every fourth iteration.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from .engines.sparse_problem import RATE, SparseProblem, inducing_inputs
+from .engines.sparse_problem import SparseProblem, inducing_inputs
 from .errors import AugmentationError
 from .model import LatentGaussianModel
 from .recognize.minibatch import batch_size_of
@@ -72,7 +72,7 @@ class SparseOptions:
             batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
             if method == "svi"
             else None,
-            rate=RATE if self.rate is None else self.rate,
+            rate=self.rate,
             hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             optimize_inducing=self.optimize_inducing,
         )

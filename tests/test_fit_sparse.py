@@ -12,6 +12,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines import sparse_batch, svi
+from pymc_augconj.engines.sparse_problem import FORGETFUL_RATE, RATE, default_rate
 
 QUIET = {"progressbar": False}
 N = 60
@@ -94,6 +95,34 @@ def test_minibatches_come_near_the_full_fit_and_seeds_reproduce_them(data):
     assert start.objective < best.objective - 1.2
 
 
+def test_a_rise_that_the_noise_of_minibatches_hides_is_no_convergence():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3, 3, (2000, 1))
+    with pm.Model():
+        ls, eta = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("eta", 2)
+        gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ls))
+        y = 2 * np.sin(1.5 * X[:, 0]) + 0.3 * rng.standard_t(4, 2000)
+        pm.StudentT("y", nu=4, mu=gp.prior("f", X=X), sigma=0.3, observed=y)
+        options = {"gp": gp, "inducing": 15, "batch_size": 100, "random_seed": 1, **QUIET}
+        with pytest.warns(RuntimeWarning, match=r"still rising: \+\S+ nats in the last 60 iter"):
+            slow = pac.fit("svi", rate=(1.0, 0.9), max_iter=300, **options)
+        best = pac.fit("cavi", gp=gp, inducing=slow.inducing["f"], **QUIET)
+        # At fixed hyperparameters the same steps arrive.
+        fixed = pac.fit("svi", hyper="fixed", max_iter=300, start=best.theta, **options)
+    assert not slow.converged
+    assert slow.objective < best.objective - 1.0
+    bounds = slow.history["bound"].to_numpy()[-120:]
+    early, late = bounds[:60], bounds[60:]
+    assert late.mean() - early.mean() < 3.0 * np.sqrt((late.var() + early.var()) / 60)
+    assert fixed.converged
+    assert fixed.evidence == pytest.approx(best.evidence, abs=0.2)
+
+
+def test_steps_forget_where_hyperparameters_move_and_data_come_again():
+    assert default_rate(20.0, learned=True) == FORGETFUL_RATE
+    assert default_rate(20.0, learned=False) == default_rate(1.0, learned=True) == RATE
+
+
 def test_what_a_sparse_fit_says_of_the_process(data, tmp_path):
     model, gp = classify(*data)
     with model:
@@ -125,6 +154,7 @@ def _saved(fit, tmp_path):
     return pac.Approximation.load(tmp_path / "fit.npz")
 
 
+@pytest.mark.filterwarnings("ignore:.*still rising:RuntimeWarning")
 def test_two_processes_and_a_memory_map(tmp_path):
     rng = np.random.default_rng(0)
     n = 3000

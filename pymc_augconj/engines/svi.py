@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +34,10 @@ from .derivatives import accumulate
 from .fitting import FitOutcome, FitProblem, FitState
 from .loop import NARROW, WILD, Iteration
 from .sparse_batch import HalvedModel, SparseBatch
+from .sparse_convergence import AscentState, judge_ascent
 from .sparse_model import SparseModel
 from .sparse_outcome import full_bound, outcome_of
+from .sparse_problem import default_rate
 from .sparse_sites import SparseSites
 from .vgp import VariationalGaussian
 from .weights_posterior import WeightsPosterior
@@ -52,10 +55,8 @@ _SETTLING = 0.9
 # is exponential in η: of so many first steps, and while the bound is not finite, none may lower the
 # minibatch's bound.
 _CAREFUL = 50
-# Bounds of minibatches are averaged over this share of all iterations to judge convergence.
+# Convergence is judged by what this share of all iterations, the last, was good for.
 _WINDOW = 0.2
-# Nats, from one such share to the next, that no use of a bound can tell.
-_NOTHING = 1e-4
 
 
 class StochasticVariational:
@@ -81,9 +82,14 @@ class _Ascent:
         if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
+        if self.sparse.rate is None:
+            passes = problem.max_iter * self.batch_size / self.model.n_rows
+            rate = default_rate(passes, learned=self.adam_moves)
+            self.sparse = replace(self.sparse, rate=rate)
         self.iterations: list[Iteration] = []
         self.failures = 0
         self.divergence = 0.0
+        self.before: AscentState | None = None
 
     def run(self) -> FitOutcome:
         problem = self.problem
@@ -98,6 +104,8 @@ class _Ascent:
             batch = halved.start(self.point, self.inducing, next(batches), lambda q=self.q: q)
             for count in range(problem.max_iter):
                 following = next(batches) if count + 1 < problem.max_iter else None
+                if count == int((1.0 - _WINDOW) * problem.max_iter):
+                    self.before = self._state()
                 state, batch = self._iterate(halved, count, batch, following)
                 if problem.callback is not None:
                     try:
@@ -108,13 +116,15 @@ class _Ascent:
             if batch is not None:
                 batch.leave()
             bound, errors = self._last_bound(halved)
+            converged, message = judge_ascent(
+                halved, problem, self.before, self._state(), self.batch_size
+            )
         if self.sites.rule.augmented:
             problem.model.require_augmentation(self.point)
-        converged, message = self._judge()
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
             bound + problem.log_prior(self.point)[0], converged and not stopped,
-            stopped + message, self.iterations, diagnostics=errors,
+            stopped + message + self._left_out(), self.iterations, diagnostics=errors,
         )  # fmt: skip
 
     def _last_bound(self, halved: HalvedModel) -> tuple[float, dict[str, float]]:
@@ -236,34 +246,17 @@ class _Ascent:
             flat += [np.ravel(scale * moved) for moved in by_inducing]
         return np.concatenate(flat)
 
-    def _judge(self) -> tuple[bool, str]:
-        """Return whether the bound has stopped rising, as far as its noise lets one see."""
-        bounds = np.array([iteration.bound for iteration in self.iterations])
-        size = max(int(_WINDOW * bounds.size), 1)
-        if bounds.size < 4 * size or size < 2:
-            return False, (
-                f"{bounds.size} iterations are too few to tell whether the bound still rises; "
-                "increase max_iter"
-            )
-        late, early = bounds[-size:], bounds[-2 * size : -size]
-        if not np.isfinite([late, early]).all():
-            return False, (
-                "the bound is not finite: log densities are rounded to infinity where the "
-                "approximation has mass; give the process a prior of smaller variance"
-            )
-        rise = late.mean() - early.mean()
-        error = np.sqrt((late.var() + early.var()) / size)
-        # Bounds of overlapping batches' posteriors are correlated: three errors, not two.
-        still = rise > 3.0 * error + _NOTHING + 1e-9 * abs(late.mean())
-        message = (
-            f"mean bound of the last {size} iterations {late.mean():.6g}, of the {size} before "
-            f"{early.mean():.6g}, standard error of the difference {error:.2g}"
+    def _left_out(self) -> str:
+        return f"; {self.failures} steps had to be left out" if self.failures else ""
+
+    @property
+    def batch_size(self) -> int:
+        return min(self.sparse.batch_size or self.model.n_rows, self.model.n_rows)
+
+    def _state(self) -> AscentState:
+        return AscentState(
+            len(self.iterations), self.q, dict(self.point), [*map(np.copy, self.inducing)]
         )
-        if self.failures:
-            message += f"; {self.failures} steps had to be left out"
-        if still:
-            return False, f"the bound is still rising: {message}; increase max_iter"
-        return True, f"the bound no longer rises by more than its noise: {message}"
 
     def _climb(self, iteration: int, direction: Array) -> None:
         if not np.isfinite(direction).all():
