@@ -20,7 +20,7 @@ import pymc_augconj as pac
 TRAIN, INDUCING, SEED = 5000, 60, 1
 
 
-def main(max_iter: int = 1500) -> None:
+def main(max_iter: int = 3000) -> None:
     """Fit, print, check."""
     table = fair.load_pandas().data
     y = (table.pop("affairs") > 0).to_numpy(int)

@@ -20,9 +20,10 @@ __all__ = ["AscentState", "judge_ascent"]
 
 Array = NDArray[np.float64]
 
-# Nats that the last iterations may have been good for: no use of a bound, which is farther below
-# the evidence than that, tells them.
-_TOLERABLE = 0.1
+# Nats that the last iterations may have been good for. A factor of e between two hypotheses is "not
+# worth more than a bare mention" (Kass & Raftery 1995, Bayes factors), and falling steps alone are
+# good for some tenths, as the noise of the weights falls with them.
+_TOLERABLE = 1.0
 # Iterations below which nothing is said of convergence. Of more, one in so many is worked again:
 # as many observations are compared, in so many groups for the error.
 _FEWEST, _GROUPS = 10, 16
@@ -83,7 +84,7 @@ def judge_ascent(
     what = "the objective" if problem.members else "the bound"
     if rise > 3.0 * error + _TOLERABLE:
         return False, f"{what} is still rising: {message}; increase max_iter"
-    return True, f"{what} has stopped rising: {message}"
+    return True, f"{what} has stopped rising, but for less than a nat: {message}"
 
 
 def _expected(halved: HalvedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
