@@ -19,10 +19,9 @@ from .errors import AugmentationError
 from .fit_progress import FitProgress
 from .inducing import SparseOptions
 from .model import LatentGaussianModel
-from .python_mode import python_mode
 from .recognize import Recognition
-from .recognize.compile import without_compilation
-from .recognize.evaluate import DensityOfPrior
+from .recognize.evaluate import DensityOfPrior, constrained, unconstrained_function
+from .recognize.latents import static_shape
 from .recognize.minibatch import with_all_data
 from .recognize.recognizer import read_model
 from .results.approximation import Approximation
@@ -250,14 +249,6 @@ def _members(lgm: LatentGaussianModel) -> tuple:
     return lgm.hyperparameters
 
 
-def _shape_of(rv: Any) -> tuple[int, ...]:
-    """Return a variable's shape; PyTensor does not know it where it comes from dims."""
-    if None not in rv.type.shape:
-        return rv.type.shape
-    with without_compilation():
-        return tuple(int(length) for length in rv.shape.eval(mode=python_mode()))
-
-
 def _start(
     model: Model, recognition: Recognition, start: Mapping[str, Any] | None, *, fixed: bool
 ) -> dict:
@@ -270,30 +261,30 @@ def _start(
         raise AugmentationError(
             f"start: expected hyperparameters among {list(by_name)}, got {unknown}"
         )
-    for name, value in start.items():
-        point[by_name[name].value_name] = _to_point(model, model[name], value, at_bounds=fixed)
+    given = {name: _value_of(model[name], value) for name, value in start.items()}
+    # The bounds of one may be others.
+    values = constrained(model, list(by_name), point) | given
+    for name, value in given.items():
+        (moved,) = unconstrained_function(model, [name]).as_it_stands(values)
+        inside = np.isfinite(value).all() and not np.isnan(moved).any()
+        # On PyMC's unconstrained scale bounds are infinite.
+        if not (inside and (fixed or np.isfinite(moved).all())):
+            raise AugmentationError(
+                f"start: expected a value of {name!r} inside its prior's support, got "
+                f"{start[name]!r}"
+            )
+        point[by_name[name].value_name] = np.asarray(moved)
     return point
 
 
-def _to_point(model: Model, rv: Any, value: Any, *, at_bounds: bool) -> np.ndarray:
-    """Return a variable's value on PyMC's unconstrained scale, where bounds are infinite."""
-    shape, given = _shape_of(rv), np.asarray(value)
+def _value_of(rv: Any, value: Any) -> np.ndarray:
+    """Return a value that was given for a variable, in its type and shape."""
+    shape, given = static_shape(rv), np.asarray(value)
     try:
         if not np.can_cast(given.dtype, rv.dtype, casting="same_kind"):
             raise TypeError
-        given = np.broadcast_to(given, shape)
+        return np.broadcast_to(given.astype(rv.dtype), shape)
     except (TypeError, ValueError):
         raise AugmentationError(
             f"start: expected {rv.dtype} values of shape {shape} for {rv.name!r}, got {value!r}"
         ) from None
-    moved, transform = given.astype(rv.dtype), model.rvs_to_transforms[rv]
-    if transform is not None:
-        # In PyTensor's default mode Numba would compile it.
-        with without_compilation(), np.errstate(all="ignore"):
-            moved = transform.forward(moved, *rv.owner.inputs).eval(mode=python_mode())
-    inside = np.isfinite(given).all() and not np.isnan(moved).any()
-    if not (inside and (at_bounds or np.isfinite(moved).all())):
-        raise AugmentationError(
-            f"start: expected a value of {rv.name!r} inside its prior's support, got {value!r}"
-        )
-    return np.asarray(moved)

@@ -231,3 +231,17 @@ def test_a_process_with_a_random_mean(data, whitened):
     np.testing.assert_allclose(vi.std["f"], vi.predictor_std, atol=1e-8)
     error = vi.predictor_std / np.sqrt(4000)
     assert (np.abs(draws.mean(axis=0) - vi.predictor_mean) < 5 * error).all()
+
+
+def test_a_start_within_bounds_that_are_another_variable():
+    X = np.linspace(0.0, 3.0, 8)[:, None]
+    with pm.Model():
+        above = pm.HalfNormal("above", 5.0, initval=4.0)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Uniform("ls", 0.0, above)))
+        pm.Bernoulli("y", logit_p=gp.prior("f", X=X), observed=X[:, 0] > 1.0)
+        for start in ({"ls": 1.0}, {"ls": 5.5, "above": 6.0}):
+            fit = pac.fit("cavi", hyper="fixed", start=start, progressbar=False)
+            expected = {"above": 4.0} | start
+            assert fit.theta == pytest.approx(expected)
+        with pytest.raises(pac.AugmentationError, match="'ls' inside its prior's support"):
+            pac.fit("cavi", start={"ls": 5.5}, progressbar=False)
