@@ -98,10 +98,9 @@ class HalvedModel:
         """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
 
         def work(i: int) -> PartOfBatch:
-            design = self.model.design(point, inducing, parts[i], lane=i % self._lanes)
-            mean, var, half = design.moments(posterior())
-            value, h, lam = self.sites.targets(point, parts[i], mean, var)
-            return PartOfBatch(design, mean, var, half, value, h, lam, *design.natural(h, lam))
+            design, moments, targets = self._work(point, inducing, parts[i], i, posterior)
+            _, h, lam = targets
+            return PartOfBatch(design, *moments, *targets, *design.natural(h, lam))
 
         parts = self._parts(point, inducing, rows)
         more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
@@ -111,15 +110,20 @@ class HalvedModel:
         """Return Σ ℓ over the rows."""
 
         def work(i: int) -> float:
-            design = self.model.design(point, inducing, parts[i], lane=i % self._lanes)
-            mean, var, _ = design.moments(q)
-            return float(np.sum(self.sites.targets(point, parts[i], mean, var)[0]))
+            _, _, (value, _, _) = self._work(point, inducing, parts[i], i, lambda: q)
+            return float(np.sum(value))
 
         parts = self._parts(point, inducing, rows)
         if len(parts) > 1:
             q.prepare()
         more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
         return work(0) + sum(value() for value in more)
+
+    def _work(self, point: Point, inducing: Sequence[Array], rows, number: int, posterior):
+        """Return the design of a part of the rows, its moments at q(w), and the target sites."""
+        design = self.model.design(point, inducing, rows, lane=number % self._lanes)
+        moments = design.moments(posterior())
+        return design, moments, self.sites.targets(point, rows, *moments[:2])
 
     def _parts(self, point: Point, inducing: Sequence[Array], rows):
         """Return the rows in parts, all that threads share being put by."""

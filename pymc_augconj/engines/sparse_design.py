@@ -22,6 +22,7 @@ classification. AISTATS.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -150,14 +151,11 @@ class SparseDesign:
             by_factor = -(self.Phi[: self.n_sparse] @ G[: self.n_sparse].T).T
         total: dict[str, Array] = {}
         by_inducing = []
-        first = 0
-        for process in self.processes:
-            part = slice(first, first + len(process.Z))
-            first = part.stop
+        for process, part in self._parts():
             found, moved = self._of_process(process, G[part], lam)
             accumulate(total, found)
             by_inducing.append(moved)
-        for i, block, A, part in self.model.other_parts(self.point, self.rows, first):
+        for i, block, A, part in self.model.other_parts(self.point, self.rows, self.n_sparse):
             accumulate(total, self._of_block(i, block, A, G[part]))
         if self.model.offset_moves:
             accumulate(total, self.model.pull_predictors(self.point, self.rows, slope))
@@ -168,15 +166,19 @@ class SparseDesign:
         laws = self.model.lanes[self.lane]
         total: dict[str, Array] = {}
         by_inducing = []
-        first = 0
-        for process in self.processes:
-            part = slice(first, first + len(process.Z))
-            first = part.stop
+        for process, part in self._parts():
             by_zz = process.factor.pull(by_factor[part, part])
             found, moved = laws[process.index].pull_cov(self.point, process.Z, by_zz)
             accumulate(total, found)
             by_inducing.append(moved)
         return total, by_inducing
+
+    def _parts(self) -> Iterator[tuple[ProcessRows, slice]]:
+        """Yield the processes with their parts of the weights."""
+        first = 0
+        for process in self.processes:
+            yield process, slice(first, first + len(process.Z))
+            first += len(process.Z)
 
     def _of_process(self, process: ProcessRows, G: Array, lam: Array):
         # G, the derivative by the process' part of Φ, is used up.

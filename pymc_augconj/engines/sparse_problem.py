@@ -11,7 +11,7 @@ from scipy.cluster.vq import kmeans2
 
 from ..model import ProcessLaw
 
-__all__ = ["SparseProblem", "default_rate", "inducing_inputs"]
+__all__ = ["SparseProblem", "default_rate", "inducing_inputs", "rate_at"]
 
 Array = NDArray[np.float64]
 
@@ -68,12 +68,13 @@ class SparseProblem:
     hyper_every: int = HYPER_EVERY
     optimize_inducing: bool = False
 
-    def rate_at(self, iteration: int) -> float:
-        """Return ρ_t for iteration t = 0, 1, …, of a rate that is given."""
-        if isinstance(self.rate, float | int):
-            return self.rate
-        delay, forgetting = RATE if self.rate is None else self.rate
-        return (1.0 + iteration / delay) ** -forgetting
+
+def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
+    """Return ρ_t for iteration t = 0, 1, …"""
+    if not isinstance(rate, tuple):
+        return rate
+    delay, forgetting = rate
+    return (1.0 + iteration / delay) ** -forgetting
 
 
 def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +36,7 @@ from .sparse_batch import HalvedModel, SparseBatch
 from .sparse_convergence import AscentState, judge_ascent
 from .sparse_model import SparseModel
 from .sparse_outcome import full_bound, outcome_of
-from .sparse_problem import default_rate
+from .sparse_problem import default_rate, rate_at
 from .sparse_sites import SparseSites
 from .vgp import VariationalGaussian
 from .weights_posterior import WeightsPosterior
@@ -82,10 +81,9 @@ class _Ascent:
         if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
-        if self.sparse.rate is None:
-            passes = problem.max_iter * self.batch_size / self.model.n_rows
-            rate = default_rate(passes, learned=self.adam_moves)
-            self.sparse = replace(self.sparse, rate=rate)
+        self.batch_size = min(self.sparse.batch_size or self.model.n_rows, self.model.n_rows)
+        passes = problem.max_iter * self.batch_size / self.model.n_rows
+        self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
         self.iterations: list[Iteration] = []
         self.failures = 0
         self.divergence = 0.0
@@ -132,8 +130,7 @@ class _Ascent:
 
         The latter where all the data are more than the minibatches so far together.
         """
-        n_rows, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
-        if n_rows <= len(self.iterations) * size:
+        if self.model.n_rows <= len(self.iterations) * self.batch_size:
             whole = full_bound(halved, self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
@@ -141,8 +138,8 @@ class _Ascent:
         return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
     def _batches(self) -> Iterator[NDArray[np.intp] | slice]:
-        n, size, rng = self.model.n_rows, self.sparse.batch_size, self.sparse.rng
-        if size is None or size >= n:
+        n, size, rng = self.model.n_rows, self.batch_size, self.sparse.rng
+        if size == n:
             while True:
                 yield slice(None)
         order, used = rng.permutation(n), 0
@@ -155,8 +152,8 @@ class _Ascent:
 
     def _narrow(self, halved: HalvedModel) -> None:
         """Start near the prior mean where log densities under the prior are no start."""
-        n, size = self.model.n_rows, self.sparse.batch_size or self.model.n_rows
-        rows = np.arange(0, n, max(n // size, 1))[:size]
+        n, size = self.model.n_rows, self.batch_size
+        rows = np.arange(0, n, n // size)[:size]
         prior = self.q
         prior.prepare()
         batch = halved.start(self.point, self.inducing, rows, lambda: prior)
@@ -193,7 +190,7 @@ class _Ascent:
         if count % _EVERY == 0:
             self.divergence = q.divergence
         mean, var = batch.moments()
-        rate = self.sparse.rate_at(count)
+        rate = rate_at(self.rate, count)
         climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
         accepts = None
         if self._is_careful(count, expected):
@@ -248,10 +245,6 @@ class _Ascent:
 
     def _left_out(self) -> str:
         return f"; {self.failures} steps had to be left out" if self.failures else ""
-
-    @property
-    def batch_size(self) -> int:
-        return min(self.sparse.batch_size or self.model.n_rows, self.model.n_rows)
 
     def _state(self) -> AscentState:
         return AscentState(

@@ -22,6 +22,7 @@ from ..python_mode import python_mode
 from .interpret import Interpreter, NotInterpretedError, interpret
 
 __all__ = [
+    "UNCONNECTED",
     "Gradient",
     "NamedValues",
     "PointFunction",
@@ -229,6 +230,10 @@ class NamedValues:
         return dict(zip(self._keys, self._function(point), strict=True))
 
 
+#: For ``grad``: of what a scalar does not depend on the derivative is zero.
+UNCONNECTED = {"disconnected_inputs": "ignore", "return_disconnected": "zero"}
+
+
 class Gradient:
     """Derivatives of a scalar with respect to entries of the point, compiled at the first call.
 
@@ -271,14 +276,12 @@ class Gradient:
     def _build(self) -> PointFunction:
         if self._function is None:
             with untraced():
-                graphs = grad(
-                    self._cost,
-                    list(self._wrt.values()),
-                    disconnected_inputs="ignore",
-                    return_disconnected="zero",
-                )
+                graphs = self._graphs()
             self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
         return self._function
+
+    def _graphs(self) -> list[Variable]:
+        return grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
 
     def copies(self, count: int) -> list[Gradient]:
         """Return this and further ones, each for a thread of its own."""

@@ -74,12 +74,15 @@ class StationaryCovariance:
         self._columns = slice(dims.size) if leading else dims
         self._by_inducing = gradient_of_inducing
         self._parameters = PointFunction([scale, lengths], values)
-        # One number has one derivative by each entry, the same for all weights at one θ.
-        self._slopes = Slopes([scale, lengths], values) if lengths.ndim == 0 else None
-        weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
-        cost = weights[0] * scale + (weights[1] * lengths).sum()
-        given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
-        self._pull = Gradient(cost, values, given)
+        self._derivatives: Gradient
+        if lengths.ndim == 0:
+            # One number has one derivative by each entry, the same for all weights at one θ.
+            self._derivatives = Slopes([scale, lengths], values)
+        else:
+            weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
+            cost = weights[0] * scale + (weights[1] * lengths).sum()
+            given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
+            self._derivatives = Gradient(cost, values, given)
         # The last values of both, by the entries of the point; threads have it in common.
         self._known: dict[object, tuple[bytes, Any]] = {}
 
@@ -144,16 +147,12 @@ class StationaryCovariance:
 
     def lanes(self, count: int) -> list[StationaryCovariance]:
         """Return up to ``count`` of these, each for a thread of its own."""
-        shared = [self._parameters, self._pull if self._slopes is None else self._slopes]
+        functions = (self._parameters, self._derivatives)
         found = [self]
-        copies = zip(*(function.copies(count) for function in shared), strict=False)
-        for parameters, pull in list(copies)[1:]:
+        copies = zip(*(function.copies(count) for function in functions), strict=False)
+        for parameters, derivatives in list(copies)[1:]:
             other = copy(self)
-            other._parameters = parameters
-            if self._slopes is None:
-                other._pull = pull
-            else:
-                other._slopes = pull
+            other._parameters, other._derivatives = parameters, derivatives
             found.append(other)
         return found
 
@@ -198,13 +197,14 @@ class StationaryCovariance:
         scale, lengths = self._at(point)
         by_lengths = by_lengths.sum() if lengths.size == 1 else by_lengths
         by_lengths = np.reshape(-scale * by_lengths / lengths, lengths.shape)
-        if self._slopes is None:
-            found = self._pull({**point, _SCALE: np.array(by_scale), _LENGTHS: by_lengths})
-        else:
+        if isinstance(self._derivatives, Slopes):
             found = {
                 name: by_scale * of_scale + by_lengths * of_length
-                for name, (of_scale, of_length) in self._keep(self._slopes, point).items()
+                for name, (of_scale, of_length) in self._keep(self._derivatives, point).items()
             }
+        else:
+            given = {_SCALE: np.array(by_scale), _LENGTHS: by_lengths}
+            found = self._derivatives({**point, **given})
         if not self._by_inducing:
             return found, None
         by_inducing = np.zeros(Z.shape)
