@@ -84,7 +84,8 @@ def judge_ascent(
     what = "the objective" if problem.members else "the bound"
     if rise > 3.0 * error + _TOLERABLE:
         return False, f"{what} is still rising: {message}; increase max_iter"
-    return True, f"{what} has stopped rising, but for less than a nat: {message}"
+    within = ", within its error" if error else ""
+    return True, f"{what} no longer rises by more than a nat{within}: {message}"
 
 
 def _expected(halved: HalvedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
