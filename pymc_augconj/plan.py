@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .latents.evidence import has_gradient
 from .model import Hyperparameter, LatentGaussianModel
 
 __all__ = ["Plan", "can_use_gradient", "describe", "has_many", "make_plan"]
@@ -49,10 +48,21 @@ def make_plan(model: LatentGaussianModel) -> Plan:
     )
 
 
+def _has_gradient(model: LatentGaussianModel, names: set[str]) -> bool:
+    """Return whether the evidence's gradient with respect to entries ``names`` is available.
+
+    It is not where a design matrix depends on them: the evidence's derivative with respect to a
+    map is not a vector–Jacobian product that recognition extracts. Nor is it where the sites
+    themselves do, as with the standard deviation of a normal likelihood.
+    """
+    reads = [*model.maps, *(site.params for site in model.sites)]
+    return not any(names.intersection(read.names) for read in reads)
+
+
 def can_use_gradient(model: LatentGaussianModel, plan: Plan) -> bool:
     """Return whether the collapsed move can follow the gradient of the log evidence."""
     names = {h.value_name for h in plan.collapsed}
-    return bool(names) and has_gradient(model, names)
+    return bool(names) and _has_gradient(model, names)
 
 
 def has_many(plan: Plan) -> bool:

@@ -20,20 +20,9 @@ from pymc_augconj.model import LatentGaussianModel, Point
 from .derivatives import accumulate
 from .joint import BlockPrior, LatentPriors
 
-__all__ = ["has_gradient", "log_evidence_and_gradient"]
+__all__ = ["log_evidence_and_gradient"]
 
 Array = NDArray[np.float64]
-
-
-def has_gradient(model: LatentGaussianModel, names: set[str]) -> bool:
-    """Return whether the evidence's gradient with respect to entries ``names`` is available.
-
-    It is not where a design matrix depends on them: the evidence's derivative with respect to a
-    map is not a vector–Jacobian product that recognition extracts. Nor is it where the sites
-    themselves do, as with the standard deviation of a normal likelihood.
-    """
-    reads = [*model.maps, *(site.params for site in model.sites)]
-    return not any(names.intersection(read.names) for read in reads)
 
 
 def log_evidence_and_gradient(

@@ -1,9 +1,4 @@
-"""The log-density of observations, as the engines that integrate over one site at a time see it.
-
-A :class:`SiteDensity` is log p(yᵢ | η) for one observed variable, evaluated at any η for any
-choice of sites. Nothing more is asked: no derivatives, no log-concavity. ``landmarks`` are places
-where a narrow peak, a kink or a singularity would sit, which no grid of finite spacing could find:
-the observation itself for a density in y − η.
+"""A likelihood with its observations, as engines that integrate over one observation see it.
 
 A likelihood may name its own by an optional method ``landmarks(y, params)``, shape (L, N), as one
 with a square link should (0 and ±√y); otherwise they are y where the link is the identity, and
@@ -14,46 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_augconj.quadrature.density import Index
+
 from .base import DensityLikelihood, Params
 
-__all__ = ["LikelihoodDensity", "SiteDensity", "select_params"]
+__all__ = ["LikelihoodDensity", "select_params"]
 
 Array = NDArray[np.float64]
-Index = NDArray[np.intp]
-
-
-class SiteDensity(Protocol):
-    """log p(yᵢ | η) of N observations."""
-
-    @property
-    def size(self) -> int:
-        """N, the number of observations."""
-        ...
-
-    @property
-    def landmarks(self) -> Array:
-        """Values of η where a peak, kink or singularity may sit, shape (L, N); L may be 0."""
-        ...
-
-    def __call__(self, eta: Array, sites: Index) -> Array:
-        """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M).
-
-        Parameters
-        ----------
-        eta : ndarray, shape (..., M)
-        sites : ndarray of int, shape (M,)
-        """
-        ...
 
 
 @dataclass(frozen=True)
 class LikelihoodDensity:
-    """A likelihood with its observations and parameters, as a :class:`SiteDensity`.
+    """A likelihood with its observations and parameters, as a
+    :class:`~pymc_augconj.quadrature.density.SiteDensity`.
 
     Attributes
     ----------
@@ -83,7 +55,7 @@ class LikelihoodDensity:
 
     @property
     def landmarks(self) -> Array:
-        """See :class:`SiteDensity`."""
+        """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
         own = getattr(self.likelihood, "landmarks", None)
         if own is not None:
             return np.stack(
@@ -94,7 +66,7 @@ class LikelihoodDensity:
         return np.empty((0, self.size))
 
     def __call__(self, eta: Array, sites: Index) -> Array:
-        """See :class:`SiteDensity`."""
+        """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
         params = select_params(self.params, sites, self.size)
         return self.likelihood.log_density(self.y[sites], eta, params)
 

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.likelihoods.density import Index
-
+from .density import Index
 from .legendre import NODES, TO_COEFFICIENTS, WEIGHTS
 from .mesh import Mesh
 

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.likelihoods.density import Index, SiteDensity
-
+from .density import Index, SiteDensity
 from .mesh import make_mesh
 from .panels import Panels, Quadrature
 

@@ -26,9 +26,10 @@ from numpy.typing import NDArray
 from scipy.special import erfcx, gammaln, log_ndtr, xlogy
 
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.density import LikelihoodDensity, SiteDensity
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment, tilt
+from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted, check_cavities, tilted_moments
 
 __all__ = [

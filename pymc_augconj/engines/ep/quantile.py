@@ -26,7 +26,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.likelihoods.density import SiteDensity
+from pymc_augconj.quadrature.density import SiteDensity
 
 from .double_loop import LARGEST_SIZE
 from .newton import polish

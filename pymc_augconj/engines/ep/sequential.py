@@ -15,7 +15,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.likelihoods.density import LikelihoodDensity, SiteDensity, select_params
+from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params
+from pymc_augconj.quadrature.density import SiteDensity
 
 from .closed_form import site_moments
 from .objective import EPEvaluation

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pymc_augconj.gaussian.signed_space import SignedPosterior
 from pymc_augconj.latents.joint import LatentPrior, RowGroups
 from pymc_augconj.latents.posterior import SitePosterior, condition
-from pymc_augconj.likelihoods.density import SiteDensity
+from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted
 
 from .closed_form import site_moments

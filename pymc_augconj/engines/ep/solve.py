@@ -22,7 +22,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.likelihoods.density import SiteDensity
+from pymc_augconj.quadrature.density import SiteDensity
 
 from .double_loop import climb_double_loop
 from .objective import EPObjective
