@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from pymc.model import Model, modelcontext
-from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
@@ -29,7 +29,7 @@ _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 def recognize(
     model: Model | None = None,
     *,
-    vars: Sequence[Variable] | None = None,
+    vars: Sequence[TensorVariable] | None = None,
     compile_kwargs: dict[str, Any] | None = None,
 ) -> RecognitionReport:
     """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
