@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["DenseMap", "LinearMap", "RowSelection"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class RowSelection:
         Length of u.
     """
 
-    index: NDArray[np.intp]
+    index: Index
     coef: Array | None
     size: int
 
@@ -54,7 +53,7 @@ class RowSelection:
         weighted = w if self.coef is None else self.coef * w
         return np.bincount(self.index, weights=weighted, minlength=self.size)
 
-    def rows(self, which: NDArray[np.intp]) -> RowSelection:
+    def rows(self, which: Index) -> RowSelection:
         """Return the map onto the predictors ``which`` alone."""
         coef = None if self.coef is None else self.coef[which]
         return RowSelection(self.index[which], coef, self.size)
@@ -101,7 +100,7 @@ class DenseMap:
         product = self.matrix.T @ w
         return product if self.columns is None else self.columns * product
 
-    def rows(self, which: NDArray[np.intp]) -> DenseMap:
+    def rows(self, which: Index) -> DenseMap:
         """Return the map onto the predictors ``which`` alone."""
         return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
 

@@ -11,11 +11,10 @@ from functools import cache
 
 import numpy as np
 from numba.extending import get_cython_function_address
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 __all__ = ["factorize_in_place"]
-
-Array = NDArray[np.float64]
 
 
 @cache

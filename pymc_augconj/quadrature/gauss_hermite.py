@@ -7,11 +7,12 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from pymc_augconj.typing import Array
 
 __all__ = ["gauss_hermite_expectation", "gauss_hermite_rule"]
 
-Array = NDArray[np.float64]
 
 DEFAULT_ORDER = 32
 
