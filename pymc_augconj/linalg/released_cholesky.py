@@ -7,6 +7,7 @@ SciPy publishes for Cython, does not.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -18,7 +19,7 @@ __all__ = ["factorize_in_place"]
 
 
 @cache
-def _dpotrf():
+def _dpotrf() -> Callable[..., None]:
     pointer = ctypes.c_void_p
     address = get_cython_function_address("scipy.linalg.cython_lapack", "dpotrf")
     # CFUNCTYPE, unlike PYFUNCTYPE, releases the lock for the duration of a call.
