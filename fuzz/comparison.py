@@ -20,7 +20,7 @@ from .interpreter import UnsupportedGraphError
 from .reading import REST, Reading
 from .reference import Density, PriorDraws, Reference
 
-__all__ = ["Outcome", "build", "compare_densities", "guarded"]
+__all__ = ["MismatchError", "Outcome", "build", "compare_densities", "guarded"]
 
 Array = NDArray[np.float64]
 
@@ -54,7 +54,7 @@ class Outcome:
         return self.kind in ("mismatch", "traceback", "invalid", "slow")
 
 
-class _Mismatch(Exception):
+class MismatchError(Exception):
     """The package's density is not PyMC's."""
 
 
@@ -89,7 +89,7 @@ def _outcome(text: str, check) -> Outcome:
         return Outcome("invalid", traceback.format_exc(limit=-3))
     try:
         return check(model)
-    except _Mismatch as difference:
+    except MismatchError as difference:
         return Outcome("mismatch", str(difference))
     except pac.AugmentationError as error:
         return Outcome("refused", sentence(error))
@@ -136,7 +136,7 @@ def compare_densities(model: Model, seed: int = 0) -> Outcome:
         theirs = _grouped(reference(point), ours)
         for name, density in theirs.items():
             if density.disagrees(ours[name]).any():
-                raise _Mismatch(_difference(name, label, ours[name], density, point))
+                raise MismatchError(_difference(name, label, ours[name], density, point))
             if name in verified:
                 verified[name] |= bool((density.is_tight & np.isfinite(density.value)).any())
     if reading.can_sample:
@@ -201,9 +201,9 @@ def _difference(name: str, label: str, ours: Array, theirs: Density, point: Mapp
 def _compare_steps(reading: Reading, reference: Reference, rng: np.random.Generator) -> None:
     for i, (point, log_density) in enumerate(reading.steps(rng, _STEPS)):
         if not all(np.isfinite(value).all() for value in point.values()):
-            raise _Mismatch(f"step {i} gives a value that is not finite: {point}")
+            raise MismatchError(f"step {i} gives a value that is not finite: {point}")
         terms = [density.sum() for density in reference(point).values()]
         total = Density(sum(d.value for d in terms), sum(d.tolerance for d in terms))
         ours = np.atleast_1d(log_density)
         if total.disagrees(ours).any():
-            raise _Mismatch(_difference("model_logp", f"step {i}", ours, total, point))
+            raise MismatchError(_difference("model_logp", f"step {i}", ours, total, point))

@@ -24,7 +24,6 @@ SIGMOIDS = (
     "pm.math.invprobit({eta})",
     "0.5 * (1.0 + pt.erf({eta} / np.sqrt(2.0)))",
     "0.5 * pt.erfc(-{eta} / np.sqrt(2.0))",
-    "pt.exp(pm.logcdf(pm.Normal.dist(0.0, 1.0), {eta}))",
     "1.0 - pt.exp(-pt.exp({eta}))",
     "0.5 + pt.arctan({eta}) / np.pi",
     "pt.clip(pm.math.sigmoid({eta}), {e}, 1.0 - {e})",
