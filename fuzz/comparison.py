@@ -27,8 +27,9 @@ Array = NDArray[np.float64]
 _STEPS = 2
 _SECONDS = 20
 
-# How far beyond a draw from its prior a variable is pushed.
+# How far beyond a draw from its prior a latent is pushed, and a hyperparameter.
 _FAR = (1.0, 6.0, 40.0)
+_FAR_HYPER = 2.0
 
 
 @dataclass(frozen=True)
@@ -171,7 +172,7 @@ def _points(
         far = {name: (latents if name in reading.latent_names else hyper)[name] for name in start}
         yield f"a draw from the prior, its latents {by:g} times as far", far
     for name in list(start)[:4]:
-        for by in _FAR[:2]:
+        for by in (_FAR[0], _FAR[1] if name in reading.latent_names else _FAR_HYPER):
             yield f"{name!r} alone, {by:g} times a draw from its prior", moved([name], by)
 
 

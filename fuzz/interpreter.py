@@ -60,13 +60,14 @@ class Interpreter:
         self._outputs, self._inputs = list(outputs), list(inputs)
         self._nodes = [_Node(node) for node in toposort(self._outputs, blockers=self._inputs)]
         given = set(self._inputs)
-        leaves = {var for node in self._nodes for var in node.inputs if var.owner is None}
-        leaves.update(var for var in self._outputs if var.owner is None)
+        # In an order of their own, which draws depend on.
+        used = [*(var for node in self._nodes for var in node.inputs), *self._outputs]
+        leaves = dict.fromkeys(var for var in used if var.owner is None)
         self._constants = {var: var.data for var in leaves if isinstance(var, Constant)}
         self._shared = [
             var for var in leaves if isinstance(var, SharedVariable) and var not in given
         ]
-        unknown = leaves - given - set(self._constants) - set(self._shared)
+        unknown = set(leaves) - given - set(self._constants) - set(self._shared)
         if unknown:
             raise UnsupportedGraphError(f"no values for {unknown}")
 
