@@ -8,7 +8,7 @@ from functools import cached_property
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from ..model import Hyperparameter, LatentBlock, Point
+from ..model import Argument, Hyperparameter, LatentBlock, Point
 from .affine import depends_on
 from .compile import Gradient
 from .latents import GaussianVariable, in_innovations
@@ -17,7 +17,7 @@ from .space import ValueSpace
 
 __all__ = ["read_block", "read_hyperparameters"]
 
-_DIRECTION = "direction"
+_DIRECTION = Argument("direction")
 
 
 def read_block(
@@ -30,7 +30,7 @@ def read_block(
         others = [other for other in latents if other is not latent]
         graph = latent.mean.ravel().astype("float64")
         (graph,) = space.in_values(in_innovations([graph], others, of_values=True))
-        mean = space.function(graph, {f"latent:{o.name}": o.value_input for o in others})
+        mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
     return LatentBlock(
         name=latent.name,
         value_name=latent.value.name,
@@ -54,7 +54,7 @@ class _ScalePullback:
 
     @cached_property
     def _gradient(self) -> Gradient:
-        direction = pt.tensor(_DIRECTION, dtype="float64", shape=(None,) * self._scale.ndim)
+        direction = pt.tensor("direction", dtype="float64", shape=(None,) * self._scale.ndim)
         return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
 
     def __call__(self, point: Point, direction):

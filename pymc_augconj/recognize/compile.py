@@ -18,6 +18,7 @@ from pytensor.graph.traversal import applys_between, explicit_graph_inputs, grap
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from ..errors import RecognitionError
+from ..model import Key
 from ..python_mode import python_mode
 from .interpret import Interpreter, NotInterpretedError, interpret
 
@@ -60,7 +61,7 @@ class PointFunction:
     ----------
     outputs : sequence of Variable, or Variable
         The graph. Its explicit inputs must be among ``inputs`` or shared variables.
-    inputs : mapping from str to Variable
+    inputs : mapping from Key to Variable
         The values the graph may depend on, by their key in the point.
     mode : optional
         A PyTensor mode; by default :func:`python_mode`.
@@ -70,7 +71,7 @@ class PointFunction:
 
     Attributes
     ----------
-    names : tuple of str
+    names : tuple of Key
         The keys that the graph does depend on.
     graph : Variable or sequence of Variable
         What it evaluates.
@@ -81,7 +82,7 @@ class PointFunction:
     def __init__(
         self,
         outputs: Variable | Sequence[Variable],
-        inputs: Mapping[str, Variable],
+        inputs: Mapping[Key, Variable],
         mode: Any = None,
         first_calls: int = 0,
     ):
@@ -241,9 +242,9 @@ class Gradient:
     ----------
     cost : Variable
         The scalar's graph.
-    inputs : mapping from str to Variable
+    inputs : mapping from Key to Variable
         Entries of the point; derivatives are taken by the float ones that ``cost`` depends on.
-    arguments : mapping from str to Variable
+    arguments : mapping from Key to Variable
         Further inputs, by their keys in the point.
     mode, first_calls : optional
         As for :class:`PointFunction`.
@@ -252,8 +253,8 @@ class Gradient:
     def __init__(
         self,
         cost: Variable,
-        inputs: Mapping[str, Variable],
-        arguments: Mapping[str, Variable] | None = None,
+        inputs: Mapping[Key, Variable],
+        arguments: Mapping[Key, Variable] | None = None,
         mode: Any = None,
         first_calls: int = 0,
     ):

@@ -11,7 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from ..model import ForwardVariable, Point
+from ..model import Argument, ForwardVariable, Point
 from .compile import PointFunction
 from .rewrite import substitute
 from .space import ValueSpace
@@ -35,7 +35,7 @@ def read_forward(
     values = space.model.rvs_to_values
     inputs = {}
     for latent in structure.latents:
-        inputs[f"latent:{latent.name}"] = latent.value_input
+        inputs[Argument("value", latent.name)] = latent.value_input
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
     # From random variables to graphs of values; one forward variable may depend on another.
@@ -48,8 +48,7 @@ def read_forward(
         generators = {}
         for i, argument in enumerate(arguments):
             if isinstance(argument.type, RandomGeneratorType):
-                generators[f"generator {i}"] = argument.type(f"generator {i}")
-                arguments[i] = generators[f"generator {i}"]
+                arguments[i] = generators[Argument(f"generator {i}")] = argument.type()
         node = rv.owner.clone_with_new_inputs(arguments)
         draw = node.outputs[rv.owner.outputs.index(rv)]
         value, transform = values[rv], space.model.rvs_to_transforms[rv]
@@ -80,7 +79,7 @@ def read_forward(
 class _ForwardDraw:
     """Draws from a graph whose generators are inputs."""
 
-    def __init__(self, function: PointFunction, generators: tuple[str, ...]):
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]):
         self._function, self._generators = function, generators
 
     def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:

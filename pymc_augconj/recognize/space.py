@@ -12,7 +12,7 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 
-from ..model import Point
+from ..model import Key, Point
 from .compile import Gradient, PointFunction, without_compilation
 from .interpret import NotInterpretedError, interpret
 
@@ -58,13 +58,13 @@ class ValueSpace:
         return self.model.replace_rvs_by_values(list(graphs))
 
     def function(
-        self, graphs: Variable | Sequence[Variable], arguments: Mapping[str, Variable] | None = None
+        self, graphs: Variable | Sequence[Variable], arguments: Mapping[Key, Variable] | None = None
     ) -> PointFunction:
         """Return graphs of value variables and further ``arguments`` as a function."""
         inputs = {**self.inputs, **(arguments or {})}
         return PointFunction(graphs, inputs, self.mode, self.first_calls)
 
-    def gradient(self, cost: Variable, arguments: Mapping[str, Variable] | None = None) -> Gradient:
+    def gradient(self, cost: Variable, arguments: Mapping[Key, Variable] | None = None) -> Gradient:
         """Return the derivatives of a scalar with respect to the hyperparameters."""
         return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
 

@@ -12,7 +12,7 @@ import pytest
 from pymc_augconj.engines.gibbs import GibbsSampler
 from pymc_augconj.engines.latent_prior import LatentPrior
 from pymc_augconj.engines.plan import make_plan
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import Argument, LatentGaussianModel, Point
 from pymc_augconj.recognize import Recognition, python_mode, recognize
 
 SPREAD = 0.4  # standard deviations of the random points around PyMC's initial point
@@ -85,7 +85,7 @@ class Reading:
         return {
             **point,
             **{
-                f"latent:{b.name}": innovations[b.name]
+                Argument("value", b.name): innovations[b.name]
                 if b.whitened
                 else point[b.value_name].ravel()
                 for b in self.lgm.blocks
