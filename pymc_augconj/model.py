@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .errors import AugmentationError, NotSuperGaussianError
-from .gaussian.linear_map import LinearMap
 from .likelihoods.base import DensityLikelihood
+from .linalg.linear_map import LinearMap
 
 __all__ = [
     "Argument",
@@ -267,7 +267,7 @@ class LatentGaussianModel:
     offset : PointMap
         η at u = 0, shape (N,).
     maps : tuple of PointMap
-        A_b(θ), one :class:`~pymc_augconj.gaussian.linear_map.LinearMap` a block.
+        A_b(θ), one :class:`~pymc_augconj.linalg.linear_map.LinearMap` a block.
     log_prior : PointMap
         Log density of the hyperparameters, Jacobians included, with every factor of the model
         that depends on hyperparameters alone.

@@ -122,7 +122,7 @@ def test_every_room_is_read():
     ("module", "source"),
     [
         ("gaussian.a", "from pymc_augconj.engines import gibbs"),
-        ("gaussian.a", "import pymc_augconj.auxiliary.polya_gamma"),
+        ("gaussian.a", "import pymc_augconj.auxiliary.polya_gamma.distribution"),
         ("auxiliary.a", "from ..gaussian import quadrature"),
         ("auxiliary.a", "from .. import likelihoods"),
         ("likelihoods.a", "def f():\n    from ..model import LatentGaussianModel"),

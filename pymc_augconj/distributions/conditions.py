@@ -14,8 +14,9 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
 
-from ..errors import NotSuperGaussianError
-from ..python_mode import python_mode
+from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.python_mode import python_mode
+
 from .formula import Formula
 
 __all__ = ["check_integrable", "check_phi", "initial_values"]
@@ -66,7 +67,9 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
         Names the first r, and the order of the derivative, at which the condition fails.
     """
     # Imported here: a user of other likelihoods does not pay for Numba.
-    from ..auxiliary.complete_monotonicity import check_completely_monotone
+    from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
+        check_completely_monotone,
+    )
 
     for values in distinct(parameters)[:_MOST_CHECKED]:
         where = _described(phi, values)

@@ -22,8 +22,8 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
-from ..errors import AugmentationError
-from ..python_mode import complex_mode, python_mode
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.python_mode import complex_mode, python_mode
 
 __all__ = ["Formula"]
 

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from ..errors import AugmentationError
-from .ep_parallel import SMALLEST_DAMPING
+from pymc_augconj.errors import AugmentationError
+
+from .ep.parallel import SMALLEST_DAMPING
 from .registry import FITTING_ENGINES, SPARSE_ENGINES
 
 __all__ = ["METHODS", "OPTIONS", "Option", "check_option", "given_options"]

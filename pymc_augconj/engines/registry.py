@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .cavi import CoordinateAscent
-from .ep_fit import ExpectationPropagation
-from .fitting import FitOutcome, FitProblem, SiteFit
-from .sparse_bound import SparseFit
-from .svi import StochasticVariational
-from .vgp import VariationalGaussian
+from .base import FitOutcome, FitProblem, SiteFit
+from .ep.fit import ExpectationPropagation
+from .sparse.fit import SparseFit
+from .sparse.svi import StochasticVariational
+from .variational.cavi import CoordinateAscent
+from .variational.vgp import VariationalGaussian
 
 __all__ = ["FITTING_ENGINES", "SPARSE_ENGINES"]
 

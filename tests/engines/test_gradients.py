@@ -7,11 +7,11 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines.bound import BoundFamily
-from pymc_augconj.engines.cavi import CoordinateAscent
-from pymc_augconj.engines.gradients import bound_gradient
-from pymc_augconj.engines.loop import climb
-from pymc_augconj.engines.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.gradient import bound_gradient
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
 
 N = 30
 RNG = np.random.default_rng(0)

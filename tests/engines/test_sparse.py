@@ -8,17 +8,17 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
-from pymc_augconj.engines import sparse_batch
-from pymc_augconj.engines.cavi import CoordinateAscent
-from pymc_augconj.engines.fitting import FitProblem
-from pymc_augconj.engines.loop import climb
-from pymc_augconj.engines.sparse_batch import HalvedModel
-from pymc_augconj.engines.sparse_bound import SparseBound, _gradient, _SparseFamily
-from pymc_augconj.engines.sparse_design import slopes_by_factor
-from pymc_augconj.engines.sparse_problem import SparseProblem, inducing_inputs
-from pymc_augconj.engines.vgp import VariationalGaussian
-from pymc_augconj.engines.weights_posterior import WeightsPosterior
-from pymc_augconj.recognize.process import LatentProcess
+from pymc_augconj.engines.base import FitProblem
+from pymc_augconj.engines.sparse import batch as sparse_batch
+from pymc_augconj.engines.sparse.batch import HalvedModel
+from pymc_augconj.engines.sparse.design import slopes_by_factor
+from pymc_augconj.engines.sparse.fit import SparseBound, _gradient, _SparseFamily
+from pymc_augconj.engines.sparse.posterior import WeightsPosterior
+from pymc_augconj.engines.sparse.problem import SparseProblem, inducing_inputs
+from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.recognition.processes.process import LatentProcess
 
 RULES = (CoordinateAscent, VariationalGaussian)
 N = 48

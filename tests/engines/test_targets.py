@@ -13,11 +13,15 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
-from pymc_augconj.engines.conditioning import OVERRELAXATION, ObservationSpace, WeightSpace
-from pymc_augconj.engines.gibbs import GibbsSampler
-from pymc_augconj.engines.latent_prior import RowGroups
-from pymc_augconj.engines.plan import make_plan
-from pymc_augconj.recognize import python_mode
+from pymc_augconj.engines.gibbs.conditioning import (
+    OVERRELAXATION,
+    ObservationSpace,
+    WeightSpace,
+)
+from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.latents.joint import RowGroups
+from pymc_augconj.plan import make_plan
+from pymc_augconj.recognition import python_mode
 
 RNG = np.random.default_rng(4)
 X = np.linspace(0.0, 1.0, 6)[:, None]

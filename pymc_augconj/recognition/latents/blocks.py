@@ -1,0 +1,116 @@
+"""Latent blocks, and the roles of the hyperparameters, as the waist has them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.model import Argument, Hyperparameter, LatentBlock, Point
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.functions import Gradient
+from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.recognition.observed.match import ObservedGraph
+
+from .normal import GaussianVariable, in_innovations
+
+__all__ = ["read_block", "read_hyperparameters"]
+
+_DIRECTION = Argument("direction")
+
+
+def read_block(
+    latent: GaussianVariable, latents: Sequence[GaussianVariable], space: ValueSpace
+) -> LatentBlock:
+    """Return one of the ``latents`` with its covariance and mean as functions of the point."""
+    (scale,) = space.in_values([latent.scale.astype("float64")])
+    mean = None
+    if latent.mean is not None:
+        others = [other for other in latents if other is not latent]
+        graph = latent.mean.ravel().astype("float64")
+        (graph,) = space.in_values(in_innovations([graph], others, of_values=True))
+        mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
+    return LatentBlock(
+        name=latent.name,
+        value_name=latent.value.name,
+        form=latent.form,
+        shape=latent.shape,
+        size=latent.size,
+        copies=latent.copies,
+        whitened=latent.whitened,
+        diagonal=latent.diagonal,
+        scale=space.function(scale),
+        scale_pullback=_ScalePullback(scale, space),
+        mean=mean,
+    )
+
+
+class _ScalePullback:
+    """``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩."""
+
+    def __init__(self, scale: Variable, space: ValueSpace):
+        self._scale, self._space = scale, space
+
+    @cached_property
+    def _gradient(self) -> Gradient:
+        direction = pt.tensor("direction", dtype="float64", shape=(None,) * self._scale.ndim)
+        return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
+
+    def __call__(self, point: Point, direction):
+        return self._gradient({**point, _DIRECTION: direction})
+
+
+def read_hyperparameters(
+    latents: Sequence[GaussianVariable],
+    matched: Sequence[ObservedGraph],
+    predictors: Variable,
+    space: ValueSpace,
+    point: Point,
+) -> tuple[Hyperparameter, ...]:
+    """Return the hyperparameters, each with its role.
+
+    Parameters
+    ----------
+    latents, matched
+        The latents and the observed variables of the model.
+    predictors : Variable
+        The graph of the stacked η, in terms of value variables.
+    space : ValueSpace
+    point : mapping
+        Any point, for the shapes of its entries.
+    """
+    covariances = space.in_values([latent.scale for latent in latents])
+    # A latent's value moves with its mean even where no predictor does: where no observation uses
+    # an entry, or where means cancel in a difference.
+    means = [latent.mean for latent in latents if latent.mean is not None]
+    affine = [predictors, *space.in_values(means)]
+    augmented: list[Variable] = []
+    plain: list[Variable] = []
+    for observed in matched:
+        likelihood = observed.likelihood
+        exact = likelihood.can_augment and not likelihood.has_auxiliary
+        group = plain if exact else augmented
+        group.extend(observed.params.values())
+    augmented, plain = space.in_values(augmented), space.in_values(plain)
+    found = []
+    for rv in space.hyperparameters:
+        value = space.model.rvs_to_values[rv]
+        in_prior = depends_on([*covariances, *plain], value)
+        if depends_on(augmented, value):
+            role = "both" if in_prior else "likelihood"
+        elif in_prior or depends_on(affine, value):
+            role = "prior"
+        else:
+            role = "none"
+        found.append(
+            Hyperparameter(
+                name=rv.name,
+                value_name=value.name,
+                shape=tuple(point[value.name].shape),
+                continuous=value.dtype.startswith("float"),
+                role=role,
+            )
+        )
+    return tuple(found)

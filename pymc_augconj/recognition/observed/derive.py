@@ -1,0 +1,52 @@
+"""PyMC's log density and log distribution function of one random variable, as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pymc as pm
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.roles.structure import direct_parents
+
+__all__ = ["log_cdf_of", "log_density_of"]
+
+
+def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
+    """Return the graph of log p(value), elementwise, or None where PyMC has none.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Its random variables keep their identity.
+    rv : Variable
+    value : Variable
+        Of the type of ``rv``.
+    """
+    try:
+        return _derived(pm.logp, model, rv, value)
+    except NotImplementedError:
+        # Of a censored variable without a distribution function, say.
+        return None
+
+
+def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
+    """Return the graph of log P(Y ≤ value), or None where PyMC has none."""
+    try:
+        return _derived(pm.logcdf, model, rv, value)
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+
+
+def _derived(
+    derive: Callable[[Variable, Variable], Variable], model: Model, rv: Variable, value: Variable
+) -> Variable:
+    # Of a variable that is made of another (a censored one), PyMC derives the density in a copy of
+    # the graph, where the model's random variables would be others.
+    parents = direct_parents(list(rv.owner.inputs), model)
+    stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
+    (apart,) = substitute([rv], stand_ins)
+    graph = derive(apart, value)
+    return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
