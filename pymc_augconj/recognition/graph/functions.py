@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import copy
 from typing import Any
 
@@ -19,7 +19,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Key
-from pymc_augconj.python_mode import python_mode
+from pymc_augconj.python_mode import untraced, without_compilation
 
 from .interpreter import Interpreter, NotInterpretedError, interpret
 
@@ -29,8 +29,6 @@ __all__ = [
     "NamedValues",
     "PointFunction",
     "SharedData",
-    "untraced",
-    "without_compilation",
 ]
 
 # Points whose values NamedValues keeps.
@@ -39,20 +37,6 @@ _KEPT_VALUES = 8
 
 # PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
 _OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
-
-
-@contextmanager
-def without_compilation() -> Iterator[None]:
-    """Let what PyTensor compiles run in its Python virtual machine, inner functions included."""
-    # An op with an inner graph (Scan) is linked with compiled code wherever there is a compiler,
-    # whatever the mode of the function it stands in.
-    with pytensor.config.change_flags(mode=python_mode(), cxx=""), untraced():
-        yield
-
-
-def untraced() -> AbstractContextManager:
-    """Let no node of a graph record where it was made: a third of the time of making it."""
-    return pytensor.config.change_flags(traceback__limit=0)
 
 
 class PointFunction:

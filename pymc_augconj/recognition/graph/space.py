@@ -13,8 +13,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 
 from pymc_augconj.model import Key, Point
+from pymc_augconj.python_mode import without_compilation
 
-from .functions import Gradient, PointFunction, without_compilation
+from .functions import Gradient, PointFunction
 from .interpreter import NotInterpretedError, interpret
 
 __all__ = ["ValueSpace"]
