@@ -108,8 +108,9 @@ def _number(graph: Variable) -> Variable:
 def python_mode() -> Mode:
     """Return the mode that executes a rewritten graph without compiling any code."""
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
-    # Fused elementwise kernels exist only as compiled code.
-    mode = mode.excluding("fusion", "scan_make_inplace", *COMPILED_ONLY)
+    # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that stand in
+    # the place of its argument are read-only, which the next operation in place does not expect.
+    mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *COMPILED_ONLY)
     # At first as well, for where the kernel is fixed constant folding executes all of it.
     return mode.register(
         (dfs_rewriter(_add_to_diagonal), _FIRST),
