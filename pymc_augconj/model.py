@@ -8,14 +8,15 @@ PyTensor graph. In symbols, with θ the hyperparameters,
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
 θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
-arrays on PyMC's unconstrained scale. A point may hold more than a function needs.
+arrays on PyMC's unconstrained scale. A point may hold more than a function needs: functions take
+arguments that are no entries of PyMC's point under an :class:`Argument` as their key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,10 @@ from .likelihoods.base import DensityLikelihood
 from .linalg.linear_map import LinearMap
 
 __all__ = [
+    "Argument",
     "ForwardVariable",
     "Hyperparameter",
+    "Key",
     "LatentBlock",
     "LatentGaussianModel",
     "Point",
@@ -36,6 +39,21 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+
+class Argument(NamedTuple):
+    """The key of an argument of a function of the point that is no entry of PyMC's point.
+
+    PyMC lets a variable have any string for its name, so that no string is free for these.
+    ``Argument("value", name)`` is the flat value of the latent block ``name`` (of a whitened
+    block its innovation), which prior means and forward variables are functions of.
+    """
+
+    role: str
+    of: str = ""
+
+
+Key = str | Argument
 Point = Mapping[str, np.ndarray]
 
 
@@ -43,7 +61,7 @@ class PointMap[T](Protocol):
     """A function of a point that knows which of its entries it reads."""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[Key, ...]:
         """The keys of the point that the value depends on; empty for a constant."""
         ...
 

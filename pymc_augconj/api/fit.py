@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
-from threadpoolctl import threadpool_limits
 
 from pymc_augconj.engines.base import FitProblem, FitState
 from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.recognition.latents.normal import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
     DensityOfPrior,
@@ -183,7 +183,7 @@ def fit(
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
-        stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
+        stack.enter_context(blas_limit(1))
         model = with_all_data(written)
         if model is not written and not engine.minibatches:
             raise AugmentationError(

@@ -9,10 +9,10 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 from pymc.model import Model, modelcontext
-from threadpoolctl import threadpool_limits
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import apply_rows, cross_cov
+from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.prediction.mixtures import DrawnMixture, GaussianMixture
 from pymc_augconj.recognition.prediction.draws import equal_draws, predictors_of_draws
@@ -359,7 +359,7 @@ def _from_draws(
 
     # Several threads that let BLAS use every core would fight over them.
     several = len(functions) > 1
-    with threadpool_limits(limits=1, user_api="blas") if several else nullcontext():
+    with blas_limit(1) if several else nullcontext():
         f_new, mean_old = draw_groups(
             groups,
             f,

@@ -15,12 +15,12 @@ from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
-from threadpoolctl import ThreadpoolController
 
 from pymc_augconj.engines.gibbs.conditioning import is_cheaper_by_weights
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 
@@ -218,14 +218,14 @@ class AugmentedGibbs(BlockedStep):
 
     def _limit_blas(self) -> None:
         self._release_blas()
-        limiter = ThreadpoolController().limit(limits=self.blas_threads, user_api="blas")
+        release = blas_limit.acquire(self.blas_threads)
         # A worker process runs one chain and ends; the caller's process gets its threads back.
-        self._limiter = limiter if multiprocessing.parent_process() is None else None
+        self._limiter = release if multiprocessing.parent_process() is None else None
 
     def _release_blas(self) -> None:
-        limiter = self.__dict__.pop("_limiter", None)
-        if limiter is not None:
-            limiter.restore_original_limits()
+        release = self.__dict__.pop("_limiter", None)
+        if release is not None:
+            release()
 
     def __del__(self):
         self._release_blas()

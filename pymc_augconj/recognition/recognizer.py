@@ -10,10 +10,11 @@ from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
 from .checks.densities import log_densities, log_prior
-from .graph.functions import NamedValues, PointFunction, untraced
+from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
 from .latents.blocks import read_block, read_hyperparameters
 from .observed.data import Inputs, Observations

@@ -56,6 +56,18 @@ def test_indexing_is_a_selection(spelling, read):
     np.testing.assert_array_equal(A.index, expected)
 
 
+def test_solutions_of_linear_equations_in_a_hierarchy(read):
+    matrix = np.random.default_rng(5).standard_normal((3, 3)) + 2.0 * np.eye(3)
+    with pm.Model() as model:
+        mid = pm.Normal("mid", 0, 1)
+        e = pm.Normal("e", mid, 0.8, shape=3)
+        pm.Cauchy("y", pt.linalg.solve(matrix, e), 1, observed=np.array([0.3, -1.0, 2.0]))
+    reading = read(model)
+    assert reading.kinds == {"e": "design matrix", "mid": "selection"}
+    A = reading.lgm.maps[0](reading.recognition.start)
+    np.testing.assert_allclose(A.dense(), np.linalg.inv(matrix), rtol=1e-12)
+
+
 SLICED = {"slice": lambda f: f[4:], "mask": lambda f: f[MASK], "reversed": lambda f: f[::-1][:N]}
 
 

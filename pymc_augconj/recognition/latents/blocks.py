@@ -8,7 +8,7 @@ from functools import cached_property
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Hyperparameter, LatentBlock, Point
+from pymc_augconj.model import Argument, Hyperparameter, LatentBlock, Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -18,7 +18,7 @@ from .normal import GaussianVariable, in_innovations
 
 __all__ = ["read_block", "read_hyperparameters"]
 
-_DIRECTION = "direction"
+_DIRECTION = Argument("direction")
 
 
 def read_block(
@@ -31,7 +31,7 @@ def read_block(
         others = [other for other in latents if other is not latent]
         graph = latent.mean.ravel().astype("float64")
         (graph,) = space.in_values(in_innovations([graph], others, of_values=True))
-        mean = space.function(graph, {f"latent:{o.name}": o.value_input for o in others})
+        mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
     return LatentBlock(
         name=latent.name,
         value_name=latent.value.name,
@@ -55,7 +55,7 @@ class _ScalePullback:
 
     @cached_property
     def _gradient(self) -> Gradient:
-        direction = pt.tensor(_DIRECTION, dtype="float64", shape=(None,) * self._scale.ndim)
+        direction = pt.tensor("direction", dtype="float64", shape=(None,) * self._scale.ndim)
         return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
 
     def __call__(self, point: Point, direction):

@@ -27,7 +27,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.recognition.graph.functions import without_compilation
+from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.rewrite import substitute
 
 # What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.

@@ -15,13 +15,13 @@ import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import Point
+from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 
 __all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
 
 #: The key under which a product takes its vector.
-DIRECTION = "direction"
+DIRECTION = Argument("direction")
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000

@@ -11,7 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_augconj.model import ForwardVariable, Point
+from pymc_augconj.model import Argument, ForwardVariable, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -36,7 +36,7 @@ def read_forward(
     values = space.model.rvs_to_values
     inputs = {}
     for latent in structure.latents:
-        inputs[f"latent:{latent.name}"] = latent.value_input
+        inputs[Argument("value", latent.name)] = latent.value_input
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
     # From random variables to graphs of values; one forward variable may depend on another.
@@ -49,8 +49,7 @@ def read_forward(
         generators = {}
         for i, argument in enumerate(arguments):
             if isinstance(argument.type, RandomGeneratorType):
-                generators[f"generator {i}"] = argument.type(f"generator {i}")
-                arguments[i] = generators[f"generator {i}"]
+                arguments[i] = generators[Argument(f"generator {i}")] = argument.type()
         node = rv.owner.clone_with_new_inputs(arguments)
         draw = node.outputs[rv.owner.outputs.index(rv)]
         value, transform = values[rv], space.model.rvs_to_transforms[rv]
@@ -81,7 +80,7 @@ def read_forward(
 class _ForwardDraw:
     """Draws from a graph whose generators are inputs."""
 
-    def __init__(self, function: PointFunction, generators: tuple[str, ...]):
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]):
         self._function, self._generators = function, generators
 
     def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:
