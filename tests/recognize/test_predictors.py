@@ -18,6 +18,8 @@ REAL = RNG.standard_normal(N)
 GROUP = np.array([0, 2, 1, 1, 0, 2, 2, 0])
 TIME = np.linspace(0, 1, N)
 
+exp = pm.math.exp
+
 
 def observe(eta, observed=BINARY, **kwargs):
     pm.Bernoulli("y", logit_p=eta, observed=observed, **kwargs)
@@ -107,6 +109,42 @@ def test_rows_with_several_entries_are_dense(spelling, read):
     with pm.Model() as model:
         observe(DENSE[spelling](effects()))
     assert read(model).kinds == {"b": "design matrix"}
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-15, 1e-40, 1e-150])
+def test_an_entry_however_small_beside_the_others_is_one(unit, read):
+    """The prior of its coefficient may be as wide as the entry is small."""
+    design = X * np.array([1.0, unit])
+    with pm.Model() as model:
+        observe(design @ pm.Normal("b", 0, np.array([1.0, 1.0 / unit]), shape=2))
+    reading = read(model)
+    assert reading.kinds == {"b": "design matrix"}
+    np.testing.assert_array_equal(reading.lgm.maps[0](reading.recognition.start).matrix, design)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e-15, 1e-150])
+def test_a_column_of_small_unit_may_depend_on_a_hyperparameter(unit, read):
+    with pm.Model() as model:
+        columns = [pt.as_tensor(X[:, 0]), unit * exp(-pm.HalfNormal("decay", 1) * TIME)]
+        observe(pt.stack(columns, axis=1) @ pm.Normal("b", 0, [1.0, 1.0 / unit], shape=2))
+    reading = read(model)
+    assert reading.kinds == {"b": "design matrix depending on hyperparameters"}
+    for value in (-1.0, 1.5):
+        point = {**reading.recognition.start, "decay_log__": np.asarray(value)}
+        A = reading.lgm.maps[0](point).dense()
+        np.testing.assert_allclose(A[:, 1], unit * np.exp(-np.exp(value) * TIME), rtol=1e-14)
+
+
+def test_columns_scaled_by_hyperparameters_in_different_units(read):
+    units = np.array([1e9, 1e-9])
+    with pm.Model() as model:
+        scale = pm.HalfNormal("s", 1, shape=2) / units
+        observe((X * units) @ (effects(2, "z") * scale))
+    reading = read(model)
+    assert reading.kinds == {"z": "design matrix, columns scaled by hyperparameters"}
+    point = {**reading.recognition.start, "s_log__": np.log([3.0, 7.0])}
+    A = reading.lgm.maps[0](point).dense()
+    np.testing.assert_allclose(A, X * [3.0, 7.0], rtol=1e-12)
 
 
 SELECTING = {
