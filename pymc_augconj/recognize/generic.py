@@ -27,7 +27,7 @@ from .complements import with_exact_complements
 from .constants import constant_number, is_tensor
 from .derive import log_cdf_of, log_density_of
 from .indices import with_indices_inside
-from .latents import GaussianVariable, in_innovations, static_shape
+from .latents import GaussianVariable, static_shape, variable_in_innovations
 from .links import peel
 from .probe import without_number
 from .rewrite import simplify, substitute
@@ -65,7 +65,7 @@ def read_generic(
         return None
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # one variable for observed and missing entries
-    (within,) = in_innovations([rv], list(latents))
+    within = variable_in_innovations(model, rv, latents)
     found = _read(model, within, inputs, shape)
     return found or _read(model, with_indices_inside(within, inputs), inputs, shape)
 

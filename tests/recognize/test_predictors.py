@@ -179,6 +179,48 @@ def test_coefficient_that_starts_at_zero(read):
     assert reading.kinds == {"f": "selection, scaled by hyperparameters"}
 
 
+# -- observed variables that others depend on ------------------------------------------------------
+
+USES_OF_DATA = {
+    "index": lambda d: effects(2, "b")[d],
+    "regressor": lambda d: d * pm.Normal("b", 0, 1),
+    "mean of a latent": lambda d: pm.Normal("b", 2 * d, 1, shape=N),
+    "scale of a latent": lambda d: pm.Normal("b", 0, 1 + d, shape=N),
+    "scale": lambda d: pm.HalfNormal("s", 1 + d, shape=N) * effects(N, "b"),
+    "hierarchy": lambda d: pm.Normal("b", pm.Normal("m", 0, 1, shape=2)[d], 1, shape=N),
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_DATA)
+def test_an_observed_variable_is_data_to_others(use, read):
+    """Although it depends on a latent itself."""
+
+    def write(as_variable):
+        with pm.Model() as model:
+            u = effects(N, "u")
+            d = pm.Bernoulli("d", logit_p=u + pm.Normal("delta", 0, 1), observed=BINARY)
+            observe(USES_OF_DATA[use](d if as_variable else BINARY) + u)
+        return read(model)
+
+    found, expected = write(True), write(False)
+    assert found.kinds == expected.kinds
+    assert {"u", "b", "delta"} <= found.kinds.keys()
+    for point in found.points():
+        assert found.log_density(point) == pytest.approx(expected.log_density(point), rel=1e-12)
+
+
+def test_a_missing_value_may_depend_on_an_observed_variable(read):
+    values = np.ma.masked_array(REAL, np.arange(N) < 2)
+    with pm.Model() as model:
+        f = process()
+        x = pm.Normal("x", f, 1, observed=REAL)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Normal("y", pm.Normal("a", 0, 1) + pm.Normal("b", 0, 1) * x, 1, observed=values)
+    reading = read(model)
+    assert reading.forward == ["y_unobserved"]
+    assert set(reading.kinds) == {"f", "a", "b"}
+
+
 # -- structure that depends on hyperparameters ------------------------------------------------
 
 
