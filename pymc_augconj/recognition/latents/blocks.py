@@ -30,7 +30,7 @@ def read_block(
     if latent.mean is not None:
         others = [other for other in latents if other is not latent]
         graph = latent.mean.ravel().astype("float64")
-        (graph,) = space.in_values(in_innovations([graph], others, of_values=True))
+        (graph,) = space.in_values(in_innovations(space.model, [graph], others, of_values=True))
         mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
     return LatentBlock(
         name=latent.name,

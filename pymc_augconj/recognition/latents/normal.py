@@ -10,6 +10,7 @@ Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,7 +34,13 @@ from pymc_augconj.recognition.graph.rewrite import substitute
 # What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
-__all__ = ["GaussianVariable", "find_gaussian_variables", "in_innovations", "static_shape"]
+__all__ = [
+    "GaussianVariable",
+    "find_gaussian_variables",
+    "in_innovations",
+    "static_shape",
+    "variable_in_innovations",
+]
 
 
 @dataclass(eq=False)
@@ -285,17 +292,25 @@ def _is_constant(graph: Variable, value: float) -> bool:
 
 
 def in_innovations(
-    graphs: list[Variable], latents: list[GaussianVariable], *, of_values: bool = False
+    model: Model,
+    graphs: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+    *,
+    of_values: bool = False,
 ) -> list[Variable]:
     """Return the graphs with every latent replaced by mean + innovation.
 
     With ``of_values`` the latents are replaced by their ``value_input`` instead, which is what a
-    prior mean is a function of.
+    prior mean is a function of. Observed variables are the data they were given, whatever they
+    depend on themselves.
     """
+    # Free variables keep their identity, though their priors may depend on data.
+    fixed: dict[Variable, Variable] = {rv: rv for rv in model.free_RVs}
+    fixed |= {latent.replaced: latent.replaced for latent in latents}
+    fixed |= {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     if of_values:
-        return substitute(
-            graphs, {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
-        )
+        values = {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
+        return substitute(graphs, fixed | values)
     # A latent whose mean contains other latents goes first: what it brings in is replaced next.
     replaced = {latent.replaced: latent for latent in latents}
 
@@ -305,5 +320,15 @@ def in_innovations(
         return sum(var in replaced for var in ancestors([latent.mean]))
 
     for latent in sorted(latents, key=depth, reverse=True):
-        graphs = substitute(graphs, {latent.replaced: latent.innovation()})
-    return graphs
+        graphs = substitute(graphs, fixed | {latent.replaced: latent.innovation()})
+    return substitute(graphs, fixed)
+
+
+def variable_in_innovations(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> Variable:
+    """Return an observed random variable whose distribution is in terms of the innovations."""
+    inputs = in_innovations(model, rv.owner.inputs, latents)
+    if all(new is old for new, old in zip(inputs, rv.owner.inputs, strict=True)):
+        return rv
+    return rv.owner.clone_with_new_inputs(inputs).outputs[rv.owner.outputs.index(rv)]

@@ -118,7 +118,7 @@ def _match_augmented(
     model: Model, rv: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph:
     inputs = [latent.input for latent in latents]
-    params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     op_name = type(rv.owner.op).__name__
     if isinstance(rv.owner.op, SuperGaussianRV):
         return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
@@ -147,7 +147,7 @@ def _match_density(
     """Match a likelihood that has no augmentation, or return None."""
     if isinstance(rv.owner.op, SuperGaussianRV):
         return None  # what was stated to be super-Gaussian is wrong, rather than something else
-    params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
     with suppress(NotAffineError):
         found = _match_patterns(model, rv, params, latents, candidates)

@@ -136,7 +136,7 @@ def _match(
     return [
         match_observed(model, rv, latents, densities=densities)
         for rv in model.observed_RVs
-        if depends_on(in_innovations(distribution_parameters(rv), list(latents)), inputs)
+        if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
     ]
 
 

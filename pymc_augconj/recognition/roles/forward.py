@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.model import Argument, ForwardVariable, Point
@@ -40,7 +41,9 @@ def read_forward(
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
     # From random variables to graphs of values; one forward variable may depend on another.
-    replacements = {
+    replacements: dict[Variable, Variable] = {rv: rv for rv in space.hyperparameters}
+    replacements |= {rv: values[rv] for rv in space.model.observed_RVs}
+    replacements |= {
         latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents
     }
     found = []
