@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh, solve_triangular
 
-from pymc_augconj.engines.base import FitOutcome
-from pymc_augconj.engines.variational.ascent import Iteration
+from pymc_augconj.engines.base import FitOutcome, Iteration
 from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point

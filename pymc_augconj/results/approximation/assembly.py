@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_augconj.engines.base import FitOutcome
-from pymc_augconj.engines.sparse.problem import SparseProblem
+from pymc_augconj.engines.base import FitOutcome, SparseProblem
 from pymc_augconj.latents.joint import BlockPrior, LatentPrior
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.prediction.evaluate import constrained
