@@ -173,6 +173,8 @@ class Hyperparameter:
         Where it enters besides log priors: the latents' prior and the predictors; the parameters
         of a likelihood with an auxiliary variable (and perhaps the predictors); a block's
         covariance and such a likelihood; nowhere.
+    why_not_optimised : str, optional
+        Why one value of it cannot stand for its posterior; None where it can.
     """
 
     name: str
@@ -180,6 +182,7 @@ class Hyperparameter:
     shape: tuple[int, ...]
     continuous: bool
     role: str
+    why_not_optimised: str | None = None
 
     @property
     def size(self) -> int:

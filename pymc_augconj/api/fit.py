@@ -36,6 +36,9 @@ __all__ = ["fit"]
 
 _HYPER = ("map", "ml", "fixed")
 
+# A hyperparameter is held at one value, which is no answer about a vector of many components.
+_LARGEST_OPTIMISED = 20
+
 # Compiling the functions of a model takes as long as some thirty calls save by it.
 _FIRST_CALLS = 30
 
@@ -255,6 +258,16 @@ def _members(lgm: LatentGaussianModel) -> tuple:
             f"hyperparameters {discrete} are discrete and cannot be optimised by their gradient; "
             "use hyper='fixed' with start={…}, or pac.sample, which samples them"
         )
+    for h in lgm.hyperparameters:
+        why = h.why_not_optimised
+        if why is None and h.size > _LARGEST_OPTIMISED:
+            why = f"it has {h.size} components and is no Gaussian latent of the model"
+        if why is not None:
+            raise AugmentationError(
+                f"variable {h.name!r}: expected hyperparameters that one value can stand for, of "
+                f"at most {_LARGEST_OPTIMISED} components, but {why}; use pac.sample, which "
+                "samples it, or hyper='fixed' with start={…} to hold it at a value of yours"
+            )
     return lgm.hyperparameters
 
 

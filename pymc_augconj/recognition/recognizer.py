@@ -70,7 +70,7 @@ def _read(
         blocks=blocks,
         sites=_sites(matched, space, points[0], inputs),
         hyperparameters=read_hyperparameters(
-            structure.latents, matched, predictors.graph, space, points[0]
+            structure.latents, matched, predictors.graph, space, points[0], structure.held
         ),
         forward=read_forward(structure, space, points[0]),
         n_predictors=sum(observed.size * len(observed.predictors) for observed in matched),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import pytensor.tensor as pt
@@ -68,6 +68,7 @@ def read_hyperparameters(
     predictors: Variable,
     space: ValueSpace,
     point: Point,
+    held: Mapping[str, str],
 ) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters, each with its role.
 
@@ -80,6 +81,8 @@ def read_hyperparameters(
     space : ValueSpace
     point : mapping
         Any point, for the shapes of its entries.
+    held : mapping
+        Why some of them must not be optimised, by their names.
     """
     covariances = space.in_values([latent.scale for latent in latents])
     # A latent's value moves with its mean even where no predictor does: where no observation uses
@@ -111,6 +114,7 @@ def read_hyperparameters(
                 shape=tuple(point[value.name].shape),
                 continuous=value.dtype.startswith("float"),
                 role=role,
+                why_not_optimised=held.get(rv.name),
             )
         )
     return tuple(found)

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.type import TensorType
 
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.roles.structure import direct_parents
@@ -48,5 +53,25 @@ def _derived(
     parents = direct_parents(list(rv.owner.inputs), model)
     stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
     (apart,) = substitute([rv], stand_ins)
-    graph = derive(apart, value)
+    graph = _without_draws(derive(apart, value))
     return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
+
+
+def _without_draws(graph: Variable) -> Variable:
+    """Return the graph of a density without random variables.
+
+    PyMC leaves in the density of a compound distribution (a random walk) the distributions that
+    it is made of, for their shapes. NaN would show if anything took their values.
+    """
+    drawn = [
+        var
+        for var in ancestors([graph])
+        if var.owner is not None
+        and isinstance(var.owner.op, RNGConsumerOp)
+        and isinstance(var.type, TensorType)
+    ]
+    arrays = {}
+    for var in drawn:
+        nothing = np.nan if var.dtype.startswith("float") else 0
+        arrays[var] = pt.constant(np.full(static_shape(var), nothing, dtype=var.dtype))
+    return substitute([graph], arrays)[0]

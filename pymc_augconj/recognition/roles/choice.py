@@ -57,7 +57,7 @@ def choose_structure(
     RecognitionError
         If there is no latent, or an observed variable depends on no free variable at all.
     """
-    forward = forward_variables(model)
+    forward, undrawn = forward_variables(model)
     candidates, demoted = _candidates(model, forward, chosen)
     try:
         candidates, matched = _match_most(model, candidates, forward)
@@ -93,6 +93,7 @@ def choose_structure(
         latents=candidates,
         hyperparameters=hyper,
         forward=forward,
+        held={name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()},
         observed=matched_rvs,
         factors=[*unmatched, *model.potentials],
     )
