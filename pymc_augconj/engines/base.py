@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.latents.joint import LatentPrior, RowGroups
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point
 
 from .hyperparameters import HyperClimb, LogPrior, maximise
@@ -101,8 +102,8 @@ class FitOutcome:
     prior : LatentPrior
         The prior at θ.
     groups : RowGroups
-    by_weights : bool
-        Which space is the cheaper one.
+    space : str
+        In which conditioning is cheapest, see :mod:`pymc_augconj.latents.space`.
     converged : bool
     message : str
     iterations : list of Iteration
@@ -123,7 +124,7 @@ class FitOutcome:
     objective: float
     prior: LatentPrior
     groups: RowGroups
-    by_weights: bool
+    space: str
     converged: bool
     message: str
     iterations: list[Iteration] = field(default_factory=list)
@@ -204,7 +205,7 @@ class SiteFit:
             found.objective,
             family.at(found.point).prior,
             family.priors.groups,
-            family.by_weights,
+            family.space.space,
             found.converged,
             found.message,
             found.iterations,
