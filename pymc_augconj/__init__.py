@@ -8,6 +8,7 @@ own, unchanged PyMC model, and samples it exactly.
 from .api.augment import augment
 from .api.fit import fit
 from .api.predict import predict
+from .api.report import recognize
 from .api.sample import sample
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
@@ -22,7 +23,6 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .recognition import recognize
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
 from .results.comparison.plots import plot_compare

@@ -15,9 +15,9 @@ from pymc.model.fgraph import clone_model
 from pymc_augconj.distributions.auxiliary_variable import POLYA_GAMMA, AuxiliaryLaw, Law
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.super_gaussian import SuperGaussian
-from pymc_augconj.recognition import recognize
 from pymc_augconj.recognition.observed.match import ObservedGraph
 from pymc_augconj.recognition.prediction.variables import in_variables
+from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.recognition.roles.choice import choose_structure
 
 __all__ = ["augment"]
@@ -65,7 +65,7 @@ def augment(model: Model | None = None) -> Model:
     """
     model = modelcontext(model)
     # Refuses, with a reason, what cannot be augmented or was misread.
-    recognize(model).model.require_augmentation()
+    read_model(model).model.require_augmentation()
     augmented = _clone(model)
     structure, matched = choose_structure(augmented)
     sites = [observed for observed in matched if observed.likelihood.has_auxiliary]

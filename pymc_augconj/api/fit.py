@@ -17,7 +17,6 @@ from pymc_augconj.engines.options import METHODS, check_option, given_options
 from pymc_augconj.engines.registry import FITTING_ENGINES, SPARSE_ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.recognition import Recognition
 from pymc_augconj.recognition.latents.normal import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
     DensityOfPrior,
@@ -25,6 +24,7 @@ from pymc_augconj.recognition.prediction.evaluate import (
     unconstrained_function,
 )
 from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of

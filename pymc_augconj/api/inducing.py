@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from pymc_augconj.engines.sparse.problem import SparseProblem, inducing_inputs
+from pymc_augconj.engines.base import SparseProblem
+from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.processes.minibatch import batch_size_of

@@ -23,8 +23,9 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
 from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
-from pymc_augconj.recognition import Recognition, recognize
+from pymc_augconj.recognition.recognition import Recognition
 
+from .report import recognize
 from .updates import GradientUpdate, SliceUpdate
 
 __all__ = ["AugmentedGibbs"]

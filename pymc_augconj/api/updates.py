@@ -17,7 +17,7 @@ from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.slicer import Slice
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
-from pymc_augconj.engines.gibbs.sampler import Target
+from pymc_augconj.engines.gibbs.targets import Target
 
 __all__ = ["GradientUpdate", "SliceUpdate"]
 

@@ -2,8 +2,8 @@
 
 The outer function is J(θ) = max over sites of the bound, plus a log prior. Each value of θ takes an
 inner climb, which starts at the sites of the best θ so far, and one gradient by
-:mod:`.gradients`. J's error is of second order in what the inner climb leaves, its gradient's of
-first.
+:mod:`.variational.gradient`. J's error is of second order in what the inner climb leaves, its
+gradient's of first.
 
 References
 ----------
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,16 +23,12 @@ from scipy.optimize import minimize
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.model import Hyperparameter, Point
 
-from .variational.ascent import Climb, Iteration, climb
-from .variational.bound import BoundFamily, Evaluation
-from .variational.gradient import bound_gradient
+from .base import Climb, Evaluation, FitProblem, Iteration, LogPrior
 
-__all__ = ["HyperClimb", "LogPrior", "maximise"]
+__all__ = ["Family", "HyperClimb", "ascend", "maximise"]
 
 Array = NDArray[np.float64]
 
-#: ``point -> (value, {entry of the point: derivative})``
-LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
 
 # What a value of θ without a posterior counts for: a bowl around the best θ, so steep that a line
 # search turns back, in units of the bound.
@@ -41,6 +38,14 @@ _BOWL = 1e3
 # most expect of another step, in nats: far below what any use of an evidence can tell apart, and
 # above its rounding.
 _NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
+
+
+class Family(Protocol):
+    """An objective over sites for every θ."""
+
+    def at(self, point: Point) -> Any:
+        """Return the objective over sites at ``point``, as ``inner`` takes it."""
+        ...
 
 
 @dataclass
@@ -77,7 +82,7 @@ class HyperClimb:
 
 
 def maximise(
-    family: BoundFamily,
+    family: Family,
     members: Sequence[Hyperparameter],
     point: Point,
     log_prior: LogPrior,
@@ -86,14 +91,14 @@ def maximise(
     tol: float,
     gradient_tol: float = 1e-4,
     callback: Callable[[Iteration, Evaluation], None] | None = None,
-    inner: Callable[..., Climb] = climb,
-    gradient: Callable[..., dict[str, Array]] = bound_gradient,
+    inner: Callable[..., Climb],
+    gradient: Callable[..., dict[str, Array]],
 ) -> HyperClimb:
     """Maximise the bound plus ``log_prior`` over ``members``.
 
     Parameters
     ----------
-    family : BoundFamily
+    family : Family
     members : sequence of Hyperparameter
         Continuous; every other entry of ``point`` stays.
     point : mapping
@@ -118,8 +123,7 @@ def maximise(
     NotPositiveDefiniteError
         If there is no posterior at the start.
     """
-    search = _Search(family, members, point, log_prior, max_iter, tol, callback)
-    search.inner, search.gradient = inner, gradient
+    search = _Search(family, members, point, log_prior, max_iter, tol, callback, inner, gradient)
     start = search.flatten(point)
     search.attempt(start)
     found = minimize(
@@ -155,10 +159,10 @@ def maximise(
 class _Search:
     """The objective as L-BFGS sees it, to be minimised, with the best θ so far."""
 
-    def __init__(self, family, members, point, log_prior, max_iter, tol, callback):
+    def __init__(self, family, members, point, log_prior, max_iter, tol, callback, inner, gradient):
         self.family, self.members, self.log_prior = family, tuple(members), log_prior
         self.template, self.max_iter, self.tol, self.callback = dict(point), max_iter, tol, callback
-        self.inner, self.gradient = climb, bound_gradient
+        self.inner, self.gradient = inner, gradient
         self.best: HyperClimb | None = None
         self.iterations: list[Iteration] = []
         self.evaluations = 0
@@ -213,3 +217,38 @@ class _Search:
         answer = (-value, -self.flatten(named))
         self._known = (key, answer)
         return answer
+
+
+def ascend(
+    family: Family,
+    problem: FitProblem,
+    report: Callable[[Iteration, Evaluation], None],
+    *,
+    inner: Callable[..., Climb],
+    gradient: Callable[..., dict[str, Array]],
+) -> HyperClimb:
+    """Climb at the problem's θ, or over θ with a climb at each, as it asks for.
+
+    Parameters
+    ----------
+    family, inner, gradient
+        As for :func:`~pymc_augconj.engines.hyperparameters.maximise`.
+    problem : FitProblem
+    report : callable
+        From :func:`reporter`.
+    """
+    limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
+    if problem.members:
+        return maximise(
+            family,
+            problem.members,
+            problem.point,
+            problem.log_prior,
+            inner=inner,
+            gradient=gradient,
+            **limits,
+        )
+    point = dict(problem.point)
+    end = inner(family.at(point), **limits)
+    objective = end.evaluation.bound + problem.log_prior(point)[0]
+    return HyperClimb(point, end, objective, end.converged, end.message, end.iterations)

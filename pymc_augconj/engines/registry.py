@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .base import FitOutcome, FitProblem, SiteFit
+from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.cavi import CoordinateAscent
+from .variational.fit import SiteFit
 from .variational.vgp import VariationalGaussian
 
 __all__ = ["FITTING_ENGINES", "SPARSE_ENGINES"]

@@ -17,10 +17,3 @@
   ``compile.py``, ``interpret.py``, ``numpy_calls.py``, ``space.py``, ``variables.py``
 * the table that is printed: ``report.py``
 """
-
-from pymc_augconj.python_mode import python_mode
-
-from .recognition import Recognition
-from .recognizer import recognize
-
-__all__ = ["Recognition", "python_mode", "recognize"]

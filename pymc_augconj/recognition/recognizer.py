@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pymc.model import Model, modelcontext
+from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
@@ -23,63 +23,7 @@ from .recognition import Recognition
 from .roles.choice import choose_structure
 from .roles.forward import read_forward
 
-__all__ = ["read_model", "recognize"]
-
-
-def recognize(
-    model: Model | None = None,
-    *,
-    vars: Sequence[Variable] | None = None,
-    compile_kwargs: dict[str, Any] | None = None,
-) -> Recognition:
-    """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
-
-    A likelihood without an augmentation is read by its density alone, which is enough for the
-    engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of :func:`~pymc_augconj.fit`; the table
-    says so. Nothing is sampled, and the model is not changed. Print the result to see what was
-    found and how it will be sampled.
-
-    Parameters
-    ----------
-    model : pymc.Model, optional
-        Taken from the context where omitted.
-    vars : sequence of variables, optional
-        The variables that a sampler is to update; Gaussian variables that are not among them are
-        read as hyperparameters. By default every Gaussian variable is a latent.
-    compile_kwargs : dict, optional
-        ``{"mode": …}``: a PyTensor mode for the functions extracted from the model. By default
-        they run without compilation; ``"NUMBA"`` is about twice as fast an evaluation of a
-        kernel matrix, after 10 s or more of compilation the first time.
-
-    Returns
-    -------
-    Recognition
-        Its ``model`` is the :class:`~pymc_augconj.model.LatentGaussianModel` that the engines
-        work on.
-
-    Notes
-    -----
-    How a latent *enters through* the predictors: ``identity``, an entry an observation, in order;
-    ``selection``, one entry for each observation, perhaps times data, as an intercept, a slope or
-    an effect of a group does; ``design matrix``, several entries for each observation. Predictors
-    add what all latents bring.
-
-    Raises
-    ------
-    NotAffineError
-        A predictor is not affine in the Gaussian latents.
-    UnknownLikelihoodError
-        An observed variable has neither a likelihood with a known augmentation nor a density
-        whose parameters depend on one affine predictor.
-    DataError
-        An observation is out of its likelihood's range, or an input is not finite.
-    RecognitionError
-        There is no Gaussian latent variable, nothing is observed, the model is one of single
-        precision, or the reading disagrees with PyMC's own log density.
-    TypeError
-        One of ``vars`` is no variable.
-    """
-    return read_model(modelcontext(model), vars=vars, compile_kwargs=compile_kwargs)
+__all__ = ["read_model"]
 
 
 def read_model(
@@ -89,14 +33,14 @@ def read_model(
     compile_kwargs: dict[str, Any] | None = None,
     first_calls: int = 0,
 ) -> Recognition:
-    """Return :func:`recognize`'s result for one who will call its functions a few times only.
+    """Read ``model``; raises what :func:`pymc_augconj.recognize` does.
 
     Parameters
     ----------
     model, vars, compile_kwargs
-        As for :func:`recognize`.
+        As for :func:`pymc_augconj.recognize`.
     first_calls : int
-        So many calls of each function go without compiling it, see :class:`.PointFunction`.
+        Number of initial calls of each function that run uncompiled, see :class:`.PointFunction`.
     """
     with untraced():
         return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)

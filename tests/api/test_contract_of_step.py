@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import pymc_augconj as pac
-from pymc_augconj.recognition import python_mode
+from pymc_augconj.python_mode import python_mode
 
 N = 12
 X = np.linspace(0, 1, N)[:, None]

@@ -13,7 +13,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.engines.sparse import batch as sparse_batch
 from pymc_augconj.engines.sparse import svi
-from pymc_augconj.engines.sparse.problem import FORGETFUL_RATE, RATE, default_rate
+from pymc_augconj.engines.sparse.inducing import FORGETFUL_RATE, RATE, default_rate
 
 QUIET = {"progressbar": False}
 N = 60

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.recognition import python_mode
+from pymc_augconj.python_mode import python_mode
 
 RNG = np.random.default_rng(7)
 X = np.linspace(0.0, 1.0, 6)[:, None]

@@ -21,7 +21,7 @@ from pymc_augconj.engines.gibbs.conditioning import (
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.plan import make_plan
-from pymc_augconj.recognition import python_mode
+from pymc_augconj.python_mode import python_mode
 
 RNG = np.random.default_rng(4)
 X = np.linspace(0.0, 1.0, 6)[:, None]

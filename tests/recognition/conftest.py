@@ -9,11 +9,13 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_augconj.api.report import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import make_plan
-from pymc_augconj.recognition import Recognition, python_mode, recognize
+from pymc_augconj.python_mode import python_mode
+from pymc_augconj.recognition.recognition import Recognition
 
 SPREAD = 0.4  # standard deviations of the random points around PyMC's initial point
 N_POINTS = 3

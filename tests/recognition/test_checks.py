@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
+from pymc_augconj.api.report import recognize
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
@@ -16,7 +17,6 @@ from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
 from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.linalg.linear_map import RowSelection
-from pymc_augconj.recognition import recognize
 
 N = 8
 RNG = np.random.default_rng(9)

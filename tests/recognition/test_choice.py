@@ -7,9 +7,9 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+from pymc_augconj.api.report import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsInfo
 from pymc_augconj.errors import NotAffineError, RecognitionError
-from pymc_augconj.recognition import recognize
 
 N = 8
 RNG = np.random.default_rng(4)

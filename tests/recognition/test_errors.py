@@ -8,8 +8,8 @@ import pytensor
 import pytensor.tensor as pt
 import pytest
 
+from pymc_augconj.api.report import recognize
 from pymc_augconj.errors import DataError, NotAffineError, RecognitionError, UnknownLikelihoodError
-from pymc_augconj.recognition import recognize
 from pymc_augconj.recognition.predictors import designs
 
 N = 8

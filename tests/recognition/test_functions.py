@@ -16,7 +16,8 @@ from pytensor.scalar.basic import Clip
 from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.basic import Eye
 
-from pymc_augconj.recognition import python_mode, recognize
+from pymc_augconj.api.report import recognize
+from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 

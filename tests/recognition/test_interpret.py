@@ -11,7 +11,7 @@ import pytest
 from pymc.logprob.utils import ParameterValueError
 
 import pymc_augconj as pac
-from pymc_augconj.recognition import python_mode
+from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.graph import interpreter as interpret_module
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.interpreter import Interpreter, NotInterpretedError, interpret

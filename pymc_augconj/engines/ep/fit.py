@@ -13,8 +13,8 @@ from functools import cached_property, partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.engines.base import FitOutcome, FitProblem, ascend, reporter
-from pymc_augconj.engines.variational.ascent import Climb, Iteration
+from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
+from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError

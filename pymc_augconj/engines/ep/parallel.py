@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.engines.variational.ascent import Anderson, extrapolate
+from pymc_augconj.engines.anderson import Anderson, extrapolate
 
 from .objective import EPEvaluation
 from .record import Recorder

@@ -20,7 +20,8 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.threads import available_cores
 
-from .design import SparseDesign, add_each, is_long, slopes_by_factor
+from .design import SparseDesign
+from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
 from .model import SparseModel
 from .posterior import WeightsPosterior
 from .sites import SparseSites
@@ -202,15 +203,16 @@ class SparseBatch:
         )
 
     def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
-        """Begin with :meth:`.SparseDesign.gradient`, which uses up the parts; return how to end."""
+        """Begin :meth:`.DesignGradient.of_sites`, which uses up the parts; return how to end it."""
         q, parts, halved = self.q, self.parts, self._halved
         n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
+        through = [DesignGradient(halved.model, part.design) for part in parts]
         slopes = [part.h - part.lam * part.mean for part in parts]
 
         def of_rows(i: int):
             part = parts[i]
-            return part.design.gradient_of_rows(q, part.half, slopes[i], part.lam, not long)
+            return through[i].of_rows(q, part.half, slopes[i], part.lam, not long)
 
         def by_factor() -> Array:
             pulled = sum(p.design.Phi @ slope for p, slope in zip(parts, slopes, strict=True))
@@ -222,11 +224,11 @@ class SparseBatch:
         def end() -> tuple[dict[str, Array], list[Array | None]]:
             found = [of_rows(0)]
             if long:
-                total, moved = parts[0].design.gradient_of_factors(factor())
+                total, moved = through[0].of_factors(factor())
                 found += [each() for each in more]
             else:
                 found += [each() for each in more]
-                total, moved = parts[0].design.gradient_of_factors(sum(each[2] for each in found))
+                total, moved = through[0].of_factors(sum(each[2] for each in found))
             for by_theta, by_inducing, _ in found:
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.engines.base import FitOutcome, FitProblem, ascend, reporter
-from pymc_augconj.engines.variational.bound import Evaluation, SiteRule
+from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, SiteRule, reporter
+from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.derivatives import accumulate
 
 from .design import SparseDesign
+from .gradient import DesignGradient
 from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
@@ -94,7 +96,8 @@ class SparseBound:
 def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
     """Return d bound/dθ at sites that equal their targets."""
     q, half = at.posterior.q, at.posterior.half
-    found = bound.design.gradient(q, half, at.h, at.lam, at.mean, q.precision)[0]
+    through = DesignGradient(bound.family.model, bound.design)
+    found = through.of_sites(q, half, at.h, at.lam, at.mean, q.precision)[0]
     accumulate(found, bound.family.sites.gradient(bound.point, slice(None), at.mean, at.var))
     return found
 
@@ -111,7 +114,7 @@ class SparseFit:
         if rule.augmented:
             problem.model.require_augmentation()
         family = _SparseFamily(problem, rule)
-        found = ascend(family, problem, reporter(problem), gradient=_gradient)
+        found = ascend(family, problem, reporter(problem), inner=climb, gradient=_gradient)
         if rule.augmented:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation

@@ -1,6 +1,6 @@
 """A recognised model through inducing points, from which designs at θ and some rows are made.
 
-See :mod:`.sparse_design` for the formulas.
+See :mod:`.design` for the formulas.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class SparseModel:
             Phi[part] = block.whitened_design(A).T
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, 0.0, out=residual)
-        return SparseDesign(Phi, residual, offset, first, self, point, rows, processes, lane)
+        return SparseDesign(Phi, residual, offset, first, point, rows, processes, lane)
 
     def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""

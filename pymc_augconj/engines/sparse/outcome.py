@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import eigh
 
-from pymc_augconj.engines.base import FitOutcome
-from pymc_augconj.engines.variational.ascent import Iteration
+from pymc_augconj.engines.base import FitOutcome, Iteration
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.engines.variational.bound import SiteRule
+from pymc_augconj.engines.base import SiteRule
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.model import LatentGaussianModel, Point, Site

@@ -26,8 +26,8 @@ from concurrent.futures import Future
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState
-from pymc_augconj.engines.variational.ascent import NARROW, WILD, Iteration
+from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, Iteration
+from pymc_augconj.engines.variational.ascent import NARROW, WILD
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -36,10 +36,10 @@ from pymc_augconj.latents.derivatives import accumulate
 from .adam import Adam
 from .batch import HalvedModel, SparseBatch
 from .convergence import AscentState, judge_ascent
+from .inducing import default_rate, rate_at
 from .model import SparseModel
 from .outcome import full_bound, outcome_of
 from .posterior import WeightsPosterior
-from .problem import default_rate, rate_at
 from .sites import SparseSites
 
 __all__ = ["StochasticVariational"]

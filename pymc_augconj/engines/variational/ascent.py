@@ -15,89 +15,25 @@ Optimization 30 (the safeguard).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_augconj.engines.anderson import Anderson, extrapolate
+from pymc_augconj.engines.base import Climb, Evaluation, Iteration
 from pymc_augconj.errors import NotPositiveDefiniteError
 
-from .bound import Bound, Evaluation
+from .bound import Bound
 
-__all__ = ["NARROW", "WILD", "Anderson", "Climb", "Iteration", "climb", "extrapolate"]
+__all__ = ["NARROW", "WILD", "climb"]
 
 Array = NDArray[np.float64]
 
-DEPTH = 6
 _SMALLEST_RATE = 2.0**-20
 #: A residual at the prior that no step should start from, in its units: what a log density that is
 #: rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
 #: standard deviations about the prior mean is taken.
 WILD, NARROW = 1e6, (1.0, 0.1)
-
-
-@dataclass(frozen=True)
-class Iteration:
-    """What one accepted iteration tells about itself.
-
-    Attributes
-    ----------
-    iteration : int
-        Counts from 0, the start.
-    bound, expected, divergence : float
-        The bound and its two terms, Σ ℓ and KL(q‖p).
-    residual : float
-        See :attr:`~pymc_augconj.engines.variational.bound.Evaluation.residual`.
-    rate : float
-        The fraction of the way to the targets; 1 but for damped steps.
-    extrapolated : bool
-    evaluations : int
-        Factorisations that the iteration took.
-    """
-
-    iteration: int
-    bound: float
-    expected: float
-    divergence: float
-    residual: float
-    rate: float = 1.0
-    extrapolated: bool = False
-    evaluations: int = 1
-
-
-@dataclass
-class Climb:
-    """The end of a climb, and how it went."""
-
-    evaluation: Evaluation
-    converged: bool
-    message: str
-    iterations: list[Iteration] = field(default_factory=list)
-
-
-class Anderson:
-    """Extrapolates x ← g(x) from the last few pairs of x and g(x) − x, least squares weighted."""
-
-    def __init__(self, depth: int = DEPTH):
-        self.depth = depth
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget every pair."""
-        self._x: list[Array] = []
-        self._step: list[Array] = []
-
-    def propose(self, x: Array, step: Array, weights: Array) -> Array | None:
-        """Return the extrapolated x, or None with too few pairs; remembers (x, step)."""
-        self._x = [*self._x[-self.depth :], x]
-        self._step = [*self._step[-self.depth :], step]
-        if len(self._x) < 2:
-            return None
-        dx = np.diff(np.stack(self._x, axis=1), axis=1)
-        d_step = np.diff(np.stack(self._step, axis=1), axis=1)
-        scaled = weights[:, None] * d_step
-        coefficients = np.linalg.lstsq(scaled, weights * step, rcond=1e-10)[0]
-        return x + step - (dx + d_step) @ coefficients
 
 
 # Far out there are infinities, which every step is checked for.
@@ -211,22 +147,6 @@ def _is_no_worse(candidate: Evaluation, current: Evaluation) -> bool:
     # Where the bound has no digits left to tell, the sites must come closer to their targets.
     close = candidate.bound >= current.bound - current.rounding - candidate.rounding
     return close and candidate.residual < current.residual
-
-
-def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
-    """Return extrapolated sites, or None; of EP's evaluations as of the bound's."""
-    # In units of q: what a change of a site alone would do to its marginal.
-    std = np.sqrt(current.var)
-    weights = np.concatenate([std, current.var + std * np.abs(current.mean)])
-    x = np.concatenate([current.h, current.lam])
-    step = np.concatenate([current.target_h, current.target_lam]) - x
-    proposal = anderson.propose(x, step, weights)
-    if proposal is None or not np.isfinite(proposal).all():
-        return None
-    h, lam = np.split(proposal, 2)
-    # A precision that neither the sites nor their targets have negative is not made so.
-    least = 0.5 * np.minimum(current.lam, current.target_lam)
-    return h, np.where(least >= 0.0, np.maximum(lam, least), lam)
 
 
 def _plain(

@@ -22,87 +22,19 @@ Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_augconj.engines.base import Evaluation, SiteRule
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
-from pymc_augconj.likelihoods.base import Likelihood, Params
+from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 
-__all__ = ["Bound", "BoundFamily", "Evaluation", "SiteRule"]
+__all__ = ["Bound", "BoundFamily"]
 
 Array = NDArray[np.float64]
-
-
-class SiteRule(Protocol):
-    """What makes one variational engine differ from another."""
-
-    #: True where moving all sites to their targets cannot decrease the bound.
-    monotone: bool
-    #: True where the rule is about auxiliary variables, and so needs an augmentation.
-    augmented: bool
-
-    def value(self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params):
-        """Return ℓ(m, v) of every observation, shape (size,)."""
-        ...
-
-    def targets(self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params):
-        """Return ℓ and the target sites (ĥ, λ̂), these of the shape of ``mean``."""
-        ...
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """The bound at one set of sites; all arrays are of every row, shape (N,).
-
-    Attributes
-    ----------
-    h, lam : ndarray
-        The sites.
-    target_h, target_lam : ndarray
-        Where the rule wants them.
-    mean, var : ndarray
-        Moments of the predictors.
-    expected, divergence : float
-        Σ ℓ and KL(q‖p); the bound is their difference.
-    rounding : float
-        Size of what rounding may do to the bound.
-    """
-
-    h: Array
-    lam: Array
-    target_h: Array
-    target_lam: Array
-    mean: Array
-    var: Array
-    expected: float
-    divergence: float
-    rounding: float
-    posterior: SitePosterior | None = field(repr=False, default=None)
-    buffer: int = 0
-
-    @property
-    def bound(self) -> float:
-        """The evidence lower bound."""
-        return self.expected - self.divergence
-
-    @cached_property
-    def residual(self) -> float:
-        """How far the sites are from their targets, in units of q.
-
-        The change of the means, in standard deviations, and the relative change of the variances
-        that each site's step would make if it were the only one; root of the sum of squares over
-        sites.
-        """
-        d_lam = self.target_lam - self.lam
-        d_mean = (self.target_h - self.h - d_lam * self.mean) * np.sqrt(self.var)
-        return float(np.sqrt(d_mean @ d_mean + np.sum((d_lam * self.var) ** 2)))
 
 
 class BoundFamily:

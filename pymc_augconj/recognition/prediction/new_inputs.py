@@ -17,7 +17,7 @@ from pymc.model import Model
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
-from pymc_augconj.recognition.recognizer import recognize
+from pymc_augconj.recognition.recognizer import read_model
 
 __all__ = ["NewPredictor", "read_predictor"]
 
@@ -165,7 +165,7 @@ def read_predictor(
     AugmentationError
         If there is none, or several and ``observed`` names none of them.
     """
-    recognition = recognize(model)
+    recognition = read_model(model)
     lgm, name = recognition.model, gp.f.name
     names = [block.name for block in lgm.blocks]
     if name not in names:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_augconj.engines.base import FitOutcome
-from pymc_augconj.engines.sparse.problem import SparseProblem
+from pymc_augconj.engines.base import FitOutcome, SparseProblem
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel

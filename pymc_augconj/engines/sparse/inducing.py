@@ -1,17 +1,12 @@
-"""What a fit through inducing points is given besides what every fit is."""
+"""Inducing inputs by k-means, and rates of natural-gradient steps."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
-from pymc_augconj.model import ProcessLaw
-
-__all__ = ["SparseProblem", "default_rate", "inducing_inputs", "rate_at"]
+__all__ = ["default_rate", "inducing_inputs", "rate_at"]
 
 Array = NDArray[np.float64]
 
@@ -26,47 +21,9 @@ RATE = (1.0, 0.9)
 # best bound: 54, 39, 2, 39 with the former, 11, 7, 1, 13 with this.
 FORGETFUL_RATE = (10.0, 0.75)
 _SEVERAL = 5.0
-# Natural-gradient steps to a step of Adam, which costs more than one: as low a bound after as many
-# iterations with 4 as with 1. With 8, too, from a good start, but from a length of half and a scale
-# of twice the best 700 nats lower after 400 iterations.
-HYPER_EVERY = 4
 
 # Inputs that k-means looks at: enough for its centres, and a second of time at most.
 _LARGEST_SAMPLE = 20_000
-
-
-@dataclass(frozen=True)
-class SparseProblem:
-    """A fit through inducing points.
-
-    Attributes
-    ----------
-    laws : sequence of ProcessLaw
-        The processes.
-    inducing : sequence of ndarray
-        Inducing inputs of each, shape (M, d), to start from or to stay at.
-    rng : Generator
-    batch_size : int, optional
-        Rows of a minibatch; by default all of them.
-    rate : float or pair of float, optional
-        Of the natural-gradient steps: a constant, or (delay, forgetting) of Robbins and Monro's
-        ρ_t = (1 + t/delay)^(−forgetting). By default as :func:`default_rate` has it.
-    hyper_rate : float
-        Of Adam, on the unconstrained scale; a tenth of it at the end.
-    hyper_every : int
-        Natural-gradient steps to a step of Adam.
-    optimize_inducing : bool
-        Whether the inducing inputs move, too.
-    """
-
-    laws: Sequence[ProcessLaw]
-    inducing: Sequence[Array]
-    rng: np.random.Generator
-    batch_size: int | None = None
-    rate: float | tuple[float, float] | None = None
-    hyper_rate: float = 0.05
-    hyper_every: int = HYPER_EVERY
-    optimize_inducing: bool = False
 
 
 def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
