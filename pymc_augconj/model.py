@@ -90,10 +90,11 @@ class LatentBlock:
         Number of independent copies that share K (``gp.prior(n_outputs=2)``).
     whitened : bool
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
-    diagonal : bool
-        True where ``scale`` gives standard deviations, False where it gives K.
+    kind : str
+        Of its covariance, which says what ``scale`` gives: of ``"dense"`` K, shape (size, size),
+        of ``"diagonal"`` standard deviations, shape (copies·size,). See
+        :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
-        Standard deviations, shape (copies·size,), or K, shape (size, size).
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
         entries of the point in ``scale.names``.
@@ -109,7 +110,7 @@ class LatentBlock:
     size: int
     copies: int
     whitened: bool
-    diagonal: bool
+    kind: str
     scale: PointMap[Array]
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None

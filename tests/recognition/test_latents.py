@@ -54,7 +54,7 @@ def test_both_forms_of_the_prior(reparameterize, form, read):
     assert block.value_name == ("f_rotated_" if reparameterize else "f")
     assert (block.size, block.copies, block.whitened) == (N, 1, reparameterize)
     assert block.mean is None
-    assert not block.diagonal
+    assert block.kind == "dense"
 
 
 MEANS = {
@@ -268,7 +268,7 @@ def test_independent_normals(spelling, read):
         observe(build())
     reading = read(model)
     assert reading.kinds == {"b": kind}
-    assert reading.lgm.blocks[0].diagonal
+    assert reading.lgm.blocks[0].kind == "diagonal"
     assert reading.roles.get("s", "prior") == "prior"
 
 

@@ -23,7 +23,7 @@ from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point, Site
 from pymc_augconj.plan import Plan
 
-from .conditioning import Conditioner, choose_space
+from .conditioning import Conditioner, choose_conditioner
 from .targets import PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
@@ -93,7 +93,7 @@ class GibbsSampler:
         # Observations first: reading them refuses data whose shapes have changed.
         self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
         self.priors = LatentPriors(model, [point, *probes])
-        self.space: Conditioner = choose_space(model, self.priors.groups)
+        self.space: Conditioner = choose_conditioner(model, self.priors.groups)
         self._factorize_candidates = False
 
     # -- coordinates --------------------------------------------------------------------------

@@ -40,7 +40,7 @@ def read_block(
         size=latent.size,
         copies=latent.copies,
         whitened=latent.whitened,
-        diagonal=latent.diagonal,
+        kind=latent.kind,
         scale=space.function(scale),
         scale_pullback=_ScalePullback(scale, space),
         mean=mean,

@@ -57,7 +57,7 @@ class GaussianVariable:
         What the innovation replaces in the graph: ``rv`` itself, or the product chol(K) v.
     shape : tuple of int
         Shape of ``rv``.
-    size, copies, whitened, diagonal
+    size, copies, whitened, kind
         As in :class:`~pymc_augconj.model.LatentBlock`.
     mean : Variable or None
         Graph of the prior mean, of shape ``shape``; None for a whitened variable.
@@ -78,7 +78,7 @@ class GaussianVariable:
     size: int
     copies: int
     whitened: bool
-    diagonal: bool
+    kind: str
     mean: Variable | None
     scale: Variable
     input: TensorVariable
@@ -139,7 +139,7 @@ def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[Gaussia
             found.append(_from_multivariate_normal(model, rv))
     found = [variable for variable in found if variable is not None]
     # A Gaussian process before its intercept: these gain most by being integrated out.
-    return sorted(found, key=lambda latent: (latent.diagonal, -latent.total_size))
+    return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
 
 
 def _inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
@@ -168,7 +168,7 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         size=size,
         copies=1,
         whitened=False,
-        diagonal=True,
+        kind="diagonal",
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
         scale=pt.broadcast_to(sigma, shape).ravel(),
         input=u,
@@ -199,7 +199,7 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=False,
-        diagonal=False,
+        kind="dense",
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
         scale=cov,
         input=u,
@@ -251,7 +251,7 @@ def _from_whitened(
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=True,
-        diagonal=False,
+        kind="dense",
         mean=None,
         scale=cov,
         input=u,

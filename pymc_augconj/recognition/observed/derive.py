@@ -14,6 +14,7 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type import TensorType
 
 from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.latents.normal import static_shape
 from pymc_augconj.recognition.roles.structure import direct_parents
 
 __all__ = ["log_cdf_of", "log_density_of"]

@@ -154,7 +154,7 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            if not candidate.diagonal:
+            if candidate.kind != "diagonal":
                 raise why from None
         else:
             accepted.append(candidate)
@@ -179,7 +179,7 @@ def _acting_through_means(
     left_out: dict[str, str] = {}
     while (found := _first_elsewhere(model, kept, forward)) is not None:
         candidate, why = found
-        if not candidate.diagonal:
+        if candidate.kind != "diagonal":
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "
