@@ -17,7 +17,7 @@ from pymc_augconj.engines.registry import ENGINES, minibatch_engines
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.recognition.latents.normal import static_shape
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
     DensityOfPrior,
     constrained,

@@ -12,12 +12,13 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
-from pymc_augconj.recognition.observed.derive import log_density_of
 from pymc_augconj.recognition.observed.match import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
-from pymc_augconj.recognition.roles.structure import Structure, direct_parents
+from pymc_augconj.recognition.roles.structure import Structure
 
 __all__ = ["conditional_log_densities", "log_densities", "log_prior"]
 

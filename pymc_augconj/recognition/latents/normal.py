@@ -14,13 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
@@ -28,7 +26,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import substitute
 
 # What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
@@ -38,7 +36,6 @@ __all__ = [
     "GaussianVariable",
     "find_gaussian_variables",
     "in_innovations",
-    "static_shape",
     "variable_in_innovations",
 ]
 
@@ -101,21 +98,6 @@ class GaussianVariable:
         """Return the replacement for the variable, in terms of its innovation."""
         shaped = self.shaped(self.input)
         return shaped if self.mean is None else self.mean + shaped
-
-
-def static_shape(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of ``variable``, computed where its type does not know it.
-
-    The graph's explicit inputs, if any, must be of types that know theirs.
-    """
-    if all(length is not None for length in variable.type.shape):
-        return tuple(variable.type.shape)
-    inputs = [leaf for leaf in explicit_graph_inputs([variable]) if not isinstance(leaf, Constant)]
-    inputs = [leaf for leaf in inputs if not isinstance(leaf, SharedVariable)]
-    with without_compilation():
-        function = pytensor.function(inputs, variable.shape, on_unused_input="ignore")
-    shape = function(*(np.zeros(leaf.type.shape, dtype=leaf.dtype) for leaf in inputs))
-    return tuple(int(length) for length in shape)
 
 
 def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[GaussianVariable]:

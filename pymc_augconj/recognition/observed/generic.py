@@ -29,16 +29,12 @@ from pymc_augconj.recognition.graph.affine import (
 )
 from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.normal import (
-    GaussianVariable,
-    static_shape,
-    variable_in_innovations,
-)
-from pymc_augconj.recognition.roles.structure import distribution_parameters
+from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
 
 from .censoring import censored_base, read_censoring
-from .derive import log_cdf_of, log_density_of
 from .indices import with_indices_inside
 from .link_probe import without_number
 from .links import peel

@@ -24,9 +24,9 @@ from pymc_augconj.errors import (
 from pymc_augconj.likelihoods.base import DensityLikelihood, Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations, static_shape
-from pymc_augconj.recognition.roles.structure import distribution_parameters
+from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
 
 from .custom import is_custom, read_custom
 from .errors import not_affine, total_size, unknown_distribution, unknown_link

@@ -16,8 +16,8 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import direct_parents
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.roles.structure import direct_parents
 
 from .covariance_graph import INDUCING, INPUTS, GraphCovariance
 from .foreign import refuse_foreign_variables

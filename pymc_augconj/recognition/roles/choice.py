@@ -19,6 +19,11 @@ from pymc_augconj.errors import (
     UnknownLikelihoodError,
 )
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import (
+    direct_parents,
+    distribution_parameters,
+    parameters_of,
+)
 from pymc_augconj.recognition.latents.normal import (
     GaussianVariable,
     find_gaussian_variables,
@@ -26,13 +31,7 @@ from pymc_augconj.recognition.latents.normal import (
 )
 from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
 
-from .structure import (
-    Structure,
-    direct_parents,
-    distribution_parameters,
-    forward_variables,
-    parameters_of,
-)
+from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 

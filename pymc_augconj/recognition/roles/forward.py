@@ -14,10 +14,10 @@ from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Argument, ForwardVariable, Point
+from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.observed.derive import log_density_of
 
 from .structure import Structure
 
