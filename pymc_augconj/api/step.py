@@ -99,8 +99,9 @@ class AugmentedGibbs(BlockedStep):
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
     and ``lp``, PyMC's log density. 200 steps of tuning are the default.
 
-    The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a second
-    and chain, one core, smallest over the hyperparameters / over f; squared exponential kernel):
+    The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a
+    second and chain, one core, smallest over the hyperparameters / over f; squared exponential
+    kernel):
 
     ===============================================  ============  ============
     model                                            slice         NUTS
@@ -176,8 +177,8 @@ class AugmentedGibbs(BlockedStep):
         possible = can_use_gradient(self.recognition.model, self.plan)
         if hyper_sampler == "nuts" and not possible:
             raise ValueError(
-                "hyper_sampler='nuts' needs hyperparameters that enter through covariances and offsets "
-                "alone; use hyper_sampler='slice' for this model"
+                "hyper_sampler='nuts' needs hyperparameters that enter through covariances and "
+                "offsets alone; use hyper_sampler='slice' for this model"
             )
         chosen = possible and hyper_sampler == "nuts"
         if possible and hyper_sampler == "auto" and has_many(self.plan):
