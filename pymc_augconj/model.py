@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import DensityLikelihood
 from .linalg.linear_map import LinearMap
+from .linalg.precision import FactorizedCovariance
 
 __all__ = [
     "ForwardVariable",
@@ -31,6 +32,7 @@ __all__ = [
     "LatentGaussianModel",
     "Point",
     "PointMap",
+    "Precision",
     "ProcessLaw",
     "Site",
 ]
@@ -50,6 +52,29 @@ class PointMap[T](Protocol):
     def __call__(self, point: Point) -> T:
         """Evaluate at ``point``."""
         ...
+
+
+@dataclass(frozen=True)
+class Precision:
+    """A precision matrix Q(θ), by its entries that are not zero for every θ.
+
+    Attributes
+    ----------
+    size : int
+        Q is (size, size).
+    rows, cols : ndarray of int, shape (E,)
+        Where these entries stand, in both triangles.
+    values : PointMap
+        The entries, shape (E,).
+    pullback : callable
+        ``(point, weights) -> {name: derivative}`` of Σ weights·values, by entry of the point.
+    """
+
+    size: int
+    rows: NDArray[np.intp]
+    cols: NDArray[np.intp]
+    values: PointMap[Array]
+    pullback: Callable[[Point, Array], dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -75,13 +100,19 @@ class LatentBlock:
     diagonal : bool
         True where ``scale`` gives standard deviations, False where it gives K.
     scale : PointMap
-        Standard deviations, shape (copies·size,), or K, shape (size, size).
+        Standard deviations, shape (copies·size,), or K, shape (size, size), perhaps with its
+        Cholesky factor.
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
         entries of the point in ``scale.names``.
     mean : PointMap, optional
         Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
         None where it is zero.
+    precision : Precision, optional
+        Q = K⁻¹, where the prior is known by it.
+    log_factor : callable, optional
+        ``point -> (value, {name: derivative})`` of what the user's density has beside the normal
+        one, where that depends on θ; it is part of ``log_prior``. None where it does not.
     """
 
     name: str
@@ -92,9 +123,11 @@ class LatentBlock:
     copies: int
     whitened: bool
     diagonal: bool
-    scale: PointMap[Array]
+    scale: PointMap[Array | FactorizedCovariance]
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None
+    precision: Precision | None = None
+    log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
 
     @property
     def total_size(self) -> int:

@@ -20,6 +20,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.linalg.blas import lower_product, lower_transpose_product, symmetric_product
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.linalg.precision import FactorizedCovariance
 from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, PointMap
 
 __all__ = ["BlockPrior", "KeptParts", "LatentPrior", "LatentPriors", "RowGroups", "block_prior"]
@@ -385,7 +386,7 @@ class LatentPriors:
         return A, merged
 
 
-def block_prior(block: LatentBlock, scale: Array) -> BlockPrior:
+def block_prior(block: LatentBlock, scale: Array | FactorizedCovariance) -> BlockPrior:
     """Return the prior of ``block``, refusing standard deviations that are none."""
     if block.diagonal:
         scale = np.array(scale, dtype=float)
@@ -394,4 +395,8 @@ def block_prior(block: LatentBlock, scale: Array) -> BlockPrior:
                 f"the standard deviations of {block.name!r} must not be negative or NaN, "
                 f"found {scale[~(scale >= 0.0)][0]}"
             )
+    if isinstance(scale, FactorizedCovariance):
+        prior = BlockPrior(block, scale.cov)
+        prior._chol = scale.chol
+        return prior
     return BlockPrior(block, scale)

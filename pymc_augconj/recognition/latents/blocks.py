@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 
+import numpy as np
 import pytensor.tensor as pt
-from pytensor.graph.basic import Variable
+from pytensor.graph.basic import Constant, Variable
 
+from pymc_augconj.latents.precision import CovarianceOfPrecision
 from pymc_augconj.model import Hyperparameter, LatentBlock, Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.functions import Gradient
@@ -15,6 +17,7 @@ from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.observed.match import ObservedGraph
 
 from .normal import GaussianVariable, in_innovations
+from .precision import read_precision
 
 __all__ = ["read_block", "read_hyperparameters"]
 
@@ -25,13 +28,13 @@ def read_block(
     latent: GaussianVariable, latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> LatentBlock:
     """Return one of the ``latents`` with its covariance and mean as functions of the point."""
-    (scale,) = space.in_values([latent.scale.astype("float64")])
     mean = None
     if latent.mean is not None:
         others = [other for other in latents if other is not latent]
         graph = latent.mean.ravel().astype("float64")
         (graph,) = space.in_values(in_innovations([graph], others, of_values=True))
         mean = space.function(graph, {f"latent:{o.name}": o.value_input for o in others})
+    scale, pullback, precision = _scale(latent, space)
     return LatentBlock(
         name=latent.name,
         value_name=latent.value.name,
@@ -41,10 +44,39 @@ def read_block(
         copies=latent.copies,
         whitened=latent.whitened,
         diagonal=latent.diagonal,
-        scale=space.function(scale),
-        scale_pullback=_ScalePullback(scale, space),
+        scale=scale,
+        scale_pullback=pullback,
         mean=mean,
+        precision=precision,
+        log_factor=_log_factor(latent, space),
     )
+
+
+def _scale(latent: GaussianVariable, space: ValueSpace) -> tuple:
+    """Return the scale as a function of the point, its pullback, and the precision if known."""
+    if latent.precision is not None:
+        precision = read_precision(latent.precision, space, latent.name)
+        covariance = CovarianceOfPrecision(precision, latent.name)
+        return covariance, covariance.pull, precision
+    (scale,) = space.in_values([latent.scale.astype("float64")])
+    return space.function(scale), _ScalePullback(scale, space), None
+
+
+def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | None:
+    if latent.log_factor is None or isinstance(latent.log_factor, Constant):
+        return None
+    (graph,) = space.in_values([latent.log_factor])
+    return _LogFactor(graph, space)
+
+
+class _LogFactor:
+    """``point -> (value, {name: derivative})`` of a scalar."""
+
+    def __init__(self, graph: Variable, space: ValueSpace):
+        self._value, self._gradient = space.function(graph), space.gradient(graph)
+
+    def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
+        return float(self._value(point)), self._gradient(point)
 
 
 class _ScalePullback:

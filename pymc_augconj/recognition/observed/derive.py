@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import support_point
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -14,9 +15,10 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type import TensorType
 
 from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.latents.normal import static_shape
 from pymc_augconj.recognition.roles.structure import direct_parents
 
-__all__ = ["log_cdf_of", "log_density_of"]
+__all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
 
 
 def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
@@ -42,6 +44,14 @@ def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
     try:
         return _derived(pm.logcdf, model, rv, value)
     except (NotImplementedError, TypeError, ValueError):
+        return None
+
+
+def support_point_of(model: Model, rv: Variable) -> Variable | None:
+    """Return the graph of PyMC's point in the support of ``rv``; None where it has none."""
+    try:
+        return _derived(lambda apart, _: support_point(apart), model, rv, rv)
+    except (NotImplementedError, TypeError):
         return None
 
 
