@@ -27,6 +27,8 @@ from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
 from .results.comparison.plots import plot_compare
 
+__version__ = "0.1.0"
+
 __all__ = [
     "Approximation",
     "AugmentationError",
@@ -40,6 +42,7 @@ __all__ = [
     "RecognitionError",
     "SuperGaussian",
     "UnknownLikelihoodError",
+    "__version__",
     "augment",
     "compare",
     "fit",

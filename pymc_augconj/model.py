@@ -8,14 +8,15 @@ PyTensor graph. In symbols, with θ the hyperparameters,
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
 θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
-arrays on PyMC's unconstrained scale. A point may hold more than a function needs.
+arrays on PyMC's unconstrained scale. A point may hold more than a function needs: functions take
+arguments that are no entries of PyMC's point under an :class:`Argument` as their key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,21 +24,36 @@ from numpy.typing import NDArray
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import DensityLikelihood
 from .linalg.linear_map import LinearMap
-from .linalg.precision import FactorizedCovariance
 
 __all__ = [
+    "Argument",
     "ForwardVariable",
     "Hyperparameter",
+    "Key",
     "LatentBlock",
     "LatentGaussianModel",
     "Point",
     "PointMap",
-    "Precision",
     "ProcessLaw",
     "Site",
 ]
 
 Array = NDArray[np.float64]
+
+
+class Argument(NamedTuple):
+    """The key of an argument of a function of the point that is no entry of PyMC's point.
+
+    PyMC lets a variable have any string for its name, so that no string is free for these.
+    ``Argument("value", name)`` is the flat value of the latent block ``name`` (of a whitened
+    block its innovation), which prior means and forward variables are functions of.
+    """
+
+    role: str
+    of: str = ""
+
+
+Key = str | Argument
 Point = Mapping[str, np.ndarray]
 
 
@@ -45,36 +61,13 @@ class PointMap[T](Protocol):
     """A function of a point that knows which of its entries it reads."""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[Key, ...]:
         """The keys of the point that the value depends on; empty for a constant."""
         ...
 
     def __call__(self, point: Point) -> T:
         """Evaluate at ``point``."""
         ...
-
-
-@dataclass(frozen=True)
-class Precision:
-    """A precision matrix Q(θ), by its entries that are not zero for every θ.
-
-    Attributes
-    ----------
-    size : int
-        Q is (size, size).
-    rows, cols : ndarray of int, shape (E,)
-        Where these entries stand, in both triangles.
-    values : PointMap
-        The entries, shape (E,).
-    pullback : callable
-        ``(point, weights) -> {name: derivative}`` of Σ weights·values, by entry of the point.
-    """
-
-    size: int
-    rows: NDArray[np.intp]
-    cols: NDArray[np.intp]
-    values: PointMap[Array]
-    pullback: Callable[[Point, Array], dict[str, Array]]
 
 
 @dataclass(frozen=True)
@@ -97,19 +90,19 @@ class LatentBlock:
         Number of independent copies that share K (``gp.prior(n_outputs=2)``).
     whitened : bool
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
-    diagonal : bool
-        True where ``scale`` gives standard deviations, False where it gives K.
+    kind : str
+        Of its covariance, which says what ``scale`` gives: of ``"dense"`` K, shape (size, size),
+        of ``"diagonal"`` standard deviations, shape (copies·size,), of ``"precision"`` entries of
+        Q = K⁻¹, shape (E,). See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
-        Standard deviations, shape (copies·size,), or K, shape (size, size), perhaps with its
-        Cholesky factor.
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
         entries of the point in ``scale.names``.
     mean : PointMap, optional
         Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
         None where it is zero.
-    precision : Precision, optional
-        Q = K⁻¹, where the prior is known by it.
+    entries : ndarray of int, shape (2, E), optional
+        Of ``"precision"``: rows and columns of the entries of Q, in both triangles.
     log_factor : callable, optional
         ``point -> (value, {name: derivative})`` of what the user's density has beside the normal
         one, where that depends on θ; it is part of ``log_prior``. None where it does not.
@@ -122,11 +115,11 @@ class LatentBlock:
     size: int
     copies: int
     whitened: bool
-    diagonal: bool
-    scale: PointMap[Array | FactorizedCovariance]
+    kind: str
+    scale: PointMap[Array]
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None
-    precision: Precision | None = None
+    entries: NDArray[np.intp] | None = None
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
 
     @property

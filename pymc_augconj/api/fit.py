@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
-from threadpoolctl import threadpool_limits
 
 from pymc_augconj.engines.base import FitProblem, FitState
-from pymc_augconj.engines.options import METHODS, check_option, given_options
-from pymc_augconj.engines.registry import FITTING_ENGINES, SPARSE_ENGINES
+from pymc_augconj.engines.options import check_option, given_options
+from pymc_augconj.engines.registry import ENGINES, minibatch_engines
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.recognition.latents.normal import static_shape
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
     DensityOfPrior,
     constrained,
@@ -163,8 +163,9 @@ def fit(
     ...     vi = pac.fit(method="cavi")
     >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
-    if method not in METHODS:
-        raise AugmentationError(f"expected method among {list(METHODS)}, got {method!r}")
+    if method not in ENGINES:
+        raise AugmentationError(f"expected method among {list(ENGINES)}, got {method!r}")
+    engine = ENGINES[method]
     if hyper not in _HYPER:
         raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
     check_option(method, "max_iter", max_iter)
@@ -181,17 +182,16 @@ def fit(
             optimize_inducing=None if optimize_inducing is False else optimize_inducing,
         )
     )
-    stochastic = [name for name in SPARSE_ENGINES if name not in FITTING_ENGINES]
-    sparse = method in stochastic or inducing is not None
+    sparse = engine.minibatches or inducing is not None
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
-        stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
+        stack.enter_context(blas_limit(1))
         model = with_all_data(written)
-        if model is not written and method not in stochastic:
+        if model is not written and not engine.minibatches:
             raise AugmentationError(
                 f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
-                f"method={stochastic[0]!r}, or write the model with the data themselves"
+                f"method={minibatch_engines()[0]!r}, or write the model with the data themselves"
             )
         recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
@@ -206,7 +206,11 @@ def fit(
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
         report = stack.enter_context(
             FitProgress(
-                method, callback, show=progressbar, last=max_iter if method in stochastic else None
+                method,
+                callback,
+                show=progressbar,
+                bound=engine.bound,
+                last=max_iter if engine.minibatches else None,
             )
         )
         problem = FitProblem(
@@ -221,7 +225,7 @@ def fit(
             options,
             about_inducing.problem(written, lgm, gp, method, random_seed) if sparse else None,
         )
-        outcome = (SPARSE_ENGINES if sparse else FITTING_ENGINES)[method](problem)
+        outcome = (engine.sparse if sparse else engine.dense)(problem)
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
     result.timings.update(

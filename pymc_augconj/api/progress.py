@@ -12,27 +12,24 @@ from pymc_augconj.engines.base import FitState
 
 __all__ = ["FitProgress"]
 
-# Methods whose evidence is an approximation and no bound.
-_NO_BOUND = ("ep", "qp")
-
 
 class FitProgress:
     """The progress bar and the user's callback."""
 
-    def __init__(self, method: str, callback, *, show: bool, last: int | None = None):
+    def __init__(self, method: str, callback, *, show: bool, bound: bool, last: int | None = None):
         self._callback, self._show, self._method = callback, show, method
+        self._value = "bound" if bound else "evidence"
         # The last iteration's number, where it is known: "iteration 380 of 2000".
         self._of = "" if last is None else f" of {last}"
         self._progress: Progress | None = None
 
     def __enter__(self) -> Callable[[FitState], None]:
         if self._show:
-            value = "evidence" if self._method in _NO_BOUND else "bound"
             columns = (
                 SpinnerColumn(),
                 TextColumn("{task.description}"),
                 TextColumn("iteration {task.fields[count]}" + self._of),
-                TextColumn(value + " {task.fields[bound]:.4f}"),
+                TextColumn(self._value + " {task.fields[bound]:.4f}"),
                 TextColumn("residual {task.fields[residual]:.1e}"),
                 TimeElapsedColumn(),
             )

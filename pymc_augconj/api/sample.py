@@ -7,9 +7,9 @@ from typing import Any
 
 import pymc as pm
 from pymc.model import Model, modelcontext
-from threadpoolctl import threadpool_limits
 
-from pymc_augconj.recognition.graph.functions import without_compilation
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .step import AugmentedGibbs
@@ -71,8 +71,8 @@ def sample(
     model = modelcontext(model)
     step = AugmentedGibbs(model=model, compile_kwargs=compile_kwargs)
     with ExitStack() as stack:
-        stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
-        # A chain that was interrupted still holds its own limit, which was set within this one.
+        stack.enter_context(blas_limit(1))
+        # A chain that was interrupted still holds its own limit.
         stack.callback(step._release_blas)
         if compile_kwargs is not None:
             kwargs["compile_kwargs"] = compile_kwargs

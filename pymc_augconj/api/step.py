@@ -15,12 +15,13 @@ from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
-from threadpoolctl import ThreadpoolController
 
-from pymc_augconj.engines.gibbs.conditioning import is_cheaper_by_weights
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.space import choose_space
+from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 
@@ -150,7 +151,7 @@ class AugmentedGibbs(BlockedStep):
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
         self.recognition.model.require_augmentation()
         # Refuses what no memory holds, before anything of that size is evaluated.
-        self._by_weights = self._is_cheaper_by_weights()
+        self._space = self._choose_space()
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
@@ -163,9 +164,9 @@ class AugmentedGibbs(BlockedStep):
         self._reset()
         self.tune = True
 
-    def _is_cheaper_by_weights(self) -> bool:
+    def _choose_space(self) -> type[SitePosterior]:
         lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
-        return is_cheaper_by_weights(lgm, LatentPriors(lgm, points).groups)
+        return choose_space(lgm, LatentPriors(lgm, points).groups)
 
     def _choose_gradient(self, hyper: str) -> tuple[str, ...]:
         if hyper not in ("auto", "slice", "nuts"):
@@ -178,8 +179,7 @@ class AugmentedGibbs(BlockedStep):
             )
         chosen = possible and hyper == "nuts"
         if possible and hyper == "auto" and has_many(self.plan):
-            # The gradient is taken in observation space: O(n³) where weight space is linear in n.
-            chosen = not self._by_weights
+            chosen = self._space.has_cheap_gradient
         return ("collapsed",) if chosen else ()
 
     def _choose_sweeps(self, sweeps: int | None) -> int:
@@ -218,14 +218,14 @@ class AugmentedGibbs(BlockedStep):
 
     def _limit_blas(self) -> None:
         self._release_blas()
-        limiter = ThreadpoolController().limit(limits=self.blas_threads, user_api="blas")
+        release = blas_limit.acquire(self.blas_threads)
         # A worker process runs one chain and ends; the caller's process gets its threads back.
-        self._limiter = limiter if multiprocessing.parent_process() is None else None
+        self._limiter = release if multiprocessing.parent_process() is None else None
 
     def _release_blas(self) -> None:
-        limiter = self.__dict__.pop("_limiter", None)
-        if limiter is not None:
-            limiter.restore_original_limits()
+        release = self.__dict__.pop("_limiter", None)
+        if release is not None:
+            release()
 
     def __del__(self):
         self._release_blas()

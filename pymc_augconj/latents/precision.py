@@ -1,49 +1,47 @@
-"""The dense covariance of a block whose prior is known by its precision matrix."""
+"""Latents whose prior is known by its precision matrix Q, handled by K = Q⁻¹.
+
+Conditioning is dense, as for any covariance; what a block is given by, and what derivatives are
+taken by, are the entries of Q.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.linalg.precision import FactorizedCovariance, covariance_of_precision
-from pymc_augconj.model import Point, Precision
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.precision import covariance_of_precision
+from pymc_augconj.model import LatentBlock
 
-__all__ = ["CovarianceOfPrecision"]
+from .base import BlockPrior, PredictorGradient
+from .dense import DensePrior
+
+__all__ = ["PrecisionPrior"]
 
 Array = NDArray[np.float64]
 
 
-class CovarianceOfPrecision:
-    """K(θ) = Q(θ)⁻¹ and its Cholesky factor as a function of the point.
+class PrecisionPrior(DensePrior):
+    """Given by the entries of Q at ``block.entries``."""
 
-    Parameters
-    ----------
-    precision : Precision
-    name : str
-        The latent variable, for error messages.
-    """
+    kind = "precision"
 
-    def __init__(self, precision: Precision, name: str):
-        self._precision, self._name = precision, name
-        self.names = precision.values.names
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+        BlockPrior.__init__(self, block, array, jitter)
+        rows, cols = block.entries
+        name = f"the prior precision of {block.name!r}"
+        self.cov, self._chol = covariance_of_precision(block.size, rows, cols, array, name=name)
 
-    def __call__(self, point: Point) -> FactorizedCovariance:
-        """Return K and chol(K); raises NotPositiveDefiniteError where Q has no factor."""
-        precision = self._precision
-        return covariance_of_precision(
-            precision.size,
-            precision.rows,
-            precision.cols,
-            precision.values(point),
-            name=f"the prior precision of {self._name!r}",
-        )
+    def factorized(self) -> PrecisionPrior:
+        return self
 
-    def pull(self, point: Point, weights: Array) -> dict[str, Array]:
-        """Return the derivatives of ⟨weights, K⟩ = tr(weightsᵀ K), by entry of the point.
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        return self._by_entries(super().pull_cov(A, gradient))
 
-        ∂K = −K ∂Q K, so that they are those of ⟨−K weights K, Q⟩.
-        """
-        K = self(point).cov
-        by_Q = K @ weights @ K
-        precision = self._precision
-        return precision.pullback(point, -by_Q[precision.rows, precision.cols])
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        return self._by_entries(super().pull_design(A, G))
+
+    def _by_entries(self, by_cov: Array) -> Array:
+        """Return derivatives by the entries of Q, given those by K: ∂K = −K ∂Q K."""
+        rows, cols = self.block.entries
+        return -(self.cov @ by_cov @ self.cov)[rows, cols]

@@ -15,9 +15,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian import gram, observation_space, weight_space
-from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.space import choose_space
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 
@@ -25,14 +27,10 @@ __all__ = [
     "Conditioner",
     "ObservationSpace",
     "WeightSpace",
-    "choose_space",
-    "is_cheaper_by_weights",
+    "choose_conditioner",
 ]
 
 Array = NDArray[np.float64]
-
-#: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
-LARGEST_MATRIX = 30_000
 
 # Adler's (1981) a: given ω, the latents' deviation from their mean is reversed by this share of
 # the previous one, which leaves their law as it is and works against the positive correlation
@@ -211,53 +209,22 @@ def _pairs(prior: LatentPrior):
 
 
 def _is_diagonal(prior: LatentPrior) -> bool:
-    return all(b.std is not None for b in prior.blocks)
+    return all(b.diagonal_scale is not None for b in prior.blocks)
 
 
 def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
     if isinstance(A, DenseMap) and A.columns is not None:
-        return block.std * A.columns
-    return block.std
+        return block.diagonal_scale * A.columns
+    return block.diagonal_scale
 
 
-def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSpace | WeightSpace:
-    """Return the cheaper of the two spaces for ``model``.
-
-    Raises
-    ------
-    AugmentationError
-        If it takes matrices too large to hold.
-    """
-    by_weights = is_cheaper_by_weights(model, groups)
-    size = model.latent_size if by_weights else groups.size
-    return WeightSpace(size) if by_weights else ObservationSpace(size)
+_SPACES: dict[str, type[ObservationSpace] | type[WeightSpace]] = {
+    "observation": ObservationSpace,
+    "weight": WeightSpace,
+}
 
 
-def is_cheaper_by_weights(model: LatentGaussianModel, groups: RowGroups) -> bool:
-    """Return which space takes fewer multiplications; raises as :func:`choose_space` does."""
-    by_weights, size = compare_spaces(model, groups)
-    if size > LARGEST_MATRIX:
-        raise AugmentationError(
-            f"{groups.size} distinct predictors of {model.latent_size} latent values take matrices "
-            f"of {size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; expected at most "
-            f"{LARGEST_MATRIX} × {LARGEST_MATRIX}; use pac.fit(method='svi', gp=gp, inducing=…), "
-            "which needs none of that size"
-        )
-    return by_weights
-
-
-def compare_spaces(model: LatentGaussianModel, groups: RowGroups) -> tuple[bool, int]:
-    """Return whether weight space takes fewer multiplications, and its largest matrix's order.
-
-    The order is that of the space which takes fewer.
-    """
-    R, D = float(groups.size), float(model.latent_size)
-    dense_sizes = [b.size for b in model.blocks if not b.diagonal]
-    dense = sum(float(size) ** 3 for size in dense_sizes)
-    # Forming Φ with a dense block costs R·size² more; forming C with one that is not a selection
-    # likewise, which happens in either space.
-    forming = sum(R * float(b.size) ** 2 * b.copies for b in model.blocks if not b.diagonal)
-    observation = R**3 / 3.0
-    weight = R * D**2 + D**3 / 3.0 + forming + dense / 3.0
-    by_weights = weight < observation
-    return by_weights, max(int(D) if by_weights else int(R), *dense_sizes, 0)
+def choose_conditioner(model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
+    """Return the cheapest space for ``model``; raises as :func:`.choose_space` does."""
+    space = choose_space(model, groups)
+    return _SPACES[space.space](space.order(model, groups))

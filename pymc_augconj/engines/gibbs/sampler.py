@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, Site
+from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point, Site
 from pymc_augconj.plan import Plan
 
-from .conditioning import Conditioner, choose_space
+from .conditioning import Conditioner, choose_conditioner
 from .targets import PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
@@ -93,7 +93,7 @@ class GibbsSampler:
         # Observations first: reading them refuses data whose shapes have changed.
         self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
         self.priors = LatentPriors(model, [point, *probes])
-        self.space: Conditioner = choose_space(model, self.priors.groups)
+        self.space: Conditioner = choose_conditioner(model, self.priors.groups)
         self._factorize_candidates = False
 
     # -- coordinates --------------------------------------------------------------------------
@@ -103,7 +103,7 @@ class GibbsSampler:
         found: list[Array] = [np.empty(0)] * len(self.model.blocks)
         values = self._latent_values(point, prior)
         for i, block in enumerate(self.model.blocks):
-            value = values[f"latent:{block.name}"]
+            value = values[Argument("value", block.name)]
             if block.whitened or block.mean is None:
                 found[i] = value
             else:
@@ -120,24 +120,24 @@ class GibbsSampler:
             for b, u in zip(prior.blocks, innovations, strict=True)
         ]
 
-    def _latent_values(self, point: Point, prior: LatentPrior) -> dict[str, Array]:
+    def _latent_values(self, point: Point, prior: LatentPrior) -> dict[Argument, Array]:
         # What prior means are functions of: the value, or u for a whitened block.
         values = {}
         for block, at in zip(self.model.blocks, prior.blocks, strict=True):
             flat = np.asarray(point[block.value_name], dtype=float).ravel()
-            values[f"latent:{block.name}"] = at.scale(flat) if block.whitened else flat
+            values[Argument("value", block.name)] = at.scale(flat) if block.whitened else flat
         return values
 
     def point_of(self, point: Point, innovations: list[Array], whitened: list[Array]) -> dict:
         """Return ``point`` with the latents replaced, in its own order of keys."""
         new = dict(point)
-        values: dict[str, Array] = {}
+        values: dict[Argument, Array] = {}
         for i in self._order:
             block = self.model.blocks[i]
             value = innovations[i]
             if not block.whitened and block.mean is not None:
                 value = value + block.mean({**point, **values})
-            values[f"latent:{block.name}"] = value
+            values[Argument("value", block.name)] = value
             entry = whitened[i] if block.whitened else value
             new[block.value_name] = entry.reshape(block.shape)
         return new
@@ -344,15 +344,15 @@ def _log_likelihood(data: list[_SiteData], eta: Array, point: Point) -> float:
 def _topological(model: LatentGaussianModel) -> list[int]:
     """Return the blocks in an order in which every mean comes after what it depends on."""
     order: list[int] = []
-    placed: set[str] = set()
+    placed: set[Argument] = set()
     waiting = list(range(len(model.blocks)))
     while waiting:
         for i in waiting:
             block = model.blocks[i]
             needs = () if block.mean is None else block.mean.names
-            if all(name in placed for name in needs if name.startswith("latent:")):
+            if all(name in placed for name in needs if isinstance(name, Argument)):
                 order.append(i)
-                placed.add(f"latent:{block.name}")
+                placed.add(Argument("value", block.name))
                 waiting.remove(i)
                 break
     return order

@@ -18,7 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Point, Precision
+from pymc_augconj.model import Argument, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -28,7 +28,7 @@ __all__ = ["PrecisionGraph", "find_entries", "precision_graph", "read_precision"
 Array = NDArray[np.float64]
 Entries = tuple[NDArray[np.intp], NDArray[np.intp]]
 
-_WEIGHTS = "direction"
+_WEIGHTS = Argument("weights")
 
 # Bands that are tried before every column is asked for.
 _BANDS = (1, 2, 4, 8, 16, 32)
@@ -160,8 +160,10 @@ def _colour(rows: NDArray[np.intp], cols: NDArray[np.intp], size: int) -> NDArra
     return colours
 
 
-def read_precision(graph: PrecisionGraph, space: ValueSpace, name: str) -> Precision:
-    """Return Q as functions of the point.
+def read_precision(
+    graph: PrecisionGraph, space: ValueSpace, name: str
+) -> tuple[PointMap[Array], Callable[[Point, Array], dict[str, Array]]]:
+    """Return the entries of Q as a function of the point, and their pullback.
 
     Parameters
     ----------
@@ -171,8 +173,7 @@ def read_precision(graph: PrecisionGraph, space: ValueSpace, name: str) -> Preci
         The latent variable, for error messages.
     """
     (products,) = space.in_values([graph.products])
-    values = _Entries(graph, space.function(products), name)
-    return Precision(graph.size, graph.rows, graph.cols, values, _Pullback(graph, products, space))
+    return _Entries(graph, space.function(products), name), _Pullback(graph, products, space)
 
 
 class _Entries:
@@ -203,7 +204,7 @@ class _Pullback:
 
     @cached_property
     def _gradient(self) -> Gradient:
-        weights = pt.matrix(_WEIGHTS, dtype="float64")
+        weights = pt.matrix("weights", dtype="float64")
         return self._space.gradient((weights * self._products).sum(), {_WEIGHTS: weights})
 
     def __call__(self, point: Point, weights: Array) -> dict[str, Array]:

@@ -25,7 +25,7 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.precision import FactorizedCovariance, covariance_of_precision
-from pymc_augconj.model import Point
+from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,
@@ -33,12 +33,13 @@ from pymc_augconj.recognition.graph.affine import (
     has_misleading_derivative,
     is_affine,
 )
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import UNCONNECTED, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.observed.derive import log_density_of, support_point_of
+from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
 
-from .normal import GaussianVariable, flat_inputs, static_shape
+from .normal import GaussianVariable, flat_inputs
 from .precision import PrecisionGraph, find_entries, precision_graph
 
 __all__ = ["read_quadratic"]
@@ -52,6 +53,9 @@ _MEAN_TOLERANCE = 1e-6
 _STRETCHES = (1.0, 30.0, 1000.0)
 
 _TOLERANCE = 1e-9
+
+
+_X, _VECTORS = Argument("x"), Argument("vectors")
 
 
 @dataclass(eq=False)
@@ -104,7 +108,7 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         size=size,
         copies=1,
         whitened=False,
-        diagonal=False,
+        kind="precision",
         mean=None if is_zero else mean,
         scale=graph.entries,
         input=u,
@@ -144,10 +148,10 @@ def _read_entries(
     (products,) = space.in_values(
         simplify([vectorize_graph(density.product, {density.v: vectors})])
     )
-    multiply = space.function(products, {"vectors": vectors})
+    multiply = space.function(products, {_VECTORS: vectors})
     entries = find_entries(
         [
-            lambda V, point=point: np.asarray(multiply.as_it_stands({**point, "vectors": V}))
+            lambda V, point=point: np.asarray(multiply.as_it_stands({**point, _VECTORS: V}))
             for point in points
         ],
         size,
@@ -164,8 +168,8 @@ class _Numbers:
             [graph.products, density.value, density.gradient]
         )
         self._products = space.function(products)
-        self._value = space.function(value, {"x": density.x})
-        self._gradient = space.function(gradient, {"x": density.x})
+        self._value = space.function(value, {_X: density.x})
+        self._gradient = space.function(gradient, {_X: density.x})
         self._known: dict[int, tuple[Point, Array, FactorizedCovariance]] = {}
 
     def at(self, point: Point) -> bool:
@@ -203,7 +207,7 @@ class _Numbers:
         return np.array(self._space.function(graph).as_it_stands(point), dtype=float)
 
     def _is_mean(self, mean: Array, point: Point) -> bool:
-        slope = np.asarray(self._gradient.as_it_stands({**point, "x": mean}))
+        slope = np.asarray(self._gradient.as_it_stands({**point, _X: mean}))
         _, _, prior = self._known[id(point)]
         # Lᵀ g: how far off the mean is, in standard deviations.
         return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
@@ -231,7 +235,7 @@ class _Numbers:
         return compared > 0
 
     def _log_density(self, x: Array, point: Point) -> float:
-        return float(self._value.as_it_stands({**point, "x": x}))
+        return float(self._value.as_it_stands({**point, _X: x}))
 
     def log_factor(self, mean: Variable, points: list[Point]) -> Variable | None:
         """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""

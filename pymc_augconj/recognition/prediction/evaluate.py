@@ -18,8 +18,9 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.checks.densities import conditional_log_densities
-from pymc_augconj.recognition.graph.functions import Gradient, PointFunction, python_mode
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
 from pymc_augconj.recognition.processes.minibatch import all_data_of
@@ -158,9 +159,10 @@ class BatchFunction:
         if used:
             graphs = vectorize_graph(graphs, used)
         self._inputs = {var.name: new for var, new in used.items()}
-        self._function = pytensor.function(
-            list(self._inputs.values()), graphs, mode=python_mode(), on_unused_input="ignore"
-        )
+        with without_compilation():
+            self._function = pytensor.function(
+                list(self._inputs.values()), graphs, on_unused_input="ignore"
+            )
 
     def __call__(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every variable, with the draws on the first axis."""

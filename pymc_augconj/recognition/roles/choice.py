@@ -20,6 +20,11 @@ from pymc_augconj.errors import (
     UnknownLikelihoodError,
 )
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import (
+    direct_parents,
+    distribution_parameters,
+    parameters_of,
+)
 from pymc_augconj.recognition.latents.normal import (
     GaussianVariable,
     find_gaussian_variables,
@@ -28,13 +33,7 @@ from pymc_augconj.recognition.latents.normal import (
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
 
-from .structure import (
-    Structure,
-    direct_parents,
-    distribution_parameters,
-    forward_variables,
-    parameters_of,
-)
+from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 
@@ -125,7 +124,7 @@ def _find(
     if chosen is not None:
         found = [c for c in found if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
     # A Gaussian process before its intercept.
-    return sorted(found, key=lambda latent: (latent.diagonal, -latent.total_size))
+    return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
 
 
 def _match_most(
@@ -150,7 +149,7 @@ def _match(
     return [
         match_observed(model, rv, latents, densities=densities)
         for rv in model.observed_RVs
-        if depends_on(in_innovations(distribution_parameters(rv), list(latents)), inputs)
+        if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
     ]
 
 
@@ -168,7 +167,7 @@ def _largest_consistent(
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
             # One known by its precision may have a likelihood without an augmentation.
-            if not (candidate.diagonal or (densities and candidate.precision is not None)):
+            if candidate.kind != "diagonal" and not (densities and candidate.precision):
                 raise why from None
         else:
             accepted.append(candidate)
@@ -193,7 +192,7 @@ def _acting_through_means(
     left_out: dict[str, str] = {}
     while (found := _first_elsewhere(model, kept, forward)) is not None:
         candidate, why = found
-        if not candidate.diagonal and candidate.precision is None:
+        if candidate.kind not in ("diagonal", "precision"):
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "

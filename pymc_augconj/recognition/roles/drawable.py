@@ -87,5 +87,5 @@ def _is_default(model: Model, rv: Variable) -> bool:
 def _is_without_random(op: Op) -> bool:
     """Return whether ``op`` is a ``CustomDist`` that was given no ``random``."""
     # PyMC puts a function that raises in the place of one that was not given.
-    missing = default_not_implemented.__qualname__
-    return isinstance(op, CustomDistRV) and getattr(op._random_fn, "__qualname__", "").startswith(missing)
+    name = getattr(getattr(op, "_random_fn", None), "__qualname__", "")
+    return isinstance(op, CustomDistRV) and name.startswith(default_not_implemented.__qualname__)

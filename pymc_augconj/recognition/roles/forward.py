@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import ForwardVariable, Point
+from pymc_augconj.model import Argument, ForwardVariable, Point
+from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.observed.derive import log_density_of
 
 from .structure import Structure
 
@@ -38,11 +39,13 @@ def read_forward(
     values = space.model.rvs_to_values
     inputs = {}
     for latent in structure.latents:
-        inputs[f"latent:{latent.name}"] = latent.value_input
+        inputs[Argument("value", latent.name)] = latent.value_input
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
     # From random variables to graphs of values; one forward variable may depend on another.
-    replacements = {
+    replacements: dict[Variable, Variable] = {rv: rv for rv in space.hyperparameters}
+    replacements |= {rv: values[rv] for rv in space.model.observed_RVs}
+    replacements |= {
         latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents
     }
     found = []
@@ -60,7 +63,7 @@ def read_forward(
             log_jacobian = transform.log_jac_det(value, *node.inputs).sum()
         # Those of the distributions that this one is made of are among them.
         leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
-        generators = {f"generator {i}": leaf.type() for i, leaf in enumerate(leaves)}
+        generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
         (drawn_value,) = substitute(
             [drawn_value], dict(zip(leaves, generators.values(), strict=True))
         )
@@ -91,7 +94,7 @@ def read_forward(
 class _ForwardDraw:
     """Draws from a graph whose generators are inputs."""
 
-    def __init__(self, function: PointFunction, generators: tuple[str, ...]):
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]):
         self._function, self._generators = function, generators
 
     def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:

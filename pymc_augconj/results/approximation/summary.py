@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from pymc_augconj.engines.registry import ENGINES
+
 if TYPE_CHECKING:
     from .approximation import Approximation
 
@@ -17,15 +19,12 @@ _LABEL = 17
 # Arrays of more hyperparameters than this are told by their shape.
 _MOST_NUMBERS = 8
 
-# What a method's evidence is to log p(y | θ); of the others it is a lower bound.
-_EVIDENCE = {"ep": "approximate", "qp": "EP's, approximate"}
-
 
 def summarize(approximation: Approximation) -> str:
     """Return method, evidence, latents, hyperparameters and how the fit ended, a line each."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
     evidence = f"{approximation.evidence:.4f}" + (f" ± {error:.2g}" if error else "")
-    evidence += f" ({_EVIDENCE.get(approximation.method, 'lower bound')})"
+    evidence += f" ({ENGINES[approximation.method].evidence})"
     rows = [("evidence", evidence), ("latents", _latents(approximation))]
     if approximation.theta:
         theta = ", ".join(f"{name} = {_number(v)}" for name, v in approximation.theta.items())

@@ -14,9 +14,8 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.type import TensorType
 
-from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.latents.normal import static_shape
-from pymc_augconj.recognition.roles.structure import direct_parents
+from .dependence import direct_parents, static_shape
+from .rewrite import substitute
 
 __all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
 
