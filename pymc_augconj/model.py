@@ -92,8 +92,8 @@ class LatentBlock:
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
     kind : str
         Of its covariance, which says what ``scale`` gives: of ``"dense"`` K, shape (size, size),
-        of ``"diagonal"`` standard deviations, shape (copies·size,). See
-        :mod:`pymc_augconj.latents.registry`.
+        of ``"diagonal"`` standard deviations, shape (copies·size,), of ``"precision"`` entries of
+        Q = K⁻¹, shape (E,). See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
@@ -101,6 +101,11 @@ class LatentBlock:
     mean : PointMap, optional
         Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
         None where it is zero.
+    entries : ndarray of int, shape (2, E), optional
+        Of ``"precision"``: rows and columns of the entries of Q, in both triangles.
+    log_factor : callable, optional
+        ``point -> (value, {name: derivative})`` of what the user's density has beside the normal
+        one, where that depends on θ; it is part of ``log_prior``. None where it does not.
     """
 
     name: str
@@ -114,6 +119,8 @@ class LatentBlock:
     scale: PointMap[Array]
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None
+    entries: NDArray[np.intp] | None = None
+    log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
 
     @property
     def total_size(self) -> int:

@@ -10,10 +10,13 @@ from pymc_augconj.model import LatentBlock
 from .base import BlockPrior
 from .dense import DensePrior
 from .diagonal import DiagonalPrior
+from .precision import PrecisionPrior
 
 __all__ = ["block_prior", "kind_of"]
 
-_KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in (DensePrior, DiagonalPrior)}
+_KINDS: dict[str, type[BlockPrior]] = {
+    kind.kind: kind for kind in (DensePrior, DiagonalPrior, PrecisionPrior)
+}
 
 
 def kind_of(block: LatentBlock) -> type[BlockPrior]:

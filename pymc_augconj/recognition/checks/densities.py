@@ -52,6 +52,8 @@ def log_prior(
     variables = [v for v in structure.factors if v not in model.potentials]
     terms = conditional_log_densities(model, variables + structure.hyperparameters)
     terms += space.in_values(model.potentials)
+    factors = [latent.log_factor for latent in structure.latents]
+    terms += space.in_values([factor for factor in factors if factor is not None])
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
     conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
     return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
+from pymc.distributions.distribution import support_point
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -16,7 +17,7 @@ from pytensor.tensor.type import TensorType
 from .dependence import direct_parents, static_shape
 from .rewrite import substitute
 
-__all__ = ["log_cdf_of", "log_density_of"]
+__all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
 
 
 def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
@@ -42,6 +43,14 @@ def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
     try:
         return _derived(pm.logcdf, model, rv, value)
     except (NotImplementedError, TypeError, ValueError):
+        return None
+
+
+def support_point_of(model: Model, rv: Variable) -> Variable | None:
+    """Return the graph of PyMC's point in the support of ``rv``; None where it has none."""
+    try:
+        return _derived(lambda apart, _: support_point(apart), model, rv, rv)
+    except (NotImplementedError, TypeError):
         return None
 
 

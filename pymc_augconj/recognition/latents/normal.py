@@ -35,6 +35,7 @@ _COLUMNS = ((0,), (0, "x"), (1, 0))
 __all__ = [
     "GaussianVariable",
     "find_gaussian_variables",
+    "flat_inputs",
     "in_innovations",
     "variable_in_innovations",
 ]
@@ -64,6 +65,11 @@ class GaussianVariable:
         The flat innovation u.
     value_input : TensorVariable
         What other variables' means see: the flat value, or u for a whitened variable.
+    precision : PrecisionGraph, optional
+        Where the variable is known by its precision matrix: ``scale`` is the graph of its entries.
+    log_factor : Variable, optional
+        Graph of what PyMC's log density of the value has beside the normal log density, where
+        that is not zero.
     """
 
     rv: Variable
@@ -80,6 +86,8 @@ class GaussianVariable:
     scale: Variable
     input: TensorVariable
     value_input: TensorVariable
+    precision: PrecisionGraph | None = None
+    log_factor: Variable | None = None
 
     @property
     def total_size(self) -> int:
@@ -101,7 +109,7 @@ class GaussianVariable:
 
 
 def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[GaussianVariable]:
-    """Return the free variables that are Gaussian given their parents, largest first.
+    """Return the free variables whose distribution is Normal or MvNormal.
 
     Parameters
     ----------
@@ -119,12 +127,11 @@ def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[Gaussia
             found.append(_from_normal(model, rv, roots))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
-    found = [variable for variable in found if variable is not None]
-    # A Gaussian process before its intercept: these gain most by being integrated out.
-    return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
+    return [variable for variable in found if variable is not None]
 
 
-def _inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
+def flat_inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
+    """Return symbols for the innovation and for the value of a variable, both flat."""
     flat = (int(np.prod(shape)),)
     return (
         pt.tensor(f"u[{name}]", dtype="float64", shape=flat),
@@ -139,7 +146,7 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         return whitened
     shape = static_shape(rv)
     size = int(np.prod(shape))
-    u, value_input = _inputs(rv.name, shape)
+    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -165,12 +172,12 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
         mu = mu.owner.inputs[1]
     batch = tuple(range(cov.ndim - 2))
     if not all(cov.type.broadcastable[axis] for axis in batch):
-        # Several covariance matrices in one variable: nothing here is lost by PyMC sampling it.
+        # Several covariance matrices in one variable, which is read by its density.
         return None
     if batch:
         cov = cov.squeeze(batch)
     shape = static_shape(rv)
-    u, value_input = _inputs(rv.name, shape)
+    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -222,7 +229,7 @@ def _from_whitened(
     shape = static_shape(rv)
     product = node.outputs[0]
     label = rv.name.removesuffix("_rotated_")
-    u, value_input = _inputs(label, shape)
+    u, value_input = flat_inputs(label, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],

@@ -34,7 +34,9 @@ class Inputs:
         self._bounds: set[Variable] = set()
         for latent in latents:
             what = f"an input of the covariance of {latent.name!r}"
-            leaves += [(leaf, what) for leaf in value_leaves([latent.scale])]
+            # PyMC's own constants in a log density may be NaN.
+            graphs = [latent.scale] if latent.precision is None else latent.rv.owner.inputs
+            leaves += [(leaf, what) for leaf in value_leaves(graphs)]
         for rv in observed:
             what = f"an input of the distribution of {rv.name!r}"
             leaves += [(leaf, what) for leaf in value_leaves(rv.owner.inputs)]

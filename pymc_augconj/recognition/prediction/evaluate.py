@@ -65,7 +65,8 @@ class DensityOfPrior:
 
     Unlike the density of their unconstrained transforms it has no Jacobian, so that its mode does
     not depend on how a sampler would transform them. Observed variables and potentials that
-    depend on hyperparameters alone belong to it.
+    depend on hyperparameters alone belong to it, and the factors by which the densities of latents
+    differ from normal ones (of an ICAR, say).
 
     Parameters
     ----------
@@ -94,12 +95,18 @@ class DensityOfPrior:
         cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
         self._value = PointFunction(cost, inputs, first_calls=first_calls)
         self._gradient = Gradient(cost, inputs, first_calls=first_calls)
+        self._factors = [b.log_factor for b in lgm.blocks if b.log_factor is not None]
 
     def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
         """Return the log density at ``point``, and its derivatives on the unconstrained scale."""
-        return float(self._value(point)), {
-            name: np.array(slope) for name, slope in self._gradient(point).items()
-        }
+        total = float(self._value(point))
+        slopes = {name: np.array(slope) for name, slope in self._gradient(point).items()}
+        for factor in self._factors:
+            value, gradient = factor(point)
+            total += value
+            for name, slope in gradient.items():
+                slopes[name] = slopes.get(name, 0.0) + slope
+        return total, slopes
 
 
 class BatchFunction:

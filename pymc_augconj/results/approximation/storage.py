@@ -57,6 +57,8 @@ def save_approximation(fit: Approximation, path: str | Path) -> None:
         meta["blocks"].append(facts | {"jitter": block.jitter, "others": list(mean.matrices)})
         arrays[f"scale.{i}"] = block.array
         arrays[f"mean.{i}"] = mean.constant
+        if block.block.entries is not None:
+            arrays[f"entries.{i}"] = block.block.entries
         for j, matrix in enumerate(mean.matrices.values()):
             arrays[f"mean.{i}.{j}"] = matrix
         arrays |= _map_arrays(f"full.{i}", full) | _map_arrays(f"merged.{i}", merged)
@@ -98,7 +100,10 @@ def load_approximation(path: str | Path) -> Approximation:
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
-        block = LatentBlock(**{**facts, "shape": tuple(facts["shape"])}, scale=None)
+        entries = arrays.get(f"entries.{i}")
+        block = LatentBlock(
+            **{**facts, "shape": tuple(facts["shape"])}, scale=None, entries=entries
+        )
         blocks.append(block_prior(block, np.asfortranarray(arrays[f"scale.{i}"]), jitter))
         matrices = {name: arrays[f"mean.{i}.{j}"] for j, name in enumerate(others)}
         means.append(AffineMean(arrays[f"mean.{i}"], matrices))
