@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make bench DATA=<folder> · make clean
+# make demo · make test · make lint · make dist · make bench DATA=<folder> · make clean
 #
 # Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
 # environment it needs in $(VENV), and later runs reuse it.
@@ -16,12 +16,14 @@ PYTHON   := $(VENV)/bin/python
 GPY_VENV   := .venv-gpy
 GPY_PYTHON ?= $(GPY_VENV)/bin/python
 BENCH_JSON_DIR := benchmark-output
+# A fresh environment in which make dist tries the wheel.
+DIST_VENV := .venv-dist
 # Each worker and each chain is a process of its own: more BLAS threads than one would fight over
 # the cores.
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test imports lint format bench has-data gpy clean
+.PHONY: help demo test imports lint format dist bench has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -35,13 +37,22 @@ test: $(VENV)/.installed-test
 imports: $(VENV)/.installed-test
 	$(PYTHON) -m pytest -q tests/test_imports.py
 
-lint: $(VENV)/.installed-test
+lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 
-format: $(VENV)/.installed-test
+format: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
+
+# The wheel is built from the source distribution, so a file that the latter lacks is missed here.
+dist: $(VENV)/.installed-dist
+	rm -rf dist
+	$(PYTHON) -m build
+	$(PYTHON) -m twine check --strict dist/*
+	$(PYTHON) -m venv --clear $(DIST_VENV)
+	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
+	cd $(DIST_VENV) && bin/python -I "$(CURDIR)/.ci/smoke.py"
 
 bench: has-data $(VENV)/.installed-test gpy
 	GPY_PYTHON="$(GPY_PYTHON)" $(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
@@ -64,7 +75,7 @@ gpy: | $(PYTHON)
 	fi
 
 clean:
-	rm -rf $(VENV) $(GPY_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
+	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
 		build dist .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

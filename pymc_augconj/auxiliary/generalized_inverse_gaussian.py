@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import gammaln, kve
 
-from pymc_augconj.auxiliary.arguments import refuse
+from .checks import refuse
 
 SECOND_DIFFERENCE_BELOW = 1e5  # of √(p² + ω²): above it an expansion is the more accurate
 DEBYE_ABOVE = 60.0  # of √(p² + ω²): there the uniform expansion of K_p(ω) is good to 1e-13
@@ -62,7 +62,7 @@ def random_generalized_inverse_gaussian(
     Statistics and Computing 24.
     """
     # Imported here: a user who needs only moments or densities does not pay for Numba.
-    from pymc_augconj.auxiliary.generalized_inverse_gaussian_kernel import fill
+    from .generalized_inverse_gaussian_kernel import fill
 
     p, a, b = _checked(p, a, b)
     out = np.empty(p.shape)

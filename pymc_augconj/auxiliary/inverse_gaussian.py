@@ -10,7 +10,7 @@ Plain NumPy: as fast as Numba here, and nothing to compile.
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from pymc_augconj.auxiliary.arguments import refuse
+from .checks import refuse
 
 
 def random_inverse_gaussian(

@@ -35,7 +35,7 @@ from scipy.linalg.blas import dsyr, dsyrk, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.triangular import (
+from pymc_augconj.linalg.blas import (
     copy_lower,
     diagonal_view,
     lower_column_norms,

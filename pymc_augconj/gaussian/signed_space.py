@@ -22,9 +22,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
-from ..errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.linalg.blas import copy_lower, mirror_lower, square_work_array
+
 from . import observation_space
-from .triangular import copy_lower, mirror_lower, square_work_array
 
 __all__ = ["SignedPosterior"]
 

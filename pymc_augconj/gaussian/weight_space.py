@@ -29,7 +29,7 @@ from scipy.linalg.blas import dsyrk, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.triangular import diagonal_view, mirror_lower, square_work_array
+from pymc_augconj.linalg.blas import diagonal_view, mirror_lower, square_work_array
 
 __all__ = [
     "WeightSpaceFactor",

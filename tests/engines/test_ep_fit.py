@@ -7,10 +7,10 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines import ep_fit
-from pymc_augconj.engines.ep import run_ep
-from pymc_augconj.engines.site_density import LikelihoodDensity
+from pymc_augconj.engines.ep import fit as ep_fit
+from pymc_augconj.engines.ep.solve import run_ep
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 
 QUIET = {"progressbar": False}
 

@@ -1,0 +1,12 @@
+"""A Gaussian approximation of the posterior, stored as its sites and θ.
+
+=================  ===================================================
+``approximation``  the class that ``pac.fit`` returns
+``assembly``       from an engine's result to an approximation
+``data_check``     whether the model's data are still those of the fit
+``layout``         prior means and names of axes
+``sparse``         approximations through inducing points
+``storage``        saving and loading
+``summary``        the printed summary
+=================  ===================================================
+"""
