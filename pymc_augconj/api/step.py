@@ -75,11 +75,11 @@ class AugmentedGibbs(BlockedStep):
     rng, initial_point, blocked
         As for every PyMC step method.
     compile_kwargs : dict, optional
-        Passed to :func:`~pymc_augconj.recognition`.
+        Passed to :func:`~pymc_augconj.recognize`.
     blas_threads : int
         Threads of BLAS for each chain. Limited when a chain starts; the process that called
         ``pm.sample`` gets its own number back when the chain ends.
-    hyper : {"auto", "slice", "nuts"}
+    hyper_sampler : {"auto", "slice", "nuts"}
         How the hyperparameters of kernels, means and scales are updated given ω: by slice
         sampling along the principal axes learned during tuning, or by NUTS on the gradient of
         the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can and where
@@ -91,7 +91,7 @@ class AugmentedGibbs(BlockedStep):
     Raises
     ------
     AugmentationError
-        If the model cannot be augmented; see :func:`~pymc_augconj.recognition`.
+        If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
 
     Notes
     -----
@@ -104,7 +104,7 @@ class AugmentedGibbs(BlockedStep):
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
     and ``lp``, PyMC's log density. 200 steps of tuning are the default.
 
-    The choices of ``hyper`` and ``sweeps`` rest on these measurements (effective samples a second
+    The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a second
     and chain, one core, smallest over the hyperparameters / over f; squared exponential kernel):
 
     ===============================================  ============  ============
@@ -148,7 +148,7 @@ class AugmentedGibbs(BlockedStep):
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         blas_threads: int = 1,
-        hyper: Literal["auto", "slice", "nuts"] = "auto",
+        hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
         sweeps: int | None = None,
         sites: Literal["auto", "augmented", "held"] = "auto",
     ):
@@ -164,7 +164,7 @@ class AugmentedGibbs(BlockedStep):
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
         self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
-        self._by_gradient = self._choose_gradient(hyper)
+        self._by_gradient = self._choose_gradient(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
         _prepare(self.recognition, self.held)
@@ -176,17 +176,19 @@ class AugmentedGibbs(BlockedStep):
         lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
         return choose_space(lgm, LatentPriors(lgm, points).groups)
 
-    def _choose_gradient(self, hyper: str) -> tuple[str, ...]:
-        if hyper not in ("auto", "slice", "nuts"):
-            raise ValueError(f"expected hyper to be 'auto', 'slice' or 'nuts', got {hyper!r}")
-        possible = can_use_gradient(self.recognition.model, self.plan)
-        if hyper == "nuts" and not possible:
+    def _choose_gradient(self, hyper_sampler: str) -> tuple[str, ...]:
+        if hyper_sampler not in ("auto", "slice", "nuts"):
             raise ValueError(
-                "hyper='nuts' needs hyperparameters that enter through covariances and offsets "
-                "alone; use hyper='slice' for this model"
+                f"expected hyper_sampler to be 'auto', 'slice' or 'nuts', got {hyper_sampler!r}"
             )
-        chosen = possible and hyper == "nuts"
-        if possible and hyper == "auto" and has_many(self.plan):
+        possible = can_use_gradient(self.recognition.model, self.plan)
+        if hyper_sampler == "nuts" and not possible:
+            raise ValueError(
+                "hyper_sampler='nuts' needs hyperparameters that enter through covariances and offsets "
+                "alone; use hyper_sampler='slice' for this model"
+            )
+        chosen = possible and hyper_sampler == "nuts"
+        if possible and hyper_sampler == "auto" and has_many(self.plan):
             chosen = self._space.has_cheap_gradient
         return ("collapsed",) if chosen else ()
 

@@ -259,10 +259,12 @@ def test_the_collapsed_density_is_prior_times_evidence(build, monkeypatch):
 @by_name
 def test_the_gradient_of_the_collapsed_density(build):
     case = Case(build)
-    step_options = {"model": case.pymc, "hyper": "nuts"}
+    step_options = {"model": case.pymc, "hyper_sampler": "nuts"}
     if build in (weights, collapsed_noise, both_forms, two_outputs, moving_mean):
         # Hyperparameters in a design, or in the sites themselves.
-        with pytest.raises(ValueError, match="hyper='nuts' needs hyperparameters that enter"):
+        with pytest.raises(
+            ValueError, match="hyper_sampler='nuts' needs hyperparameters that enter"
+        ):
             pac.AugmentedGibbs(**step_options)
         return
 
