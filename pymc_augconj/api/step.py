@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,13 +16,15 @@ from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, has_many, held_names, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 
 from .report import recognize
@@ -37,6 +39,9 @@ _START_ATTEMPTS = 20
 
 # Draws of (ω, latents) a step where hyperparameters with a factorisation are sampled too.
 _SWEEPS = 4
+
+# Key of the held sites in what a chain has learned.
+_HELD = "held sites"
 
 _MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
@@ -129,6 +134,8 @@ class AugmentedGibbs(BlockedStep):
         "evaluations": (np.int64, []),
         "jitter": (np.float64, []),
         "model_logp": (np.float64, []),
+        "elliptical_trials": (np.int64, []),
+        "residual_std": (np.float64, []),
     }
     _state_class = AugmentedGibbsState
 
@@ -144,13 +151,14 @@ class AugmentedGibbs(BlockedStep):
         blas_threads: int = 1,
         hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
         sweeps: int | None = None,
+        sites: Literal["auto", "augmented", "held"] = "auto",
     ):
         model = modelcontext(model)
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        self.recognition.model.require_augmentation()
+        self.held = held_names(self.recognition.model, sites)
         # Refuses what no memory holds, before anything of that size is evaluated.
         self._space = self._choose_space()
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
@@ -160,7 +168,7 @@ class AugmentedGibbs(BlockedStep):
         self._by_gradient = self._choose_gradient(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
-        _prepare(self.recognition)
+        _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
         self.tune = True
@@ -200,16 +208,20 @@ class AugmentedGibbs(BlockedStep):
             move: GradientUpdate(size) if move in self._by_gradient else SliceUpdate(size)
             for move, size in self._sizes.items()
         }
+        names = [h.value_name for move in _MOVES for h in getattr(self.plan, move)]
+        lgm, probes = self.recognition.model, self.recognition.probes
+        self._sites = HeldSites(lgm, names, probes) if self.held else None
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What each move's update has learned during tuning."""
-        return {move: update.state for move, update in self._updates.items()}
+        """What each move's update has learned during tuning, and the held sites."""
+        learned = {move: update.state for move, update in self._updates.items()}
+        return learned if self._sites is None else {**learned, _HELD: self._sites.state}
 
     @learned.setter
     def learned(self, learned: dict[str, Any]) -> None:
         for move, state in learned.items():
-            self._updates[move].state = state
+            (self._sites if move == _HELD else self._updates[move]).state = state
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Prepare for one chain; see :class:`pymc.step_methods.compound.BlockedStep`."""
@@ -254,18 +266,14 @@ class AugmentedGibbs(BlockedStep):
 
     def _step(self, point):
         if self._sampler is None:
-            self._sampler = GibbsSampler(
-                self.recognition.model,
-                self.plan,
-                point,
-                self.recognition.probes,
-                sweeps=self.sweeps,
-            )
+            self._sampler = self._make_sampler(point)
         if not self.started:
             self.started = True
             point = self._disperse(point)
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
         new, info = self._sampler.step(self.rng, point, updates)
+        if self.tune and self._sites is not None:
+            self._sites.learn(new)
         return new, [
             {
                 "tune": self.tune,
@@ -273,8 +281,16 @@ class AugmentedGibbs(BlockedStep):
                 "evaluations": info.evaluations,
                 "jitter": info.jitter,
                 "model_logp": info.log_density,
+                "elliptical_trials": info.trials,
+                "residual_std": info.residual_std,
             }
         ]
+
+    def _make_sampler(self, point) -> GibbsSampler:
+        arguments = (self.recognition.model, self.plan, point, self.recognition.probes, self.sweeps)
+        if not self.held:
+            return GibbsSampler(*arguments)
+        return HeldGibbsSampler(*arguments, held=self.held, sites=self._sites)
 
     def _disperse(self, point):
         """Return a random start where the chain was given PyMC's default one."""
@@ -308,7 +324,7 @@ class AugmentedGibbs(BlockedStep):
         return (update_stats,)
 
 
-def _prepare(recognition: Recognition) -> None:
+def _prepare(recognition: Recognition, held: Collection[str]) -> None:
     """Compile what a chain will call, here and once, rather than in every worker process."""
     model = recognition.model
     functions = [model.log_prior, model.offset]
@@ -322,6 +338,9 @@ def _prepare(recognition: Recognition) -> None:
         first = {n: v[:1] if np.shape(v) == (site.size,) else v for n, v in params.items()}
         shape = (1,) if len(site.rows) == 1 else (len(site.rows), 1)
         y = np.array(site.y(recognition.start)[:1])
+        if site.name in held:
+            site.likelihood.log_density(y, np.zeros(shape), first)
+            continue
         site.likelihood.draw_auxiliary(rng, y, np.zeros(shape), first)
 
 

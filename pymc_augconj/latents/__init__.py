@@ -1,6 +1,7 @@
 """The joint Gaussian prior of the latents, and conditioning it on sites.
 
 ===================  =============================================================
+``affine``           the posterior given sites as a map of standard normal numbers
 ``base``             what the prior of a block must answer, whatever its structure
 ``by_observations``  conditioning through the covariance of distinct predictors
 ``by_weights``       conditioning through the precision of all whitened latents

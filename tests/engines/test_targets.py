@@ -17,6 +17,7 @@ from pymc_augconj.engines.gibbs.conditioning import (
     OVERRELAXATION,
     ObservationSpace,
     WeightSpace,
+    draw,
 )
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.rows import RowGroups
@@ -364,13 +365,14 @@ def law_of_draw(space, prior, h, lam, current=None):
     """Return the mean of the whitened draw, and the matrix that the noise enters with."""
     N, D = h.size, sum(b.block.total_size for b in prior.blocks)
 
-    def draw(noise):
-        rng = ScriptedNormals(noise)
-        v, _ = space.draw(rng, prior, h, lam, current)
-        return np.concatenate(v), rng.used
+    current = None if current is None else np.concatenate(current)
 
-    mean, used = draw(np.zeros(N + D))
-    return mean, np.transpose([draw(e)[0] - mean for e in np.eye(N + D)[:used]])
+    def of_noise(noise):
+        rng = ScriptedNormals(noise)
+        return draw(space.posterior(prior, h, lam), rng, current), rng.used
+
+    mean, used = of_noise(np.zeros(N + D))
+    return mean, np.transpose([of_noise(e)[0] - mean for e in np.eye(N + D)[:used]])
 
 
 @by_name
