@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make dist · make bench DATA=<folder> · make clean
+# make demo · make test · make lint · make types · make dist · make bench DATA=<folder> · make clean
 #
 # Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
 # environment it needs in $(VENV), and later runs reuse it.
@@ -23,7 +23,7 @@ DIST_VENV := .venv-dist
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test imports lint format dist bench has-data gpy clean
+.PHONY: help demo test imports lint types format dist bench has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -40,6 +40,9 @@ imports: $(VENV)/.installed-test
 lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.installed-lint
+	$(VENV)/bin/mypy
 
 format: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check --fix .
@@ -76,7 +79,7 @@ gpy: | $(PYTHON)
 
 clean:
 	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
-		build dist .pytest_cache .ruff_cache *.egg-info
+		build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

@@ -7,8 +7,9 @@ takes either memory order and passes the transpose on where that avoids the copy
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv, dtrmv
+
+from pymc_augconj.typing import Array
 
 from .unlocked import invert_lower
 
@@ -24,7 +25,6 @@ __all__ = [
     "symmetric_product",
 ]
 
-Array = NDArray[np.float64]
 
 # Columns per step when a triangle is walked in NumPy: few enough that a step skips most of the
 # other triangle, many enough that the interpreter does not count.

@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack
+
+from pymc_augconj.typing import Array
 
 __all__ = ["add_outer", "cholesky_in_place", "invert_lower", "lower_solve", "lower_times"]
 
-Array = NDArray[np.float64]
 
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
