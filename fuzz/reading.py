@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from pymc.model import Model
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs import GibbsSampler, Target
-from pymc_augconj.engines.plan import make_plan
-from pymc_augconj.recognize.recognizer import read_model
+from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.gibbs.targets import Target
+from pymc_augconj.plan import make_plan
+from pymc_augconj.recognition.recognizer import read_model
 
 __all__ = ["REST", "Reading"]
 
