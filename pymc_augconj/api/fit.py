@@ -10,14 +10,14 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
-from threadpoolctl import threadpool_limits
 
 from pymc_augconj.engines.base import FitProblem, FitState
 from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.recognition.latents.normal import static_shape
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
     DensityOfPrior,
     constrained,
@@ -35,6 +35,9 @@ from .progress import FitProgress
 __all__ = ["fit"]
 
 _HYPER = ("map", "ml", "fixed")
+
+# A hyperparameter is held at one value, which is no answer about a vector of many components.
+_LARGEST_OPTIMISED = 20
 
 # Compiling the functions of a model takes as long as some thirty calls save by it.
 _FIRST_CALLS = 30
@@ -127,7 +130,7 @@ def fit(
         The largest fraction of the way to its new value that a site goes in one sweep, in
         [0.01, 1]; 1 where omitted. It adapts below that by itself.
     compile_kwargs : dict, optional
-        As for :func:`~pymc_augconj.recognition`.
+        As for :func:`~pymc_augconj.recognize`.
 
     Returns
     -------
@@ -183,7 +186,7 @@ def fit(
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
-        stack.enter_context(threadpool_limits(limits=1, user_api="blas"))
+        stack.enter_context(blas_limit(1))
         model = with_all_data(written)
         if model is not written and not engine.minibatches:
             raise AugmentationError(
@@ -255,6 +258,16 @@ def _members(lgm: LatentGaussianModel) -> tuple:
             f"hyperparameters {discrete} are discrete and cannot be optimised by their gradient; "
             "use hyper='fixed' with start={…}, or pac.sample, which samples them"
         )
+    for h in lgm.hyperparameters:
+        why = h.why_not_optimised
+        if why is None and h.size > _LARGEST_OPTIMISED:
+            why = f"it has {h.size} components and is no Gaussian latent of the model"
+        if why is not None:
+            raise AugmentationError(
+                f"variable {h.name!r}: expected hyperparameters that one value can stand for, of "
+                f"at most {_LARGEST_OPTIMISED} components, but {why}; use pac.sample, which "
+                "samples it, or hyper='fixed' with start={…} to hold it at a value of yours"
+            )
     return lgm.hyperparameters
 
 

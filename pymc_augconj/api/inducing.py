@@ -61,6 +61,12 @@ class SparseOptions:
         names = [law.name for law in laws]
         if len(set(names)) < len(names):
             raise AugmentationError(f"gp: expected different processes, got {names}")
+        for name in names:
+            if f"{name}_u" in model.named_vars:
+                raise AugmentationError(
+                    f"variable {f'{name}_u'!r} of the model: expected another name, as the values "
+                    f"of {name!r} at its inducing inputs have this one in results; rename it"
+                )
         if isinstance(self.inducing, Mapping) and set(self.inducing) != set(names):
             raise AugmentationError(
                 f"inducing: expected an entry for each of the processes {names}, got "

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import numpy as np
 import pymc as pm
 from pymc.model import Model, modelcontext
-from threadpoolctl import threadpool_limits
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.dense import apply_rows, cross_cov
+from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.prediction.mixtures import DrawnMixture, GaussianMixture
 from pymc_augconj.recognition.prediction.draws import equal_draws, predictors_of_draws
@@ -255,7 +254,7 @@ def _from_approximation(
     mean_new, var = np.tile(mean_new, outputs), np.tile(var, outputs)
     new_cross = np.kron(np.eye(outputs), new_cross)
     # Covariance of f*, and below of η*, with the merged old predictors.
-    cross = apply_rows(result.prior.maps[index], new_cross)
+    cross = result.prior.maps[index].apply_rows(new_cross)
     # A mean that depends on latents takes its share of their uncertainty.
     moving = {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()}
     attrs = {"method": result.method, "inference_library": "pymc_augconj"}
@@ -302,9 +301,9 @@ def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = Fals
     shared = np.zeros((len(var), len(var))) if full_cov else None
     for i, row in rows.items():
         block = result.blocks[i]
-        cross = cross + row @ cross_cov(block, result.prior.maps[i])
+        cross = cross + row @ block.cross_cov(result.prior.maps[i])
         row = np.atleast_2d(row)
-        weighted = np.stack([block.apply_cov(r) for r in row])
+        weighted = block.apply_cov(row)
         var = var + np.einsum("ij,ij->i", row, weighted)
         if full_cov:
             shared += row @ weighted.T
@@ -359,7 +358,7 @@ def _from_draws(
 
     # Several threads that let BLAS use every core would fight over them.
     several = len(functions) > 1
-    with threadpool_limits(limits=1, user_api="blas") if several else nullcontext():
+    with blas_limit(1) if several else nullcontext():
         f_new, mean_old = draw_groups(
             groups,
             f,

@@ -13,8 +13,8 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from pymc_augconj.engines.gibbs.conditioning import compare_spaces
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
@@ -112,7 +112,7 @@ class RecognitionReport(Recognition):
         if not (has_many(plan) and can_use_gradient(self.model, plan)):
             return False
         groups = LatentPriors(self.model, (self.start, *self.probes)).groups
-        return not compare_spaces(self.model, groups)[0]
+        return cheapest_space(self.model, groups).has_cheap_gradient
 
     def _latents(self) -> Table:
         table = _table("Gaussian latents", "variable", "size", "form", "enters through")

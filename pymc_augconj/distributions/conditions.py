@@ -15,7 +15,7 @@ from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
 
 from pymc_augconj.errors import NotSuperGaussianError
-from pymc_augconj.python_mode import python_mode
+from pymc_augconj.python_mode import without_compilation
 
 from .formula import Formula
 
@@ -35,11 +35,20 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
     graphs = list(graphs)
     if not graphs:
         return []
-    drawn = [
-        node.default_output()
+    nodes = [
+        node
         for node in toposort(graphs)
         if isinstance(node.op, RandomVariable | SymbolicRandomVariable)
     ]
+    # Components of a mixture, say, are parts of that variable, from which PyMC starts it.
+    parts = {
+        parent
+        for node in nodes
+        if isinstance(node.op, SymbolicRandomVariable)
+        for parent in node.inputs
+        if parent.name is None
+    }
+    drawn = [rv for node in nodes if (rv := node.default_output()) not in parts]
     model = Model.get_context(error_if_none=False) if model is None else model
     strategies = {} if model is None else model.rvs_to_initial_values
     values = make_initial_point_expression(
@@ -48,7 +57,8 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
         initval_strategies={rv: strategies.get(rv) for rv in drawn},
     )
     replaced = graph_replace(graphs, dict(zip(drawn, values, strict=True)), strict=False)
-    function = pytensor.function([], replaced, mode=python_mode(), on_unused_input="ignore")
+    with without_compilation():
+        function = pytensor.function([], replaced, on_unused_input="ignore")
     return [np.asarray(value) for value in function()]
 
 

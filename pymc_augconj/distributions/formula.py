@@ -24,7 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.python_mode import complex_mode, python_mode
+from pymc_augconj.python_mode import complex_mode, python_mode, without_compilation
 
 __all__ = ["Formula"]
 
@@ -201,13 +201,14 @@ class Formula:
                         "write it with exp, log, log1p, sqrt, cosh and powers"
                     )
                 graph = graph.astype("complex128")
-            self._functions[key] = pytensor.function(
-                [x, *inputs],
-                graph,
-                mode=complex_mode() if dtype == "complex128" else python_mode(),
-                trust_input=True,
-                on_unused_input="ignore",
-            )
+            with without_compilation():
+                self._functions[key] = pytensor.function(
+                    [x, *inputs],
+                    graph,
+                    mode=complex_mode() if dtype == "complex128" else python_mode(),
+                    trust_input=True,
+                    on_unused_input="ignore",
+                )
         return self._functions[key]
 
 

@@ -14,8 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.latents.joint import LatentPrior, RowGroups
+from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Likelihood, Params
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessLaw
 
@@ -256,8 +257,8 @@ class FitOutcome:
     prior : LatentPrior
         The prior at θ.
     groups : RowGroups
-    by_weights : bool
-        Which space is the cheaper one.
+    space : str
+        In which conditioning is cheapest, see :mod:`pymc_augconj.latents.space`.
     converged : bool
     message : str
     iterations : list of Iteration
@@ -278,7 +279,7 @@ class FitOutcome:
     objective: float
     prior: LatentPrior
     groups: RowGroups
-    by_weights: bool
+    space: str
     converged: bool
     message: str
     iterations: list[Iteration] = field(default_factory=list)

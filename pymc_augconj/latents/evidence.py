@@ -10,19 +10,35 @@ and no derivative of a Cholesky factor is ever taken.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from pymc_augconj.gaussian import observation_space
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel, Point
 
 from .derivatives import accumulate
-from .joint import BlockPrior, LatentPriors
+from .joint import LatentPriors
 
 __all__ = ["log_evidence_and_gradient"]
 
 Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class _DenseGradient:
+    """A :class:`.PredictorGradient` whose matrix is at hand."""
+
+    matrix: Array
+
+    def congruence(self, A: LinearMap) -> Array:
+        return A.congruence(self.matrix)
+
+    def congruence_diagonal(self, A: LinearMap) -> Array:
+        dense = A.dense()
+        return np.einsum("ij,ij->j", self.matrix @ dense, dense)
 
 
 def log_evidence_and_gradient(
@@ -54,13 +70,12 @@ def log_evidence_and_gradient(
     merged_h, merged_lam, constant = priors.groups.merge(h, lam, prior.offset)
     factor = observation_space.factorize(prior.predictor_cov, merged_lam)
     posterior = observation_space.condition(factor, np.zeros_like(merged_h), merged_h)
-    G = posterior.gradient_wrt_cov()
+    G = _DenseGradient(posterior.gradient_wrt_cov())
     gradient: dict[str, Array] = {}
 
     for block, A in zip(prior.blocks, prior.maps, strict=True):
         if block.block.scale.names and block.block.scale_pullback is not None:
-            weights = _weights_of_scale(block, A, G)
-            accumulate(gradient, block.block.scale_pullback(point, weights))
+            accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, G)))
 
     centred = posterior.mean
     if priors.groups.inverse is not None:
@@ -69,22 +84,3 @@ def log_evidence_and_gradient(
     zeros = {b.name: np.zeros(b.total_size) for b in model.blocks}
     accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
     return constant + posterior.log_normalizer, gradient
-
-
-def _weights_of_scale(block: BlockPrior, A: LinearMap, G: Array) -> Array:
-    """Return the derivative of ⟨G, A K Aᵀ⟩ with respect to K, or to the standard deviations."""
-    if A.is_identity and block.std is None:
-        return G
-    if block.std is not None:
-        dense = A.dense()
-        return 2.0 * block.std * np.einsum("ij,ij->j", G @ dense, dense)
-    size, copies = block.block.size, block.block.copies
-    if isinstance(A, RowSelection) and copies == 1:
-        weighted = G if A.coef is None else G * np.multiply.outer(A.coef, A.coef)
-        total = np.zeros((size, size))
-        np.add.at(total, (A.index[:, None], A.index[None, :]), weighted)
-        return total
-    total = np.zeros((size, size))
-    for part in np.split(A.dense(), copies, axis=1):
-        total += part.T @ G @ part
-    return total

@@ -53,6 +53,29 @@ class RowSelection:
         weighted = w if self.coef is None else self.coef * w
         return np.bincount(self.index, weights=weighted, minlength=self.size)
 
+    def apply_rows(self, u: Array) -> Array:
+        """Return A u for each row of u, shape (count, N)."""
+        taken = u[:, self.index]
+        return taken if self.coef is None else taken * self.coef
+
+    def transpose_rows(self, w: Array) -> Array:
+        """Return Aᵀ w for each row of w, shape (count, size)."""
+        if self.is_identity:
+            return w
+        weighted = w if self.coef is None else w * self.coef
+        result = np.zeros((w.shape[0], self.size))
+        np.add.at(result, (slice(None), self.index), weighted)
+        return result
+
+    def congruence(self, matrix: Array) -> Array:
+        """Return Aᵀ M A, shape (size, size)."""
+        if self.is_identity:
+            return matrix
+        weighted = matrix if self.coef is None else matrix * np.multiply.outer(self.coef, self.coef)
+        flat = (self.index[:, None] * self.size + self.index).ravel()
+        total = np.bincount(flat, weights=weighted.ravel(), minlength=self.size**2)
+        return total.reshape(self.size, self.size)
+
     def rows(self, which: Index) -> RowSelection:
         """Return the map onto the predictors ``which`` alone."""
         coef = None if self.coef is None else self.coef[which]
@@ -99,6 +122,19 @@ class DenseMap:
         """Return Aᵀ w, shape (size,)."""
         product = self.matrix.T @ w
         return product if self.columns is None else self.columns * product
+
+    def apply_rows(self, u: Array) -> Array:
+        """Return A u for each row of u, shape (count, N)."""
+        return u @ self.dense().T
+
+    def transpose_rows(self, w: Array) -> Array:
+        """Return Aᵀ w for each row of w, shape (count, size)."""
+        return w @ self.dense()
+
+    def congruence(self, matrix: Array) -> Array:
+        """Return Aᵀ M A, shape (size, size)."""
+        dense = self.dense()
+        return dense.T @ matrix @ dense
 
     def rows(self, which: Index) -> DenseMap:
         """Return the map onto the predictors ``which`` alone."""

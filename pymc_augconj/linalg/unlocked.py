@@ -43,7 +43,7 @@ _dpotrf, _ = _routine(cython_lapack, "dpotrf")
 _dtrtri, _ = _routine(cython_lapack, "dtrtri")
 
 _ONE = ctypes.byref(ctypes.c_double(1.0))
-_FLAG = {letter: ctypes.byref(ctypes.c_char(letter.encode())) for letter in "LRNT"}
+_FLAG = {letter: ctypes.byref(ctypes.c_char(letter.encode())) for letter in "LRNTU"}
 _STEP = ctypes.byref(_Int(1))
 
 
@@ -121,13 +121,19 @@ def add_outer(X: Array, x: Array, y: Array) -> Array:
     return X
 
 
-def cholesky_in_place(X: Array) -> int:
-    """Overwrite the lower triangle of X with its Cholesky factor; return LAPACK's ``info``.
+def cholesky_in_place(X: Array, *, upper: bool = False) -> int:
+    """Overwrite a triangle of X with its Cholesky factor; return LAPACK's ``info``.
 
-    What is above the diagonal stays.
+    Parameters
+    ----------
+    X : ndarray, shape (N, N)
+        Symmetric, with contiguous columns. The other triangle is neither read nor written.
+    upper : bool
+        Write U with X = Uᵀ U instead of L with X = L Lᵀ. For ``X = K.T`` of a K in C order this
+        leaves the lower factor in the lower triangle of K.
     """
     info = _Int(0)
-    _dpotrf(_FLAG["L"], _size(len(X)), *_checked(X), ctypes.byref(info))
+    _dpotrf(_FLAG["U" if upper else "L"], _size(len(X)), *_checked(X), ctypes.byref(info))
     return info.value
 
 

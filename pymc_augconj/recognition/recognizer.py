@@ -10,18 +10,20 @@ from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
 from .checks.densities import log_densities, log_prior
-from .graph.functions import NamedValues, PointFunction, untraced
+from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
-from .latents.blocks import read_block, read_hyperparameters
+from .latents.blocks import read_block
 from .observed.data import Inputs, Observations
 from .observed.match import ObservedGraph
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
 from .roles.forward import read_forward
+from .roles.hyperparameters import read_hyperparameters
 
 __all__ = ["read_model"]
 
@@ -60,7 +62,7 @@ def _read(
     points = space.points()
     predictors = Predictors(matched, structure.latents, space)
     blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)
-    inputs = Inputs(structure)
+    inputs = Inputs(structure.latents, structure.observed)
     inputs.check()
     maps = predictors.maps(points)
     densities = log_densities(matched, structure.latents, space)
@@ -69,7 +71,7 @@ def _read(
         blocks=blocks,
         sites=_sites(matched, space, points[0], inputs),
         hyperparameters=read_hyperparameters(
-            structure.latents, matched, predictors.graph, space, points[0]
+            structure.latents, matched, predictors.graph, space, points[0], structure.held
         ),
         forward=read_forward(structure, space, points[0]),
         n_predictors=sum(observed.size * len(observed.predictors) for observed in matched),

@@ -455,6 +455,27 @@ def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
             pac.predict(vi, gp, Xnew, kind="y", params=several)
 
 
+SMALL = {
+    "design": lambda f, x: pm.Normal(
+        "y", mu=f + (1e-10 * x) * pm.Normal("b", 0, 1e10), sigma=1.0, observed=x
+    ),
+    "coefficient": lambda f, x: pm.Normal("y", mu=1e-10 * (2.0 + x) * f, sigma=1e-10, observed=x),
+    "offset": lambda f, x: pm.Normal("y", mu=1e-10 * (f + x), sigma=1e-10, observed=1e-10 * x),
+    "noise": lambda f, x: pm.Normal("y", mu=1e-10 * f, sigma=1e-10 * (4.0 + x), observed=1e-10 * x),
+}
+
+
+@pytest.mark.parametrize("what", SMALL)
+def test_numbers_of_small_unit_differ_between_observations_too(what, data, Xnew):
+    X, _ = data
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=LS))
+        SMALL[what](gp.prior("f", X=X), X[:, 0])
+        vi = pac.fit("cavi", **QUIET)
+        with pytest.raises(pac.AugmentationError, match="differs between observations"):
+            pac.predict(vi, gp, Xnew, kind="y")
+
+
 def test_observations_that_cannot_be_have_no_log_density(counts, Xnew):
     model, gp = counts
     three = Xnew[:3]

@@ -12,7 +12,7 @@ import pytest
 from pymc_augconj.api.report import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import Argument, LatentGaussianModel, Point
 from pymc_augconj.plan import make_plan
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.recognition import Recognition
@@ -87,7 +87,7 @@ class Reading:
         return {
             **point,
             **{
-                f"latent:{b.name}": innovations[b.name]
+                Argument("value", b.name): innovations[b.name]
                 if b.whitened
                 else point[b.value_name].ravel()
                 for b in self.lgm.blocks

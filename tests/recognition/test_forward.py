@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from pymc.distributions import transforms as tr
 from scipy import stats
+
+import pymc_augconj as pac
 
 N = 8
 N_DRAWS = 1500
@@ -167,3 +171,127 @@ def test_draws_come_from_the_generator_given(read):
     one, other, third = (variable.draw(np.random.default_rng(seed), point) for seed in (1, 1, 2))
     np.testing.assert_array_equal(one, other)
     assert np.all(one != third)
+
+
+# -- variables of which a draw would be from another distribution ------------------------------
+
+
+def with_unused(build):
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 1) * X[:, 0], observed=RNG.integers(0, 2, N))
+        build()
+    return model
+
+
+GRAPH = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
+
+
+def custom(value, s):
+    return -0.5 * (value / s) ** 2 - pm.math.log(s)
+
+
+NOT_DRAWN = {
+    "ordered": lambda: pm.Normal("c", 0, 1, shape=3, transform=tr.ordered, initval=[-1, 0, 1]),
+    "interval": lambda: pm.Normal("c", 0, 1, transform=tr.Interval(0.5, 2.0), initval=1.0),
+    "part of the support": lambda: pm.Uniform(
+        "c", 0, 10, default_transform=tr.Interval(0, 5.0), initval=1.0
+    ),
+    "chained": lambda: pm.HalfNormal("c", 1, shape=2, transform=tr.ordered, initval=[1, 2]),
+    "zero sum": lambda: pm.Normal("c", 0, 1, shape=2, transform=tr.ZeroSumTransform([0])),
+    "bounded Flat": lambda: pm.Flat("c", transform=tr.Interval(0.0, 2.0), initval=1.0),
+    "no random": lambda: pm.CustomDist("c", pm.HalfNormal("s", 1), logp=custom, shape=3),
+    "ICAR": lambda: pm.ICAR("c", W=GRAPH),
+    "CAR": lambda: pm.CAR("c", mu=np.zeros(3), W=GRAPH, alpha=0.5, tau=pm.HalfNormal("s", 1)),
+    "made of a CAR": lambda: pm.Mixture(
+        "c",
+        w=[0.3, 0.7],
+        comp_dists=[
+            pm.CAR.dist(mu=np.zeros(3), W=GRAPH, alpha=0.5, tau=1.0),
+            pm.MvNormal.dist(np.zeros(3), np.eye(3)),
+        ],
+    ),
+}
+
+
+@pytest.mark.parametrize("spelling", NOT_DRAWN)
+def test_variables_that_a_draw_does_not_follow_are_sampled_by_their_density(spelling, read):
+    reading = read(with_unused(NOT_DRAWN[spelling]))
+    # A draw of a parent would not be given its child, which stays.
+    assert reading.forward == []
+    (held,) = [h for h in reading.lgm.hyperparameters if h.name == "c"]
+    assert "nothing observed depends on it" in held.why_not_optimised
+
+
+def test_one_value_is_no_fit_of_them():
+    model = with_unused(NOT_DRAWN["ordered"])
+    with pytest.raises(pac.AugmentationError, match=r"'c'.*one value.*transform=.*use pac\.sample"):
+        pac.fit("cavi", model=model, progressbar=False)
+
+
+DRAWN = {
+    "default": lambda: pm.Uniform("c", 0, 10),
+    "no transform": lambda: pm.Uniform("c", 0, 10, default_transform=None),
+    "the default, given": lambda: pm.HalfNormal("c", 1, default_transform=tr.log),
+    "simplex": lambda: pm.Dirichlet("c", np.ones(3)),
+    "LKJ": lambda: pm.LKJCorr("c", n=3, eta=2),
+    "LKJ Cholesky": lambda: pm.LKJCholeskyCov(
+        "c", n=3, eta=2, sd_dist=pm.HalfNormal.dist(1, shape=3), compute_corr=True
+    ),
+    "random walk": lambda: pm.GaussianRandomWalk(
+        "c", sigma=pm.HalfNormal("s", 1), init_dist=pm.Normal.dist(0, 1), shape=4
+    ),
+    "AR": lambda: pm.AR(
+        "c", rho=[0.5], sigma=pm.HalfNormal("s", 1), init_dist=pm.Normal.dist(0, 1), shape=4
+    ),
+    "mixture": lambda: pm.Mixture("c", w=[0.3, 0.7], comp_dists=pm.Normal.dist([0, 1], 1)),
+    "no entries": lambda: pm.Normal("c", 0, 1, shape=0),
+}
+
+
+@pytest.mark.parametrize("spelling", DRAWN)
+def test_other_unused_variables_are_drawn(spelling, read):
+    reading = read(with_unused(DRAWN[spelling]))
+    assert reading.forward[-1] == "c"
+    draws_of(reading, "c", n_draws=3)
+
+
+def test_a_compound_variable_is_drawn_from_its_distribution(read):
+    """Its parts take their random numbers from the generator given, each its own."""
+    reading = read(with_unused(DRAWN["random walk"]))
+    point, _, draws = draws_of(reading, "c")
+    steps = np.diff(draws, axis=1, prepend=0.0) / np.r_[1.0, np.repeat(np.exp(point["s_log__"]), 3)]
+    for i in range(4):
+        assert stats.kstest(steps[:, i], stats.norm.cdf).pvalue > P_VALUE
+    assert np.abs(np.corrcoef(steps.T) - np.eye(4)).max() < 5 / np.sqrt(N_DRAWS)
+
+
+@pytest.mark.parametrize("improper", [pm.Flat, pm.HalfFlat])
+def test_an_improper_prior_that_nothing_informs_is_refused(improper):
+    with pytest.raises(pac.RecognitionError, match=r"'c'.*proper prior.*Flat; remove"):
+        pac.recognize(with_unused(lambda: improper("c")))
+
+
+def test_transformed_variables_are_sampled_from_their_distribution():
+    with with_unused(NOT_DRAWN["ordered"]) as model:
+        pm.Normal("d", 0, 1, transform=tr.Interval(0.5, 2.0), initval=1.0)
+    step = pac.AugmentedGibbs(model=model)
+    step.setup_chain(np.random.default_rng(1), 200, 1000)
+    point, draws = model.initial_point(), []
+    for _ in range(1200):
+        point, _ = step.step(point)
+        draws.append([*point["c_ordered__"], point["d_interval__"]])
+    first, gap, last_gap, d = np.array(draws[200:]).T
+    middle = first + np.exp(gap)
+    total = first + middle + middle + np.exp(last_gap)
+    d = 0.5 + 1.5 / (1.0 + np.exp(-d))
+    truncated = stats.truncnorm(0.5, 2.0)
+    # Means of the order statistics of three standard normals; their sum has variance 3. Draws that
+    # ignore the transforms have the other moments.
+    moments = [(first, -1.5 / np.sqrt(np.pi), 0.0), (middle, 0.0, None), (total**2, 3.0, None)]
+    moments += [(d, truncated.mean(), 0.0), (d**2, truncated.moment(2), None)]
+    for drawn, mean, wrong in moments:
+        size = float(az.ess(drawn[None], method="mean"))
+        assert size > 100
+        error = 5 * drawn.std() / np.sqrt(size)
+        assert abs(drawn.mean() - mean) < error
+        assert wrong is None or abs(drawn.mean() - wrong) > error

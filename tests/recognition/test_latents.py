@@ -10,6 +10,8 @@ from pymc.gp.cov import Constant, Coregion, ExpQuad, Linear, Matern32, Periodic,
 from pymc.gp.mean import Constant as ConstantMean
 from pymc.gp.mean import Linear as LinearMean
 
+from pymc_augconj.model import Argument
+
 N = 8
 RNG = np.random.default_rng(2)
 X = RNG.standard_normal((N, 2))
@@ -52,7 +54,7 @@ def test_both_forms_of_the_prior(reparameterize, form, read):
     assert block.value_name == ("f_rotated_" if reparameterize else "f")
     assert (block.size, block.copies, block.whitened) == (N, 1, reparameterize)
     assert block.mean is None
-    assert not block.diagonal
+    assert block.kind == "dense"
 
 
 MEANS = {
@@ -266,7 +268,7 @@ def test_independent_normals(spelling, read):
         observe(build())
     reading = read(model)
     assert reading.kinds == {"b": kind}
-    assert reading.lgm.blocks[0].diagonal
+    assert reading.lgm.blocks[0].kind == "diagonal"
     assert reading.roles.get("s", "prior") == "prior"
 
 
@@ -291,7 +293,11 @@ def test_hierarchy_is_jointly_gaussian(read):
     assert reading.kinds["alpha"] == "selection"
     assert reading.roles == {"s": "prior", "t": "prior"}
     means = {b.name: () if b.mean is None else b.mean.names for b in reading.lgm.blocks}
-    assert means == {"alpha": ("latent:mid",), "mid": ("latent:top",), "top": ()}
+    assert means == {
+        "alpha": (Argument("value", "mid"),),
+        "mid": (Argument("value", "top"),),
+        "top": (),
+    }
 
 
 def test_process_as_the_mean_of_noise(read):
@@ -300,7 +306,7 @@ def test_process_as_the_mean_of_noise(read):
     reading = read(model)
     assert reading.kinds == {"f": "identity", "eps": "identity"}
     eps = reading.lgm.blocks[1]
-    assert eps.mean.names == ("latent:f",)
+    assert eps.mean.names == (Argument("value", "f"),)
 
 
 def test_hierarchy_above_a_mean_function(read):

@@ -18,6 +18,8 @@ REAL = RNG.standard_normal(N)
 GROUP = np.array([0, 2, 1, 1, 0, 2, 2, 0])
 TIME = np.linspace(0, 1, N)
 
+exp = pm.math.exp
+
 
 def observe(eta, observed=BINARY, **kwargs):
     pm.Bernoulli("y", logit_p=eta, observed=observed, **kwargs)
@@ -54,6 +56,18 @@ def test_indexing_is_a_selection(spelling, read):
     assert A.coef is None
     expected = np.repeat(range(3), [3, 3, 2]) if spelling == "repeat" else GROUP
     np.testing.assert_array_equal(A.index, expected)
+
+
+def test_solutions_of_linear_equations_in_a_hierarchy(read):
+    matrix = np.random.default_rng(5).standard_normal((3, 3)) + 2.0 * np.eye(3)
+    with pm.Model() as model:
+        mid = pm.Normal("mid", 0, 1)
+        e = pm.Normal("e", mid, 0.8, shape=3)
+        pm.Cauchy("y", pt.linalg.solve(matrix, e), 1, observed=np.array([0.3, -1.0, 2.0]))
+    reading = read(model)
+    assert reading.kinds == {"e": "design matrix", "mid": "selection"}
+    A = reading.lgm.maps[0](reading.recognition.start)
+    np.testing.assert_allclose(A.dense(), np.linalg.inv(matrix), rtol=1e-12)
 
 
 SLICED = {"slice": lambda f: f[4:], "mask": lambda f: f[MASK], "reversed": lambda f: f[::-1][:N]}
@@ -109,6 +123,42 @@ def test_rows_with_several_entries_are_dense(spelling, read):
     assert read(model).kinds == {"b": "design matrix"}
 
 
+@pytest.mark.parametrize("unit", [1e-9, 1e-15, 1e-40, 1e-150])
+def test_an_entry_however_small_beside_the_others_is_one(unit, read):
+    """The prior of its coefficient may be as wide as the entry is small."""
+    design = X * np.array([1.0, unit])
+    with pm.Model() as model:
+        observe(design @ pm.Normal("b", 0, np.array([1.0, 1.0 / unit]), shape=2))
+    reading = read(model)
+    assert reading.kinds == {"b": "design matrix"}
+    np.testing.assert_array_equal(reading.lgm.maps[0](reading.recognition.start).matrix, design)
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-9, 1e-15, 1e-150])
+def test_a_column_of_small_unit_may_depend_on_a_hyperparameter(unit, read):
+    with pm.Model() as model:
+        columns = [pt.as_tensor(X[:, 0]), unit * exp(-pm.HalfNormal("decay", 1) * TIME)]
+        observe(pt.stack(columns, axis=1) @ pm.Normal("b", 0, [1.0, 1.0 / unit], shape=2))
+    reading = read(model)
+    assert reading.kinds == {"b": "design matrix depending on hyperparameters"}
+    for value in (-1.0, 1.5):
+        point = {**reading.recognition.start, "decay_log__": np.asarray(value)}
+        A = reading.lgm.maps[0](point).dense()
+        np.testing.assert_allclose(A[:, 1], unit * np.exp(-np.exp(value) * TIME), rtol=1e-14)
+
+
+def test_columns_scaled_by_hyperparameters_in_different_units(read):
+    units = np.array([1e9, 1e-9])
+    with pm.Model() as model:
+        scale = pm.HalfNormal("s", 1, shape=2) / units
+        observe((X * units) @ (effects(2, "z") * scale))
+    reading = read(model)
+    assert reading.kinds == {"z": "design matrix, columns scaled by hyperparameters"}
+    point = {**reading.recognition.start, "s_log__": np.log([3.0, 7.0])}
+    A = reading.lgm.maps[0](point).dense()
+    np.testing.assert_allclose(A, X * [3.0, 7.0], rtol=1e-12)
+
+
 SELECTING = {
     "stack": lambda: pt.stack([pm.Normal("a", 0, 1), pm.Normal("b", 0, 1)])[GROUP % 2],
     "set": lambda: pt.zeros(N)[2:5].set(effects()) + pm.Normal("a", 0, 1),
@@ -139,6 +189,48 @@ def test_coefficient_that_starts_at_zero(read):
     reading = read(model)
     assert reading.recognition.start["beta"] == 0.0
     assert reading.kinds == {"f": "selection, scaled by hyperparameters"}
+
+
+# -- observed variables that others depend on ------------------------------------------------------
+
+USES_OF_DATA = {
+    "index": lambda d: effects(2, "b")[d],
+    "regressor": lambda d: d * pm.Normal("b", 0, 1),
+    "mean of a latent": lambda d: pm.Normal("b", 2 * d, 1, shape=N),
+    "scale of a latent": lambda d: pm.Normal("b", 0, 1 + d, shape=N),
+    "scale": lambda d: pm.HalfNormal("s", 1 + d, shape=N) * effects(N, "b"),
+    "hierarchy": lambda d: pm.Normal("b", pm.Normal("m", 0, 1, shape=2)[d], 1, shape=N),
+}
+
+
+@pytest.mark.parametrize("use", USES_OF_DATA)
+def test_an_observed_variable_is_data_to_others(use, read):
+    """Although it depends on a latent itself."""
+
+    def write(as_variable):
+        with pm.Model() as model:
+            u = effects(N, "u")
+            d = pm.Bernoulli("d", logit_p=u + pm.Normal("delta", 0, 1), observed=BINARY)
+            observe(USES_OF_DATA[use](d if as_variable else BINARY) + u)
+        return read(model)
+
+    found, expected = write(True), write(False)
+    assert found.kinds == expected.kinds
+    assert {"u", "b", "delta"} <= found.kinds.keys()
+    for point in found.points():
+        assert found.log_density(point) == pytest.approx(expected.log_density(point), rel=1e-12)
+
+
+def test_a_missing_value_may_depend_on_an_observed_variable(read):
+    values = np.ma.masked_array(REAL, np.arange(N) < 2)
+    with pm.Model() as model:
+        f = process()
+        x = pm.Normal("x", f, 1, observed=REAL)
+        with pytest.warns(pm.exceptions.ImputationWarning):
+            pm.Normal("y", pm.Normal("a", 0, 1) + pm.Normal("b", 0, 1) * x, 1, observed=values)
+    reading = read(model)
+    assert reading.forward == ["y_unobserved"]
+    assert set(reading.kinds) == {"f", "a", "b"}
 
 
 # -- structure that depends on hyperparameters ------------------------------------------------

@@ -166,6 +166,17 @@ def test_custom_distribution_with_a_parameter_of_each_observation(read):
     assert read(model).roles == {"s": "likelihood"}
 
 
+def test_custom_distribution_whose_scale_has_a_mixture_for_its_prior(read):
+    with pm.Model() as model:
+        f = pm.Normal("f", 0, 1)
+        log_s = pm.NormalMixture("log_s", [0.4, 0.6], [-1.0, 1.0], [0.5, 0.5])
+        logp = CUSTOM["hyperbolic secant"]
+        pm.CustomDist("y", f * np.ones(Y.size), pm.math.exp(log_s / 2), logp=logp, observed=Y)
+    reading = read(model)
+    assert reading.likelihoods == {"y": "super-Gaussian, identity"}
+    assert reading.roles == {"log_s": "likelihood"}
+
+
 @pytest.mark.parametrize(
     ("logp", "sentence"),
     [

@@ -66,7 +66,8 @@ def brute_force(vi):
     """Mean and covariance of all innovations, stacked, by dense algebra."""
     covs, maps = [], []
     for block, A in zip(vi.prior.blocks, vi.prior.full_maps, strict=True):
-        covs.append(block.cov if block.std is None else np.diag(block.std**2))
+        dense = block.block.kind == "dense"
+        covs.append(block.array if dense else np.diag(block.array**2))
         maps.append(A.dense())
     size = sum(len(c) for c in covs)
     K, start = np.zeros((size, size)), 0

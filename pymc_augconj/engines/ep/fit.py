@@ -57,7 +57,7 @@ class _EPBound:
             SiteGroup(site.rows[0], LikelihoodDensity(site.likelihood, y, site.params(point)))
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
-        prior = ModelPrior(self.prior, family.priors.groups, by_weights=family.base.by_weights)
+        prior = ModelPrior(self.prior, family.priors.groups, space=family.base.space.space)
         self.objective = EPObjective(prior, groups, family.power)
 
 
@@ -136,7 +136,7 @@ class ExpectationPropagation:
             message = f"EP: {message}; QP: {_describe(result)}"
         return FitOutcome(
             point, last.h, last.lam, evidence, found.objective, bound.prior,
-            family.priors.groups, family.base.by_weights, converged, message, iterations,
+            family.priors.groups, family.base.space.space, converged, message, iterations,
             found.gradient, diagnostics,
         )  # fmt: skip
 

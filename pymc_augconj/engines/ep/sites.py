@@ -15,8 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_augconj.gaussian.signed_space import SignedPosterior
-from pymc_augconj.latents.joint import LatentPrior, RowGroups
-from pymc_augconj.latents.posterior import SitePosterior, condition
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.space import condition
 from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted
 
@@ -144,8 +146,8 @@ class CovariancePrior:
 class ModelPrior:
     """The predictors of a recognised model at one θ."""
 
-    def __init__(self, prior: LatentPrior, groups: RowGroups, *, by_weights: bool):
-        self.prior, self.groups, self.by_weights = prior, groups, by_weights
+    def __init__(self, prior: LatentPrior, groups: RowGroups, *, space: str):
+        self.prior, self.groups, self.space = prior, groups, space
 
     @property
     def size(self) -> int:
@@ -154,7 +156,7 @@ class ModelPrior:
 
     def condition(self, h: Array, lam: Array) -> SitePosterior:
         """See :class:`GaussianPrior`."""
-        return condition(self.prior, self.groups, h, lam, by_weights=self.by_weights)
+        return condition(self.prior, self.groups, h, lam, space=self.space)
 
     def cov(self, posterior: SitePosterior) -> Array:
         """See :class:`GaussianPrior`."""

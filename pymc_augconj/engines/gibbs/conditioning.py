@@ -14,10 +14,14 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dtrsv
 
-from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian import gram, observation_space, weight_space
-from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
+from pymc_augconj.latents.affine import AffinePosterior, ByObservations, ByWeights
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.space import choose_space
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 
@@ -25,14 +29,11 @@ __all__ = [
     "Conditioner",
     "ObservationSpace",
     "WeightSpace",
-    "choose_space",
-    "is_cheaper_by_weights",
+    "choose_conditioner",
+    "draw",
 ]
 
 Array = NDArray[np.float64]
-
-#: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
-LARGEST_MATRIX = 30_000
 
 # Adler's (1981) a: given ω, the latents' deviation from their mean is reversed by this share of
 # the previous one, which leaves their law as it is and works against the positive correlation
@@ -50,20 +51,25 @@ class Conditioner(Protocol):
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
         ...
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        prior: LatentPrior,
-        h: Array,
-        lam: Array,
-        current: list[Array] | None = None,
-    ) -> tuple[list[Array], float]:
-        """Return one exact joint draw of the whitened blocks v_b, and the log evidence.
-
-        Where ``current`` is given, a draw from the same law at these sites, the result is
-        over-relaxed with respect to it: see :data:`OVERRELAXATION`.
-        """
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffinePosterior:
+        """Return the posterior of the whitened latents; valid until another factorisation."""
         ...
+
+
+def draw(
+    posterior: AffinePosterior, rng: np.random.Generator, current: Array | None = None
+) -> Array:
+    """Return one exact joint draw of the whitened latents, shape (D,).
+
+    Where ``current`` is given, a draw from the same distribution at these sites, the result is
+    over-relaxed with respect to it: see :data:`OVERRELAXATION`.
+    """
+    new = posterior.apply(rng.standard_normal(posterior.size))
+    if current is None:
+        return new
+    # With v = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same law as v.
+    mean, keep = posterior.mean, np.sqrt(1.0 - OVERRELAXATION**2)
+    return mean - OVERRELAXATION * (current - mean) + keep * (new - mean)
 
 
 class _Memory:
@@ -106,23 +112,9 @@ class ObservationSpace:
         factor = self._factorize(prior, lam)
         return observation_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def draw(self, rng, prior, h, lam, current=None):
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> ByObservations:
         """See :class:`Conditioner`."""
-        factor = self._factorize(prior, lam)
-        xi = [rng.standard_normal(b.block.total_size) for b in prior.blocks]
-        eta0 = np.zeros_like(h)
-        for A, b, x in zip(prior.maps, prior.blocks, xi, strict=True):
-            eta0 += A.apply(b.scale(x))
-        w = observation_space.matheron_weights(factor, h, eta0, rng.standard_normal(h.size))
-        whitened = [
-            x + b.scale_transpose(A.apply_transpose(w))
-            for A, b, x in zip(prior.maps, prior.blocks, xi, strict=True)
-        ]
-        posterior = observation_space.condition(factor, np.zeros_like(h), h)
-        if current is not None:
-            mean = [b.scale_transpose(A.apply_transpose(posterior.alpha)) for A, b in _pairs(prior)]
-            whitened = _overrelax(whitened, mean, current)
-        return whitened, posterior.log_normalizer
+        return ByObservations(prior, self._factorize(prior, lam), h)
 
 
 class WeightSpace:
@@ -148,23 +140,16 @@ class WeightSpace:
         factor = self._factorize(prior, lam)
         return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def draw(self, rng, prior, h, lam, current=None):
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> ByWeights:
         """See :class:`Conditioner`."""
-        xi = rng.standard_normal(sum(b.block.total_size for b in prior.blocks))
         if _is_diagonal(prior):
             factor, projected = self._factorize_gram(prior, h, lam)
-            v = gram.draw_latent(factor, projected, xi)
-            log_evidence = gram.log_normalizer(factor, projected)
-            mean = gram.draw_latent(factor, projected, np.zeros_like(xi))
+            right = factor.scale * projected
         else:
             factor = self._factorize(prior, lam)
-            v = weight_space.draw_latent(factor, np.zeros_like(h), h, xi)
-            posterior = weight_space.condition(factor, np.zeros_like(h), h)
-            log_evidence, mean = posterior.log_normalizer, posterior.latent_mean
-        if current is not None:
-            (v,) = _overrelax([v], [mean], [np.concatenate(current)])
-        sizes = np.cumsum([b.block.total_size for b in prior.blocks])[:-1]
-        return np.split(v, sizes), log_evidence
+            right = h @ factor.Phi
+        half = dtrsv(factor.chol_M, right, lower=1, overwrite_x=1)
+        return ByWeights(factor.chol_M, half, factor.log_det)
 
     def _factorize(self, prior: LatentPrior, lam: Array):
         factor = self._memory.get(prior, lam)
@@ -197,67 +182,27 @@ class WeightSpace:
         return design
 
 
-def _overrelax(draw: list[Array], mean: list[Array], current: list[Array]) -> list[Array]:
-    # With v = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same law as v.
-    keep = np.sqrt(1.0 - OVERRELAXATION**2)
-    return [
-        m - OVERRELAXATION * (old - m) + keep * (new - m)
-        for new, m, old in zip(draw, mean, current, strict=True)
-    ]
-
-
 def _pairs(prior: LatentPrior):
     return zip(prior.maps, prior.blocks, strict=True)
 
 
 def _is_diagonal(prior: LatentPrior) -> bool:
-    return all(b.std is not None for b in prior.blocks)
+    return all(b.diagonal_scale is not None for b in prior.blocks)
 
 
 def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
     if isinstance(A, DenseMap) and A.columns is not None:
-        return block.std * A.columns
-    return block.std
+        return block.diagonal_scale * A.columns
+    return block.diagonal_scale
 
 
-def choose_space(model: LatentGaussianModel, groups: RowGroups) -> ObservationSpace | WeightSpace:
-    """Return the cheaper of the two spaces for ``model``.
-
-    Raises
-    ------
-    AugmentationError
-        If it takes matrices too large to hold.
-    """
-    by_weights = is_cheaper_by_weights(model, groups)
-    size = model.latent_size if by_weights else groups.size
-    return WeightSpace(size) if by_weights else ObservationSpace(size)
+_SPACES: dict[str, type[ObservationSpace] | type[WeightSpace]] = {
+    "observation": ObservationSpace,
+    "weight": WeightSpace,
+}
 
 
-def is_cheaper_by_weights(model: LatentGaussianModel, groups: RowGroups) -> bool:
-    """Return which space takes fewer multiplications; raises as :func:`choose_space` does."""
-    by_weights, size = compare_spaces(model, groups)
-    if size > LARGEST_MATRIX:
-        raise AugmentationError(
-            f"{groups.size} distinct predictors of {model.latent_size} latent values take matrices "
-            f"of {size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; expected at most "
-            f"{LARGEST_MATRIX} × {LARGEST_MATRIX}; use pac.fit(method='svi', gp=gp, inducing=…), "
-            "which needs none of that size"
-        )
-    return by_weights
-
-
-def compare_spaces(model: LatentGaussianModel, groups: RowGroups) -> tuple[bool, int]:
-    """Return whether weight space takes fewer multiplications, and its largest matrix's order.
-
-    The order is that of the space which takes fewer.
-    """
-    R, D = float(groups.size), float(model.latent_size)
-    dense_sizes = [b.size for b in model.blocks if not b.diagonal]
-    dense = sum(float(size) ** 3 for size in dense_sizes)
-    # Forming Φ with a dense block costs R·size² more; forming C with one that is not a selection
-    # likewise, which happens in either space.
-    forming = sum(R * float(b.size) ** 2 * b.copies for b in model.blocks if not b.diagonal)
-    observation = R**3 / 3.0
-    weight = R * D**2 + D**3 / 3.0 + forming + dense / 3.0
-    by_weights = weight < observation
-    return by_weights, max(int(D) if by_weights else int(R), *dense_sizes, 0)
+def choose_conditioner(model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
+    """Return the cheapest space for ``model``; raises as :func:`.choose_space` does."""
+    space = choose_space(model, groups)
+    return _SPACES[space.space](space.order(model, groups))

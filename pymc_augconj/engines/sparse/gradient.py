@@ -8,10 +8,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.latents.joint import BlockPrior
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import add_outer
 
 from .design import ProcessRows, SparseDesign
@@ -134,20 +133,7 @@ class DesignGradient:
         found: dict[str, Array] = {}
         read = model.lgm.maps[index]
         if latent.scale.names and latent.scale_pullback is not None:
-            dense = A.dense()
-            if block.std is not None:
-                weights = np.einsum("ji,ij->j", G, dense)
-            else:
-                by_chol = sum(
-                    (part.T @ g.T)
-                    for part, g in zip(
-                        np.split(dense, block.block.copies, axis=1),
-                        np.split(G, block.block.copies),
-                        strict=True,
-                    )
-                )
-                weights = TriangularFactor(block.chol).pull(block.chol.T @ by_chol)
-                weights = 0.5 * (weights + weights.T)
+            weights = block.pull_design(A, G)
             accumulate(found, latent.scale_pullback(self.design.point, weights))
         if read.names:
             # ⟨∂/∂A, dA⟩ with ∂/∂A = Gᵀ Sᵀ, a column of A at a time.

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.joint import BlockPrior, KeptParts, block_prior
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.cache import KeptParts
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.linalg.blas import diagonal_view
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
@@ -150,10 +152,10 @@ class SparseModel:
         latent = replace(
             self.lgm.blocks[index],
             name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
-            shape=(len(Z),), size=len(Z), copies=1, whitened=False, diagonal=False,
+            shape=(len(Z),), size=len(Z), copies=1, whitened=False, kind="dense",
             scale=None, scale_pullback=None, mean=None,
         )  # fmt: skip
-        return BlockPrior(latent, zz).factorized()
+        return block_prior(latent, zz).factorized()
 
     def other_parts(self, point: Point, rows, first: int):
         """Yield (index, prior, map onto the rows, which weights) of every other block.
@@ -192,7 +194,7 @@ class SparseModel:
             ("block", index),
             latent.scale,
             point,
-            lambda scale: _factorized(block_prior(latent, scale)),
+            lambda array: block_prior(latent, array).factorized(),
         )
 
     # -- derivatives that go through the predictors' graph ----------------------------------------
@@ -223,7 +225,3 @@ def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
     zz = np.array(law.cov(point, Z).T, order="F")
     diagonal_view(zz)[...] += law.jitter
     return zz
-
-
-def _factorized(block: BlockPrior) -> BlockPrior:
-    return block if block.std is not None else block.factorized()

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import eigh, solve_triangular
+from scipy.linalg import eigh
 
 from pymc_augconj.engines.base import FitOutcome, Iteration
-from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
 
@@ -77,7 +79,7 @@ def outcome_of(
     prior = LatentPrior(np.zeros(lam.size), blocks, maps, maps)
     return FitOutcome(
         dict(point), V.T @ q.linear, lam, evidence, objective, prior,
-        RowGroups(np.arange(lam.size), None), True, converged, message, iterations,
+        RowGroups(np.arange(lam.size), None), "weight", converged, message, iterations,
         gradient or {}, diagnostics or {},
         inducing={law.name: np.array(Z) for law, Z in zip(model.laws, inducing, strict=True)},
     )  # fmt: skip
@@ -85,11 +87,4 @@ def outcome_of(
 
 def _unscaled(block: BlockPrior, rows: Array) -> DenseMap:
     """Return A with A S = ``rows``; a latent without variance enters nothing."""
-    if block.std is not None:
-        A = np.divide(rows, block.std, out=np.zeros_like(rows), where=block.std > 0.0)
-    else:
-        parts = np.split(rows, block.block.copies, axis=1)
-        A = np.hstack(
-            [solve_triangular(block.chol, part.T, lower=True, trans=1).T for part in parts]
-        )
-    return DenseMap(np.asfortranarray(A))
+    return DenseMap(np.asfortranarray(block.unscale_transpose(rows)))

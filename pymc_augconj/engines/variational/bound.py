@@ -27,9 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_augconj.engines.base import Evaluation, SiteRule
-from pymc_augconj.engines.gibbs.conditioning import is_cheaper_by_weights
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.posterior import condition
+from pymc_augconj.latents.space import choose_space
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 
@@ -52,17 +51,18 @@ class BoundFamily:
     def __init__(self, model: LatentGaussianModel, rule: SiteRule, points: Sequence[Point]):
         self.model, self.rule = model, rule
         self.priors = LatentPriors(model, points)
-        self.by_weights = is_cheaper_by_weights(model, self.priors.groups)
-        size = model.latent_size if self.by_weights else self.priors.groups.size
+        self.space = choose_space(model, self.priors.groups)
+        size = self.space.order(model, self.priors.groups)
         # The current evaluation keeps one of the first two, a candidate gets the other.
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
-        self.scratch = None if self.by_weights else np.empty((size, size), order="F")
+        self.scratch = np.empty((size, size), order="F")
         self.y = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
 
     def at(self, point: Point, *, factorized: bool = False) -> Bound:
         """Return the bound as a function of the sites at ``point``."""
         prior = self.priors.at(point)
-        return Bound(self, point, prior.factorized() if factorized or self.by_weights else prior)
+        factorized = factorized or self.space.takes_factors
+        return Bound(self, point, prior.factorized() if factorized else prior)
 
 
 class Bound:
@@ -103,10 +103,7 @@ class Bound:
     def at_prior(self) -> Evaluation:
         """Return the evaluation at q = p, all sites (0, 0), without a factorisation."""
         prior, inverse = self.prior, self.family.priors.groups.inverse
-        if self.family.by_weights:
-            var = np.einsum("ij,ij->i", prior.whitened_design, prior.whitened_design)
-        else:
-            var = np.diagonal(prior.predictor_cov)
+        var = self.family.space.prior_var(prior)
         var = np.array(var if inverse is None else var[inverse])
         mean = prior.offset.copy()
         zeros = np.zeros_like(mean)
@@ -123,12 +120,11 @@ class Bound:
         """
         family = self.family
         which = 1 if keep is not None and keep.buffer == 0 else 0
-        posterior = condition(
+        posterior = family.space(
             self.prior,
             family.priors.groups,
             h,
             lam,
-            by_weights=family.by_weights,
             work=family.buffers[which],
             second_work=family.scratch,
         )

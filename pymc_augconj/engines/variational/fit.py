@@ -36,7 +36,7 @@ class SiteFit:
             found.objective,
             family.at(found.point).prior,
             family.priors.groups,
-            family.by_weights,
+            family.space.space,
             found.converged,
             found.message,
             found.iterations,

@@ -18,11 +18,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.latents.dense import cross_cov
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
-from pymc_augconj.latents.joint import BlockPrior
 from pymc_augconj.latents.posterior import SitePosterior
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
 
 from .bound import Bound, Evaluation
@@ -52,8 +50,7 @@ def bound_gradient(bound: Bound, evaluation: Evaluation) -> dict[str, Array]:
     for index, (block, read) in enumerate(zip(posterior.prior.blocks, model.maps, strict=True)):
         A = posterior.prior.maps[index]
         if block.block.scale.names and block.block.scale_pullback is not None:
-            weights = _weights_of_scale(block, A, posterior)
-            accumulate(gradient, block.block.scale_pullback(point, weights))
+            accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, posterior)))
         if read.names:
             _accumulate_map(gradient, bound, posterior, index, A)
     weights = evaluation.h - evaluation.lam * posterior.mean
@@ -66,40 +63,12 @@ def _innovations(bound: Bound) -> dict[str, Array]:
     return {b.name: np.zeros(b.total_size) for b in bound.family.model.blocks}
 
 
-def _weights_of_scale(block: BlockPrior, A: LinearMap, posterior: SitePosterior) -> Array:
-    """Return the derivative of log Z by K_b, or by the standard deviations of block b."""
-    projected = A.apply_transpose(posterior.alpha)
-    if block.std is not None:
-        dense = A.dense()
-        explained = np.einsum("ij,ij->j", dense, posterior.response_product(dense))
-        return block.std * (projected**2 - explained)
-    size, copies = block.block.size, block.block.copies
-    if isinstance(A, RowSelection) and copies == 1 and hasattr(posterior, "response"):
-        inner = _gather(A, posterior.response)
-    else:
-        inner = np.zeros((size, size))
-        for part in np.split(A.dense(), copies, axis=1):
-            inner += part.T @ posterior.response_product(part)
-    outer = sum(np.multiply.outer(p, p) for p in np.split(projected, copies))
-    return 0.5 * (outer - inner)
-
-
-def _gather(A: RowSelection, matrix: Array) -> Array:
-    """Return Aᵀ matrix A."""
-    if A.is_identity:
-        return matrix
-    weighted = matrix if A.coef is None else matrix * np.multiply.outer(A.coef, A.coef)
-    flat = (A.index[:, None] * A.size + A.index).ravel()
-    total = np.bincount(flat, weights=weighted.ravel(), minlength=A.size**2)
-    return total.reshape(A.size, A.size)
-
-
 def _accumulate_map(gradient, bound: Bound, posterior: SitePosterior, index: int, A) -> None:
     """Add ⟨∂ log Z/∂A, ∂A/∂θ⟩, as a sum of ⟨w, ∂A/∂θ u⟩ over pairs (w, u)."""
     model, point = bound.family.model, bound.point
     block = posterior.prior.blocks[index]
     first, name = bound.family.priors.groups.first, model.blocks[index].name
-    covariances = cross_cov(block, A).T
+    covariances = block.cross_cov(A).T
     derivative = np.multiply.outer(posterior.alpha, posterior.innovation_means()[index])
     derivative -= posterior.response_product(covariances)
     if isinstance(A, DenseMap):

@@ -12,9 +12,10 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
-from pymc_augconj.recognition.observed.derive import log_density_of
+from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
 from pymc_augconj.recognition.observed.match import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
@@ -26,7 +27,7 @@ def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
-    rvs = in_innovations([observed.rv for observed in matched], list(latents))
+    rvs = [variable_in_innovations(space.model, observed.rv, latents) for observed in matched]
     graphs = space.in_values(
         [
             log_density_of(space.model, rv, observed.value)
@@ -51,6 +52,8 @@ def log_prior(
     variables = [v for v in structure.factors if v not in model.potentials]
     terms = conditional_log_densities(model, variables + structure.hyperparameters)
     terms += space.in_values(model.potentials)
+    factors = [latent.log_factor for latent in structure.latents]
+    terms += space.in_values([factor for factor in factors if factor is not None])
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
     conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
     return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total
@@ -64,7 +67,10 @@ def conditional_log_densities(
         return []
     # model.logp would derive, and drop, the densities of the latents too, covariances and all.
     nodes = {rv.owner for rv in variables}
-    needed = [rv for rv in model.basic_RVs if rv.owner in nodes]
+    # An observed variable that depends on latents is data to a prior that depends on it.
+    parents = direct_parents([parent for node in nodes for parent in node.inputs], model)
+    given = parents.intersection(model.observed_RVs)
+    needed = [rv for rv in model.basic_RVs if rv.owner in nodes or rv in given]
     return transformed_conditional_logp(
         variables,
         rvs_to_values={rv: model.rvs_to_values[rv] for rv in needed},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, suppress
 from copy import copy
 from typing import Any
 
@@ -18,7 +18,8 @@ from pytensor.graph.traversal import applys_between, explicit_graph_inputs, grap
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.python_mode import python_mode
+from pymc_augconj.model import Key
+from pymc_augconj.python_mode import untraced, without_compilation
 
 from .interpreter import Interpreter, NotInterpretedError, interpret
 
@@ -28,8 +29,6 @@ __all__ = [
     "NamedValues",
     "PointFunction",
     "SharedData",
-    "untraced",
-    "without_compilation",
 ]
 
 # Points whose values NamedValues keeps.
@@ -40,20 +39,6 @@ _KEPT_VALUES = 8
 _OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
 
 
-@contextmanager
-def without_compilation() -> Iterator[None]:
-    """Let what PyTensor compiles run in its Python virtual machine, inner functions included."""
-    # An op with an inner graph (Scan) is linked with compiled code wherever there is a compiler,
-    # whatever the mode of the function it stands in.
-    with pytensor.config.change_flags(mode=python_mode(), cxx=""), untraced():
-        yield
-
-
-def untraced() -> AbstractContextManager:
-    """Let no node of a graph record where it was made: a third of the time of making it."""
-    return pytensor.config.change_flags(traceback__limit=0)
-
-
 class PointFunction:
     """A function of named values, compiled at its first call.
 
@@ -61,7 +46,7 @@ class PointFunction:
     ----------
     outputs : sequence of Variable, or Variable
         The graph. Its explicit inputs must be among ``inputs`` or shared variables.
-    inputs : mapping from str to Variable
+    inputs : mapping from Key to Variable
         The values the graph may depend on, by their key in the point.
     mode : optional
         A PyTensor mode; by default :func:`python_mode`.
@@ -71,7 +56,7 @@ class PointFunction:
 
     Attributes
     ----------
-    names : tuple of str
+    names : tuple of Key
         The keys that the graph does depend on.
     graph : Variable or sequence of Variable
         What it evaluates.
@@ -82,7 +67,7 @@ class PointFunction:
     def __init__(
         self,
         outputs: Variable | Sequence[Variable],
-        inputs: Mapping[str, Variable],
+        inputs: Mapping[Key, Variable],
         mode: Any = None,
         first_calls: int = 0,
     ):
@@ -242,9 +227,9 @@ class Gradient:
     ----------
     cost : Variable
         The scalar's graph.
-    inputs : mapping from str to Variable
+    inputs : mapping from Key to Variable
         Entries of the point; derivatives are taken by the float ones that ``cost`` depends on.
-    arguments : mapping from str to Variable
+    arguments : mapping from Key to Variable
         Further inputs, by their keys in the point.
     mode, first_calls : optional
         As for :class:`PointFunction`.
@@ -253,8 +238,8 @@ class Gradient:
     def __init__(
         self,
         cost: Variable,
-        inputs: Mapping[str, Variable],
-        arguments: Mapping[str, Variable] | None = None,
+        inputs: Mapping[Key, Variable],
+        arguments: Mapping[Key, Variable] | None = None,
         mode: Any = None,
         first_calls: int = 0,
     ):

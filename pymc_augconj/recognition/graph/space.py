@@ -12,9 +12,10 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
 
-from pymc_augconj.model import Point
+from pymc_augconj.model import Key, Point
+from pymc_augconj.python_mode import without_compilation
 
-from .functions import Gradient, PointFunction, without_compilation
+from .functions import Gradient, PointFunction
 from .interpreter import NotInterpretedError, interpret
 
 __all__ = ["ValueSpace"]
@@ -59,13 +60,13 @@ class ValueSpace:
         return self.model.replace_rvs_by_values(list(graphs))
 
     def function(
-        self, graphs: Variable | Sequence[Variable], arguments: Mapping[str, Variable] | None = None
+        self, graphs: Variable | Sequence[Variable], arguments: Mapping[Key, Variable] | None = None
     ) -> PointFunction:
         """Return graphs of value variables and further ``arguments`` as a function."""
         inputs = {**self.inputs, **(arguments or {})}
         return PointFunction(graphs, inputs, self.mode, self.first_calls)
 
-    def gradient(self, cost: Variable, arguments: Mapping[str, Variable] | None = None) -> Gradient:
+    def gradient(self, cost: Variable, arguments: Mapping[Key, Variable] | None = None) -> Gradient:
         """Return the derivatives of a scalar with respect to the hyperparameters."""
         return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
 

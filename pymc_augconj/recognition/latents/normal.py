@@ -10,16 +10,15 @@ Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import pytensor
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
-from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import ancestors, explicit_graph_inputs
+from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
@@ -27,13 +26,21 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.recognition.graph.functions import without_compilation
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import substitute
+
+from .precision import PrecisionGraph
 
 # What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
-__all__ = ["GaussianVariable", "find_gaussian_variables", "in_innovations", "static_shape"]
+__all__ = [
+    "GaussianVariable",
+    "find_gaussian_variables",
+    "flat_inputs",
+    "in_innovations",
+    "variable_in_innovations",
+]
 
 
 @dataclass(eq=False)
@@ -50,7 +57,7 @@ class GaussianVariable:
         What the innovation replaces in the graph: ``rv`` itself, or the product chol(K) v.
     shape : tuple of int
         Shape of ``rv``.
-    size, copies, whitened, diagonal
+    size, copies, whitened, kind
         As in :class:`~pymc_augconj.model.LatentBlock`.
     mean : Variable or None
         Graph of the prior mean, of shape ``shape``; None for a whitened variable.
@@ -60,6 +67,11 @@ class GaussianVariable:
         The flat innovation u.
     value_input : TensorVariable
         What other variables' means see: the flat value, or u for a whitened variable.
+    precision : PrecisionGraph, optional
+        Where the variable is known by its precision matrix: ``scale`` is the graph of its entries.
+    log_factor : Variable, optional
+        Graph of what PyMC's log density of the value has beside the normal log density, where
+        that is not zero.
     """
 
     rv: Variable
@@ -71,11 +83,13 @@ class GaussianVariable:
     size: int
     copies: int
     whitened: bool
-    diagonal: bool
+    kind: str
     mean: Variable | None
     scale: Variable
     input: TensorVariable
     value_input: TensorVariable
+    precision: PrecisionGraph | None = None
+    log_factor: Variable | None = None
 
     @property
     def total_size(self) -> int:
@@ -96,23 +110,8 @@ class GaussianVariable:
         return shaped if self.mean is None else self.mean + shaped
 
 
-def static_shape(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of ``variable``, computed where its type does not know it.
-
-    The graph's explicit inputs, if any, must be of types that know theirs.
-    """
-    if all(length is not None for length in variable.type.shape):
-        return tuple(variable.type.shape)
-    inputs = [leaf for leaf in explicit_graph_inputs([variable]) if not isinstance(leaf, Constant)]
-    inputs = [leaf for leaf in inputs if not isinstance(leaf, SharedVariable)]
-    with without_compilation():
-        function = pytensor.function(inputs, variable.shape, on_unused_input="ignore")
-    shape = function(*(np.zeros(leaf.type.shape, dtype=leaf.dtype) for leaf in inputs))
-    return tuple(int(length) for length in shape)
-
-
 def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[GaussianVariable]:
-    """Return the free variables that are Gaussian given their parents, largest first.
+    """Return the free variables whose distribution is Normal or MvNormal.
 
     Parameters
     ----------
@@ -130,12 +129,11 @@ def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[Gaussia
             found.append(_from_normal(model, rv, roots))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
-    found = [variable for variable in found if variable is not None]
-    # A Gaussian process before its intercept: these gain most by being integrated out.
-    return sorted(found, key=lambda latent: (latent.diagonal, -latent.total_size))
+    return [variable for variable in found if variable is not None]
 
 
-def _inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
+def flat_inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
+    """Return symbols for the innovation and for the value of a variable, both flat."""
     flat = (int(np.prod(shape)),)
     return (
         pt.tensor(f"u[{name}]", dtype="float64", shape=flat),
@@ -150,7 +148,7 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         return whitened
     shape = static_shape(rv)
     size = int(np.prod(shape))
-    u, value_input = _inputs(rv.name, shape)
+    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -161,7 +159,7 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         size=size,
         copies=1,
         whitened=False,
-        diagonal=True,
+        kind="diagonal",
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
         scale=pt.broadcast_to(sigma, shape).ravel(),
         input=u,
@@ -176,12 +174,12 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
         mu = mu.owner.inputs[1]
     batch = tuple(range(cov.ndim - 2))
     if not all(cov.type.broadcastable[axis] for axis in batch):
-        # Several covariance matrices in one variable: nothing here is lost by PyMC sampling it.
+        # Several covariance matrices in one variable, which is read by its density.
         return None
     if batch:
         cov = cov.squeeze(batch)
     shape = static_shape(rv)
-    u, value_input = _inputs(rv.name, shape)
+    u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -192,7 +190,7 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=False,
-        diagonal=False,
+        kind="dense",
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
         scale=cov,
         input=u,
@@ -233,7 +231,7 @@ def _from_whitened(
     shape = static_shape(rv)
     product = node.outputs[0]
     label = rv.name.removesuffix("_rotated_")
-    u, value_input = _inputs(label, shape)
+    u, value_input = flat_inputs(label, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
@@ -244,7 +242,7 @@ def _from_whitened(
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=True,
-        diagonal=False,
+        kind="dense",
         mean=None,
         scale=cov,
         input=u,
@@ -285,17 +283,25 @@ def _is_constant(graph: Variable, value: float) -> bool:
 
 
 def in_innovations(
-    graphs: list[Variable], latents: list[GaussianVariable], *, of_values: bool = False
+    model: Model,
+    graphs: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+    *,
+    of_values: bool = False,
 ) -> list[Variable]:
     """Return the graphs with every latent replaced by mean + innovation.
 
     With ``of_values`` the latents are replaced by their ``value_input`` instead, which is what a
-    prior mean is a function of.
+    prior mean is a function of. Observed variables are the data they were given, whatever they
+    depend on themselves.
     """
+    # Free variables keep their identity, though their priors may depend on data.
+    fixed: dict[Variable, Variable] = {rv: rv for rv in model.free_RVs}
+    fixed |= {latent.replaced: latent.replaced for latent in latents}
+    fixed |= {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
     if of_values:
-        return substitute(
-            graphs, {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
-        )
+        values = {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
+        return substitute(graphs, fixed | values)
     # A latent whose mean contains other latents goes first: what it brings in is replaced next.
     replaced = {latent.replaced: latent for latent in latents}
 
@@ -305,5 +311,15 @@ def in_innovations(
         return sum(var in replaced for var in ancestors([latent.mean]))
 
     for latent in sorted(latents, key=depth, reverse=True):
-        graphs = substitute(graphs, {latent.replaced: latent.innovation()})
-    return graphs
+        graphs = substitute(graphs, fixed | {latent.replaced: latent.innovation()})
+    return substitute(graphs, fixed)
+
+
+def variable_in_innovations(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> Variable:
+    """Return an observed random variable whose distribution is in terms of the innovations."""
+    inputs = in_innovations(model, rv.owner.inputs, latents)
+    if all(new is old for new, old in zip(inputs, rv.owner.inputs, strict=True)):
+        return rv
+    return rv.owner.clone_with_new_inputs(inputs).outputs[rv.owner.outputs.index(rv)]

@@ -10,7 +10,7 @@ from pymc.distributions.censored import CensoredRV
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.recognition.latents.normal import static_shape
+from pymc_augconj.recognition.graph.dependence import static_shape
 
 __all__ = ["Censoring", "bounds_of", "censored_base", "read_censoring"]
 

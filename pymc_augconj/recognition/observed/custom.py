@@ -21,8 +21,8 @@ from pymc_augconj.distributions.formula import Formula
 from pymc_augconj.distributions.super_gaussian import Family
 from pymc_augconj.errors import AugmentationError, UnknownLikelihoodError
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import distribution_parameters
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.roles.structure import distribution_parameters
 
 __all__ = ["is_custom", "read_custom"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -11,7 +13,7 @@ from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.model import Point
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
-from pymc_augconj.recognition.roles.structure import Structure
+from pymc_augconj.recognition.latents.normal import GaussianVariable
 
 from .censoring import bounds_of
 
@@ -27,13 +29,15 @@ class Inputs:
         Those that ``pm.set_data`` can change.
     """
 
-    def __init__(self, structure: Structure):
+    def __init__(self, latents: Sequence[GaussianVariable], observed: Sequence[Variable]):
         leaves: list[tuple[Variable, str]] = []
         self._bounds: set[Variable] = set()
-        for latent in structure.latents:
+        for latent in latents:
             what = f"an input of the covariance of {latent.name!r}"
-            leaves += [(leaf, what) for leaf in value_leaves([latent.scale])]
-        for rv in structure.observed:
+            # PyMC's own constants in a log density may be NaN.
+            graphs = [latent.scale] if latent.precision is None else latent.rv.owner.inputs
+            leaves += [(leaf, what) for leaf in value_leaves(graphs)]
+        for rv in observed:
             what = f"an input of the distribution of {rv.name!r}"
             leaves += [(leaf, what) for leaf in value_leaves(rv.owner.inputs)]
             # Infinite where an observation is not censored.

@@ -29,12 +29,12 @@ from pymc_augconj.recognition.graph.affine import (
 )
 from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations, static_shape
-from pymc_augconj.recognition.roles.structure import distribution_parameters
+from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
 
 from .censoring import censored_base, read_censoring
-from .derive import log_cdf_of, log_density_of
 from .indices import with_indices_inside
 from .link_probe import without_number
 from .links import peel
@@ -71,7 +71,7 @@ def read_generic(
         return None
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # one variable for observed and missing entries
-    (within,) = in_innovations([rv], list(latents))
+    within = variable_in_innovations(model, rv, latents)
     found = _read(model, within, inputs, shape)
     return found or _read(model, with_indices_inside(within, inputs), inputs, shape)
 

@@ -16,9 +16,8 @@ from pytensor.tensor.subtensor import AdvancedSubtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.normal import static_shape
-from pymc_augconj.recognition.roles.structure import distribution_parameters
 
 __all__ = ["with_indices_inside"]
 

@@ -24,9 +24,9 @@ from pymc_augconj.errors import (
 from pymc_augconj.likelihoods.base import DensityLikelihood, Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations, static_shape
-from pymc_augconj.recognition.roles.structure import distribution_parameters
+from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
 
 from .custom import is_custom, read_custom
 from .errors import not_affine, total_size, unknown_distribution, unknown_link
@@ -118,7 +118,7 @@ def _match_augmented(
     model: Model, rv: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph:
     inputs = [latent.input for latent in latents]
-    params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     op_name = type(rv.owner.op).__name__
     if isinstance(rv.owner.op, SuperGaussianRV):
         return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
@@ -147,7 +147,7 @@ def _match_density(
     """Match a likelihood that has no augmentation, or return None."""
     if isinstance(rv.owner.op, SuperGaussianRV):
         return None  # what was stated to be super-Gaussian is wrong, rather than something else
-    params = simplify(in_innovations(distribution_parameters(rv), list(latents)))
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
     with suppress(NotAffineError):
         found = _match_patterns(model, rv, params, latents, candidates)

@@ -21,7 +21,7 @@ from pytensor.tensor.subtensor import Subtensor
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
-from pymc_augconj.recognition.latents.normal import static_shape
+from pymc_augconj.recognition.graph.dependence import static_shape
 
 from .rows import dependents, rebuild
 

@@ -14,7 +14,7 @@ from pymc_augconj.distributions.formula import Formula
 from pymc_augconj.distributions.super_gaussian import Family
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian
-from pymc_augconj.recognition.roles.structure import distribution_parameters
+from pymc_augconj.recognition.graph.dependence import distribution_parameters
 
 __all__ = ["likelihood_of", "parameters_of_family", "phi_of"]
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pymc.model import Model
 
+from pymc_augconj.model import Argument
+
 from .evaluate import unconstrained_function
 from .new_inputs import NewPredictor
 
@@ -81,7 +83,7 @@ def _innovation(block, lgm, point, draws, s: int) -> np.ndarray:
     if block.mean is None:
         return value
     values = {
-        f"latent:{b.name}": np.asarray(draws[b.value_name][s], dtype=float).ravel()
+        Argument("value", b.name): np.asarray(draws[b.value_name][s], dtype=float).ravel()
         for b in lgm.blocks
         if b.value_name in draws
     }

@@ -18,8 +18,9 @@ from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.checks.densities import conditional_log_densities
-from pymc_augconj.recognition.graph.functions import Gradient, PointFunction, python_mode
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
 from pymc_augconj.recognition.processes.minibatch import all_data_of
@@ -64,7 +65,8 @@ class DensityOfPrior:
 
     Unlike the density of their unconstrained transforms it has no Jacobian, so that its mode does
     not depend on how a sampler would transform them. Observed variables and potentials that
-    depend on hyperparameters alone belong to it.
+    depend on hyperparameters alone belong to it, and the factors by which the densities of latents
+    differ from normal ones (of an ICAR, say).
 
     Parameters
     ----------
@@ -93,12 +95,18 @@ class DensityOfPrior:
         cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
         self._value = PointFunction(cost, inputs, first_calls=first_calls)
         self._gradient = Gradient(cost, inputs, first_calls=first_calls)
+        self._factors = [b.log_factor for b in lgm.blocks if b.log_factor is not None]
 
     def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
         """Return the log density at ``point``, and its derivatives on the unconstrained scale."""
-        return float(self._value(point)), {
-            name: np.array(slope) for name, slope in self._gradient(point).items()
-        }
+        total = float(self._value(point))
+        slopes = {name: np.array(slope) for name, slope in self._gradient(point).items()}
+        for factor in self._factors:
+            value, gradient = factor(point)
+            total += value
+            for name, slope in gradient.items():
+                slopes[name] = slopes.get(name, 0.0) + slope
+        return total, slopes
 
 
 class BatchFunction:
@@ -151,9 +159,10 @@ class BatchFunction:
         if used:
             graphs = vectorize_graph(graphs, used)
         self._inputs = {var.name: new for var, new in used.items()}
-        self._function = pytensor.function(
-            list(self._inputs.values()), graphs, mode=python_mode(), on_unused_input="ignore"
-        )
+        with without_compilation():
+            self._function = pytensor.function(
+                list(self._inputs.values()), graphs, on_unused_input="ignore"
+            )
 
     def __call__(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return every variable, with the draws on the first axis."""

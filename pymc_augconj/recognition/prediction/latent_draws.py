@@ -8,7 +8,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point
+from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point
 from pymc_augconj.recognition.predictors.random_mean import affine_parts
 from pymc_augconj.recognition.processes.input_data import data_as_constants
 
@@ -27,7 +27,7 @@ def affine_means(
     list of (constant, matrices)
         value = innovation + constant + Σ matrix @ value of the other latent, flattened.
     """
-    by_key = {f"latent:{block.name}": block for block in lgm.blocks}
+    by_key = {Argument("value", block.name): block for block in lgm.blocks}
     zeros = {key: np.zeros(block.total_size) for key, block in by_key.items()}
     found = []
     for block in lgm.blocks:
@@ -101,7 +101,7 @@ class LatentDraws:
             point = {**self._point, **{name: value[i] for name, value in entries.items()}}
             for name, _, whitened in self._blocks:
                 value = values[name][i] - (centre[name] if whitened else 0.0)
-                point[f"latent:{name}"] = np.array(value, dtype=float).ravel()
+                point[Argument("value", name)] = np.array(value, dtype=float).ravel()
             for variable in self._forward:
                 draw = variable.draw(rng, point).reshape(variable.shape)
                 point[variable.value_name] = draw

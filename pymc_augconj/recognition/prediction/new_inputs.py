@@ -21,7 +21,8 @@ from pymc_augconj.recognition.recognizer import read_model
 
 __all__ = ["NewPredictor", "read_predictor"]
 
-_TOLERANCE = 1e-9
+# Rounding, relative to the largest of the numbers that a value was computed from.
+_ROUNDING = 256.0 * np.finfo(float).eps
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,9 @@ class NewPredictor:
                 continue
             A = read(point).rows(self._rows)
             if through is not None and i in through:
-                A = DenseMap(A.dense() - coef * through[i][index])
+                direct, own = A.dense(), coef * through[i][index]
+                cancels = np.abs(direct - own) <= _ROUNDING * np.abs(own)
+                A = DenseMap(np.where(cancels, 0.0, direct - own))
             row = _constant_row(A)
             if row is None:
                 block = self.lgm.blocks[i]
@@ -108,8 +111,9 @@ class NewPredictor:
             return self.new_offset
         A = self.lgm.maps[self.index](point).rows(self._rows)
         coef = 1.0 if A.coef is None else A.coef
-        values = np.asarray(self.lgm.offset(point))[self._rows] - coef * mean_old[A.index]
-        if not _is_constant(values):
+        offset, mean = np.asarray(self.lgm.offset(point))[self._rows], coef * mean_old[A.index]
+        values = offset - mean
+        if not _is_constant(values, np.abs([offset, mean]).max()):
             raise self._refuse(
                 "a term besides the process differs between observations; give its values at the "
                 "new inputs, offset=…, if it is data (the logarithm of an exposure, say)"
@@ -203,8 +207,8 @@ def _constant_row(A: LinearMap) -> np.ndarray | None:
     """Return the row that all rows of A equal, or None."""
     if isinstance(A, DenseMap):
         dense = A.dense()
-        same = np.allclose(dense, dense[0], rtol=_TOLERANCE, atol=_TOLERANCE)
-        return np.array(dense[0]) if same else None
+        constant = all(_is_constant(column) for column in dense.T)
+        return np.array(dense[0]) if constant else None
     coef = np.ones(A.index.size) if A.coef is None else A.coef
     if not (_is_constant(coef) and (np.ptp(A.index) == 0 or not coef.any())):
         return None
@@ -213,8 +217,10 @@ def _constant_row(A: LinearMap) -> np.ndarray | None:
     return row
 
 
-def _is_constant(values: np.ndarray) -> bool:
+def _is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
+    """Return whether values differ by rounding alone, in units of their own or of ``magnitude``."""
     # Bounds may be infinite, and are within no tolerance of others then.
     if not np.isfinite(values).all():
         return bool(np.all(values == values.flat[0]))
-    return bool(np.ptp(values) <= _TOLERANCE * (1.0 + np.abs(values).max()))
+    magnitude = np.abs(values).max() if magnitude is None else magnitude
+    return bool(np.ptp(values) <= _ROUNDING * magnitude)

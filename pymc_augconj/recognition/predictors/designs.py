@@ -1,33 +1,41 @@
 """Reading the linear map A(θ) of a block off the graph, by evaluating A on a few vectors.
 
-The structure is found numerically, so that it does not depend on how the user spelled it: whether
-every row of A has a single entry takes three products with A, whether θ only scales its columns
-takes one comparison. What was found at a few values of θ is checked again, by one product, at
-every other value at which the map is asked for.
+The structure is found numerically, so that it does not depend on how the user spelled it. Whether
+every row of A has a single entry is decided by products that are zero exactly if it has: an entry
+however small beside the others of its row is one. Whether θ only scales the columns takes one
+comparison, of columns in units of their own. What was found at a few values of θ is checked again,
+by one product, at every other value at which the map is asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import Point
+from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 
 __all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
 
 #: The key under which a product takes its vector.
-DIRECTION = "direction"
+DIRECTION = Argument("direction")
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
 
-# Products with A agree with the structure found up to rounding in sums of its entries.
-_RELATIVE_TOLERANCE = 1e-9
+# Rounding of a product with A, relative to the sum of its terms' magnitudes, is below this.
+_ROUNDING = 256.0 * np.finfo(float).eps
+
+# A factor of a column is a ratio of sums over its entries. Where these cancel so far, it has no
+# digits left to be compared with.
+_LARGEST_CANCELLATION = 1e3
+
+# Another entry than the one a row took elsewhere differs by far more.
+_SAME_ENTRY = 1e-9
 
 
 class Product:
@@ -120,8 +128,7 @@ class BlockMap:
         if found is not None and self._holds_elsewhere(found):
             if product.names:
                 return _ScaledSelection(product, found.index, self._name)
-            ones = np.abs(found.coefs[0] - 1.0).max(initial=0.0) < 1e-12
-            coef = None if ones else found.coefs[0]
+            coef = None if np.all(found.coefs[0] == 1.0) else found.coefs[0]
             return _FixedMap(RowSelection(found.index, coef, product.size))
         self._refuse_too_large()
         if self._dependence == "discrete" or found is not None:
@@ -182,7 +189,8 @@ class _ScaledSelection:
     def __call__(self, point: Point) -> LinearMap:
         coef = self._product(point, np.ones(self._product.size))
         found = self._product(point, self._probe)
-        if np.isfinite(coef).all() and not _agree(found, coef * self._probe[self._index], coef):
+        difference = np.abs(found - coef * self._probe[self._index])
+        if np.isfinite(coef).all() and np.any(~(difference <= _SAME_ENTRY * np.abs(coef))):
             raise RecognitionError(
                 f"latent variable {self._name!r}: expected every predictor to take the same entry "
                 "of it whatever the hyperparameters are, as at the points where the model was "
@@ -192,33 +200,50 @@ class _ScaledSelection:
 
 
 class _ScaledColumns:
+    """A(θ) = M diag(c(θ)), with M and the ratios of Aᵀ w to Mᵀ w kept.
+
+    A product with (p₁/c₁, …) is then the same at every θ. With pⱼ the inverse of the largest entry
+    of column j, it shows where a column has another shape, whatever the units of the others.
+    """
+
     kind = "design matrix, columns scaled by hyperparameters"
 
     def __init__(self, product: Product, transposed: Product, matrix: np.ndarray, point: Point):
         self._product, self._transposed, self._matrix = product, transposed, matrix
-        self._largest = np.abs(matrix).max(initial=0.0)
-        self._probe = _random_vector(matrix.shape[1])
-        self._weights = _random_vector(matrix.shape[0])
-        reference = transposed(point, self._weights)
-        # A column of zeros stays one.
-        self._reference = np.where(reference == 0.0, 1.0, reference)
+        n_rows, size = matrix.shape
+        self._weights = _random_vector(n_rows)
+        self._reference = transposed(point, self._weights)
+        self._is_zero = np.array([not np.any(column) for column in matrix.T])
+        self._probe = _random_vector(size)
+        cancellation, magnitude = np.ones(size), np.zeros(n_rows)
+        for j in np.flatnonzero(~self._is_zero):
+            column = np.abs(matrix[:, j])
+            self._probe[j] /= column.max()
+            cancellation[j] = (column @ self._weights) / np.abs(self._reference[j])
+            magnitude += column * (self._probe[j] * cancellation[j])
+        self._expected = matrix @ self._probe
+        self._tolerance = _ROUNDING * magnitude
+        self._has_digits = bool(np.all(cancellation <= _LARGEST_CANCELLATION))
 
-    def _factors(self, point: Point) -> tuple[np.ndarray, bool]:
-        """Return the factors of the columns, and whether they reproduce a product with A."""
-        factors = self._transposed(point, self._weights) / self._reference
-        scaled = factors * self._probe
-        if not np.isfinite(factors).all():
-            return factors, True
-        scale = self._largest * np.abs(scaled).sum()
-        return factors, _agree(self._product(point, self._probe), self._matrix @ scaled, scale)
+    def _factors(self, point: Point) -> np.ndarray | None:
+        """Return the factors of the columns at ``point``, or None where the columns are others."""
+        found = self._transposed(point, self._weights)
+        if not self._has_digits or np.any(found[self._is_zero] != 0.0):
+            return None
+        factors = np.divide(found, self._reference, out=np.ones_like(found), where=~self._is_zero)
+        with np.errstate(all="ignore"):
+            difference = np.abs(self._product(point, self._probe / factors) - self._expected)
+            return factors if np.all(difference <= self._tolerance) else None
 
     def holds_at(self, point: Point) -> bool:
         """Return whether only the columns' factors differ at ``point``."""
-        return self._factors(point)[1]
+        return self._factors(point) is not None
 
     def __call__(self, point: Point) -> LinearMap:
-        factors, holds = self._factors(point)
-        return DenseMap(self._matrix, factors) if holds else DenseMap(self._product.matrix(point))
+        factors = self._factors(point)
+        if factors is None:
+            return DenseMap(self._product.matrix(point))
+        return DenseMap(self._matrix, factors)
 
 
 class _GeneralMap:
@@ -246,11 +271,11 @@ class _Selection:
 
 def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
     """Return the single entries of A's rows, or None where a row has more than one."""
-    probe = _random_vector(product.size)
+    points = points if product.names else points[:1]
     ramp = np.arange(1.0, product.size + 1.0)
     coefs: list[np.ndarray] = []
     index = known = None
-    for point in points if product.names else points[:1]:
+    for point in points:
         coef = product.once(point, np.ones(product.size))
         if not np.isfinite(coef).all():
             return None
@@ -265,20 +290,35 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
                 return None
             index = np.where(known, index, found)
             known = known | nonzero
-        if not (
-            _agree(product.once(point, probe), coef * probe[index], coef)
-            and _agree(product.once(point, probe**2), coef * probe[index] ** 2, coef)
-        ):
-            return None
         coefs.append(coef)
+    weights = _random_vector(product.size)
+    for columns in _subsets(product.size):
+        vector = np.where(columns, weights, 0.0)
+        for point, coef in zip(points, coefs, strict=True):
+            # Zeros add up to zero, in floating point too; another entry's term does not vanish.
+            others = product.once(point, vector)[~(columns[index] & (coef != 0.0))]
+            if np.any(others != 0.0):
+                return None
     return _Selection(index, coefs)
+
+
+def _subsets(size: int) -> Iterator[np.ndarray]:
+    """Yield masks such that of any two columns each is in one of them without the other.
+
+    The digits of a column's number, and those of the number of zeros among them (Berger's code):
+    about log₂ size of them.
+    """
+    columns = np.arange(size)
+    n_digits = max(size - 1, 0).bit_length()
+    zeros = np.full(size, n_digits)
+    for digit in range(n_digits):
+        mask = (columns >> digit) & 1 == 1
+        zeros -= mask
+        yield mask
+    for digit in range(n_digits.bit_length()):
+        yield (zeros >> digit) & 1 == 1
 
 
 def _random_vector(size: int) -> np.ndarray:
     # A fixed stream: recognition of one model gives one result.
     return np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)
-
-
-def _agree(found: np.ndarray, expected: np.ndarray, scale: np.ndarray | float) -> bool:
-    tolerance = _RELATIVE_TOLERANCE * (np.abs(scale) + 1e-300)
-    return bool(np.all(np.abs(found - expected) <= tolerance))

@@ -9,7 +9,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Point
+from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,
@@ -30,9 +30,12 @@ __all__ = ["Predictors", "innovation_key"]
 _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
 
 
-def innovation_key(name: str) -> str:
+_WEIGHTS = Argument("weights")
+
+
+def innovation_key(name: str) -> Argument:
     """Return the key under which a function takes the innovation of the latent ``name``."""
-    return f"innovation:{name}"
+    return Argument("innovation", name)
 
 
 class Predictors:
@@ -120,10 +123,10 @@ class Predictors:
 
     @cached_property
     def gradient(self):
-        """The derivatives behind :meth:`pullback`, taking ``"weights"``."""
+        """The derivatives behind :meth:`pullback`, which take the weights w too."""
         weights = self.graph.type.clone(name=None)("weights")
         return self._space.gradient(
-            (weights * self.graph).sum(), {**self.innovations, "weights": weights}
+            (weights * self.graph).sum(), {**self.innovations, _WEIGHTS: weights}
         )
 
 
@@ -136,8 +139,8 @@ class PredictorPullback:
     def __call__(
         self, point: Point, latents: Mapping[str, np.ndarray], weights: np.ndarray
     ) -> dict[str, np.ndarray]:
-        return self._predictors.gradient({**point, **_keyed(latents), "weights": weights})
+        return self._predictors.gradient({**point, **_keyed(latents), _WEIGHTS: weights})
 
 
-def _keyed(latents: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _keyed(latents: Mapping[str, np.ndarray]) -> dict[Argument, np.ndarray]:
     return {innovation_key(name): u for name, u in latents.items()}

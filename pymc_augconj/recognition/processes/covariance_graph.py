@@ -9,15 +9,17 @@ import numpy as np
 from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Point
+from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 
-__all__ = ["GraphCovariance"]
+__all__ = ["INDUCING", "INPUTS", "GraphCovariance"]
 
 Array = NDArray[np.float64]
 
-_X, _Z = "process:inputs", "process:inducing"
-_WEIGHTS = ("process:weights zz", "process:weights xz", "process:weights diagonal")
+#: The keys under which functions of a covariance take the inputs X and the inducing inputs Z.
+INPUTS, INDUCING = Argument("inputs"), Argument("inducing inputs")
+
+_WEIGHTS = tuple(Argument("weights", of) for of in ("zz", "xz", "diagonal"))
 
 
 class GraphCovariance:
@@ -44,16 +46,16 @@ class GraphCovariance:
         gradient_of_inducing: bool = False,
     ):
         self._moves = gradient_of_inducing
-        inputs = {**values, _X: X, _Z: Z}
+        inputs = {**values, INPUTS: X, INDUCING: Z}
         self._cov = PointFunction(graphs[0], inputs)
         self._cross = PointFunction(graphs[1:], inputs)
         weights = [graph.type.clone(name=None)() for graph in graphs]
         zz, xz, diagonal = ((w * graph).sum() for w, graph in zip(weights, graphs, strict=True))
-        given = {_X: X, **dict(zip(_WEIGHTS, weights, strict=True))}
+        given = {INPUTS: X, **dict(zip(_WEIGHTS, weights, strict=True))}
         if gradient_of_inducing:
-            values = {**values, _Z: Z}
+            values = {**values, INDUCING: Z}
         else:
-            given[_Z] = Z
+            given[INDUCING] = Z
         self._pull_cov = Gradient(zz, values, given)
         self._pull_cross = Gradient(xz + diagonal, values, given)
 
@@ -70,25 +72,25 @@ class GraphCovariance:
 
     def cov(self, point: Point, Z: Array) -> Array:
         """Return K(Z, Z)."""
-        return np.asarray(self._cov({**point, _Z: Z}))
+        return np.asarray(self._cov({**point, INDUCING: Z}))
 
     def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
         """Return K(X, Z) and the diagonal of K(X, X)."""
-        xz, diagonal = self._cross({**point, _X: X, _Z: Z})
+        xz, diagonal = self._cross({**point, INPUTS: X, INDUCING: Z})
         return np.asarray(xz), np.asarray(diagonal)
 
     def pull_cov(self, point: Point, Z: Array, weights: Array):
         """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
-        found = self._pull_cov({**point, _Z: Z, _WEIGHTS[0]: weights})
+        found = self._pull_cov({**point, INDUCING: Z, _WEIGHTS[0]: weights})
         return found, self._by_inducing(found, Z)
 
     def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]):
         """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
         given = dict(zip(_WEIGHTS[1:], weights, strict=True))
-        found = self._pull_cross({**point, _X: X, _Z: Z, **given})
+        found = self._pull_cross({**point, INPUTS: X, INDUCING: Z, **given})
         return found, self._by_inducing(found, Z)
 
     def _by_inducing(self, found: dict[str, Array], Z: Array) -> Array | None:
         if not self._moves:
             return None
-        return found.pop(_Z, np.zeros(Z.shape))
+        return found.pop(INDUCING, np.zeros(Z.shape))

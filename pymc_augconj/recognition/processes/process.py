@@ -14,19 +14,18 @@ from pytensor.graph.replace import graph_replace
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.functions import PointFunction, without_compilation
-from pymc_augconj.recognition.roles.structure import direct_parents
+from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.functions import PointFunction
 
-from .covariance_graph import GraphCovariance
+from .covariance_graph import INDUCING, INPUTS, GraphCovariance
 from .foreign import refuse_foreign_variables
 from .input_data import data_as_constants
 from .minibatch import all_data_of
 from .stationary import StationaryCovariance
 
 __all__ = ["JITTER", "LatentProcess"]
-
-_X = "process:inputs"
 
 # Where formulas are compared with graphs, on the unconstrained scale: no number that is special.
 _ANYWHERE = 0.3
@@ -92,13 +91,13 @@ class LatentProcess:
         refuse_foreign_variables(self.name, graphs)
         # The fit keeps its law where the model is given other data.
         *covariances, mean = graph_replace(graphs, data_as_constants(graphs), strict=False)
-        self._mean = PointFunction(mean, {**values, _X: X})
+        self._mean = PointFunction(mean, {**values, INPUTS: X})
         formulas = StationaryCovariance.find(
             gp.cov_func, model, values, gradient_of_inducing=gradient_of_inducing
         )
         point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
         if formulas is None or not formulas.agrees_with(
-            PointFunction(covariances, {**values, "X": X, "Z": Z}), point, self.inputs
+            PointFunction(covariances, {**values, INPUTS: X, INDUCING: Z}), point, self.inputs
         ):
             self._covariance = GraphCovariance(
                 covariances, values, X, Z, gradient_of_inducing=gradient_of_inducing
@@ -132,7 +131,7 @@ class LatentProcess:
         return self._covariance.pull_cross(point, X, Z, weights)
 
     def mean(self, point: Point, X):
-        return np.array(self._mean({**point, _X: X}), dtype=float)
+        return np.array(self._mean({**point, INPUTS: X}), dtype=float)
 
 
 def _name(gp: Any, lgm: LatentGaussianModel) -> str:

@@ -28,9 +28,10 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_augconj.model import Point
+from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 
+from .covariance_graph import INDUCING, INPUTS
 from .input_data import data_as_constants
 from .profiles import PROFILES
 from .slopes import Slopes
@@ -39,7 +40,7 @@ __all__ = ["StationaryCovariance"]
 
 Array = NDArray[np.float64]
 
-_SCALE, _LENGTHS = "stationary:weight of scale", "stationary:weights of lengths"
+_SCALE, _LENGTHS = Argument("weight", "scale"), Argument("weights", "lengths")
 
 # Of inputs, in the comparison with PyMC's graph, which rounds differently where they are far apart.
 _COMPARED, _TOLERANCE = 5, 1e-6
@@ -126,14 +127,14 @@ class StationaryCovariance:
         Parameters
         ----------
         graph : PointFunction
-            The three as a function of the point, ``"X"`` and ``"Z"``.
+            The three as a function of the point, X and Z.
         point : mapping
         inputs : ndarray, shape (n, d)
             A few of them are compared.
         """
         some = inputs[np.linspace(0, len(inputs) - 1, _COMPARED).astype(int)]
         X, Z = some[1:], some[:-1]
-        theirs = graph.as_it_stands({**point, "X": X, "Z": Z})
+        theirs = graph.as_it_stands({**point, INPUTS: X, INDUCING: Z})
         ours = [self.cov(point, Z), *self.cross(point, X, Z)]
         scale = np.abs(ours[-1]).max()
         return all(

@@ -1,8 +1,9 @@
 """Which Gaussian variables are integrated out: as many as every predictor is jointly affine in.
 
 A Gaussian variable that also enters elsewhere (a product of latents, a covariance, a potential)
-becomes a hyperparameter where its components are independent Normals, which loses speed and
-nothing else; where it is a Gaussian process or a multivariate normal it is an error.
+becomes a hyperparameter where its components are independent Normals, or where it was recognised
+by its density alone (a random walk): a sampler loses speed by that, and nothing else. Where it is a
+Gaussian process or a multivariate normal it is an error.
 """
 
 from __future__ import annotations
@@ -19,20 +20,20 @@ from pymc_augconj.errors import (
     UnknownLikelihoodError,
 )
 from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import (
+    direct_parents,
+    distribution_parameters,
+    parameters_of,
+)
 from pymc_augconj.recognition.latents.normal import (
     GaussianVariable,
     find_gaussian_variables,
     in_innovations,
 )
+from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
 
-from .structure import (
-    Structure,
-    direct_parents,
-    distribution_parameters,
-    forward_variables,
-    parameters_of,
-)
+from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 
@@ -57,8 +58,9 @@ def choose_structure(
     RecognitionError
         If there is no latent, or an observed variable depends on no free variable at all.
     """
-    forward = forward_variables(model)
-    candidates, demoted = _candidates(model, forward, chosen)
+    forward, undrawn = forward_variables(model)
+    found = _find(model, forward, chosen)
+    candidates, demoted = _acting_through_means(model, found, forward)
     try:
         candidates, matched = _match_most(model, candidates, forward)
     except (NotAffineError, UnknownLikelihoodError) as error:
@@ -89,29 +91,40 @@ def choose_structure(
         )
     latents = {latent.rv for latent in candidates}
     hyper = [rv for rv in model.free_RVs if rv not in latents and rv not in set(forward)]
+    held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
+    for latent in found:
+        if latent.precision is not None and latent.rv not in latents:
+            why = demoted.get(latent.name, "the predictors are not affine in it")
+            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
     structure = Structure(
         latents=candidates,
         hyperparameters=hyper,
         forward=forward,
+        held=held,
         observed=matched_rvs,
         factors=[*unmatched, *model.potentials],
     )
     return structure, matched
 
 
-def _candidates(
+def _find(
     model: Model, forward: Sequence[Variable], chosen: Collection[str] | None
-) -> tuple[list[GaussianVariable], dict[str, str]]:
-    """Return the Gaussian variables that act through means alone; and the others, with why."""
+) -> list[GaussianVariable]:
+    """Return the Gaussian variables, those first that gain most by being integrated out."""
     roots = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
-    found = [
-        candidate
-        for candidate in find_gaussian_variables(model, [*roots, *model.potentials])
-        if candidate.rv not in forward
-    ]
+    found = find_gaussian_variables(model, [*roots, *model.potentials])
+    known = {candidate.rv for candidate in found}
+    for rv in model.free_RVs:
+        value = model.rvs_to_values[rv]
+        wanted = chosen is None or {rv.name, value.name}.intersection(chosen)
+        if wanted and rv not in forward and rv not in known and not model.rvs_to_transforms[rv]:
+            candidate = read_quadratic(model, rv)
+            found += [] if candidate is None else [candidate]
+    found = [c for c in found if c.rv not in forward and c.total_size > 0]
     if chosen is not None:
         found = [c for c in found if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
-    return _acting_through_means(model, found, forward)
+    # A Gaussian process before its intercept.
+    return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
 
 
 def _match_most(
@@ -136,7 +149,7 @@ def _match(
     return [
         match_observed(model, rv, latents, densities=densities)
         for rv in model.observed_RVs
-        if depends_on(in_innovations(distribution_parameters(rv), list(latents)), inputs)
+        if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
     ]
 
 
@@ -153,7 +166,8 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            if not candidate.diagonal:
+            # One known by its precision may have a likelihood without an augmentation.
+            if candidate.kind != "diagonal" and not (densities and candidate.precision):
                 raise why from None
         else:
             accepted.append(candidate)
@@ -178,7 +192,7 @@ def _acting_through_means(
     left_out: dict[str, str] = {}
     while (found := _first_elsewhere(model, kept, forward)) is not None:
         candidate, why = found
-        if not candidate.diagonal:
+        if candidate.kind not in ("diagonal", "precision"):
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "
@@ -201,7 +215,8 @@ def _first_elsewhere(
         if rv in forward:
             continue
         if rv in by_rv:
-            graphs, what = [by_rv[rv].scale], "covariance"
+            factor = by_rv[rv].log_factor
+            graphs, what = [by_rv[rv].scale, *([] if factor is None else [factor])], "covariance"
         else:
             graphs, what = parameters_of(rv), "prior"
         for parent in direct_parents(graphs, model):
@@ -233,11 +248,13 @@ def _no_latent(
                 "transform; remove the transform= argument, or sample this model with pm.sample's "
                 "NUTS"
             )
-        if op_name == "MvNormalRV":
+        if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(
-                f"variable {rv.name!r} is a batch of multivariate normals with a covariance each: "
-                "expected one covariance that all share; define one variable a covariance, or "
-                "sample this model with pm.sample's NUTS"
+                f"variable {rv.name!r} ({op_name.removesuffix('RV')}) is no Gaussian latent "
+                "variable: expected normal innovations and a normal init_dist, of a random walk "
+                "or an AR that is not transformed; a Gaussian random walk can also be written as "
+                "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
+                "pm.sample's NUTS"
             )
     listed = ", ".join(
         f"{rv.name!r} ({type(rv.owner.op).__name__.removesuffix('RV')})" for rv in model.free_RVs

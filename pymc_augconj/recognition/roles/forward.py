@@ -7,11 +7,14 @@ together with the latents: those are updated with the forward variables integrat
 from __future__ import annotations
 
 import numpy as np
-import pymc as pm
 import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
-from pymc_augconj.model import ForwardVariable, Point
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import Argument, ForwardVariable, Point
+from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -36,32 +39,42 @@ def read_forward(
     values = space.model.rvs_to_values
     inputs = {}
     for latent in structure.latents:
-        inputs[f"latent:{latent.name}"] = latent.value_input
+        inputs[Argument("value", latent.name)] = latent.value_input
     for rv in structure.forward:
         inputs[values[rv].name] = values[rv]
     # From random variables to graphs of values; one forward variable may depend on another.
-    replacements = {
+    replacements: dict[Variable, Variable] = {rv: rv for rv in space.hyperparameters}
+    replacements |= {rv: values[rv] for rv in space.model.observed_RVs}
+    replacements |= {
         latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents
     }
     found = []
     for rv in structure.forward:
         arguments = space.in_values(substitute(list(rv.owner.inputs), replacements))
-        generators = {}
-        for i, argument in enumerate(arguments):
-            if isinstance(argument.type, RandomGeneratorType):
-                generators[f"generator {i}"] = argument.type(f"generator {i}")
-                arguments[i] = generators[f"generator {i}"]
         node = rv.owner.clone_with_new_inputs(arguments)
         draw = node.outputs[rv.owner.outputs.index(rv)]
         value, transform = values[rv], space.model.rvs_to_transforms[rv]
         if transform is None:
             natural, drawn_value = value, draw
-            log_density = pm.logp(draw, natural).sum()
+            log_jacobian = 0.0
         else:
             natural = transform.backward(value, *node.inputs)
             drawn_value = transform.forward(draw, *node.inputs)
             log_jacobian = transform.log_jac_det(value, *node.inputs).sum()
-            log_density = pm.logp(draw, natural).sum() + log_jacobian
+        # Those of the distributions that this one is made of are among them.
+        leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
+        generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
+        (drawn_value,) = substitute(
+            [drawn_value], dict(zip(leaves, generators.values(), strict=True))
+        )
+        log_density = log_density_of(space.model, draw, natural)
+        if log_density is None:
+            raise RecognitionError(
+                f"variable {rv.name!r}: expected a distribution with a log density, found "
+                f"{type(rv.owner.op).__name__.removesuffix('RV')}, of which PyMC has none; give "
+                "it one (logp=), or remove the variable, which nothing observed depends on"
+            )
+        log_density = log_density.sum() + log_jacobian
         replacements[rv] = pt.specify_shape(natural, rv.type.shape).astype(rv.dtype)
         found.append(
             ForwardVariable(
@@ -81,7 +94,7 @@ def read_forward(
 class _ForwardDraw:
     """Draws from a graph whose generators are inputs."""
 
-    def __init__(self, function: PointFunction, generators: tuple[str, ...]):
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]):
         self._function, self._generators = function, generators
 
     def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:

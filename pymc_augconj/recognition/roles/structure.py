@@ -5,22 +5,20 @@ Facts about dependence only; nothing here looks at a formula.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from pymc.model import Model
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import walk
-from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.recognition.graph.dependence import direct_parents, parameters_of
 from pymc_augconj.recognition.latents.normal import GaussianVariable
+
+from .drawable import refuse_improper, why_not_drawn
 
 __all__ = [
     "Structure",
-    "direct_parents",
-    "distribution_parameters",
     "forward_variables",
-    "parameters_of",
 ]
 
 
@@ -41,6 +39,9 @@ class Structure:
         Observed variables that depend on a latent.
     factors : list of Variable
         Observed variables and potentials that depend on hyperparameters alone.
+    held : dict
+        As :attr:`~pymc_augconj.model.Hyperparameter.why_not_optimised`, by the names of those
+        hyperparameters that have one.
     """
 
     latents: list[GaussianVariable]
@@ -48,42 +49,48 @@ class Structure:
     forward: list[Variable]
     observed: list[Variable]
     factors: list[Variable]
+    held: dict[str, str]
 
 
-def direct_parents(graphs: Sequence[Variable], model: Model) -> set[Variable]:
-    """Return the random variables that ``graphs`` depend on with no other between."""
-    basic = set(model.basic_RVs)
+def forward_variables(model: Model) -> tuple[list[Variable], dict[str, str]]:
+    """Return the free variables that are drawn from their distributions given the rest.
 
-    def expand(var: Variable) -> Sequence[Variable]:
-        return () if var in basic or var.owner is None else var.owner.inputs
+    Returns
+    -------
+    forward : list of Variable
+        Those that no observed variable and no potential depends on, nor one of ``undrawn``.
+    undrawn : dict
+        Names of variables that no observed variable and no potential depends on, but that cannot
+        be drawn: each with the reason.
 
-    return {var for var in walk(list(graphs), expand) if var in basic}
-
-
-def parameters_of(rv: Variable) -> list[Variable]:
-    """Return the inputs of a random variable's node: what its distribution depends on."""
-    return list(rv.owner.inputs)
-
-
-def distribution_parameters(rv: Variable) -> list[Variable]:
-    """Return the graphs of a random variable's distribution parameters."""
-    op = rv.owner.op
-    try:
-        return list(op.dist_params(rv.owner))
-    except (AttributeError, NotImplementedError, ValueError):
-        # A symbolic random variable without a signature does not know them.
-        return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
-
-
-def forward_variables(model: Model) -> list[Variable]:
-    """Return the free variables that no observed variable and no potential depends on."""
+    Raises
+    ------
+    RecognitionError
+        If one of these has an improper prior.
+    """
     parents = {rv: direct_parents(parameters_of(rv), model) for rv in model.basic_RVs}
-    needed: set[Variable] = set()
-    frontier = [*model.observed_RVs, *direct_parents(model.potentials, model)]
+    needed = _with_ancestors(
+        [*model.observed_RVs, *direct_parents(model.potentials, model)], parents
+    )
+    undrawn: dict[Variable, str] = {}
+    for rv in model.free_RVs:
+        if rv not in needed and (why := why_not_drawn(model, rv)) is not None:
+            refuse_improper(model, rv)
+            undrawn[rv] = why
+    needed |= _with_ancestors(undrawn, parents)
+    # model.free_RVs is in the order of definition, which is a topological order.
+    forward = [rv for rv in model.free_RVs if rv not in needed]
+    return forward, {rv.name: why for rv, why in undrawn.items()}
+
+
+def _with_ancestors(
+    variables: Iterable[Variable], parents: Mapping[Variable, Iterable[Variable]]
+) -> set[Variable]:
+    found: set[Variable] = set()
+    frontier = list(variables)
     while frontier:
         rv = frontier.pop()
-        if rv not in needed:
-            needed.add(rv)
+        if rv not in found:
+            found.add(rv)
             frontier.extend(parents[rv])
-    # model.free_RVs is in the order of definition, which is a topological order.
-    return [rv for rv in model.free_RVs if rv not in needed]
+    return found

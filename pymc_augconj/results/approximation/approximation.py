@@ -20,9 +20,11 @@ import xarray as xr
 from numpy.typing import NDArray
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.dense import scale_rows
-from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
-from pymc_augconj.latents.posterior import SitePosterior, condition
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.space import condition
 
 from .layout import AffineMean, Labels, in_order
 from .summary import summarize
@@ -92,7 +94,7 @@ class Approximation:
     timings: dict[str, float]
     prior: LatentPrior
     groups: RowGroups
-    by_weights: bool
+    space: str
     means: Sequence[AffineMean]
     labels: Labels
     variables: tuple[str, ...]
@@ -115,9 +117,7 @@ class Approximation:
         """The prior conditioned on the sites; factorised when first asked for."""
         cached = self.__dict__.get("_posterior")
         if cached is None:
-            cached = condition(
-                self.prior, self.groups, self.h, self.lam, by_weights=self.by_weights
-            )
+            cached = condition(self.prior, self.groups, self.h, self.lam, space=self.space)
             self.__dict__["_posterior"] = cached
         return cached
 
@@ -240,13 +240,13 @@ class Approximation:
         prior = self.prior.factorized()
         posterior = self.posterior
         if prior is not self.prior:
-            posterior = condition(prior, self.groups, self.h, self.lam, by_weights=self.by_weights)
+            posterior = condition(prior, self.groups, self.h, self.lam, space=self.space)
         whitened = posterior.draw(rng, draws)
         latents: dict[str, Array] = {}
         entries: dict[str, Array] = {}
         for i in self._order():
             block, affine = prior.blocks[i].block, self.means[i]
-            value = scale_rows(prior.blocks[i], whitened[i]) + affine.constant
+            value = prior.blocks[i].scale(whitened[i]) + affine.constant
             for other, matrix in affine.matrices.items():
                 value = value + latents[other] @ matrix.T
             latents[block.name] = value

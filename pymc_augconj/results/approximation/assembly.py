@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.engines.base import FitOutcome, SparseProblem
-from pymc_augconj.latents.joint import BlockPrior, LatentPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine_means
@@ -90,7 +91,7 @@ def approximation_of(
         diagnostics=outcome.diagnostics,
         prior=_without_graphs(outcome.prior),
         groups=outcome.groups,
-        by_weights=outcome.by_weights,
+        space=outcome.space,
         means=means,
         labels=labels,
         variables=variables,
@@ -118,11 +119,7 @@ def _observed(model: Any, site, point) -> np.ndarray:
 def _without_graphs(prior: LatentPrior) -> LatentPrior:
     """Return the prior with nothing but numbers in it."""
     blocks = tuple(
-        BlockPrior(
-            replace(b.block, scale=None, scale_pullback=None, mean=None),
-            b.cov if b.std is None else b.std,
-            b.jitter,
-        )
+        block_prior(replace(b.block, scale=None, scale_pullback=None, mean=None), b.array, b.jitter)
         for b in prior.blocks
     )
     return LatentPrior(prior.offset, blocks, prior.full_maps, prior.maps)

@@ -15,7 +15,9 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentBlock
 
@@ -25,7 +27,7 @@ from .sparse import SparseApproximation
 
 __all__ = ["load_approximation", "save_approximation"]
 
-FORMAT = 1
+FORMAT = 2
 
 _SCALARS = (
     "method",
@@ -35,12 +37,12 @@ _SCALARS = (
     "message",
     "timings",
     "diagnostics",
-    "by_weights",
+    "space",
     "variables",
     "random_seed",
     "data",
 )
-_BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "diagonal")
+_BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind")
 
 
 def save_approximation(fit: Approximation, path: str | Path) -> None:
@@ -53,8 +55,10 @@ def save_approximation(fit: Approximation, path: str | Path) -> None:
     ):
         facts = {name: getattr(block.block, name) for name in _BLOCK}
         meta["blocks"].append(facts | {"jitter": block.jitter, "others": list(mean.matrices)})
-        arrays[f"scale.{i}"] = block.cov if block.std is None else block.std
+        arrays[f"scale.{i}"] = block.array
         arrays[f"mean.{i}"] = mean.constant
+        if block.block.entries is not None:
+            arrays[f"entries.{i}"] = block.block.entries
         for j, matrix in enumerate(mean.matrices.values()):
             arrays[f"mean.{i}.{j}"] = matrix
         arrays |= _map_arrays(f"full.{i}", full) | _map_arrays(f"merged.{i}", merged)
@@ -96,11 +100,11 @@ def load_approximation(path: str | Path) -> Approximation:
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
-        block = LatentBlock(**{**facts, "shape": tuple(facts["shape"])}, scale=None)
-        scale = arrays[f"scale.{i}"]
-        blocks.append(
-            BlockPrior(block, scale if block.diagonal else np.asfortranarray(scale), jitter)
+        entries = arrays.get(f"entries.{i}")
+        block = LatentBlock(
+            **{**facts, "shape": tuple(facts["shape"])}, scale=None, entries=entries
         )
+        blocks.append(block_prior(block, np.asfortranarray(arrays[f"scale.{i}"]), jitter))
         matrices = {name: arrays[f"mean.{i}.{j}"] for j, name in enumerate(others)}
         means.append(AffineMean(arrays[f"mean.{i}"], matrices))
     indices = range(len(blocks))

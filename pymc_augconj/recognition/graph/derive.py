@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import support_point
 from pymc.model import Model
 from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.type import TensorType
 
-from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.roles.structure import direct_parents
+from .dependence import direct_parents, static_shape
+from .rewrite import substitute
 
-__all__ = ["log_cdf_of", "log_density_of"]
+__all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
 
 
 def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
@@ -40,6 +46,14 @@ def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
         return None
 
 
+def support_point_of(model: Model, rv: Variable) -> Variable | None:
+    """Return the graph of PyMC's point in the support of ``rv``; None where it has none."""
+    try:
+        return _derived(lambda apart, _: support_point(apart), model, rv, rv)
+    except (NotImplementedError, TypeError):
+        return None
+
+
 def _derived(
     derive: Callable[[Variable, Variable], Variable], model: Model, rv: Variable, value: Variable
 ) -> Variable:
@@ -48,5 +62,25 @@ def _derived(
     parents = direct_parents(list(rv.owner.inputs), model)
     stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
     (apart,) = substitute([rv], stand_ins)
-    graph = derive(apart, value)
+    graph = _without_draws(derive(apart, value))
     return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
+
+
+def _without_draws(graph: Variable) -> Variable:
+    """Return the graph of a density without random variables.
+
+    PyMC leaves in the density of a compound distribution (a random walk) the distributions that
+    it is made of, for their shapes. NaN would show if anything took their values.
+    """
+    drawn = [
+        var
+        for var in ancestors([graph])
+        if var.owner is not None
+        and isinstance(var.owner.op, RNGConsumerOp)
+        and isinstance(var.type, TensorType)
+    ]
+    arrays = {}
+    for var in drawn:
+        nothing = np.nan if var.dtype.startswith("float") else 0
+        arrays[var] = pt.constant(np.full(static_shape(var), nothing, dtype=var.dtype))
+    return substitute([graph], arrays)[0]
