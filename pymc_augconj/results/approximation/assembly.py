@@ -10,6 +10,7 @@ import pandas as pd
 
 from pymc_augconj.engines.base import FitOutcome
 from pymc_augconj.engines.sparse.problem import SparseProblem
+from pymc_augconj.engines.variational.ascent import Iteration
 from pymc_augconj.latents.joint import BlockPrior, LatentPrior
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.prediction.evaluate import constrained
@@ -104,7 +105,8 @@ def approximation_of(
 
 def _history(outcome: FitOutcome) -> pd.DataFrame:
     done = outcome.iterations
-    columns = {entry.name: [getattr(one, entry.name) for one in done] for entry in fields(done[0])}
+    # None where the sites are at their targets from the start.
+    columns = {one.name: [getattr(each, one.name) for each in done] for one in fields(Iteration)}
     # The count starts anew at every value of θ.
     starts = np.diff(columns["iteration"], prepend=np.inf) <= 0
     return pd.DataFrame({"theta": np.cumsum(starts) - 1, **columns})
