@@ -24,6 +24,7 @@ from pymc_augconj.latents.dense import scale_rows
 from pymc_augconj.latents.joint import BlockPrior, LatentPrior, RowGroups
 from pymc_augconj.latents.posterior import SitePosterior, condition
 
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, in_order
 from .summary import summarize
 
@@ -102,6 +103,7 @@ class Approximation:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
     data: dict[str, int] = field(default_factory=dict)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
 
@@ -285,7 +287,7 @@ class Approximation:
         Parameters
         ----------
         path : str or Path
-            ``.npz`` is added where it lacks it.
+            ``.npz`` is added where it does not end so.
         """
         from .storage import save_approximation
 
@@ -306,6 +308,13 @@ class Approximation:
         Returns
         -------
         Approximation
+
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        AugmentationError
+            If the file is no saved approximation, or not what was saved.
         """
         from .storage import load_approximation
 

@@ -18,6 +18,7 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, LazyMeans
 from .sparse import SparseApproximation
 
@@ -46,6 +47,7 @@ def approximation_of(
         What the engine was given where processes act through inducing points.
     """
     point = outcome.point
+    observed = {site.name: _observed(model, site, point) for site in lgm.sites}
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
     laws = {} if sparse is None else {law.name: law for law in sparse.laws}
@@ -62,7 +64,12 @@ def approximation_of(
     means = tuple(read_means()) if model.data_vars else LazyMeans(read_means)
     labels = Labels(
         {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
-        {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
+        {
+            # One label an entry, also where labels are tuples.
+            str(d): pd.Index(c, tupleize_cols=False).to_numpy()
+            for d, c in model.coords.items()
+            if c is not None
+        },
     )
     evaluate = LatentDraws(model, lgm, dict(point))
     kind, further = Approximation, {"evaluate": evaluate}
@@ -96,9 +103,10 @@ def approximation_of(
         means=means,
         labels=labels,
         variables=variables,
-        observed={site.name: _observed(model, site, point) for site in lgm.sites},
+        observed=observed,
         random_seed=random_seed,
         data=checksums(model.data_vars),
+        fingerprint=Fingerprint.of(lgm, point, observed),
         **further,
     )
 

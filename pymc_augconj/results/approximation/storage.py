@@ -6,8 +6,11 @@ with ``allow_pickle=False``, so a file from elsewhere cannot run code.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +23,17 @@ from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentBlock
 
 from .approximation import Approximation
+from .consistency import check_consistent
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels
 from .sparse import SparseApproximation
 
 __all__ = ["load_approximation", "save_approximation"]
 
-FORMAT = 1
+FORMAT = 2
+_READABLE = (1, FORMAT)
+
+_SUFFIX = ".npz"
 
 _SCALARS = (
     "method",
@@ -40,11 +48,13 @@ _SCALARS = (
     "random_seed",
     "data",
 )
+# Those that files of the first format may lack.
+_ADDED = ("diagnostics", "data", "fingerprint")
 _BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "diagonal")
 
 
 def save_approximation(fit: Approximation, path: str | Path) -> None:
-    """Write ``fit`` to ``path``, with the suffix ``.npz`` if it has none."""
+    """Write ``fit`` to ``path``, with the suffix ``.npz`` if it has another one or none."""
     arrays: dict[str, np.ndarray] = {"h": fit.h, "lam": fit.lam, "offset": fit.prior.offset}
     meta: dict[str, Any] = {"format": FORMAT} | {name: getattr(fit, name) for name in _SCALARS}
     meta["blocks"] = []
@@ -61,38 +71,72 @@ def save_approximation(fit: Approximation, path: str | Path) -> None:
     arrays["first"] = fit.groups.first
     if fit.groups.inverse is not None:
         arrays["inverse"] = fit.groups.inverse
-    for kind in ("theta", "point", "observed"):
-        values = getattr(fit, kind)
+    coords = {name: _storable(name, labels) for name, labels in fit.labels.coords.items()}
+    for kind, values in (
+        ("theta", fit.theta),
+        ("point", fit.point),
+        ("observed", fit.observed),
+        ("inducing", fit.inducing),
+        ("coords", coords),
+    ):
         meta[kind] = list(values)
         arrays |= {f"{kind}.{i}": np.asarray(value) for i, value in enumerate(values.values())}
-    meta["inducing"] = list(fit.inducing)
-    arrays |= {f"inducing.{i}": Z for i, Z in enumerate(fit.inducing.values())}
     meta["dims"] = fit.labels.dims
-    meta["coords"] = {name: np.asarray(value).tolist() for name, value in fit.labels.coords.items()}
+    meta["fingerprint"] = asdict(fit.fingerprint)
     meta["history"] = fit.history.to_dict(orient="list")
     arrays["meta"] = np.array(json.dumps(meta, default=_plain))
-    np.savez_compressed(Path(path).with_suffix(".npz") if not Path(path).suffix else path, **arrays)
+    arrays["digest"] = np.array(_digest(arrays))
+    path = Path(path)
+    path = path if path.suffix == _SUFFIX else path.with_name(path.name + _SUFFIX)
+    np.savez_compressed(path, **arrays)
 
 
 def load_approximation(path: str | Path) -> Approximation:
-    """Read what :func:`save_approximation` has written."""
+    """Read what :func:`save_approximation` has written.
+
+    Raises
+    ------
+    FileNotFoundError
+    AugmentationError
+        If the file is none of these, or its parts do not belong together.
+    """
     path = Path(path)
-    if not path.exists() and not path.suffix:
-        path = path.with_suffix(".npz")
-    if not zipfile.is_zipfile(path) and path.exists():
+    if not path.exists() and path.suffix != _SUFFIX:
+        path = path.with_name(path.name + _SUFFIX)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no saved approximation {path}")
+    if not zipfile.is_zipfile(path):
         raise AugmentationError(f"expected {path} to be a saved approximation, found another file")
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = dict(archive)
-    if "meta" not in arrays:
-        raise AugmentationError(f"expected {path} to be a saved approximation, found no meta data")
-    meta = json.loads(str(arrays["meta"]))
-    if meta["format"] != FORMAT:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        if "meta" not in arrays:
+            raise AugmentationError("found no meta data")
+        fit = _read(arrays)
+        check_consistent(fit)
+    except Exception as error:
+        # Whatever a file may contain, it is one thing to whoever reads it.
         raise AugmentationError(
-            f"{path}: expected format {FORMAT} of a saved approximation, found {meta['format']}; "
-            "use the version of pymc-augconj that wrote it"
+            f"expected {path} to be a saved approximation, whole and unchanged: "
+            f"{error if isinstance(error, AugmentationError) else repr(error)}"
+        ) from error
+    return fit
+
+
+def _read(arrays: dict[str, np.ndarray]) -> Approximation:
+    meta = json.loads(str(arrays["meta"]))
+    if meta["format"] not in _READABLE:
+        raise AugmentationError(
+            f"expected one of the formats {_READABLE}, found {meta['format']}; use the version of "
+            "pymc-augconj that wrote it"
         )
-    meta.setdefault("diagnostics", {})
-    meta.setdefault("data", {})
+    if meta["format"] > 1 and str(arrays.pop("digest", "")) != _digest(arrays):
+        raise AugmentationError(
+            "found other contents than were saved (their checksum differs); save the fit again"
+        )
+    for name in _ADDED:
+        meta.setdefault(name, {})
+    meta.setdefault("inducing", [])
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
@@ -110,13 +154,15 @@ def load_approximation(path: str | Path) -> Approximation:
         tuple(_read_map(f"full.{i}", arrays) for i in indices),
         tuple(_read_map(f"merged.{i}", arrays) for i in indices),
     )
-    named = {
-        kind: {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
-        for kind in ("theta", "point", "observed")
-    }
-    scalars = {name: meta[name] for name in _SCALARS} | {"variables": tuple(meta["variables"])}
-    inducing = {name: arrays[f"inducing.{i}"] for i, name in enumerate(meta.get("inducing", ()))}
-    kind = SparseApproximation if inducing else Approximation
+
+    def named(kind: str) -> dict[str, np.ndarray]:
+        return {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
+
+    if meta["format"] == 1:
+        coords = {name: np.asarray(labels) for name, labels in meta["coords"].items()}
+    else:
+        coords = named("coords")
+    kind = SparseApproximation if meta["inducing"] else Approximation
     return kind(
         h=arrays["h"],
         lam=arrays["lam"],
@@ -124,11 +170,36 @@ def load_approximation(path: str | Path) -> Approximation:
         prior=prior,
         groups=RowGroups(arrays["first"], arrays.get("inverse")),
         means=tuple(means),
-        inducing=inducing,
-        labels=Labels(meta["dims"], {n: np.asarray(v) for n, v in meta["coords"].items()}),
-        **named,
-        **scalars,
+        labels=Labels(meta["dims"], coords),
+        fingerprint=Fingerprint(**meta["fingerprint"]),
+        **{kind: named(kind) for kind in ("theta", "point", "observed", "inducing")},
+        **({name: meta[name] for name in _SCALARS} | {"variables": tuple(meta["variables"])}),
     )
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    """Return a checksum of names, types, shapes and values."""
+    found = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        value = np.asarray(value)
+        found.update(f"{name} {value.dtype.str} {value.shape} ".encode())
+        found.update(np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def _storable(dim: str, labels: Any) -> np.ndarray:
+    """Return labels as an array that NumPy stores without pickling: numbers, words or dates."""
+    found = pd.Index(labels, tupleize_cols=False).to_numpy()
+    if found.dtype.kind != "O":
+        return found
+    if not all(isinstance(label, str) for label in found):
+        warnings.warn(
+            f"coords: labels of {dim!r} are saved as words; expected numbers, words or dates "
+            f"without a time zone, found {type(found[0]).__name__}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return np.array([str(label) for label in found], dtype=str)
 
 
 def _map_arrays(key: str, A: LinearMap) -> dict[str, np.ndarray]:
