@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import PositiveContinuous
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
@@ -47,7 +47,9 @@ class Law:
     random: Callable[..., np.ndarray]
 
 
-def _random_polya_gamma(rng, shape, h):
+def _random_polya_gamma(
+    rng: np.random.Generator, shape: tuple[int, ...], h: np.ndarray
+) -> np.ndarray:
     return random_polya_gamma(rng, np.broadcast_to(h, shape), np.zeros(shape))
 
 
@@ -62,25 +64,32 @@ class _LogDensity(Op):
 
     __props__ = ("law",)
 
-    def __init__(self, law: Law):
+    def __init__(self, law: Law) -> None:
         self.law = law
 
-    def make_node(self, value, *parameters):
+    def make_node(self, value: Any, *parameters: Any) -> Apply:
         inputs = [pt.as_tensor(part).astype("float64") for part in (value, *parameters)]
         output = pt.broadcast_arrays(*inputs)[0].type()
         return Apply(self, inputs, [output])
 
-    def perform(self, node, inputs, outputs):
+    def perform(
+        self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[np.ndarray | None]]
+    ) -> None:
         value, *parameters = inputs
         with np.errstate(all="ignore"):
             found = np.where(value > 0.0, self.law.logpdf(np.abs(value), *parameters), -np.inf)
         shape = np.broadcast_shapes(*(np.shape(part) for part in inputs))
         outputs[0][0] = np.array(np.broadcast_to(found, shape), dtype="float64")
 
-    def infer_shape(self, node, shapes):
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         return [pt.broadcast_shape(*shapes, arrays_are_shapes=True)]
 
-    def pullback(self, inputs, outputs, output_gradients):
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        output_gradients: Sequence[Variable],
+    ) -> list[Variable]:
         raise NotImplementedError(
             f"the density of the auxiliary variable's law {self.law.name} is computed by NumPy and "
             "has no derivative; sample the original model with pac.sample, or with NUTS"
@@ -95,13 +104,12 @@ class AuxiliaryLawRV(RandomVariable):
     _print_name = ("AuxiliaryLaw", "\\operatorname{AuxiliaryLaw}")
     __props__ = (*RandomVariable.__props__, "law")
 
-    def __init__(self, law: Law | None = None, **kwargs: Any):
+    def __init__(self, law: Law, **kwargs: Any) -> None:
         self.law = law
         super().__init__(**kwargs)
-        if law is not None:
-            self._print_name = (law.name, f"\\operatorname{{{law.name}}}")
+        self._print_name = (law.name, f"\\operatorname{{{law.name}}}")
 
-    def rng_fn(self, rng, *args):
+    def rng_fn(self, rng: np.random.Generator, *args: Any) -> np.ndarray:
         """Draw ω."""
         *parameters, size = args
         shape = np.broadcast_shapes(*map(np.shape, parameters)) if size is None else tuple(size)
@@ -125,13 +133,15 @@ class AuxiliaryLaw(PositiveContinuous):
         return super().dist([pt.as_tensor(p) for p in parameters], law=law, **kwargs)
 
     @classmethod
-    def rv_op(cls, *parameters, law: Law, size=None, rng=None, **kwargs):
+    def rv_op(
+        cls, *parameters: TensorVariable, law: Law, size: Any = None, rng: Any = None, **kwargs: Any
+    ) -> TensorVariable:
         """Return the random variable's node."""
         op = AuxiliaryLawRV(law=law, signature=",".join(["()"] * len(parameters)) + "->()")
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(*parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
 
-    def support_point(rv, size, *parameters):
+    def support_point(rv: TensorVariable, size: Any, *parameters: TensorVariable) -> TensorVariable:
         """Return ones."""
         if rv_size_is_none(size):
             return pt.ones(pt.broadcast_arrays(*parameters)[0].shape)
@@ -139,6 +149,13 @@ class AuxiliaryLaw(PositiveContinuous):
 
 
 @_logprob.register(AuxiliaryLawRV)
-def _log_density(op, values, rng, size, *parameters, **kwargs):
+def _log_density(
+    op: AuxiliaryLawRV,
+    values: Sequence[TensorVariable],
+    rng: Variable,
+    size: Variable,
+    *parameters: TensorVariable,
+    **kwargs: Any,
+) -> TensorVariable:
     (value,) = values
     return _LogDensity(op.law)(value, *parameters)

@@ -8,7 +8,7 @@ the log density at given y.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -57,17 +57,19 @@ class Mixture(Protocol):
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
 
-    def __init__(self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params):
+    def __init__(
+        self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params
+    ) -> None:
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
 
-    def at(self, which):
+    def at(self, which: Index) -> GaussianMixture:
         return GaussianMixture(self.likelihood, self.mean[which], self.var[which], self.params)
 
-    def _expect(self, func) -> Array:
+    def _expect(self, func: Callable[[Array, Index], Array]) -> Array:
         return gaussian_expectation(func, self.mean, self.var)[0]
 
-    def moments(self):
+    def moments(self) -> tuple[Array, Array]:
         closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
         if closed is not None:
             return closed
@@ -75,7 +77,7 @@ class GaussianMixture:
             return self._integrated_moments()
         mean = self._expect(lambda eta, which: self.likelihood.moments(eta, self.params)[0])
 
-        def spread(eta, which):
+        def spread(eta: Array, which: Index) -> Array:
             # Relative to the mean, so that the variance of the means does not cancel.
             centre, var = self.likelihood.moments(eta, self.params)
             return var + (centre - mean[which, None]) ** 2
@@ -96,12 +98,12 @@ class GaussianMixture:
         missing = 1.0 - weights.sum(axis=1) > _NEGLIGIBLE
         return np.where(missing, np.nan, mean), np.where(missing, np.nan, total)
 
-    def cdf(self, y):
+    def cdf(self, y: Array) -> Array:
         return self._expect(
             lambda eta, which: self.likelihood.cdf(y[which, None], eta, self.params)
         )
 
-    def log_density(self, y):
+    def log_density(self, y: Array) -> Array:
         closed = self.likelihood.log_predictive(y, self.mean, self.var, self.params)
         if closed is not None:
             return closed
@@ -112,7 +114,7 @@ class GaussianMixture:
         # Zero where the density is nothing everywhere.
         largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
 
-        def relative(eta, which):
+        def relative(eta: Array, which: Index) -> Array:
             log_density = self.likelihood.log_density(y[which, None], eta, self.params)
             return np.exp(np.minimum(log_density - largest[which, None], 700.0))
 
@@ -123,21 +125,23 @@ class GaussianMixture:
 class DrawnMixture:
     """Over draws: ``eta`` of shape (S, P), every parameter a scalar or of shape (S, 1)."""
 
-    def __init__(self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]):
+    def __init__(
+        self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]
+    ) -> None:
         self.likelihood, self.eta, self.params = likelihood, eta, params
 
-    def at(self, which):
+    def at(self, which: Index) -> DrawnMixture:
         return DrawnMixture(self.likelihood, self.eta[:, which], self.params)
 
-    def moments(self):
+    def moments(self) -> tuple[Array, Array]:
         means, variances = response_moments(self.likelihood, self.eta, self.params)
         mean = means.mean(axis=0)
         return mean, np.mean(variances + (means - mean) ** 2, axis=0)
 
-    def cdf(self, y):
+    def cdf(self, y: Array) -> Array:
         return self.likelihood.cdf(y, self.eta, self.params).mean(axis=0)
 
-    def log_density(self, y):
+    def log_density(self, y: Array) -> Array:
         terms = self.likelihood.log_density(
             np.broadcast_to(y, self.eta.shape), self.eta, self.params
         )
