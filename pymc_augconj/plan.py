@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from .model import Hyperparameter, LatentGaussianModel
 
-__all__ = ["Plan", "can_use_gradient", "describe", "has_many", "make_plan"]
+__all__ = ["Plan", "can_use_gradient", "describe", "has_many", "held_names", "make_plan"]
 
 # From this many collapsed scalars on, NUTS replaces slice sampling where it can.
 _FEWEST_FOR_GRADIENT = 6
@@ -45,6 +45,32 @@ def make_plan(model: LatentGaussianModel) -> Plan:
         collapsed=tuple(h for h in ours if h.role == "prior"),
         prior_only=tuple(groups["none"]),
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in ours),
+    )
+
+
+def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ...]:
+    """Return the observed variables whose sites are held.
+
+    Parameters
+    ----------
+    model
+    sites : {"auto", "augmented", "held"}
+        Auxiliary variables wherever there are some; everywhere, or an error; nowhere. A likelihood
+        that is a Gaussian site (the normal one) needs neither.
+
+    Raises
+    ------
+    AugmentationError
+        If ``sites`` is "augmented" and an observed variable has no augmentation.
+    """
+    if sites not in ("auto", "augmented", "held"):
+        raise ValueError(f"expected sites to be 'auto', 'augmented' or 'held', got {sites!r}")
+    if sites == "augmented":
+        model.require_augmentation()
+    return tuple(
+        site.name
+        for site in model.sites
+        if not site.likelihood.can_augment or (sites == "held" and site.likelihood.has_auxiliary)
     )
 
 

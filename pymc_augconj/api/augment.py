@@ -56,7 +56,7 @@ def augment(model: Model | None = None) -> Model:
     Raises
     ------
     AugmentationError
-        If the model cannot be augmented; see :func:`~pymc_augconj.recognition`.
+        If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
 
     Examples
     --------

@@ -130,7 +130,7 @@ def fit(
         The largest fraction of the way to its new value that a site goes in one sweep, in
         [0.01, 1]; 1 where omitted. It adapts below that by itself.
     compile_kwargs : dict, optional
-        As for :func:`~pymc_augconj.recognition`.
+        As for :func:`~pymc_augconj.recognize`.
 
     Returns
     -------

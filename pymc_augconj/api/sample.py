@@ -1,9 +1,10 @@
-"""``pac.sample``: ``pm.sample`` with the augmented Gibbs step, for people who skip steps."""
+"""``pac.sample``: ``pm.sample`` with the Gibbs step, and without a long compilation."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Literal
 
 import pymc as pm
 from pymc.model import Model, modelcontext
@@ -21,6 +22,10 @@ def sample(
     draws: int = 1000,
     *,
     model: Model | None = None,
+    vars: Sequence | None = None,
+    hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
+    sweeps: int | None = None,
+    blas_threads: int = 1,
     compile_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
 ) -> DataTree:
@@ -37,12 +42,15 @@ def sample(
         Draws of each chain after tuning.
     model : pymc.Model, optional
         Taken from the context where omitted.
+    vars : sequence of variables or of their names, optional
+        What the Gibbs step samples; PyMC assigns step methods to the rest. By default everything.
+    hyper_sampler, sweeps, blas_threads
+        Options of the step, see :class:`~pymc_augconj.AugmentedGibbs`.
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for everything that is compiled.
     **kwargs
         Every other keyword of ``pymc.sample`` but ``step`` and ``nuts_sampler``: ``chains``,
-        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 where omitted. For options
-        of the sampler itself use ``pm.sample(step=pac.AugmentedGibbs(…))``.
+        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 where omitted.
 
     Returns
     -------
@@ -52,16 +60,10 @@ def sample(
     Raises
     ------
     AugmentationError
-        If the model cannot be augmented; see :func:`~pymc_augconj.recognition`.
+        If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
-        If ``step``, ``nuts_sampler`` or an option of the step is given.
+        If ``step`` or ``nuts_sampler`` is given.
     """
-    for name in ("hyper", "sweeps", "vars", "blas_threads"):
-        if name in kwargs:
-            raise TypeError(
-                f"pac.sample has no keyword {name!r}; use "
-                f"pm.sample(step=pac.AugmentedGibbs({name}=…))"
-            )
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
             raise TypeError(
@@ -69,7 +71,14 @@ def sample(
                 "pm.sample(step=[pac.AugmentedGibbs(...), ...]) to combine steps"
             )
     model = modelcontext(model)
-    step = AugmentedGibbs(model=model, compile_kwargs=compile_kwargs)
+    step = AugmentedGibbs(
+        vars,
+        model=model,
+        hyper_sampler=hyper_sampler,
+        sweeps=sweeps,
+        blas_threads=blas_threads,
+        compile_kwargs=compile_kwargs,
+    )
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
         # A chain that was interrupted still holds its own limit.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,13 +16,15 @@ from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, has_many, held_names, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 
 from .report import recognize
@@ -37,6 +39,9 @@ _START_ATTEMPTS = 20
 
 # Draws of (ω, latents) a step where hyperparameters with a factorisation are sampled too.
 _SWEEPS = 4
+
+# Key of the held sites in what a chain has learned.
+_HELD = "held sites"
 
 _MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
@@ -70,11 +75,11 @@ class AugmentedGibbs(BlockedStep):
     rng, initial_point, blocked
         As for every PyMC step method.
     compile_kwargs : dict, optional
-        Passed to :func:`~pymc_augconj.recognition`.
+        Passed to :func:`~pymc_augconj.recognize`.
     blas_threads : int
         Threads of BLAS for each chain. Limited when a chain starts; the process that called
         ``pm.sample`` gets its own number back when the chain ends.
-    hyper : {"auto", "slice", "nuts"}
+    hyper_sampler : {"auto", "slice", "nuts"}
         How the hyperparameters of kernels, means and scales are updated given ω: by slice
         sampling along the principal axes learned during tuning, or by NUTS on the gradient of
         the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can and where
@@ -86,7 +91,7 @@ class AugmentedGibbs(BlockedStep):
     Raises
     ------
     AugmentationError
-        If the model cannot be augmented; see :func:`~pymc_augconj.recognition`.
+        If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
 
     Notes
     -----
@@ -99,8 +104,9 @@ class AugmentedGibbs(BlockedStep):
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
     and ``lp``, PyMC's log density. 200 steps of tuning are the default.
 
-    The choices of ``hyper`` and ``sweeps`` rest on these measurements (effective samples a second
-    and chain, one core, smallest over the hyperparameters / over f; squared exponential kernel):
+    The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a
+    second and chain, one core, smallest over the hyperparameters / over f; squared exponential
+    kernel):
 
     ===============================================  ============  ============
     model                                            slice         NUTS
@@ -128,6 +134,8 @@ class AugmentedGibbs(BlockedStep):
         "evaluations": (np.int64, []),
         "jitter": (np.float64, []),
         "model_logp": (np.float64, []),
+        "elliptical_trials": (np.int64, []),
+        "residual_std": (np.float64, []),
     }
     _state_class = AugmentedGibbsState
 
@@ -141,25 +149,26 @@ class AugmentedGibbs(BlockedStep):
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         blas_threads: int = 1,
-        hyper: Literal["auto", "slice", "nuts"] = "auto",
+        hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
         sweeps: int | None = None,
+        sites: Literal["auto", "augmented", "held"] = "auto",
     ):
         model = modelcontext(model)
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        self.recognition.model.require_augmentation()
+        self.held = held_names(self.recognition.model, sites)
         # Refuses what no memory holds, before anything of that size is evaluated.
         self._space = self._choose_space()
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
         self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
-        self._by_gradient = self._choose_gradient(hyper)
+        self._by_gradient = self._choose_gradient(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
-        _prepare(self.recognition)
+        _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
         self.tune = True
@@ -168,17 +177,19 @@ class AugmentedGibbs(BlockedStep):
         lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
         return choose_space(lgm, LatentPriors(lgm, points).groups)
 
-    def _choose_gradient(self, hyper: str) -> tuple[str, ...]:
-        if hyper not in ("auto", "slice", "nuts"):
-            raise ValueError(f"expected hyper to be 'auto', 'slice' or 'nuts', got {hyper!r}")
-        possible = can_use_gradient(self.recognition.model, self.plan)
-        if hyper == "nuts" and not possible:
+    def _choose_gradient(self, hyper_sampler: str) -> tuple[str, ...]:
+        if hyper_sampler not in ("auto", "slice", "nuts"):
             raise ValueError(
-                "hyper='nuts' needs hyperparameters that enter through covariances and offsets "
-                "alone; use hyper='slice' for this model"
+                f"expected hyper_sampler to be 'auto', 'slice' or 'nuts', got {hyper_sampler!r}"
             )
-        chosen = possible and hyper == "nuts"
-        if possible and hyper == "auto" and has_many(self.plan):
+        possible = can_use_gradient(self.recognition.model, self.plan)
+        if hyper_sampler == "nuts" and not possible:
+            raise ValueError(
+                "hyper_sampler='nuts' needs hyperparameters that enter through covariances and "
+                "offsets alone; use hyper_sampler='slice' for this model"
+            )
+        chosen = possible and hyper_sampler == "nuts"
+        if possible and hyper_sampler == "auto" and has_many(self.plan):
             chosen = self._space.has_cheap_gradient
         return ("collapsed",) if chosen else ()
 
@@ -197,16 +208,20 @@ class AugmentedGibbs(BlockedStep):
             move: GradientUpdate(size) if move in self._by_gradient else SliceUpdate(size)
             for move, size in self._sizes.items()
         }
+        names = [h.value_name for move in _MOVES for h in getattr(self.plan, move)]
+        lgm, probes = self.recognition.model, self.recognition.probes
+        self._sites = HeldSites(lgm, names, probes) if self.held else None
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What each move's update has learned during tuning."""
-        return {move: update.state for move, update in self._updates.items()}
+        """What each move's update has learned during tuning, and the held sites."""
+        learned = {move: update.state for move, update in self._updates.items()}
+        return learned if self._sites is None else {**learned, _HELD: self._sites.state}
 
     @learned.setter
     def learned(self, learned: dict[str, Any]) -> None:
         for move, state in learned.items():
-            self._updates[move].state = state
+            (self._sites if move == _HELD else self._updates[move]).state = state
 
     def setup_chain(self, rng, tune: int, draws: int) -> None:
         """Prepare for one chain; see :class:`pymc.step_methods.compound.BlockedStep`."""
@@ -251,18 +266,14 @@ class AugmentedGibbs(BlockedStep):
 
     def _step(self, point):
         if self._sampler is None:
-            self._sampler = GibbsSampler(
-                self.recognition.model,
-                self.plan,
-                point,
-                self.recognition.probes,
-                sweeps=self.sweeps,
-            )
+            self._sampler = self._make_sampler(point)
         if not self.started:
             self.started = True
             point = self._disperse(point)
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
         new, info = self._sampler.step(self.rng, point, updates)
+        if self.tune and self._sites is not None:
+            self._sites.learn(new)
         return new, [
             {
                 "tune": self.tune,
@@ -270,8 +281,16 @@ class AugmentedGibbs(BlockedStep):
                 "evaluations": info.evaluations,
                 "jitter": info.jitter,
                 "model_logp": info.log_density,
+                "elliptical_trials": info.trials,
+                "residual_std": info.residual_std,
             }
         ]
+
+    def _make_sampler(self, point) -> GibbsSampler:
+        arguments = (self.recognition.model, self.plan, point, self.recognition.probes, self.sweeps)
+        if not self.held:
+            return GibbsSampler(*arguments)
+        return HeldGibbsSampler(*arguments, held=self.held, sites=self._sites)
 
     def _disperse(self, point):
         """Return a random start where the chain was given PyMC's default one."""
@@ -305,7 +324,7 @@ class AugmentedGibbs(BlockedStep):
         return (update_stats,)
 
 
-def _prepare(recognition: Recognition) -> None:
+def _prepare(recognition: Recognition, held: Collection[str]) -> None:
     """Compile what a chain will call, here and once, rather than in every worker process."""
     model = recognition.model
     functions = [model.log_prior, model.offset]
@@ -319,6 +338,9 @@ def _prepare(recognition: Recognition) -> None:
         first = {n: v[:1] if np.shape(v) == (site.size,) else v for n, v in params.items()}
         shape = (1,) if len(site.rows) == 1 else (len(site.rows), 1)
         y = np.array(site.y(recognition.start)[:1])
+        if site.name in held:
+            site.likelihood.log_density(y, np.zeros(shape), first)
+            continue
         site.likelihood.draw_auxiliary(rng, y, np.zeros(shape), first)
 
 

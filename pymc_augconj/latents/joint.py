@@ -73,6 +73,23 @@ class LatentPrior:
             [b.whitened_design(A) for b, A in zip(self.blocks, self.maps, strict=True)]
         )
 
+    def split(self, v: Array) -> list[Array]:
+        """Return the blocks' parts of a vector of all latents."""
+        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1])
+
+    def innovations(self, v: Array) -> list[Array]:
+        """Return every block's u = S v for the whitened latents v of all of them."""
+        return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
+
+    def whitened_product(self, v: Array) -> Array:
+        """Return Φ v, shape (R,), without forming Φ."""
+        return sum(A.apply(u) for A, u in zip(self.maps, self.innovations(v), strict=True))
+
+    def whitened_transpose(self, x: Array) -> Array:
+        """Return Φᵀ x, shape (D,), without forming Φ."""
+        parts = zip(self.maps, self.blocks, strict=True)
+        return np.concatenate([b.scale_transpose(A.apply_transpose(x)) for A, b in parts])
+
     def predictor(self, innovations: Sequence[Array]) -> Array:
         """Return η of every row, shape (N,)."""
         eta = self.offset.copy()

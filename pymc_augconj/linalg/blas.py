@@ -7,9 +7,11 @@ takes either memory order and passes the transpose on where that avoids the copy
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg.blas import dsymv, dtrmm, dtrmv
-from scipy.linalg.lapack import dtrtri
+from scipy.linalg.blas import dsymv, dtrmv
+
+from pymc_augconj.typing import Array
+
+from .unlocked import invert_lower
 
 __all__ = [
     "copy_lower",
@@ -23,14 +25,10 @@ __all__ = [
     "symmetric_product",
 ]
 
-Array = NDArray[np.float64]
 
 # Columns per step when a triangle is walked in NumPy: few enough that a step skips most of the
 # other triangle, many enough that the interpreter does not count.
 BLOCK = 128
-# LAPACK's inverse of a triangle takes up to twice as long as its halves' and two products do, but
-# for sizes above and below these, where it is as fast.
-SMALLEST_HALVED, LARGEST_HALVED = 96, 1200
 
 
 def square_work_array(size: int, work: Array | None = None) -> Array:
@@ -123,16 +121,6 @@ def lower_inverse(L: Array, work: Array | None = None) -> Array:
 
     The upper triangle of L is not read, and that of the result is arbitrary.
     """
-    size = L.shape[0]
-    inverse = square_work_array(size, work)
-    if not SMALLEST_HALVED < size <= LARGEST_HALVED:
-        copy_lower(L, inverse)
-        return dtrtri(inverse, lower=1, overwrite_c=1)[0]
-    half = size // 2
-    first, last = lower_inverse(L[:half, :half]), lower_inverse(L[half:, half:])
-    # The inverse of [[A, 0], [B, C]] has −C⁻¹ B A⁻¹ for B.
-    corner = np.array(L[half:, :half], order="F")
-    corner = dtrmm(-1.0, last, corner, lower=1, overwrite_b=1)
-    corner = dtrmm(1.0, first, corner, side=1, lower=1, overwrite_b=1)
-    inverse[:half, :half], inverse[half:, half:], inverse[half:, :half] = first, last, corner
-    return inverse
+    inverse = square_work_array(L.shape[0], work)
+    copy_lower(L, inverse)
+    return invert_lower(inverse)

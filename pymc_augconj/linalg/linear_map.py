@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["DenseMap", "LinearMap", "RowSelection"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class RowSelection:
         Length of u.
     """
 
-    index: NDArray[np.intp]
+    index: Index
     coef: Array | None
     size: int
 
@@ -77,7 +76,7 @@ class RowSelection:
         total = np.bincount(flat, weights=weighted.ravel(), minlength=self.size**2)
         return total.reshape(self.size, self.size)
 
-    def rows(self, which: NDArray[np.intp]) -> RowSelection:
+    def rows(self, which: Index) -> RowSelection:
         """Return the map onto the predictors ``which`` alone."""
         coef = None if self.coef is None else self.coef[which]
         return RowSelection(self.index[which], coef, self.size)
@@ -137,7 +136,7 @@ class DenseMap:
         dense = self.dense()
         return dense.T @ matrix @ dense
 
-    def rows(self, which: NDArray[np.intp]) -> DenseMap:
+    def rows(self, which: Index) -> DenseMap:
         """Return the map onto the predictors ``which`` alone."""
         return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 from .unlocked import invert_lower, lower_solve, lower_times
 
 __all__ = ["TriangularFactor"]
-
-Array = NDArray[np.float64]
 
 
 class TriangularFactor:

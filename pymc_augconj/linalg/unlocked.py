@@ -12,12 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cython_blas, cython_lapack
+
+from pymc_augconj.typing import Array
 
 __all__ = ["add_outer", "cholesky_in_place", "invert_lower", "lower_solve", "lower_times"]
 
-Array = NDArray[np.float64]
 
 _name_of = ctypes.pythonapi.PyCapsule_GetName
 _name_of.restype, _name_of.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -42,7 +42,7 @@ _dpotrf, _ = _routine(cython_lapack, "dpotrf")
 _dtrtri, _ = _routine(cython_lapack, "dtrtri")
 
 _ONE = ctypes.byref(ctypes.c_double(1.0))
-_FLAG = {letter: ctypes.byref(ctypes.c_char(letter.encode())) for letter in "LRNT"}
+_FLAG = {letter: ctypes.byref(ctypes.c_char(letter.encode())) for letter in "LRNTU"}
 _STEP = ctypes.byref(_Int(1))
 
 
@@ -118,13 +118,19 @@ def add_outer(X: Array, x: Array, y: Array) -> Array:
     return X
 
 
-def cholesky_in_place(X: Array) -> int:
-    """Overwrite the lower triangle of X with its Cholesky factor; return LAPACK's ``info``.
+def cholesky_in_place(X: Array, *, upper: bool = False) -> int:
+    """Overwrite a triangle of X with its Cholesky factor; return LAPACK's ``info``.
 
-    What is above the diagonal stays.
+    Parameters
+    ----------
+    X : ndarray, shape (N, N)
+        Symmetric, with contiguous columns. The other triangle is neither read nor written.
+    upper : bool
+        Write U with X = Uᵀ U instead of L with X = L Lᵀ. For ``X = K.T`` of a K in C order this
+        leaves the lower factor in the lower triangle of K.
     """
     info = _Int(0)
-    _dpotrf(_FLAG["L"], _size(len(X)), *_checked(X), ctypes.byref(info))
+    _dpotrf(_FLAG["U" if upper else "L"], _size(len(X)), *_checked(X), ctypes.byref(info))
     return info.value
 
 

@@ -14,17 +14,16 @@ from __future__ import annotations
 from contextlib import suppress
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.legendre import NODES, WEIGHTS
+from pymc_augconj.typing import Array
 
 from .mixtures import Mixture, quantiles
 from .moments import has_formulas
 
 __all__ = ["moments_of_y"]
 
-Array = NDArray[np.float64]
 
 # p, far above the accuracy of distribution functions; and the share of the variance that moving so
 # much probability may change, which heavy tails exceed.

@@ -25,15 +25,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtrs
 
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["count_threads", "draw_conditional", "draw_groups"]
 
-Array = NDArray[np.float64]
 Parts = Mapping[str, Array]
 
 # Relative to the new inputs' variance.
@@ -53,7 +53,7 @@ def count_threads(kernels: int, size: int) -> int:
 
 
 def draw_groups(
-    groups: Sequence[NDArray[np.intp]],
+    groups: Sequence[Index],
     f: Array,
     noise: Array,
     evaluators: Sequence[Callable[[int], Parts]],
@@ -153,9 +153,6 @@ def _factorize(
     parts: Parts, rows: Array, jitter: float, joint: bool, scratch: list[Array] | None
 ) -> Array:
     """Return the factor of the matrix above; its upper triangle is arbitrary."""
-    # Loads Numba, which nothing else here needs.
-    from pymc_augconj.linalg.released_cholesky import factorize_in_place
-
     n_old, n_new = len(parts["mean_old"]), len(parts["mean_new"])
     stop, size = n_old + n_new, n_old + n_new + len(rows)
     K = scratch[0] if scratch else np.empty((0, 0))
@@ -164,7 +161,7 @@ def _factorize(
         if scratch is not None:
             scratch[:] = [K]
     _fill(K, parts, rows, jitter, joint)
-    if factorize_in_place(K):
+    if cholesky_in_place(K.T, upper=True) == 0 and np.isfinite(np.einsum("ii->i", K)).all():
         return K
     # Singular to working precision, or not finite: more jitter, or a sentence about it, which
     # compares both triangles.
@@ -173,7 +170,7 @@ def _factorize(
     old = K[:stop, :stop] if joint else K[:n_old, :n_old]
     _, more = cholesky_with_jitter(old, name="the covariance at the old and new inputs")
     np.einsum("ii->i", K)[: len(old)] += more
-    factorize_in_place(K)
+    cholesky_in_place(K.T, upper=True)
     return K
 
 

@@ -12,17 +12,16 @@ from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import logsumexp, ndtri
 
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
 from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.typing import Array, Index
 
 from .moments import has_formulas, response_moments
 
 __all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "quantiles"]
 
-Array = NDArray[np.float64]
 
 _BISECTIONS = 60
 _LARGEST_DOUBLINGS = 60
@@ -50,7 +49,7 @@ class Mixture(Protocol):
         """Return log E[p(y | η)] at each input, (P,)."""
         ...
 
-    def at(self, which: NDArray[np.intp]) -> Mixture:
+    def at(self, which: Index) -> Mixture:
         """Return the laws at some of the inputs."""
         ...
 

@@ -17,15 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
 from pymc_augconj.quadrature.tilted import tilted_moments
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["has_formulas", "response_moments"]
 
-Array = NDArray[np.float64]
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # Of the probability of all y, and of a second moment that has not converged by the largest count.
@@ -41,7 +40,7 @@ _SMALLEST_PART = 4
 # Probability for one unit of t at the end of its range, above which some is beyond.
 _OUT_OF_RANGE = 1e-12
 
-LogDensity = Callable[[Array, NDArray[np.intp]], Array]
+LogDensity = Callable[[Array, Index], Array]
 
 
 def has_formulas(likelihood: DensityLikelihood) -> bool:
@@ -139,7 +138,7 @@ def _censored_moments(
 
 
 def _support(
-    log_density: LogDensity, part: NDArray[np.intp], lower: float, upper: float
+    log_density: LogDensity, part: Index, lower: float, upper: float
 ) -> tuple[float, float]:
     """Return the bounds, and for a bound that is infinite the end of the support."""
 
@@ -210,7 +209,7 @@ class _Weighted:
             return centre
         return np.concatenate([centre, self.scale.t(self.marks)[None]])
 
-    def __call__(self, t: Array, sites: NDArray[np.intp]) -> Array:
+    def __call__(self, t: Array, sites: Index) -> Array:
         y = self.scale.y(t)
         weighted = self.log_density(y, sites) + np.log1p(y * y) + self.scale.log_slope(t)
         first, last = self.scale.range
@@ -260,7 +259,7 @@ def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
     tilted = tilted_moments(weighted, np.zeros(weighted.size), np.ones(weighted.size))
     normaliser, quadrature = np.exp(tilted.log_Z), tilted.quadrature
 
-    def expect(func: Callable[[Array, NDArray[np.intp]], Array]) -> Array:
+    def expect(func: Callable[[Array, Index], Array]) -> Array:
         def relative(t, sites):
             y = weighted.scale.y(t)
             return func(y, sites) / (1.0 + y * y)

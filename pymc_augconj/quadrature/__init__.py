@@ -3,7 +3,6 @@
 ==================  ==================================================================
 ``density``         what integration asks of a log density
 ``expectation``     expectations under many normal distributions, to a stated accuracy
-``gauss_hermite``   Gauss–Hermite expectations under N(mean, var)
 ``legendre``        the Gauss–Legendre rule of 16 nodes
 ``mesh``            modes of tilted distributions and panels that cover them
 ``panels``          integrals over panels, bisected until they have converged

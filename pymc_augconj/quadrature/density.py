@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["Index", "SiteDensity"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 
 class SiteDensity(Protocol):

@@ -18,11 +18,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 __all__ = ["gaussian_expectation"]
 
-Array = NDArray[np.float64]
 
 # Beyond ten standard deviations lies 1e-23 of the mass.
 _HALF_WIDTH = 10.0

@@ -23,12 +23,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["Mesh", "make_mesh"]
 
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 LogTilted = Callable[[Array, Index], Array]
 
 

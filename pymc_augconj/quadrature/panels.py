@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 from .density import Index
 from .legendre import NODES, TO_COEFFICIENTS, WEIGHTS
@@ -21,7 +22,6 @@ from .mesh import Mesh
 
 __all__ = ["Panels", "Quadrature"]
 
-Array = NDArray[np.float64]
 
 _NODES = NODES[:, None]
 _MIDDLE, _LAST = TO_COEFFICIENTS[6:8], TO_COEFFICIENTS[14:16]

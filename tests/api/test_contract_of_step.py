@@ -76,11 +76,11 @@ def test_a_pickled_step_draws_the_same():
 
 @pytest.mark.parametrize("hyper", ["slice", "nuts"])
 def test_sampling_state_continues_a_chain(hyper):
-    step = pac.AugmentedGibbs(model=classification()[0], hyper=hyper)
+    step = pac.AugmentedGibbs(model=classification()[0], hyper_sampler=hyper)
     points = chain(step, 40)
     state = step.sampling_state
     expected = [step.step(points[-1])[0]]
-    other = pac.AugmentedGibbs(model=classification()[0], hyper=hyper)
+    other = pac.AugmentedGibbs(model=classification()[0], hyper_sampler=hyper)
     other.setup_chain(np.random.default_rng(5), 5, 40)
     other.sampling_state = state
     assert equal(expected, [other.step(points[-1])[0]])
@@ -249,7 +249,7 @@ def test_unknown_variables_and_keywords_are_refused():
     with pytest.raises(ValueError, match="sweeps"):
         pac.AugmentedGibbs(model=model, sweeps=0)
     with pytest.raises(ValueError, match="hyper"):
-        pac.AugmentedGibbs(model=model, hyper="metropolis")
+        pac.AugmentedGibbs(model=model, hyper_sampler="metropolis")
 
 
 def test_many_length_scales_are_sampled_by_gradient():

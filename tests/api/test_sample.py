@@ -73,11 +73,17 @@ def test_a_step_of_ones_own_is_refused(model, name, value):
         pac.sample(model=model, **{name: value})
 
 
-@pytest.mark.parametrize("option", [{"hyper": "nuts"}, {"sweeps": 2}])
-def test_options_of_the_step_are_sent_there(model, option):
-    sentence = f"use pm.sample.step=pac.AugmentedGibbs.{next(iter(option))}"
-    with pytest.raises(TypeError, match=sentence):
-        pac.sample(model=model, **option)
+@pytest.mark.parametrize("options", [{"hyper_sampler": "nuts"}, {"sweeps": 2}])
+def test_options_of_the_step_change_the_draws(model, options):
+    def draws(**given):
+        return pac.sample(4, tune=2, chains=1, model=model, **given, **QUIET)
+
+    plain, ours, again = draws(), draws(**options), draws(**options)
+    for name in ("ls", "f"):
+        np.testing.assert_array_equal(ours.posterior[name], again.posterior[name])
+    assert not np.array_equal(plain.posterior["f"], ours.posterior["f"])
+    with pytest.raises(pac.RecognitionError, match="y"):
+        draws(vars=["y"])
 
 
 def test_no_model():

@@ -17,6 +17,7 @@ from pymc_augconj.engines.gibbs.conditioning import (
     OVERRELAXATION,
     ObservationSpace,
     WeightSpace,
+    draw,
 )
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.rows import RowGroups
@@ -258,10 +259,12 @@ def test_the_collapsed_density_is_prior_times_evidence(build, monkeypatch):
 @by_name
 def test_the_gradient_of_the_collapsed_density(build):
     case = Case(build)
-    step_options = {"model": case.pymc, "hyper": "nuts"}
+    step_options = {"model": case.pymc, "hyper_sampler": "nuts"}
     if build in (weights, collapsed_noise, both_forms, two_outputs, moving_mean):
         # Hyperparameters in a design, or in the sites themselves.
-        with pytest.raises(ValueError, match="hyper='nuts' needs hyperparameters that enter"):
+        with pytest.raises(
+            ValueError, match="hyper_sampler='nuts' needs hyperparameters that enter"
+        ):
             pac.AugmentedGibbs(**step_options)
         return
 
@@ -362,13 +365,14 @@ def law_of_draw(space, prior, h, lam, current=None):
     """Return the mean of the whitened draw, and the matrix that the noise enters with."""
     N, D = h.size, sum(b.block.total_size for b in prior.blocks)
 
-    def draw(noise):
-        rng = ScriptedNormals(noise)
-        v, _ = space.draw(rng, prior, h, lam, current)
-        return np.concatenate(v), rng.used
+    current = None if current is None else np.concatenate(current)
 
-    mean, used = draw(np.zeros(N + D))
-    return mean, np.transpose([draw(e)[0] - mean for e in np.eye(N + D)[:used]])
+    def of_noise(noise):
+        rng = ScriptedNormals(noise)
+        return draw(space.posterior(prior, h, lam), rng, current), rng.used
+
+    mean, used = of_noise(np.zeros(N + D))
+    return mean, np.transpose([of_noise(e)[0] - mean for e in np.eye(N + D)[:used]])
 
 
 @by_name

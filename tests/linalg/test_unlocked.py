@@ -76,3 +76,16 @@ def test_refusals():
     with pytest.raises(ValueError, match="float64"):
         add_outer(np.ones((3, 4), order="F"), np.ones(3, dtype=int), np.ones(4))
     assert cholesky_in_place(np.asfortranarray(-np.eye(3))) == 1
+
+
+def test_the_upper_factor_of_a_transpose_is_the_lower_factor():
+    rng = np.random.default_rng(2)
+    A = rng.standard_normal((40, 40))
+    K = A @ A.T + np.eye(40)
+    L = K.copy()
+    assert cholesky_in_place(L.T, upper=True) == 0
+    np.testing.assert_allclose(np.tril(L), np.linalg.cholesky(K), rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(np.triu(L, 1), np.triu(K, 1))
+    assert cholesky_in_place(-K.T, upper=True) > 0
+    with pytest.raises(ValueError, match="contiguous columns"):
+        cholesky_in_place(K, upper=True)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.released_cholesky import factorize_in_place
 from pymc_augconj.prediction.conditional import draw_conditional, draw_groups
 
 N_OLD, N_NEW, JITTER = 12, 5, 1e-6
@@ -92,15 +91,3 @@ def test_a_covariance_that_is_not_finite_is_refused(inputs):
     parts["old"][3, 2] = np.nan
     with pytest.raises(NotPositiveDefiniteError, match="at the old and new inputs"):
         draw_conditional(np.zeros((1, N_OLD)), np.zeros((1, N_NEW)), parts, jitter=0.0, joint=True)
-
-
-def test_the_factorisation_is_numpys():
-    rng = np.random.default_rng(2)
-    A = rng.standard_normal((40, 40))
-    K = A @ A.T + np.eye(40)
-    L = K.copy()
-    assert factorize_in_place(L)
-    np.testing.assert_allclose(np.tril(L), np.linalg.cholesky(K), rtol=1e-12, atol=1e-12)
-    assert not factorize_in_place(-K)
-    with pytest.raises(ValueError, match="C order"):
-        factorize_in_place(np.asfortranarray(K))

@@ -12,7 +12,9 @@ tilt with so large a mean; beyond it the error is again relative to the density 
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from pymc_augconj.typing import Array
 
 from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt
 from .inversion import Sites
@@ -30,7 +32,7 @@ def logpdf_tilted(
     r: ArrayLike,
     *,
     return_error: bool = False,
-) -> NDArray[np.float64] | tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> Array | tuple[Array, Array]:
     """Log density of the tilts exp(−rω) π(ω)/φ(r), by inversion at the saddlepoint of each x.
 
     Where the law has an atom, the density is that of the rest, whose mass is less than one.
@@ -71,10 +73,8 @@ def logpdf_tilted(
     return (value, error) if return_error else value
 
 
-def untilted_log_density(
-    law: TiltedLaw, x: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """log of x π(x) at x > 0, relative to the law's origin, by way of the saddlepoint's tilt ρ.
+def untilted_log_density(law: TiltedLaw, x: Array) -> tuple[Array, Array, Array]:
+    """Return log(x π(x)) at x > 0, relative to the law's origin, by the saddlepoint's tilt ρ.
 
     Returns
     -------
@@ -93,8 +93,8 @@ def untilted_log_density(
     return log_mass + tilt * x + sites.log_phi_r, mass, error
 
 
-def saddlepoints(law: TiltedLaw, x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """A tilt whose mean is x, to a fraction of its standard deviation; tiny if there is none."""
+def saddlepoints(law: TiltedLaw, x: Array) -> Array:
+    """Find a tilt with mean x, to a fraction of its standard deviation; tiny if there is none."""
     log_x = np.log(x)
     log_r, log_mean = mean_curve(law, log_x.min(), log_x.max())
     tilt = np.interp(-log_x, -log_mean, log_r)
@@ -108,10 +108,8 @@ def saddlepoints(law: TiltedLaw, x: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.exp(tilt)
 
 
-def mean_curve(
-    law: TiltedLaw, log_low: float, log_high: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """log r, increasing, and log E[ω] of the tilts r, decreasing, so that ω covers the range.
+def mean_curve(law: TiltedLaw, log_low: float, log_high: float) -> tuple[Array, Array]:
+    """Return log r, increasing, and log E[ω] of the tilts r, decreasing, to cover the range of ω.
 
     Where no tilt has so large a mean the curve ends at a tilt that does not matter at that ω;
     where log φ fails for a large r, it ends before.

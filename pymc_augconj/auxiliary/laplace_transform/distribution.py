@@ -14,12 +14,14 @@ the end of the support and the atom at zero.
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, ComplexArray
 
-LogPhi = Callable[[NDArray[np.complex128]], NDArray[np.complex128]]
-Derivatives = tuple[Callable[[NDArray[np.float64]], ArrayLike], ...]
+LogPhi = Callable[[ComplexArray], ComplexArray]
+RealDerivatives = Callable[[Array], ArrayLike]
+Derivatives = tuple[RealDerivatives, ...]
 
 FARTHEST = 1e250  # in units of the scale: where φ stands for its limit at infinity
 NO_ATOM_BELOW = -60.0  # a log φ there that small is no atom at zero
@@ -75,16 +77,16 @@ class TiltedLaw:
                 self.log_atom = min(limit, 0.0)
         self.farthest = farthest
 
-    def __call__(self, s: NDArray[np.complex128]) -> NDArray[np.complex128]:
-        """log φ₀(s), of the law of ω − origin."""
+    def __call__(self, s: ComplexArray) -> ComplexArray:
+        """Return log φ₀(s), of the law of ω − origin."""
         # Far out in the half-plane an intermediate result may overflow; what is then not finite is
         # dealt with where it is used.
         with np.errstate(all="ignore"):
             value = np.asarray(self._log_phi(s), dtype=np.complex128)
             return value + s * self.origin if self.origin else value
 
-    def real(self, r: NDArray[np.float64]) -> NDArray[np.float64]:
-        """log φ₀ at real r ≥ 0."""
+    def real(self, r: Array) -> Array:
+        """Return log φ₀ at real r ≥ 0."""
         return self(np.asarray(r, dtype=np.complex128)).real
 
     @property
@@ -92,7 +94,7 @@ class TiltedLaw:
         """Whether ω − origin is zero with certainty."""
         return self.log_atom > -1e-12 or not np.isfinite(self.scale)
 
-    def mean(self, r: NDArray[np.float64]) -> NDArray[np.float64]:
+    def mean(self, r: Array) -> Array:
         """E[ω − origin] under the tilts r, by a complex step; finite (a large number) at r = 0."""
         r = np.asarray(r, dtype=float)
         if self._derivatives is not None:
@@ -103,7 +105,7 @@ class TiltedLaw:
         step = np.where(r > 0.0, COMPLEX_STEP * r, STEP_AT_ZERO * self.scale)
         return -self(r + 1j * step).imag / step
 
-    def rough_moments(self, r: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+    def rough_moments(self, r: Array) -> tuple[Array, Array]:
         """E[ω − origin] and a standard deviation good to a per cent or so, from three values of φ.
 
         The better of two differences: one over a small part of r, for laws singular at zero, and
@@ -129,7 +131,7 @@ class TiltedLaw:
         return mean, mean * np.sqrt(variation)
 
     def _find_scale(self) -> tuple[float, float]:
-        """The scale, and the farthest s at which log φ₀ could be evaluated (0 if nowhere)."""
+        """Find the scale, and the farthest s at which log φ₀ could be evaluated (0 if nowhere)."""
         end = 280.0 if self.origin == 0.0 else np.log10(EXACT_SHIFT / self.origin)
         exponents = grid = np.linspace(-280.0, end, 141)
         values = -self.real(10.0**exponents)
@@ -155,7 +157,7 @@ def as_law(log_phi: "LogPhi | TiltedLaw") -> TiltedLaw:
     return log_phi if isinstance(log_phi, TiltedLaw) else TiltedLaw(log_phi)
 
 
-def checked_tilt(r: ArrayLike) -> NDArray[np.float64]:
+def checked_tilt(r: ArrayLike) -> Array:
     """``r`` as float64, refused unless finite and ≥ 0."""
     r = np.asarray(r, dtype=float)
     refuse("r", r, (r >= 0.0) & (r < np.inf), "a finite r ≥ 0")
@@ -164,7 +166,7 @@ def checked_tilt(r: ArrayLike) -> NDArray[np.float64]:
 
 def mean_tilted(
     log_phi: LogPhi | TiltedLaw, r: ArrayLike, *, derivatives: Derivatives | None = None
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+) -> tuple[Array, Array]:
     """E[ω] = −K′(r) and Var[ω] = K″(r) of the tilts of φ, K = log φ.
 
     Parameters
@@ -225,18 +227,19 @@ def _moments_at_zero(law: TiltedLaw, mean: float, var: float) -> tuple[float, fl
     return mean, np.inf if near > INFINITE_GROWTH * far else var
 
 
-def _chebyshev_derivative(points: int):
+def _chebyshev_derivative(
+    points: int,
+) -> tuple[Array, Callable[[Array, float], tuple[Array, Array]]]:
     """Nodes on [−1, 1], and a function from values there to (derivative at ±1 or 0, its error)."""
     angle = np.pi * (np.arange(points) + 0.5) / points
     nodes = np.cos(angle)
     to_coefficients = 2.0 / points * np.cos(np.arange(points)[:, None] * angle)
     to_coefficients[0] *= 0.5
 
-    def derivative(values, at):
+    def derivative(values: Array, at: float) -> tuple[Array, Array]:
         coefficients = values @ to_coefficients.T
-        slope = np.polynomial.chebyshev.chebval(
-            at, np.polynomial.chebyshev.chebder(coefficients, axis=-1).T
-        )
+        derivatives = np.polynomial.chebyshev.chebder(coefficients, axis=-1).T
+        slope = np.asarray(np.polynomial.chebyshev.chebval(at, derivatives), dtype=float)
         tail = np.abs(coefficients[:, -2:]).max(axis=1)
         return slope, tail * points**2
 

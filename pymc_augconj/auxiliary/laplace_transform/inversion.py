@@ -4,21 +4,31 @@ The three methods are Euler summation (see `inverse_laplace` for why, and for it
 series and the nearly normal limit (`narrow_law`).
 """
 
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import comb
 
 from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, Index
 
 from . import kernels
 from .distribution import TiltedLaw
-from .narrow import HALF_A, MAYBE_NORMAL, NARROW, fourier_laws, normal_cumulants
+from .narrow import (
+    HALF_A,
+    MAYBE_NORMAL,
+    NARROW,
+    FourierLaws,
+    NormalCumulants,
+    fourier_laws,
+    normal_cumulants,
+)
 
 CAREFUL = 1  # the rule for densities, and for narrow laws
 UNCONVERGED = 3e-10  # last change of F that asks for the next rule
 
 
-def _euler_weights(terms: int, averaged: int) -> NDArray[np.float64]:
+def _euler_weights(terms: int, averaged: int) -> Array:
     """Signed weights of ``terms`` + ``averaged`` + 1 nodes, and those with one average less."""
     rows = []
     for count in (averaged, averaged - 1):
@@ -38,7 +48,7 @@ WEIGHTS = [_euler_weights(*rule) for rule in ((22, 16), (40, 20), (150, 50), (60
 class Sites:
     """A batch of tilts, each with its method; everything relative to the law's origin."""
 
-    def __init__(self, law: TiltedLaw, r: NDArray, moments=None) -> None:
+    def __init__(self, law: TiltedLaw, r: Array, moments: Sequence[Array] | None = None) -> None:
         self.law, self.r = law, r
         self.log_phi_r = law.real(r)
         refuse("r", r, np.isfinite(self.log_phi_r), "an r at which log φ is finite")
@@ -59,7 +69,7 @@ class Sites:
         self.is_fourier = (self.variation < NARROW) & ~self.is_normal & (self.std > 0.0)
         self.is_wide = ~self.is_fourier & ~self.is_normal
         self.is_euler_narrow = self.is_fourier.copy()
-        self.fourier = None
+        self.fourier: FourierLaws | None = None
         if self.is_fourier.any():
             tried = np.nonzero(self.is_fourier)[0]
             laws = fourier_laws(law, r[tried], self.std[tried], self.log_phi_r[tried])
@@ -69,7 +79,7 @@ class Sites:
             self.origin[tried] = np.where(laws.usable, 0.0, laws.origin)
             self.floor[tried] = np.where(laws.usable, 0.0, laws.floor)
 
-    def _find_normal(self):
+    def _find_normal(self) -> NormalCumulants | None:
         tried = np.nonzero(self.is_normal)[0]
         if tried.size == 0:
             return None
@@ -77,7 +87,7 @@ class Sites:
         self.is_normal[tried] = found.near_normal
         return found[found.near_normal]
 
-    def euler(self, which, x: NDArray, rule: int) -> tuple[NDArray, NDArray, NDArray]:
+    def euler(self, which: Index, x: Array, rule: int) -> tuple[Array, Array, Array]:
         """F(x), x f(x) (x from the Euler origin) and their truncation errors, for some sites."""
         r, origin, weights = self.r[which], self.origin[which], WEIGHTS[rule]
         nodes = np.empty((x.size, weights.shape[1]), dtype=np.complex128)
@@ -89,16 +99,15 @@ class Sites:
         )
         return cdf, pdf, errors
 
-    def cdf_and_pdf(self, x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    def cdf_and_pdf(self, x: Array) -> tuple[Array, Array, Array]:
         """F(x), f(x) and an error of x f(x), x > 0 relative to the law's origin."""
         cdf, pdf, error = np.empty((3, x.size))
         which = self.is_normal
-        if which.any():
+        if self.normal is not None and which.any():
             cdf[which], pdf[which] = self.normal.cdf_and_pdf(x[which])
             error[which] = 1e-8 * x[which] * pdf[which]
-        which = self.is_fourier
-        if which.any():
-            laws = self.fourier
+        which, laws = self.is_fourier, self.fourier
+        if laws is not None and which.any():
             out = np.empty((2, laws.low.size))
             kernels.fourier_sums(
                 x[which],

@@ -16,11 +16,15 @@ corrections of second order in them: error of third order, 1e-8 at the switch-ov
 because the rounding of log φ, which is of the order of 1/CV², then ruins any inversion.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
+
+from pymc_augconj.typing import Array, ComplexArray, Index, Mask
 
 from .distribution import TiltedLaw
 
@@ -55,18 +59,18 @@ class FourierLaws:
         Where each site's nodes begin.
     """
 
-    usable: NDArray[np.bool_]
-    origin: NDArray[np.float64]
-    floor: NDArray[np.float64]
-    low: NDArray[np.float64]
-    period: NDArray[np.float64]
-    log_phi_r: NDArray[np.float64]
-    tau: NDArray[np.float64]
-    values: NDArray[np.complex128]
-    offsets: NDArray[np.int64]
+    usable: Mask
+    origin: Array
+    floor: Array
+    low: Array
+    period: Array
+    log_phi_r: Array
+    tau: Array
+    values: ComplexArray
+    offsets: Index
 
 
-def fourier_laws(law: TiltedLaw, r: NDArray, std: NDArray, log_phi_r: NDArray) -> FourierLaws:
+def fourier_laws(law: TiltedLaw, r: Array, std: Array, log_phi_r: Array) -> FourierLaws:
     """Find the intervals and evaluate the coefficients; ``r``, ``std``, ``log_phi_r``: (n,)."""
     t = LADDER / std[:, None]
     base = log_phi_r[:, None]
@@ -89,7 +93,7 @@ def fourier_laws(law: TiltedLaw, r: NDArray, std: NDArray, log_phi_r: NDArray) -
         period = high - low
         counts = np.ceil(end * period / (2.0 * np.pi))
         usable = decayed.any(axis=1) & (period > 0.0) & (counts <= MAX_COEFFICIENTS)
-    low, period, counts = low[usable], period[usable], counts[usable].astype(np.int64)
+    low, period, counts = low[usable], period[usable], counts[usable].astype(np.intp)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     k = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts) + 1
     tau = 2.0 * np.pi * k / np.repeat(period, counts)
@@ -101,23 +105,28 @@ def fourier_laws(law: TiltedLaw, r: NDArray, std: NDArray, log_phi_r: NDArray) -
 class NormalCumulants:
     """Mean, standard deviation, skewness, excess kurtosis, and who is near normal; shape (n,)."""
 
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
-    skewness: NDArray[np.float64]
-    excess: NDArray[np.float64]
-    near_normal: NDArray[np.bool_]
+    mean: Array
+    std: Array
+    skewness: Array
+    excess: Array
+    near_normal: Mask
 
-    def __getitem__(self, which):
-        fields = (self.mean, self.std, self.skewness, self.excess, self.near_normal)
-        return NormalCumulants(*(field[which] for field in fields))
+    def __getitem__(self, which: Mask) -> NormalCumulants:
+        return NormalCumulants(
+            self.mean[which],
+            self.std[which],
+            self.skewness[which],
+            self.excess[which],
+            self.near_normal[which],
+        )
 
-    def quantile(self, u: NDArray) -> NDArray:
+    def quantile(self, u: Array) -> Array:
         """Cornish and Fisher's expansion to second order."""
         z, g, e = ndtri(u), self.skewness, self.excess
         shift = g * (z * z - 1) / 6 + e * (z**3 - 3 * z) / 24 - g * g * (2 * z**3 - 5 * z) / 36
         return np.maximum(self.mean + self.std * (z + shift), 0.0)
 
-    def cdf_and_pdf(self, x: NDArray) -> tuple[NDArray, NDArray]:
+    def cdf_and_pdf(self, x: Array) -> tuple[Array, Array]:
         """Edgeworth's expansion to second order."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             z = (x - self.mean) / self.std
@@ -131,7 +140,7 @@ class NormalCumulants:
             return np.clip(ndtr(z) - normal * below, 0.0, 1.0), density / self.std
 
 
-def normal_cumulants(law: TiltedLaw, r: NDArray, mean: NDArray, std: NDArray) -> NormalCumulants:
+def normal_cumulants(law: TiltedLaw, r: Array, mean: Array, std: Array) -> NormalCumulants:
     """Third and fourth cumulants from Cauchy integrals of log φ on a circle in the half-plane.
 
     The circle is about r with radius r/2, or, for an r too near zero for that, it reaches from r on
@@ -169,7 +178,7 @@ def normal_cumulants(law: TiltedLaw, r: NDArray, mean: NDArray, std: NDArray) ->
     )
 
 
-def _best(values: NDArray, choose) -> NDArray:
-    """The best bound of each row, infinite ones and those not evaluated left out."""
+def _best(values: Array, choose: Callable[..., Array]) -> Array:
+    """Return the best bound of each row, infinite ones and those not evaluated left out."""
     worst = -np.inf if choose is np.max else np.inf
     return choose(np.where(np.isfinite(values), values, worst), axis=1)

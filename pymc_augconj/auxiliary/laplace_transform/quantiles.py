@@ -31,10 +31,11 @@ its Laplace transform, Statistics and Computing 19.
 import warnings
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import ndtri
 
 from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, Index
 
 from . import kernels
 from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt, mean_tilted
@@ -55,7 +56,7 @@ def random_tilted(
     r: ArrayLike,
     *,
     moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> NDArray[np.float64]:
+) -> Array:
     """Draw one ω from each tilt exp(−rω) π(ω)/φ(r), by inversion.
 
     Parameters
@@ -93,8 +94,8 @@ def quantile_tilted(
     r: ArrayLike,
     *,
     moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> NDArray[np.float64]:
-    """The quantiles F⁻¹(u) of the tilts; F of the result is u to 1e-9.
+) -> Array:
+    """Return the quantiles F⁻¹(u) of the tilts; F of the result is u to 1e-9.
 
     Parameters
     ----------
@@ -116,13 +117,13 @@ def quantile_tilted(
     r, u, law = checked_tilt(r), np.asarray(u, dtype=float), as_law(log_phi)
     refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
     shape = np.broadcast_shapes(u.shape, r.shape)
-    u = np.clip(np.broadcast_to(u, shape).ravel(), 1e-12, 1.0 - 1e-12)
-    r, moments = np.broadcast_to(r, shape).ravel(), _flat_pair(moments, shape)
-    x = np.empty(u.size)
-    for first in range(0, u.size, BLOCK):
+    level = np.clip(np.broadcast_to(u, shape).ravel(), 1e-12, 1.0 - 1e-12)
+    tilt, pair = np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape)
+    x = np.empty(level.size)
+    for first in range(0, level.size, BLOCK):
         block = slice(first, first + BLOCK)
-        given = None if moments is None else [values[block] for values in moments]
-        x[block] = _quantiles(Sites(law, r[block], given), u[block])
+        given = None if pair is None else [values[block] for values in pair]
+        x[block] = _quantiles(Sites(law, tilt[block], given), level[block])
     return (x + law.origin).reshape(shape)
 
 
@@ -132,8 +133,8 @@ def cdf_tilted(
     r: ArrayLike,
     *,
     moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> NDArray[np.float64]:
-    """The distribution function F(x) of the tilts; absolute error about 1e-9.
+) -> Array:
+    """Return the distribution function F(x) of the tilts; absolute error about 1e-9.
 
     Parameters
     ----------
@@ -154,19 +155,19 @@ def cdf_tilted(
     r, x, law = checked_tilt(r), np.asarray(x, dtype=float), as_law(log_phi)
     shape = np.broadcast_shapes(x.shape, r.shape)
     x = np.broadcast_to(x, shape).ravel() - law.origin
-    sites = Sites(law, np.broadcast_to(r, shape).ravel(), _flat_pair(moments, shape))
+    sites = Sites(law, np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape))
     cdf = sites.cdf_and_pdf(np.where(x > 0.0, x, 1.0))[0]
     cdf = np.where(x > 0.0, cdf, np.where(x == 0.0, sites.atom, 0.0))
     return np.clip(np.where(x < np.inf, cdf, 1.0), 0.0, 1.0).reshape(shape)
 
 
-def _quantiles(sites: Sites, u: NDArray) -> NDArray:
+def _quantiles(sites: Sites, u: Array) -> Array:
     """Quantiles relative to the law's origin, each site by its method."""
     x = np.zeros(u.size)
-    if sites.is_normal.any():
+    if sites.normal is not None and sites.is_normal.any():
         x[sites.is_normal] = sites.normal.quantile(u[sites.is_normal])
     fourier, which = sites.fourier, sites.is_fourier
-    if which.any():
+    if fourier is not None and which.any():
         start = np.maximum(_wilson_hilferty(u[which], sites.mean[which], sites.std[which]), 0.0)
         kernels.fourier_quantiles(
             u[which],
@@ -192,7 +193,7 @@ def _quantiles(sites: Sites, u: NDArray) -> NDArray:
     return x
 
 
-def _euler_quantile(sites: Sites, index: NDArray, u: NDArray, rule: int) -> tuple[NDArray, NDArray]:
+def _euler_quantile(sites: Sites, index: Index, u: Array, rule: int) -> tuple[Array, Array]:
     """Newton's iteration in y = log(x − origin), for log F where u < ½ and log(1 − F) elsewhere.
 
     Also returns by how much F may be off because the sum was cut.
@@ -246,7 +247,7 @@ def _warn_of_jumps(truncation: float) -> None:
         )
 
 
-def _start(sites: Sites, index: NDArray, u: NDArray) -> NDArray:
+def _start(sites: Sites, index: Index, u: Array) -> Array:
     """Wilson & Hilferty's gamma quantile, or for wide laws the x at which φ(r + 1/x)/φ(r) = u."""
     mean, std, variation = sites.mean[index], sites.std[index], sites.variation[index]
     wide = variation > WIDE_START
@@ -257,12 +258,12 @@ def _start(sites: Sites, index: NDArray, u: NDArray) -> NDArray:
     return x
 
 
-def _wilson_hilferty(u: NDArray, mean: NDArray, std: NDArray) -> NDArray:
+def _wilson_hilferty(u: Array, mean: Array, std: Array) -> Array:
     ninth = (std / mean) ** 2 / 9.0
     return mean * np.maximum(1.0 - ninth + ndtri(u) * np.sqrt(ninth), 0.0) ** 3
 
 
-def _transform_quantile(sites: Sites, index: NDArray, u: NDArray) -> NDArray:
+def _transform_quantile(sites: Sites, index: Index, u: Array) -> Array:
     """Solve (φ(r + s)/φ(r) − atom)/(1 − atom) = u for x = 1/s, roughly, and cap the upper tail."""
     law, r, base, atom = sites.law, sites.r[index], sites.log_phi_r[index], sites.atom[index]
     right = u > 0.5 * (1.0 + atom)
@@ -284,8 +285,11 @@ def _transform_quantile(sites: Sites, index: NDArray, u: NDArray) -> NDArray:
     return np.where(cap > 0.0, np.minimum(x, cap), x)
 
 
-def _flat_pair(moments, shape):
-    """``moments`` broadcast to the sites, flat; None stays None."""
+def flat_pair(
+    moments: tuple[ArrayLike, ArrayLike] | None, shape: tuple[int, ...]
+) -> tuple[Array, Array] | None:
+    """Broadcast ``moments`` to the sites, flat; None stays None."""
     if moments is None:
         return None
-    return tuple(np.broadcast_to(np.asarray(m, dtype=float), shape).ravel() for m in moments)
+    mean, var = (np.broadcast_to(np.asarray(m, dtype=float), shape).ravel() for m in moments)
+    return mean, var

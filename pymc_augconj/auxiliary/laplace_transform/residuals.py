@@ -15,6 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from pymc_augconj.typing import Array
+
 __all__ = ["ResidualLaw"]
 
 # Cells, and Gauss–Legendre nodes within a cell.
@@ -39,7 +41,7 @@ class ResidualLaw:
         log φ on float arrays of any shape.
     """
 
-    def __init__(self, log_phi: Callable[[np.ndarray], np.ndarray]):
+    def __init__(self, log_phi: Callable[[np.ndarray], np.ndarray]) -> None:
         with np.errstate(all="ignore"):
             distance = np.abs(np.log(-log_phi(np.exp(2.0 * _LOG_SCALES))))
         self._log_scale = _LOG_SCALES[np.nanargmin(distance)]
@@ -59,7 +61,7 @@ class ResidualLaw:
             value = self._log_phi(np.exp(2.0 * log_e)) + log_e + np.log(np.cosh(t))
         return np.where(np.isnan(value), -np.inf, value)
 
-    def _second_moment(self, t, log_values, log_ends) -> float:
+    def _second_moment(self, t: Array, log_values: Array, log_ends: Array) -> float:
         """Return E[e²]; the tail beyond the table is continued as a power of |e|."""
         log_terms = log_values + np.pi * np.sinh(t)
         top = log_terms.max()

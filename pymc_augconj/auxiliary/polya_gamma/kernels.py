@@ -39,7 +39,10 @@ draw has the exact law, at a cost that does not depend on h.
 
 import math
 
+import numpy as np
 from numba import njit
+
+from pymc_augconj.typing import Array
 
 LOG_2 = math.log(2.0)
 EDGE = math.pi**2 / 4  # cosh √u = 0 at u = −EDGE: the end of the domain
@@ -55,7 +58,7 @@ CONTOUR_EXPONENT = 40.0  # the contour ends where its factor exp(−v²x) is exp
 
 
 @njit(cache=True, error_model="numpy")
-def fill_by_thinning(rng, h, c, out):
+def fill_by_thinning(rng: np.random.Generator, h: Array, c: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ PG(h[i], c[i]); the cost grows with h log(1 + exp(−|c|))."""
     for i in range(out.size):
         z = 0.5 * abs(c[i])
@@ -119,7 +122,7 @@ def fill_by_thinning(rng, h, c, out):
 
 
 @njit(cache=True, error_model="numpy")
-def saddle(u):
+def saddle(u: float) -> tuple[float, float, float]:
     """K, ξ = K′ and K″ at θ = −u/2, for u > −EDGE."""
     if abs(u) < 0.01:
         # The closed form of K″ cancels at u = 0. Taylor, error below 1e-13.
@@ -142,7 +145,7 @@ def saddle(u):
 
 
 @njit(cache=True, error_model="numpy")
-def coordinate(u0):
+def coordinate(u0: float) -> tuple[float, float, float]:
     """α, β and D₂ of the coordinate τ in which D has no cubic term at u₀ ≥ 0."""
     _, xi, K2 = saddle(u0)
     if u0 < 0.01:  # dK″/du, by Taylor where the closed form cancels
@@ -156,7 +159,7 @@ def coordinate(u0):
 
 
 @njit(cache=True, error_model="numpy")
-def density_over_saddlepoint(u, h):
+def density_over_saddlepoint(u: float, h: float) -> float:
     """ρ, the density of J*(h) over its saddlepoint approximation, at the x whose saddle is u.
 
     The inversion integral f(x) = 1/(2πi) ∫ exp(s x) cosh(√(2s))⁻ʰ ds runs along the parabola
@@ -190,7 +193,7 @@ def density_over_saddlepoint(u, h):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_by_saddlepoint(rng, h, c, out):
+def fill_by_saddlepoint(rng: np.random.Generator, h: Array, c: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ PG(h[i], c[i]) for h[i] >= 1, at a cost that does not depend on h."""
     for i in range(out.size):
         u0 = 0.25 * c[i] * c[i]

@@ -14,8 +14,10 @@ from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.blas import dtrsv
 
 from pymc_augconj.gaussian import gram, observation_space, weight_space
+from pymc_augconj.latents.affine import AffinePosterior, ByObservations, ByWeights
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
@@ -28,6 +30,7 @@ __all__ = [
     "ObservationSpace",
     "WeightSpace",
     "choose_conditioner",
+    "draw",
 ]
 
 Array = NDArray[np.float64]
@@ -48,20 +51,25 @@ class Conditioner(Protocol):
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
         ...
 
-    def draw(
-        self,
-        rng: np.random.Generator,
-        prior: LatentPrior,
-        h: Array,
-        lam: Array,
-        current: list[Array] | None = None,
-    ) -> tuple[list[Array], float]:
-        """Return one exact joint draw of the whitened blocks v_b, and the log evidence.
-
-        Where ``current`` is given, a draw from the same law at these sites, the result is
-        over-relaxed with respect to it: see :data:`OVERRELAXATION`.
-        """
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffinePosterior:
+        """Return the posterior of the whitened latents; valid until another factorisation."""
         ...
+
+
+def draw(
+    posterior: AffinePosterior, rng: np.random.Generator, current: Array | None = None
+) -> Array:
+    """Return one exact joint draw of the whitened latents, shape (D,).
+
+    Where ``current`` is given, a draw from the same distribution at these sites, the result is
+    over-relaxed with respect to it: see :data:`OVERRELAXATION`.
+    """
+    new = posterior.apply(rng.standard_normal(posterior.size))
+    if current is None:
+        return new
+    # With v = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same law as v.
+    mean, keep = posterior.mean, np.sqrt(1.0 - OVERRELAXATION**2)
+    return mean - OVERRELAXATION * (current - mean) + keep * (new - mean)
 
 
 class _Memory:
@@ -104,23 +112,9 @@ class ObservationSpace:
         factor = self._factorize(prior, lam)
         return observation_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def draw(self, rng, prior, h, lam, current=None):
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> ByObservations:
         """See :class:`Conditioner`."""
-        factor = self._factorize(prior, lam)
-        xi = [rng.standard_normal(b.block.total_size) for b in prior.blocks]
-        eta0 = np.zeros_like(h)
-        for A, b, x in zip(prior.maps, prior.blocks, xi, strict=True):
-            eta0 += A.apply(b.scale(x))
-        w = observation_space.matheron_weights(factor, h, eta0, rng.standard_normal(h.size))
-        whitened = [
-            x + b.scale_transpose(A.apply_transpose(w))
-            for A, b, x in zip(prior.maps, prior.blocks, xi, strict=True)
-        ]
-        posterior = observation_space.condition(factor, np.zeros_like(h), h)
-        if current is not None:
-            mean = [b.scale_transpose(A.apply_transpose(posterior.alpha)) for A, b in _pairs(prior)]
-            whitened = _overrelax(whitened, mean, current)
-        return whitened, posterior.log_normalizer
+        return ByObservations(prior, self._factorize(prior, lam), h)
 
 
 class WeightSpace:
@@ -146,23 +140,16 @@ class WeightSpace:
         factor = self._factorize(prior, lam)
         return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def draw(self, rng, prior, h, lam, current=None):
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> ByWeights:
         """See :class:`Conditioner`."""
-        xi = rng.standard_normal(sum(b.block.total_size for b in prior.blocks))
         if _is_diagonal(prior):
             factor, projected = self._factorize_gram(prior, h, lam)
-            v = gram.draw_latent(factor, projected, xi)
-            log_evidence = gram.log_normalizer(factor, projected)
-            mean = gram.draw_latent(factor, projected, np.zeros_like(xi))
+            right = factor.scale * projected
         else:
             factor = self._factorize(prior, lam)
-            v = weight_space.draw_latent(factor, np.zeros_like(h), h, xi)
-            posterior = weight_space.condition(factor, np.zeros_like(h), h)
-            log_evidence, mean = posterior.log_normalizer, posterior.latent_mean
-        if current is not None:
-            (v,) = _overrelax([v], [mean], [np.concatenate(current)])
-        sizes = np.cumsum([b.block.total_size for b in prior.blocks])[:-1]
-        return np.split(v, sizes), log_evidence
+            right = h @ factor.Phi
+        half = dtrsv(factor.chol_M, right, lower=1, overwrite_x=1)
+        return ByWeights(factor.chol_M, half, factor.log_det)
 
     def _factorize(self, prior: LatentPrior, lam: Array):
         factor = self._memory.get(prior, lam)
@@ -193,15 +180,6 @@ class WeightSpace:
         design = np.asfortranarray(np.hstack(dense))
         self._design = (parts, design)
         return design
-
-
-def _overrelax(draw: list[Array], mean: list[Array], current: list[Array]) -> list[Array]:
-    # With v = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same law as v.
-    keep = np.sqrt(1.0 - OVERRELAXATION**2)
-    return [
-        m - OVERRELAXATION * (old - m) + keep * (new - m)
-        for new, m, old in zip(draw, mean, current, strict=True)
-    ]
 
 
 def _pairs(prior: LatentPrior):

@@ -18,12 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point, Site
 from pymc_augconj.plan import Plan
 
-from .conditioning import Conditioner, choose_conditioner
+from .conditioning import Conditioner, choose_conditioner, draw
 from .targets import PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
@@ -45,12 +46,20 @@ class GibbsInfo:
         Largest jitter that a covariance needed.
     log_density : float
         The model's log density at the new point, as PyMC defines it.
+    trials : int
+        Evaluations of densities by elliptical slices, where sites are held.
+    residual, residual_std : float
+        r, the log ratio of densities to their held sites; and its standard deviation over the
+        last steps.
     """
 
     log_evidence: float = 0.0
     evaluations: int = 0
     jitter: float = 0.0
     log_density: float = 0.0
+    trials: int = 0
+    residual: float = 0.0
+    residual_std: float = 0.0
 
 
 @dataclass
@@ -95,6 +104,8 @@ class GibbsSampler:
         self.priors = LatentPriors(model, [point, *probes])
         self.space: Conditioner = choose_conditioner(model, self.priors.groups)
         self._factorize_candidates = False
+        # Whether the evidence given the sites is the whole density of move 3.
+        self._evidence_is_exact = True
 
     # -- coordinates --------------------------------------------------------------------------
 
@@ -249,14 +260,20 @@ class GibbsSampler:
         for data in self._data:
             data.params = data.site.params(point)
             data.eta = data.site.select(eta)
-            omegas.append(data.site.likelihood.draw_auxiliary(rng, data.y, data.eta, data.params))
+            omegas.append(self._draw_omega(rng, data))
         return omegas
+
+    def _draw_omega(self, rng, data):
+        return data.site.likelihood.draw_auxiliary(rng, data.y, data.eta, data.params)
+
+    def _sites_of(self, data, omega) -> tuple[Array, Array]:
+        return data.site.likelihood.sites(data.y, omega, data.params)
 
     def _stacked_sites(self, omegas) -> tuple[Array, Array]:
         h = np.empty(self.model.n_predictors)
         lam = np.empty(self.model.n_predictors)
         for data, omega in zip(self._data, omegas, strict=True):
-            linear, precision = data.site.likelihood.sites(data.y, omega, data.params)
+            linear, precision = self._sites_of(data, omega)
             for i, rows in enumerate(data.site.rows):
                 many = len(data.site.rows) > 1
                 h[rows] = linear[i] if many else linear
@@ -265,13 +282,14 @@ class GibbsSampler:
 
     def _draw_latents(self, rng, point, omegas, info, relax: bool):
         prior = self.priors.at(point).factorized()
-        current = self._whitened(point, prior) if relax else None
+        current = np.concatenate(self._whitened(point, prior)) if relax else None
         for data in self._data:
             data.params = data.site.params(point)
         h, lam, constant = self.priors.groups.merge(*self._stacked_sites(omegas), prior.offset)
-        whitened, log_evidence = self.space.draw(rng, prior, h, lam, current)
+        posterior = self.space.posterior(prior, h, lam)
+        whitened = prior.split(self._draw_whitened(rng, prior, posterior, current, info))
         innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
-        info.log_evidence = log_evidence + constant
+        info.log_evidence = posterior.log_evidence + constant
         new = self.point_of(point, innovations, whitened)
         eta = prior.predictor(innovations)
         info.log_density = (
@@ -280,6 +298,12 @@ class GibbsSampler:
             + _log_likelihood(self._data, eta, point)
         )
         return new, prior
+
+    def _draw_whitened(
+        self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info
+    ) -> Array:
+        """Return the next whitened latents, given the sites."""
+        return draw(posterior, rng, current)
 
     # -- move 3 -------------------------------------------------------------------------------
 
@@ -290,7 +314,7 @@ class GibbsSampler:
         plain = [
             data
             for data in self._data
-            if not data.site.likelihood.has_auxiliary and names.intersection(data.site.params.names)
+            if self._is_exact(data) and names.intersection(data.site.params.names)
         ]
         h, lam = self._stacked_sites(omegas)
 
@@ -309,16 +333,25 @@ class GibbsSampler:
             if self._factorize_candidates:
                 prior.factorized()
             merged_h, merged_lam, constant = self.priors.groups.merge(*sites, prior.offset)
-            return total + constant + self.space.log_evidence(prior, merged_h, merged_lam)
+            return total + constant + self._log_marginal(candidate, prior, merged_h, merged_lam)
 
         def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
             value, terms = log_evidence_and_gradient(self.model, self.priors, candidate, h, lam)
             slopes = self.model.log_prior_gradient(candidate)
             for name, term in terms.items():
                 slopes[name] = slopes[name] + term if name in slopes else term
-            return value + float(self.model.log_prior(candidate)), slopes
+            if self._evidence_is_exact:
+                return value + float(self.model.log_prior(candidate)), slopes
+            return log_density(candidate), slopes
 
         self._update(rng, point, updates, info, "collapsed", log_density, gradient)
+
+    def _is_exact(self, data: _SiteData) -> bool:
+        """Return whether the site of an observed variable is its likelihood, without an ω."""
+        return not data.site.likelihood.has_auxiliary
+
+    def _log_marginal(self, candidate: Point, prior: LatentPrior, h: Array, lam: Array) -> float:
+        return self.space.log_evidence(prior, h, lam)
 
     # -- updates ------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import substitute
 
+from .precision import PrecisionGraph
+
 # What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 

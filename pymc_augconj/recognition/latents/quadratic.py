@@ -34,10 +34,10 @@ from pymc_augconj.recognition.graph.affine import (
     is_affine,
 )
 from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
 from pymc_augconj.recognition.graph.functions import UNCONNECTED, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
 
 from .normal import GaussianVariable, flat_inputs
 from .precision import PrecisionGraph, find_entries, precision_graph

@@ -4,7 +4,6 @@
 ``censoring``       PyMC's ``Censored``
 ``custom``          ``pm.CustomDist`` with a log density of |y − f|
 ``data``            refusing data that no engine could use
-``derive``          PyMC's log density and distribution function as graphs
 ``errors``          messages where there is no augmentation
 ``generic``         any distribution, through PyMC's own log density
 ``indices``         axes and indices next to the predictor
