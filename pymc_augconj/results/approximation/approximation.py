@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import arviz as az
 import cloudpickle
@@ -26,7 +27,9 @@ from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import condition
 
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, in_order
+from .storage import load_state, save_state
 from .summary import summarize
 
 __all__ = ["Approximation"]
@@ -104,6 +107,7 @@ class Approximation:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
     data: dict[str, int] = field(default_factory=dict)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
 
@@ -285,11 +289,9 @@ class Approximation:
         Parameters
         ----------
         path : str or Path
-            ``.npz`` is added where it lacks it.
+            ``.npz`` is added where it does not end so.
         """
-        from .storage import save_approximation
-
-        save_approximation(self, path)
+        save_state({name: getattr(self, name) for name in self.__dataclass_fields__}, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Approximation:
@@ -306,10 +308,23 @@ class Approximation:
         Returns
         -------
         Approximation
-        """
-        from .storage import load_approximation
 
-        return load_approximation(path)
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        AugmentationError
+            If the file is no saved approximation, or not what was saved.
+        """
+        state = load_state(path)
+        # Every kind of approximation says which states it holds.
+        kinds = [kind for kind in Approximation.__subclasses__() if kind._holds(state)]
+        return (kinds or [Approximation])[0](**state)
+
+    @classmethod
+    def _holds(cls, state: Mapping[str, Any]) -> bool:
+        """Return whether ``state`` is one of this class rather than of its base."""
+        return True
 
     # -- helpers --------------------------------------------------------------------------------
 
