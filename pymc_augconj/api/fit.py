@@ -161,7 +161,7 @@ def fit(
     --------
     >>> with model:  # doctest: +SKIP
     ...     vi = pac.fit(method="cavi")
-    >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
+    >>> vi.log_evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
     if method not in ENGINES:
         raise AugmentationError(f"expected method among {list(ENGINES)}, got {method!r}")

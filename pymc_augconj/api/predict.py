@@ -22,6 +22,11 @@ from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.data_check import check_data
+from pymc_augconj.results.approximation.model_check import (
+    check_draws,
+    check_likelihood,
+    check_process,
+)
 from pymc_augconj.results.predictions import Request, posterior_draws
 
 __all__ = ["predict"]
@@ -151,6 +156,7 @@ def predict(
         )
     if drawn is None:
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
+    check_draws(drawn, everything, gp.f.name)
     rng = _generator(random_seed)
     return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
 
@@ -246,8 +252,10 @@ def _from_approximation(
             f"{name!r} depends; use the gp of the model that was fitted"
         )
     new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
-    mean_new, moving = _mean_of(result, functions["mean_new"], theta)
     index = result.names.index(latent)
+    mean_at = _mean_of(result, functions["mean_at"], theta)
+    check_process(result, index, model, name, functions, theta, mean_at)
+    mean_new, moving = _mean_of(result, functions["mean_new"], theta)
     posterior = result.posterior
     # Outputs are independent a priori, of one law: the first axis of the block.
     outputs = result.prior.maps[index].size // new_cross.shape[1]
@@ -274,6 +282,7 @@ def _from_approximation(
             found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
         return request.tree(found, attrs)
     point = {**read.start, **result.point}
+    check_likelihood(result, read.lgm, point, read.site.name)
     coef, _ = read.read_process(point)
     # Rows of further blocks join those of the process's mean: covariances of sums.
     mean_old, through = _mean_of(result, functions["mean_old"], theta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 
 import arviz as az
 import numpy as np
@@ -530,3 +531,86 @@ def test_an_offset_is_given_at_the_new_inputs():
     f_new = pac.predict(tree, gp, new, model=model, random_seed=4).predictions["f"].values[0]
     eta = f_new + tree.posterior["b"].values[0][:, None] + log
     np.testing.assert_allclose(drawn["y_mean"], np.exp(eta).mean(axis=0), rtol=1e-10)
+
+
+# -- a fit and a model that do not belong together ------------------------------------------------
+
+INPUTS = np.sort(np.random.default_rng(3).uniform(-1.0, 1.0, (12, 1)), axis=0)
+POSITIVE = (np.sin(4.0 * INPUTS[:, 0]) > 0).astype(int)
+MATERN = pm.gp.cov.Matern32(1, ls=0.7)
+
+
+def process_model(cov=MATERN, X=INPUTS, mean=0.2, likelihood="logit", **kwargs):
+    with pm.Model() as model:
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(mean), cov_func=9 * cov)
+        f = gp.prior("f", X=X, **kwargs)
+        if likelihood == "logit":
+            pm.Bernoulli("y", logit_p=f, observed=POSITIVE[: len(X)])
+        elif likelihood == "probit":
+            pm.Bernoulli("y", p=pm.math.invprobit(f), observed=POSITIVE)
+        else:
+            pm.Bernoulli("y", logit_p=f + 0.5, observed=POSITIVE)
+    return model, gp
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    model, gp = process_model()
+    dense = pac.fit("cavi", model=model, **QUIET)
+    dense.save(path := tmp_path_factory.mktemp("fits") / "fit")
+    return {
+        "dense": dense,
+        "loaded": pac.Approximation.load(path),
+        "sparse": pac.fit("vgp", model=model, gp=gp, inducing=INPUTS[::2], random_seed=1, **QUIET),
+        "draws": dense.sample(3, random_seed=1),
+    }
+
+
+OTHER_PROCESSES = {
+    "kernel": {"cov": pm.gp.cov.ExpQuad(1, ls=0.7)},
+    "inputs in another order": {"X": INPUTS[::-1]},
+    "noise in the kernel": {"cov": MATERN + pm.gp.cov.WhiteNoise(0.1)},
+    "mean": {"mean": 0.3},
+    "number of inputs": {"X": INPUTS[1:]},
+    "origin of the inputs": {"X": INPUTS + 0.5},
+}
+
+
+# A fit through inducing points is one of the process at any inputs; and draws without their data
+# say of inputs only what their covariance does.
+UNSEEN = {("sparse", change) for change in OTHER_PROCESSES if "inputs" in change}
+UNSEEN.add(("draws", "origin of the inputs"))
+SEEN = sorted(set(product(("dense", "loaded", "sparse", "draws"), OTHER_PROCESSES)) - UNSEEN)
+
+
+@pytest.mark.parametrize(("which", "change"), SEEN)
+def test_a_fit_of_another_process_is_refused(fits, which, change):
+    other, gp = process_model(**OTHER_PROCESSES[change])
+    with pytest.raises(pac.AugmentationError, match=r"gp 'f': expected .*fit this model"):
+        pac.predict(fits[which], gp, INPUTS[:2], model=other)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "offset"])
+@pytest.mark.parametrize("which", ["dense", "loaded", "sparse"])
+def test_a_fit_of_another_likelihood_is_refused_for_observations(fits, which, likelihood):
+    model, gp = process_model(likelihood=likelihood)
+    with pytest.raises(pac.AugmentationError, match=r"'y': expected the likelihood and the pred"):
+        pac.predict(fits[which], gp, INPUTS[:2] + 0.1, "y", model=model)
+    right, its = process_model()
+    expected = pac.predict(fits[which], its, INPUTS[:2] + 0.1, model=right).predictions
+    found = pac.predict(fits[which], gp, INPUTS[:2] + 0.1, model=model).predictions
+    np.testing.assert_array_equal(found["f_mean"], expected["f_mean"])
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"reparameterize": False}, {"jitter": 1e-3}])
+def test_the_same_model_written_again_is_accepted(kwargs):
+    model, gp = process_model(**kwargs)
+    again, its = process_model(**kwargs)
+    fit = pac.fit("cavi", model=model, **QUIET)
+    for result in (fit, fit.sample(3, random_seed=1)):
+        for kind in ("f", "y"):
+            expected = pac.predict(result, gp, INPUTS + 0.1, kind, model=model, random_seed=2)
+            found = pac.predict(result, its, INPUTS + 0.1, kind, model=again, random_seed=2)
+            np.testing.assert_array_equal(
+                found.predictions[f"{kind}_mean"], expected.predictions[f"{kind}_mean"]
+            )
