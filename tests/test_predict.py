@@ -461,9 +461,7 @@ SMALL = {
     ),
     "coefficient": lambda f, x: pm.Normal("y", mu=1e-10 * (2.0 + x) * f, sigma=1e-10, observed=x),
     "offset": lambda f, x: pm.Normal("y", mu=1e-10 * (f + x), sigma=1e-10, observed=1e-10 * x),
-    "noise": lambda f, x: pm.Normal(
-        "y", mu=1e-10 * f, sigma=1e-10 * (4.0 + x), observed=1e-10 * x
-    ),
+    "noise": lambda f, x: pm.Normal("y", mu=1e-10 * f, sigma=1e-10 * (4.0 + x), observed=1e-10 * x),
 }
 
 

@@ -180,15 +180,13 @@ class PointFunction:
     def with_rounding(
         self, point: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return the same, and the rounding error of each entry: :meth:`.Interpreter.with_rounding`."""
+        """Return the same, and bounds on rounding: :meth:`.Interpreter.with_rounding`."""
         with suppress(NotInterpretedError):
             (value,), (error,) = self._interpret(Interpreter.with_rounding, point)
             return value, error
         return None
 
-    def _interpret[T](
-        self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]
-    ) -> T:
+    def _interpret[T](self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]) -> T:
         # Another thread may compile meanwhile, and take the interpreter away.
         run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
         self._interpreter = run
@@ -202,6 +200,7 @@ class PointFunction:
             return None
         if not self._inputs and not self.shared:
             return None
+
         def evaluate(run: Interpreter, *arguments: np.ndarray) -> list[np.ndarray] | None:
             return None if only_if_stable and not run.is_stable else run(*arguments)
 

@@ -18,6 +18,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RandomVariable
 
 from .numpy_calls import call_of, is_exact, is_plain
 
@@ -53,6 +54,8 @@ class Interpreter:
     outputs, inputs : sequence of Variable
         The graph, and those of its leaves that are arguments: all but constants and shared
         variables, of which the values are read at every call.
+    draws : bool
+        Whether the graph may have random variables, whose generators are arguments.
 
     Raises
     ------
@@ -60,16 +63,20 @@ class Interpreter:
         If it has an operation that is not one of NumPy's: a random variable, a loop.
     """
 
-    def __init__(self, outputs: Sequence[Variable], inputs: Sequence[Variable]):
+    def __init__(
+        self, outputs: Sequence[Variable], inputs: Sequence[Variable], *, draws: bool = False
+    ):
         self._outputs, self._inputs = list(outputs), list(inputs)
         nodes = list(toposort(self._outputs))
         leaves = graph_inputs(self._outputs)
-        self._shared = [leaf for leaf in leaves if isinstance(leaf, SharedVariable)]
+        self._shared = [
+            leaf for leaf in leaves if isinstance(leaf, SharedVariable) and leaf not in self._inputs
+        ]
         moving = {*self._inputs, *self._shared}
         self._constant_nodes: list[Apply] = []
         self._moving_nodes: list[Apply] = []
         for node in nodes:
-            if not is_plain(node):
+            if not (is_plain(node) or (draws and isinstance(node.op, RandomVariable))):
                 raise NotInterpretedError(str(node.op))
             if any(_is_large(var) for var in node.outputs):
                 raise NotInterpretedError("large")
@@ -121,9 +128,7 @@ class Interpreter:
         with _failures_as_not_interpreted():
             return self._evaluate(arguments)
 
-    def with_rounding(
-        self, *arguments: np.ndarray
-    ) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def with_rounding(self, *arguments: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the outputs, finite or not, and a bound on the rounding error of each entry.
 
         The graph is evaluated a few times with the result of every operation that rounds moved by
@@ -160,11 +165,11 @@ class Interpreter:
         values = dict(zip(self._inputs, arguments, strict=True))
         values |= {var: _value(var) for var in self._shared}
         for call, inputs, outputs, exact in self._calls_in_double:
-            found = call(*[values[v] if v in values else v.data for v in inputs])
+            found = call(*[values.get(v, getattr(v, "data", None)) for v in inputs])
             if rng is not None and not exact:
                 found = [_moved(value, rng) for value in found]
             _store(values, outputs, found)
-        return [np.asarray(values[v] if v in values else v.data) for v in self._outputs]
+        return [np.asarray(values.get(v, getattr(v, "data", None))) for v in self._outputs]
 
     def _evaluate(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         if self._calls is None:

@@ -13,6 +13,7 @@ from pytensor.graph.basic import Apply
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Cast, Clip, Identity, ScalarOp, Second
+from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
@@ -112,7 +113,8 @@ def _first_if_all(value: Any, *conditions: Any) -> Sequence[Any]:
 def _elementwise(node: Apply, in_double: bool) -> Call:
     scalar_op, nfunc_spec = node.op.scalar_op, node.op.nfunc_spec
     dtype = node.outputs[0].dtype
-    if in_double and dtype == "float32":
+    raised = in_double and dtype == "float32"
+    if raised:
         dtype = "float64"
     if type(scalar_op) in _WITHOUT_UFUNC:
         function = _WITHOUT_UFUNC[type(scalar_op)]
@@ -124,6 +126,8 @@ def _elementwise(node: Apply, in_double: bool) -> Call:
             function = _in_precision(function, dtype)
 
     def call(*values):
+        if raised:
+            values = [np.asarray(v, float) if v.dtype == np.float32 else v for v in values]
         found = np.asarray(function(*values), dtype=dtype)
         return (found if found.base is None else found.copy(),)
 
@@ -146,9 +150,15 @@ def _in_precision(function: np.ufunc, dtype: str) -> Callable:
     return lambda *values: function(*values, signature=signature)
 
 
+def _log1mexp(x: np.ndarray) -> np.ndarray:
+    return np.where(x < -np.log(2.0), np.log1p(-np.exp(x)), np.log(-np.expm1(x)))
+
+
 _WITHOUT_UFUNC: dict[type[ScalarOp], Callable] = {
     Cast: lambda x: x,
     Clip: np.clip,
     Identity: lambda x: x,
+    Log1mexp: _log1mexp,
     Second: lambda like, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(like), np.shape(x))),
+    Softplus: lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
 }
