@@ -41,9 +41,9 @@ def squared_exponential(X: np.ndarray, lengthscale: float, amplitude: float) -> 
 
 def density(name: str, y: np.ndarray) -> Any:
     """Return one of the likelihoods that are timed; y ∈ {0, 1}."""
-    from pymc_augconj.engines.site_density import LikelihoodDensity
     from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
     from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+    from pymc_augconj.likelihoods.density import LikelihoodDensity
     from pymc_augconj.likelihoods.laplace import Laplace
     from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
     from pymc_augconj.likelihoods.student_t import StudentT
@@ -71,7 +71,7 @@ def least_time(function: Callable[[], Any]) -> tuple[float, Any]:
 
 def evidence(data: str, name: str, log_lengthscale: float, log_amplitude: float, tol: float):
     """Run EP on a probit model; for :func:`benchmarks.harness.measure`."""
-    from pymc_augconj.engines.ep import run_ep
+    from pymc_augconj.engines.ep.solve import run_ep
 
     X, y = load(data, name)
     C = squared_exponential(X, np.exp(log_lengthscale), np.exp(log_amplitude))
@@ -88,7 +88,7 @@ def evidence(data: str, name: str, log_lengthscale: float, log_amplitude: float,
 
 def microseconds(name: str, delta: bool):
     """Time tilted moments by quadrature, over cavities of many widths."""
-    from pymc_augconj.engines.tilted import tilted_moments
+    from pymc_augconj.quadrature.tilted import tilted_moments
 
     rng = np.random.default_rng(0)
     sites = density(name, rng.integers(0, 2, 400) * 1.0)
@@ -99,8 +99,8 @@ def microseconds(name: str, delta: bool):
 
 def sweeps(data: str, name: str, likelihood: str):
     """Time EP's and QP's runs, by their evaluations of all sites."""
-    from pymc_augconj.engines.ep import run_ep
-    from pymc_augconj.engines.qp import run_qp
+    from pymc_augconj.engines.ep.quantile import run_qp
+    from pymc_augconj.engines.ep.solve import run_ep
 
     X, y = load(data, name)
     C, m = squared_exponential(X, np.exp(1.5), np.exp(2.0)), np.zeros(y.size)

@@ -5,7 +5,12 @@ conditionally conjugate when auxiliary variables are added. This package adds th
 own, unchanged PyMC model, and samples it exactly.
 """
 
-from .augment import augment
+from .api.augment import augment
+from .api.fit import fit
+from .api.predict import predict
+from .api.report import recognize
+from .api.sample import sample
+from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
@@ -18,14 +23,11 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .fit import fit
-from .predict import predict
-from .recognize import recognize
-from .results.approximation import Approximation
-from .results.compare import compare
-from .results.plots import plot_compare
-from .sample import sample
-from .step import AugmentedGibbs
+from .results.approximation.approximation import Approximation
+from .results.comparison.compare import compare
+from .results.comparison.plots import plot_compare
+
+__version__ = "0.1.0"
 
 __all__ = [
     "Approximation",
@@ -40,6 +42,7 @@ __all__ = [
     "RecognitionError",
     "SuperGaussian",
     "UnknownLikelihoodError",
+    "__version__",
     "augment",
     "compare",
     "fit",

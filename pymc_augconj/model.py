@@ -8,25 +8,28 @@ PyTensor graph. In symbols, with θ the hyperparameters,
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
 θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
-arrays on PyMC's unconstrained scale. A point may hold more than a function needs.
+arrays on PyMC's unconstrained scale. A point may hold more than a function needs: functions take
+arguments that are no entries of PyMC's point under an :class:`Argument` as their key.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .errors import AugmentationError, NotSuperGaussianError
-from .gaussian.linear_map import LinearMap
 from .likelihoods.base import DensityLikelihood
+from .linalg.linear_map import LinearMap
 
 __all__ = [
+    "Argument",
     "ForwardVariable",
     "Hyperparameter",
+    "Key",
     "LatentBlock",
     "LatentGaussianModel",
     "Point",
@@ -36,6 +39,21 @@ __all__ = [
 ]
 
 Array = NDArray[np.float64]
+
+
+class Argument(NamedTuple):
+    """The key of an argument of a function of the point that is no entry of PyMC's point.
+
+    PyMC lets a variable have any string for its name, so that no string is free for these.
+    ``Argument("value", name)`` is the flat value of the latent block ``name`` (of a whitened
+    block its innovation), which prior means and forward variables are functions of.
+    """
+
+    role: str
+    of: str = ""
+
+
+Key = str | Argument
 Point = Mapping[str, np.ndarray]
 
 
@@ -43,7 +61,7 @@ class PointMap[T](Protocol):
     """A function of a point that knows which of its entries it reads."""
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[Key, ...]:
         """The keys of the point that the value depends on; empty for a constant."""
         ...
 
@@ -72,16 +90,22 @@ class LatentBlock:
         Number of independent copies that share K (``gp.prior(n_outputs=2)``).
     whitened : bool
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
-    diagonal : bool
-        True where ``scale`` gives standard deviations, False where it gives K.
+    kind : str
+        Of its covariance, which says what ``scale`` gives: of ``"dense"`` K, shape (size, size),
+        of ``"diagonal"`` standard deviations, shape (copies·size,), of ``"precision"`` entries of
+        Q = K⁻¹, shape (E,). See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
-        Standard deviations, shape (copies·size,), or K, shape (size, size).
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
         entries of the point in ``scale.names``.
     mean : PointMap, optional
         Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
         None where it is zero.
+    entries : ndarray of int, shape (2, E), optional
+        Of ``"precision"``: rows and columns of the entries of Q, in both triangles.
+    log_factor : callable, optional
+        ``point -> (value, {name: derivative})`` of what the user's density has beside the normal
+        one, where that depends on θ; it is part of ``log_prior``. None where it does not.
     """
 
     name: str
@@ -91,10 +115,12 @@ class LatentBlock:
     size: int
     copies: int
     whitened: bool
-    diagonal: bool
+    kind: str
     scale: PointMap[Array]
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None
+    entries: NDArray[np.intp] | None = None
+    log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
 
     @property
     def total_size(self) -> int:
@@ -155,6 +181,8 @@ class Hyperparameter:
         Where it enters besides log priors: the latents' prior and the predictors; the parameters
         of a likelihood with an auxiliary variable (and perhaps the predictors); a block's
         covariance and such a likelihood; nowhere.
+    why_not_optimised : str, optional
+        Why one value of it cannot stand for its posterior; None where it can.
     """
 
     name: str
@@ -162,6 +190,7 @@ class Hyperparameter:
     shape: tuple[int, ...]
     continuous: bool
     role: str
+    why_not_optimised: str | None = None
 
     @property
     def size(self) -> int:
@@ -249,7 +278,7 @@ class LatentGaussianModel:
     offset : PointMap
         η at u = 0, shape (N,).
     maps : tuple of PointMap
-        A_b(θ), one :class:`~pymc_augconj.gaussian.linear_map.LinearMap` a block.
+        A_b(θ), one :class:`~pymc_augconj.linalg.linear_map.LinearMap` a block.
     log_prior : PointMap
         Log density of the hyperparameters, Jacobians included, with every factor of the model
         that depends on hyperparameters alone.

@@ -10,7 +10,12 @@ Python virtual machine would otherwise execute an element at a time, or an n × 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Constant, Variable
@@ -21,7 +26,9 @@ from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
-__all__ = ["COMPILED_ONLY", "complex_mode", "python_mode"]
+from pymc_augconj.parallel.settings import ProcessSetting
+
+__all__ = ["COMPILED_ONLY", "complex_mode", "python_mode", "untraced", "without_compilation"]
 
 # Rewrites that introduce ops for compiled code alone. Some of them look for a BLAS library to
 # link, which warns on a machine that has none, although nothing here is ever linked.
@@ -101,14 +108,40 @@ def _number(graph: Variable) -> Variable:
 def python_mode() -> Mode:
     """Return the mode that executes a rewritten graph without compiling any code."""
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
-    # Fused elementwise kernels exist only as compiled code.
-    mode = mode.excluding("fusion", "scan_make_inplace", *COMPILED_ONLY)
+    # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that stand in
+    # the place of its argument are read-only, which the next operation in place does not expect.
+    mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *COMPILED_ONLY)
     # At first as well, for where the kernel is fixed constant folding executes all of it.
     return mode.register(
         (dfs_rewriter(_add_to_diagonal), _FIRST),
         (dfs_rewriter(_vectorize), _FIRST),
         (dfs_rewriter(_vectorize), _AFTER_SPECIALIZE),
     )
+
+
+def _change_flags(flags: dict[str, Any]) -> Callable[[], None]:
+    change = pytensor.config.change_flags(**flags)
+    change.__enter__()
+    return change.__exit__
+
+
+# PyTensor's configuration is the process's, and its own change_flags is not for several threads.
+_compilation = ProcessSetting(_change_flags)
+_traces = ProcessSetting(_change_flags)
+
+
+@contextmanager
+def without_compilation() -> Iterator[None]:
+    """Let what PyTensor compiles run in its Python virtual machine, inner functions included."""
+    # An op with an inner graph (Scan) is linked with compiled code wherever there is a compiler,
+    # whatever the mode of the function it stands in.
+    with _compilation({"mode": python_mode(), "cxx": ""}), untraced():
+        yield
+
+
+def untraced() -> AbstractContextManager:
+    """Let no node of a graph record where it was made: a third of the time of making it."""
+    return _traces({"traceback__limit": 0})
 
 
 def complex_mode() -> Mode:

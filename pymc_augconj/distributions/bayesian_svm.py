@@ -10,7 +10,7 @@ from pymc.distributions.shape_utils import rv_size_is_none
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from ..errors import AugmentationError
+from pymc_augconj.errors import AugmentationError
 
 __all__ = ["BayesianSVM"]
 

@@ -14,8 +14,9 @@ from pytensor.graph.replace import graph_replace
 from pytensor.graph.traversal import toposort
 from pytensor.tensor.random.op import RandomVariable
 
-from ..errors import NotSuperGaussianError
-from ..python_mode import python_mode
+from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.python_mode import without_compilation
+
 from .formula import Formula
 
 __all__ = ["check_integrable", "check_phi", "initial_values"]
@@ -34,11 +35,20 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
     graphs = list(graphs)
     if not graphs:
         return []
-    drawn = [
-        node.default_output()
+    nodes = [
+        node
         for node in toposort(graphs)
         if isinstance(node.op, RandomVariable | SymbolicRandomVariable)
     ]
+    # Components of a mixture, say, are parts of that variable, from which PyMC starts it.
+    parts = {
+        parent
+        for node in nodes
+        if isinstance(node.op, SymbolicRandomVariable)
+        for parent in node.inputs
+        if parent.name is None
+    }
+    drawn = [rv for node in nodes if (rv := node.default_output()) not in parts]
     model = Model.get_context(error_if_none=False) if model is None else model
     strategies = {} if model is None else model.rvs_to_initial_values
     values = make_initial_point_expression(
@@ -47,7 +57,8 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
         initval_strategies={rv: strategies.get(rv) for rv in drawn},
     )
     replaced = graph_replace(graphs, dict(zip(drawn, values, strict=True)), strict=False)
-    function = pytensor.function([], replaced, mode=python_mode(), on_unused_input="ignore")
+    with without_compilation():
+        function = pytensor.function([], replaced, on_unused_input="ignore")
     return [np.asarray(value) for value in function()]
 
 
@@ -66,7 +77,9 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
         Names the first r, and the order of the derivative, at which the condition fails.
     """
     # Imported here: a user of other likelihoods does not pay for Numba.
-    from ..auxiliary.complete_monotonicity import check_completely_monotone
+    from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
+        check_completely_monotone,
+    )
 
     for values in distinct(parameters)[:_MOST_CHECKED]:
         where = _described(phi, values)

@@ -22,8 +22,8 @@ from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.variable import TensorVariable
 
-from ..errors import AugmentationError
-from ..python_mode import complex_mode, python_mode
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.python_mode import complex_mode, python_mode, without_compilation
 
 __all__ = ["Formula"]
 
@@ -82,7 +82,7 @@ class Formula:
     # -- reading the graph --------------------------------------------------------------------
 
     def _between(self) -> set[Variable]:
-        """The variables that depend on the argument."""
+        """Return the variables that depend on the argument."""
         varying = {self._argument}
         for node in toposort([self._output]):
             if any(parent in varying for parent in node.inputs):
@@ -198,13 +198,14 @@ class Formula:
                         "write it with exp, log, log1p, sqrt, cosh and powers"
                     )
                 graph = graph.astype("complex128")
-            self._functions[key] = pytensor.function(
-                [x, *inputs],
-                graph,
-                mode=complex_mode() if dtype == "complex128" else python_mode(),
-                trust_input=True,
-                on_unused_input="ignore",
-            )
+            with without_compilation():
+                self._functions[key] = pytensor.function(
+                    [x, *inputs],
+                    graph,
+                    mode=complex_mode() if dtype == "complex128" else python_mode(),
+                    trust_input=True,
+                    on_unused_input="ignore",
+                )
         return self._functions[key]
 
 

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Constant
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from ..errors import AugmentationError
+from pymc_augconj.errors import AugmentationError
 
 __all__ = ["MaternNoise"]
 

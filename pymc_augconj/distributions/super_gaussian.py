@@ -14,8 +14,9 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from ..auxiliary.residual_law import ResidualLaw
-from ..errors import AugmentationError, NotSuperGaussianError
+from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
+from pymc_augconj.errors import AugmentationError, NotSuperGaussianError
+
 from .conditions import check_integrable, check_phi, distinct, initial_values
 from .formula import Formula
 from .normalizer import log_normalizer

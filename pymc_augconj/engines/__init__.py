@@ -1,6 +1,14 @@
-"""Engines: NumPy in, NumPy out.
+"""Inference algorithms, NumPy in and NumPy out.
 
-``latent_prior.py`` holds the prior of the latents at one θ, ``conditioning.py`` conditions it on
-sites, ``evidence.py`` differentiates the log evidence; each engine (``gibbs.py`` and its
-neighbours) is a rule that updates sites. ``plan.py`` says which hyperparameter is updated how.
+===================  ============================================================
+``anderson``         Anderson acceleration of a fixed-point iteration over sites
+``base``             what every fitting engine shares: problem, reports, result
+``ep``               expectation and quantile propagation
+``gibbs``            the Gibbs sampler
+``hyperparameters``  L-BFGS over hyperparameters
+``options``          options of the fitting methods and their checks
+``registry``         the fitting engines by name; a new one is one line
+``sparse``           fits through inducing points, on minibatches or all data
+``variational``      coordinate ascent and the variational Gaussian approximation
+===================  ============================================================
 """

@@ -1,6 +1,7 @@
-"""Options of the fitting methods: which of them each belongs to, and what it may be.
+"""Options of the fitting methods and the values that each may take.
 
-They are checked by name before anything is computed; a new option is one entry.
+They are checked by name before anything is computed. A new option is one entry here, and its name
+in the record of each engine that takes it.
 """
 
 from __future__ import annotations
@@ -10,33 +11,29 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
 
-from ..errors import AugmentationError
-from .ep_parallel import SMALLEST_DAMPING
-from .registry import FITTING_ENGINES, SPARSE_ENGINES
+from pymc_augconj.errors import AugmentationError
 
-__all__ = ["METHODS", "OPTIONS", "Option", "check_option", "given_options"]
+from .ep.parallel import SMALLEST_DAMPING
+from .registry import ENGINES
 
-#: Every method, those through inducing points, and those of these that have no dense form.
-METHODS = tuple(dict.fromkeys([*FITTING_ENGINES, *SPARSE_ENGINES]))
-_SPARSE = tuple(method for method in METHODS if method in SPARSE_ENGINES)
-_STOCHASTIC = tuple(method for method in _SPARSE if method not in FITTING_ENGINES)
+__all__ = ["OPTIONS", "Option", "check_option", "given_options"]
+
+# Options that every method takes.
+_COMMON = ("max_iter", "tol")
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option of some methods.
+    """The values that an option may take.
 
     Attributes
     ----------
-    methods : tuple of str
-        Those that read it.
     expected : str
-        What it may be, in words.
+        In words.
     accepts : callable
-        The same, as a condition; by default whatever is given, for those who read it to check.
+        As a condition; by default any value, where the engine itself checks it.
     """
 
-    methods: tuple[str, ...]
     expected: str = ""
     accepts: Callable[[Any], bool] = lambda value: True
 
@@ -64,26 +61,22 @@ _positive = _number(lambda value: 0.0 < value < float("inf"))
 _SCHEDULES = ("parallel", "sequential")
 
 OPTIONS = {
-    "max_iter": Option(METHODS, "a positive integer", _count),
-    "tol": Option(METHODS, "a finite number above 0", _positive),
-    "power": Option(("ep",), "a number in (0, 1]", _fraction),
-    "schedule": Option(("ep",), f"one of {list(_SCHEDULES)}", lambda value: value in _SCHEDULES),
+    "max_iter": Option("a positive integer", _count),
+    "tol": Option("a finite number above 0", _positive),
+    "power": Option("a number in (0, 1]", _fraction),
+    "schedule": Option(f"one of {list(_SCHEDULES)}", lambda value: value in _SCHEDULES),
     "damping": Option(
-        ("ep",),
         f"a number in [{SMALLEST_DAMPING}, 1]",
         _number(lambda damping: SMALLEST_DAMPING <= damping <= 1.0),
     ),
-    "inducing": Option(_SPARSE),
-    "batch_size": Option(_STOCHASTIC, "a positive integer", _count),
+    "inducing": Option(),
+    "batch_size": Option("a positive integer", _count),
     "rate": Option(
-        _STOCHASTIC,
         "a number in (0, 1], or (delay, forgetting) with delay > 0 and forgetting in (0.5, 1]",
         _rate,
     ),
-    "hyper_rate": Option(_STOCHASTIC, "a finite number above 0", _positive),
-    "optimize_inducing": Option(
-        _STOCHASTIC, "True or False", lambda value: isinstance(value, bool)
-    ),
+    "hyper_rate": Option("a finite number above 0", _positive),
+    "optimize_inducing": Option("True or False", lambda value: isinstance(value, bool)),
 }
 
 
@@ -95,8 +88,8 @@ def check_option(method: str, name: str, value: Any) -> None:
     AugmentationError
     """
     option = OPTIONS[name]
-    if method not in option.methods:
-        methods = " or ".join(f"method={m!r}" for m in option.methods)
+    if name not in _COMMON and not ENGINES[method].takes(name):
+        methods = " or ".join(f"method={m!r}" for m, e in ENGINES.items() if e.takes(name))
         raise AugmentationError(
             f"{name}: expected it with {methods} only, got it with method={method!r}; leave it "
             "out, or use another method"

@@ -1,30 +1,120 @@
-"""The fitting engines by the name that ``pac.fit(method=…)`` knows; a new one is one line."""
+"""The fitting engines by the name that ``pac.fit(method=…)`` knows; a new one is one record."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from .cavi import CoordinateAscent
-from .ep_fit import ExpectationPropagation
-from .fitting import FitOutcome, FitProblem, SiteFit
-from .sparse_bound import SparseFit
-from .svi import StochasticVariational
-from .vgp import VariationalGaussian
+from .base import FitOutcome, FitProblem
+from .ep.fit import ExpectationPropagation
+from .sparse.fit import SparseFit
+from .sparse.svi import StochasticVariational
+from .variational.cavi import CoordinateAscent
+from .variational.fit import SiteFit
+from .variational.vgp import VariationalGaussian
 
-__all__ = ["FITTING_ENGINES", "SPARSE_ENGINES"]
+__all__ = ["ENGINES", "Engine", "density_engines", "minibatch_engines"]
 
 FittingEngine = Callable[[FitProblem], FitOutcome]
 
-FITTING_ENGINES: dict[str, FittingEngine] = {
-    "cavi": SiteFit(CoordinateAscent),
-    "vgp": SiteFit(VariationalGaussian),
-    "ep": ExpectationPropagation(),
-    "qp": ExpectationPropagation(quantile=True),
+_EP = ("power", "schedule", "damping")
+_SVI = ("batch_size", "rate", "hyper_rate", "optimize_inducing")
+
+
+@dataclass(frozen=True)
+class Engine:
+    """What the rest of the package may know about a fitting engine.
+
+    Attributes
+    ----------
+    name : str
+        The value of ``method`` in :func:`pymc_augconj.fit`.
+    dense : callable, optional
+        The engine with one site for each observation; None where there is none.
+    sparse : callable, optional
+        The engine through inducing points; None where there is none.
+    augmented : bool
+        Whether every likelihood needs an auxiliary variable. Otherwise its density is enough.
+    bound : bool
+        Whether the evidence is a lower bound.
+    evidence : str
+        The evidence in a few words, for printed summaries.
+    options : tuple of str
+        Options besides those that all engines take.
+    """
+
+    name: str
+    dense: FittingEngine | None
+    sparse: FittingEngine | None
+    augmented: bool
+    bound: bool
+    evidence: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def minibatches(self) -> bool:
+        """Whether the engine works on minibatches, for which it needs inducing points."""
+        return self.dense is None
+
+    def takes(self, option: str) -> bool:
+        """Return whether ``option`` is one of this engine's own."""
+        return option in self.options or (option == "inducing" and self.sparse is not None)
+
+
+ENGINES: dict[str, Engine] = {
+    engine.name: engine
+    for engine in (
+        Engine(
+            "cavi",
+            SiteFit(CoordinateAscent),
+            SparseFit(CoordinateAscent),
+            augmented=True,
+            bound=True,
+            evidence="lower bound",
+        ),
+        Engine(
+            "vgp",
+            SiteFit(VariationalGaussian),
+            SparseFit(VariationalGaussian),
+            augmented=False,
+            bound=True,
+            evidence="lower bound",
+        ),
+        Engine(
+            "ep",
+            ExpectationPropagation(),
+            None,
+            augmented=False,
+            bound=False,
+            evidence="approximate",
+            options=_EP,
+        ),
+        Engine(
+            "qp",
+            ExpectationPropagation(quantile=True),
+            None,
+            augmented=False,
+            bound=False,
+            evidence="EP's, approximate",
+        ),
+        Engine(
+            "svi",
+            None,
+            StochasticVariational(),
+            augmented=False,
+            bound=True,
+            evidence="lower bound",
+            options=_SVI,
+        ),
+    )
 }
 
-#: Those that work through inducing points.
-SPARSE_ENGINES: dict[str, FittingEngine] = {
-    "cavi": SparseFit(CoordinateAscent),
-    "vgp": SparseFit(VariationalGaussian),
-    "svi": StochasticVariational(),
-}
+
+def density_engines() -> tuple[str, ...]:
+    """Return the names of the engines for which a likelihood's density is enough."""
+    return tuple(name for name, engine in ENGINES.items() if not engine.augmented)
+
+
+def minibatch_engines() -> tuple[str, ...]:
+    """Return the names of the engines that work on minibatches."""
+    return tuple(name for name, engine in ENGINES.items() if engine.minibatches)

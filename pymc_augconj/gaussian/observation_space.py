@@ -30,12 +30,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsyr, dsyrk, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.triangular import (
+from pymc_augconj.linalg.blas import (
     copy_lower,
     diagonal_view,
     lower_column_norms,
@@ -44,6 +43,7 @@ from pymc_augconj.gaussian.triangular import (
     square_work_array,
     symmetric_product,
 )
+from pymc_augconj.typing import Array
 
 __all__ = [
     "ObservationSpaceFactor",
@@ -54,7 +54,6 @@ __all__ = [
     "matheron_weights",
 ]
 
-Array = NDArray[np.float64]
 
 # A precision λ acts through λK; below this value (6e-61) that product is far under the rounding
 # unit for any K of less than 1e40, so a smaller λ, zero included, gives the same floating-point

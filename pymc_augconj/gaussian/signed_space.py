@@ -19,16 +19,15 @@ Woodbury's identity: Rasmussen & Williams (2006), Gaussian Processes for Machine
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
-from ..errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.linalg.blas import copy_lower, mirror_lower, square_work_array
+from pymc_augconj.typing import Array
+
 from . import observation_space
-from .triangular import copy_lower, mirror_lower, square_work_array
 
 __all__ = ["SignedPosterior"]
-
-Array = NDArray[np.float64]
 
 
 class SignedPosterior:

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+
 from .base import Likelihood, Params, Pattern, refusal
 from .folded_normal import folded_normal
 from .registry import register

@@ -17,11 +17,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import log_ndtr, ndtr
 
-from ..auxiliary.truncated_normal import (
+from pymc_augconj.auxiliary.truncated_normal import (
     logpdf_truncated_normal,
     mean_truncated_normal,
     random_truncated_normal,
 )
+
 from .base import Likelihood, Params, Pattern, refusal
 from .registry import register
 

@@ -13,9 +13,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import betainc, betaln, expit
 
-from ..auxiliary.polya_gamma import mean_polya_gamma, random_polya_gamma
+from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    mean_polya_gamma,
+    random_polya_gamma,
+)
+
 from .base import Likelihood, Params, Pattern, is_count, refusal
-from .polya_gamma_atom import log_polya_gamma
 from .registry import register
 
 __all__ = ["BinomialLogit"]

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..errors import AugmentationError
+from pymc_augconj.errors import AugmentationError
+
 from .base import DensityLikelihood, Params, refusal
 
 __all__ = ["GenericLikelihood"]

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
+
 from .base import Likelihood, Params, Pattern
 from .folded_normal import folded_normal
 from .registry import register

@@ -16,11 +16,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import expit
 
-from ..auxiliary.polya_gamma import (
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
     logpdf_polya_gamma,
     mean_polya_gamma,
     random_polya_gamma,
 )
+
 from .base import Likelihood, Params, Pattern
 from .registry import register
 

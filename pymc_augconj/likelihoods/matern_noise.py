@@ -17,11 +17,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln
 
-from ..auxiliary.generalized_inverse_gaussian import (
+from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
     logpdf_generalized_inverse_gaussian,
     mean_generalized_inverse_gaussian,
     random_generalized_inverse_gaussian,
 )
+
 from .base import Likelihood, Params, Pattern
 from .registry import register
 

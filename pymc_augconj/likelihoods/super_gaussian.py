@@ -23,9 +23,10 @@ from typing import Any
 
 import numpy as np
 
-from ..auxiliary.known_tilts import KnownTilts, find_known
-from ..auxiliary.residual_law import ResidualLaw
-from ..errors import NotSuperGaussianError
+from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
+from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
+from pymc_augconj.errors import NotSuperGaussianError
+
 from .base import Likelihood, Params
 from .registry import register
 
@@ -120,7 +121,9 @@ class SuperGaussian(Likelihood):
 
     def check_augmentation(self, params):
         # Imported here: a user of other likelihoods does not pay for Numba.
-        from ..auxiliary.complete_monotonicity import check_completely_monotone
+        from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
+            check_completely_monotone,
+        )
 
         values = self.phi.values(params)
         if not values:
@@ -323,7 +326,7 @@ class SuperGaussian(Likelihood):
 
     def _find_numerical(self, fixed: list[np.ndarray]) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.
-        from ..auxiliary.scale_family import ScaleFamilies
+        from pymc_augconj.auxiliary.laplace_transform.scale_families import ScaleFamilies
 
         if self._families is None:
             self._families = ScaleFamilies()

@@ -1,11 +1,8 @@
-"""What a fit gives back: DataTrees for ArviZ, tables and pictures that set fits side by side.
+"""Results as DataTrees, tables and pictures; the only folder with xarray and ArviZ.
 
-The only room with xarray and ArviZ.
-
-=================  ============================================================================
-``fits.py``        several fits brought to the same variables, shapes and labels
-``compare.py``     one table: cost, convergence, agreement with a reference, leave-one-out
-``plots.py``       ArviZ's pictures of the same fits
-``entries.py``     the scalar entries that a picture shows
-=================  ============================================================================
+=================  ========================================
+``approximation``  Gaussian approximations of the posterior
+``comparison``     several fits side by side
+``predictions``    predictions as a DataTree
+=================  ========================================
 """

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import xarray as xr
 
-from ..engines.cdf_moments import moments_of_y
-from ..engines.predictive import Mixture, quantiles
-from ..engines.response import has_formulas
-from ..errors import AugmentationError
-from ..recognize.new_inputs import NewPredictor
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.prediction.cdf_moments import moments_of_y
+from pymc_augconj.prediction.mixtures import Mixture, quantiles
+from pymc_augconj.prediction.moments import has_formulas
+from pymc_augconj.recognition.prediction.new_inputs import NewPredictor
 
 __all__ = ["Request", "posterior_draws", "predictions_tree"]
 

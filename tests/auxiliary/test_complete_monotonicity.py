@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_augconj.auxiliary.complete_monotonicity import check_completely_monotone
+from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import check_completely_monotone
 
 ACCEPTED = {
     "Laplace": lambda s: -np.sqrt(s) / 0.3,

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
-from pymc_augconj.auxiliary.laplace_law import TiltedLaw, mean_tilted
-from pymc_augconj.auxiliary.polya_gamma import mean_polya_gamma, var_polya_gamma
+from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedLaw, mean_tilted
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    mean_polya_gamma,
+    var_polya_gamma,
+)
 
 R = np.array([1e-10, 1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6, 1e12])
 

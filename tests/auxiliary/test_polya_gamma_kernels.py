@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from pymc_augconj.auxiliary import polya_gamma_kernels as kernels
-from pymc_augconj.auxiliary.polya_gamma import logpdf_polya_gamma
+from pymc_augconj.auxiliary.polya_gamma import kernels
+from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma
 
 # The saddlepoint kernel's least shape: at c = 0, h log 2 expected jumps.
 LEAST_SHAPE = kernels.MAX_JUMPS_BY_THINNING / kernels.LOG_2

@@ -16,7 +16,7 @@ import pytest
 from pytensor.graph.replace import graph_replace
 
 import pymc_augconj as pac
-from pymc_augconj.recognize import python_mode
+from pymc_augconj.python_mode import python_mode
 
 LARGEST_SHOWN = 6  # entries of each variable that enter the statistics
 

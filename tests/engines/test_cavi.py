@@ -9,10 +9,10 @@ from numpy.polynomial.hermite_e import hermegauss
 from scipy.special import expit, logsumexp
 
 import pymc_augconj as pac
-from pymc_augconj.engines.bound import BoundFamily
-from pymc_augconj.engines.cavi import CoordinateAscent
-from pymc_augconj.engines.loop import climb
-from pymc_augconj.engines.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}
 

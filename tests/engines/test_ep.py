@@ -7,20 +7,20 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import multivariate_normal
 
-from pymc_augconj.engines import ep_double_loop
-from pymc_augconj.engines.ep import run_ep, solve
-from pymc_augconj.engines.ep_gradient import (
+from pymc_augconj.engines.ep import double_loop as ep_double_loop
+from pymc_augconj.engines.ep.gradient import (
     covariance_gradient,
     likelihood_gradient,
     mean_gradient,
 )
-from pymc_augconj.engines.ep_objective import EPObjective
-from pymc_augconj.engines.ep_record import EPState
-from pymc_augconj.engines.ep_sites import CovariancePrior, SiteGroup
-from pymc_augconj.engines.site_density import LikelihoodDensity
+from pymc_augconj.engines.ep.objective import EPObjective
+from pymc_augconj.engines.ep.record import EPState
+from pymc_augconj.engines.ep.sites import CovariancePrior, SiteGroup
+from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.student_t import StudentT
@@ -337,7 +337,7 @@ def test_double_loop_increases_the_evidence_at_every_outer_step(power):
 
 
 def test_double_loop_alone_reaches_the_fixed_point(monkeypatch):
-    from pymc_augconj.engines import ep
+    from pymc_augconj.engines.ep import solve as ep
 
     monkeypatch.setattr(ep, "sweep_parallel", lambda recorder, current, **_: (current, "skipped"))
     C, density = outlier_problem(0)

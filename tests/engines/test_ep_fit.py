@@ -7,10 +7,10 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines import ep_fit
-from pymc_augconj.engines.ep import run_ep
-from pymc_augconj.engines.site_density import LikelihoodDensity
+from pymc_augconj.engines.ep import fit as ep_fit
+from pymc_augconj.engines.ep.solve import run_ep
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 
 QUIET = {"progressbar": False}
 
@@ -126,3 +126,17 @@ def test_schedules_agree_in_every_form_of_model(build):
     assert sequential.converged
     assert sequential.evidence == pytest.approx(parallel.evidence, abs=1e-7)
     np.testing.assert_allclose(sequential.lam, parallel.lam, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_sites_that_are_at_their_targets_from_the_start(method):
+    x = np.linspace(-1.0, 1.0, 12)
+    with pm.Model():
+        b = pm.Normal("b", 0, 1e-8)
+        pm.Bernoulli("y", logit_p=b * x, observed=(x > 0).astype(int))
+        fit = pac.fit(method, progressbar=False)
+    assert fit.converged
+    assert len(fit.history) == 0
+    assert {"theta", "iteration", "bound"} <= set(fit.history.columns)
+    assert fit.evidence == pytest.approx(-12 * np.log(2.0), abs=1e-6)
+    assert float(fit.std["b"]) == pytest.approx(1e-8)

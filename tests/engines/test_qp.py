@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from pymc_augconj.engines.ep import run_ep, solve
-from pymc_augconj.engines.ep_objective import EPObjective
-from pymc_augconj.engines.ep_record import EPState
-from pymc_augconj.engines.ep_sites import CovariancePrior, SiteGroup, all_moments
-from pymc_augconj.engines.qp import run_qp, solve_qp
-from pymc_augconj.engines.site_density import LikelihoodDensity
+from pymc_augconj.engines.ep.objective import EPObjective
+from pymc_augconj.engines.ep.quantile import run_qp, solve_qp
+from pymc_augconj.engines.ep.record import EPState
+from pymc_augconj.engines.ep.sites import CovariancePrior, SiteGroup, all_moments
+from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.student_t import StudentT

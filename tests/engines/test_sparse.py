@@ -8,17 +8,17 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
-from pymc_augconj.engines import sparse_batch
-from pymc_augconj.engines.cavi import CoordinateAscent
-from pymc_augconj.engines.fitting import FitProblem
-from pymc_augconj.engines.loop import climb
-from pymc_augconj.engines.sparse_batch import HalvedModel
-from pymc_augconj.engines.sparse_bound import SparseBound, _gradient, _SparseFamily
-from pymc_augconj.engines.sparse_design import slopes_by_factor
-from pymc_augconj.engines.sparse_problem import SparseProblem, inducing_inputs
-from pymc_augconj.engines.vgp import VariationalGaussian
-from pymc_augconj.engines.weights_posterior import WeightsPosterior
-from pymc_augconj.recognize.process import LatentProcess
+from pymc_augconj.engines.base import FitProblem, SparseProblem
+from pymc_augconj.engines.sparse import batch as sparse_batch
+from pymc_augconj.engines.sparse.batch import HalvedModel
+from pymc_augconj.engines.sparse.fit import SparseBound, _gradient, _SparseFamily
+from pymc_augconj.engines.sparse.gradient import DesignGradient, slopes_by_factor
+from pymc_augconj.engines.sparse.inducing import inducing_inputs
+from pymc_augconj.engines.sparse.posterior import WeightsPosterior
+from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.recognition.processes.process import LatentProcess
 
 RULES = (CoordinateAscent, VariationalGaussian)
 N = 48
@@ -99,9 +99,9 @@ def test_gradient_by_inducing_inputs(inputs):
     bound = family.at(point)
     end = top(bound).evaluation
     q = end.posterior.q
-    (slope,) = bound.design.gradient(q, end.posterior.half, end.h, end.lam, end.mean, q.precision)[
-        1
-    ]
+    (slope,) = DesignGradient(family.model, bound.design).of_sites(
+        q, end.posterior.half, end.h, end.lam, end.mean, q.precision
+    )[1]
     for entry in ((0, 0), (4, 1)):
         values = []
         for sign in (-1.0, 1.0):
@@ -129,7 +129,7 @@ def test_both_ways_to_the_derivative_by_the_factor_agree(inputs):
     direct = -(G[: design.n_sparse] @ design.Phi[: design.n_sparse].T)
     found = slopes_by_factor(q, design.n_sparse, gram, design.Phi @ slope)
     np.testing.assert_allclose(found, direct, atol=1e-10)
-    rows = design.gradient_of_rows(q, half, slope, lam, True)[2]
+    rows = DesignGradient(family.model, design).of_rows(q, half, slope, lam, True)[2]
     np.testing.assert_allclose(rows, direct, atol=1e-10)
 
 
@@ -182,7 +182,7 @@ def test_minibatches_are_unbiased(inputs):
         mean, var, half = design.moments(q)
         value, h, lam = family.sites.targets(point, rows, mean, var)
         B, b = design.natural(h, lam)
-        theta = design.gradient(q, half, h, lam, mean, B)[0]
+        theta = DesignGradient(family.model, design).of_sites(q, half, h, lam, mean, B)[0]
         for name, slope in family.sites.gradient(point, rows, mean, var).items():
             theta[name] = theta.get(name, 0.0) + slope
         return [np.sum(value), B, b, *(theta[name] for name in sorted(theta))]
@@ -209,7 +209,7 @@ def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
     mean, var, half = design.moments(q)
     value, h, lam = family.sites.targets(point, rows, mean, var)
     B, b = design.natural(h, lam)
-    by_theta, (moved,) = design.gradient(q, half, h, lam, mean, B)
+    by_theta, (moved,) = DesignGradient(family.model, design).of_sites(q, half, h, lam, mean, B)
     with HalvedModel(family.model, family.sites) as halved:
         batch = halved.start(point, family.inducing, rows, lambda: q)
         batch.wait()

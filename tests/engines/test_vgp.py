@@ -9,11 +9,11 @@ from scipy.integrate import quad
 from scipy.stats import multivariate_normal, norm
 
 import pymc_augconj as pac
-from pymc_augconj.engines.bound import BoundFamily
-from pymc_augconj.engines.cavi import CoordinateAscent
-from pymc_augconj.engines.gradients import bound_gradient
-from pymc_augconj.engines.loop import climb
-from pymc_augconj.engines.vgp import VariationalGaussian
+from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.gradient import bound_gradient
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.likelihoods.poisson_log import PoissonLog
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}

@@ -10,13 +10,8 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.observation_space import (
-    condition,
-    draw_eta,
-    factorize,
-    matheron_weights,
-)
-from pymc_augconj.gaussian.triangular import lower_product, lower_transpose_product
+from pymc_augconj.gaussian.observation_space import condition, draw_eta, factorize, matheron_weights
+from pymc_augconj.linalg.blas import lower_product, lower_transpose_product
 
 
 def conditioned(problem):

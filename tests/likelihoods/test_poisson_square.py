@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from pymc_augconj.engines.site_density import LikelihoodDensity
-from pymc_augconj.engines.tilted import tilted_moments
-from pymc_augconj.engines.tilted_closed import poisson_square_tilted, site_moments
+from pymc_augconj.engines.ep.closed_form import poisson_square_tilted, site_moments
+from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment
+from pymc_augconj.quadrature.tilted import tilted_moments
 
 
 @pytest.mark.parametrize("order", [0, 1, 2, 3, 7, 8])

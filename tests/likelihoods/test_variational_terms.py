@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.gaussian.expectation import gaussian_expectation
 from pymc_augconj.likelihoods.base import DensityLikelihood, Likelihood
 from pymc_augconj.likelihoods.registry import known_likelihoods
+from pymc_augconj.quadrature.expectation import gaussian_expectation
 
 REALS, COUNTS, BINARY, SIGNS = (-2.5, 0.4, 3.1), (0.0, 1.0, 8.0), (0.0, 1.0), (-1.0, 1.0)
 # y and parameters.

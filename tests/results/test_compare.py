@@ -8,7 +8,7 @@ from scipy.signal import lfilter
 from scipy.stats import norm
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.results.compare import compare
+from pymc_augconj.results.comparison.compare import compare
 
 N_CHAIN, N_DRAW = 4, 2000
 

@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.results.plots import KINDS, plot_compare
+from pymc_augconj.results.comparison.plots import KINDS, plot_compare
 
 ENTRIES = ["ls", "f[0]", "f[20]", "f[39]"]
 GRIDS = ["rank", "trace", "autocorr"]

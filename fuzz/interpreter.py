@@ -1,0 +1,163 @@
+"""Executing PyTensor graphs an operation at a time, exactly as written or with noisy rounding.
+
+Nothing is compiled and nothing is rewritten. With noise, the result of every operation that
+rounds is multiplied by 1 + ε of a few units in the last place ("Monte Carlo arithmetic"): the
+spread of the results is the rounding error of the formula itself, wherever it loses digits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.mode import Mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import toposort
+from pytensor.link.vm import VMLinker
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.random.op import RandomVariable
+
+__all__ = ["Interpreter", "UnsupportedGraphError"]
+
+# Size of the noise, relative: four units in the last place. PyTensor keeps numbers that single
+# precision can hold (22647.0) in it, and takes their logarithm in it.
+_NOISE = {np.dtype(np.float64): 2.0**-50, np.dtype(np.float32): 2.0**-21}
+
+# Operations that move or choose numbers, or whose result is exact.
+_EXACT = frozenset(
+    {"Abs", "Cast", "Ceil", "Clip", "Floor", "Identity", "Maximum", "Minimum", "Neg", "Second"}
+    | {"RoundHalfAwayFromZero", "RoundHalfToEven", "ScalarMaximum", "ScalarMinimum", "Sign"}
+    | {"Switch", "Trunc"}
+)
+_MOVES = frozenset(
+    {"AdvancedIncSubtensor", "AdvancedIncSubtensor1", "AdvancedSubtensor", "AdvancedSubtensor1"}
+    | {"Alloc", "AllocDiag", "ARange", "Argmax", "Assert", "CheckAndRaise", "ExtractDiag", "Eye"}
+    | {"Flatten", "IncSubtensor", "Join", "MakeVector", "Max", "Nonzero", "Reshape", "Shape"}
+    | {"ScalarFromTensor", "Shape_i", "SpecifyShape", "Split", "Subtensor", "TensorFromScalar"}
+    | {"TypeCastingOp", "Unbroadcast", "ViewOp"}
+)
+
+
+class UnsupportedGraphError(Exception):
+    """A graph has an operation that is not executed here."""
+
+
+class Interpreter:
+    """A graph as a function of the values of some of its variables.
+
+    Parameters
+    ----------
+    outputs, inputs : sequence of Variable
+    """
+
+    def __init__(self, outputs: Sequence[Variable], inputs: Sequence[Variable]):
+        self._outputs, self._inputs = list(outputs), list(inputs)
+        self._nodes = [_Node(node) for node in toposort(self._outputs, blockers=self._inputs)]
+        given = set(self._inputs)
+        # In an order of their own, which draws depend on.
+        used = [*(var for node in self._nodes for var in node.inputs), *self._outputs]
+        leaves = dict.fromkeys(var for var in used if var.owner is None)
+        self._constants = {var: var.data for var in leaves if isinstance(var, Constant)}
+        self._shared = [
+            var for var in leaves if isinstance(var, SharedVariable) and var not in given
+        ]
+        unknown = set(leaves) - given - set(self._constants) - set(self._shared)
+        if unknown:
+            raise UnsupportedGraphError(f"no values for {unknown}")
+
+    def __call__(
+        self,
+        values: Sequence[Any],
+        *,
+        noise: np.random.Generator | None = None,
+        draws: np.random.Generator | None = None,
+    ) -> list[Any]:
+        """Return the outputs' values.
+
+        Parameters
+        ----------
+        values : sequence of array
+            One for every input.
+        noise : numpy.random.Generator, optional
+            Of the rounding; also the inputs are then off in their last digits.
+        draws : numpy.random.Generator, optional
+            What random variables draw from.
+        """
+        given = [_noisy(np.asarray(value), noise) if noise else value for value in values]
+        known: dict[Variable, Any] = {**self._constants}
+        for var in self._shared:
+            value = var.get_value(borrow=True)
+            is_generator = isinstance(value, np.random.Generator)
+            known[var] = draws.spawn(1)[0] if is_generator and draws is not None else value
+        known.update(zip(self._inputs, given, strict=True))
+        with np.errstate(all="ignore"):
+            for node in self._nodes:
+                node.run(known, noise, draws)
+        return [known[var] for var in self._outputs]
+
+
+class _Node:
+    """One operation, ready to run."""
+
+    def __init__(self, node: Apply):
+        self._node, self.inputs = node, node.inputs
+        op = node.op
+        self._inner: Interpreter | None = None
+        self._function: Callable | None = None
+        if isinstance(op, OpFromGraph):
+            self._inner = Interpreter(op.inner_outputs, op.inner_inputs)
+        elif isinstance(op, HasInnerGraph):
+            self._function = _function_of(node)  # a loop
+        else:
+            op.prepare_node(node, None, None, "py")
+        name = type(getattr(op, "scalar_op", op)).__name__
+        is_move = name in (_EXACT if isinstance(op, Elemwise) else _MOVES)
+        self._rounds = not (is_move or isinstance(op, DimShuffle | RandomVariable | OpFromGraph))
+
+    def run(
+        self,
+        known: dict[Variable, Any],
+        noise: np.random.Generator | None,
+        draws: np.random.Generator | None,
+    ) -> None:
+        """Put the results into ``known``."""
+        node = self._node
+        values = [known[var] for var in node.inputs]
+        if isinstance(node.op, CheckParameterValue):
+            # As PyMC's own functions have it. Rounding may take a probability beyond one, which
+            # says nothing of the formula.
+            value, *conditions = values
+            holds = noise is not None or all(np.all(condition) for condition in conditions)
+            found = [value if holds else np.full_like(value, -np.inf)]
+        elif self._inner is not None:
+            found = self._inner(values, draws=draws)
+        elif self._function is not None:
+            found = self._function(*values)
+        else:
+            storage: list[list[Any]] = [[None] for _ in node.outputs]
+            node.op.perform(node, values, storage)
+            found = [value for (value,) in storage]
+        for var, value in zip(node.outputs, found, strict=True):
+            known[var] = _noisy(value, noise) if noise is not None and self._rounds else value
+
+
+def _function_of(node: Apply) -> Callable:
+    mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_compile")
+    inputs = [var.clone() for var in node.inputs]
+    with pytensor.config.change_flags(cxx=""):
+        outputs = node.op.make_node(*inputs).outputs
+        return pytensor.function(inputs, outputs, mode=mode)
+
+
+def _noisy(value: Any, noise: np.random.Generator) -> Any:
+    size = _NOISE.get(getattr(value, "dtype", None))
+    if size is None:
+        return value
+    off = 1.0 + size * noise.uniform(-1.0, 1.0, np.shape(value))
+    return np.asarray(value * off, dtype=value.dtype)

@@ -1,0 +1,312 @@
+"""``pac.fit``: a Gaussian approximation of the posterior in milliseconds."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from typing import Any, Literal
+
+import numpy as np
+from pymc.model import Model, modelcontext
+
+from pymc_augconj.engines.base import FitProblem, FitState
+from pymc_augconj.engines.options import check_option, given_options
+from pymc_augconj.engines.registry import ENGINES, minibatch_engines
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.prediction.evaluate import (
+    DensityOfPrior,
+    constrained,
+    unconstrained_function,
+)
+from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.results.approximation.approximation import Approximation
+from pymc_augconj.results.approximation.assembly import approximation_of
+
+from .inducing import SparseOptions
+from .progress import FitProgress
+
+__all__ = ["fit"]
+
+_HYPER = ("map", "ml", "fixed")
+
+# A hyperparameter is held at one value, which is no answer about a vector of many components.
+_LARGEST_OPTIMISED = 20
+
+# Compiling the functions of a model takes as long as some thirty calls save by it.
+_FIRST_CALLS = 30
+
+
+def fit(
+    method: str = "cavi",
+    *,
+    model: Model | None = None,
+    gp: Any = None,
+    hyper: Literal["map", "ml", "fixed"] = "map",
+    start: Mapping[str, Any] | None = None,
+    inducing: Any = None,
+    batch_size: int | None = None,
+    rate: float | tuple[float, float] | None = None,
+    hyper_rate: float | None = None,
+    optimize_inducing: bool = False,
+    max_iter: int = 1000,
+    tol: float = 1e-6,
+    random_seed: int | None = None,
+    progressbar: bool = True,
+    callback: Callable[[FitState], object] | None = None,
+    power: float | None = None,
+    schedule: Literal["parallel", "sequential"] | None = None,
+    damping: float | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+) -> Approximation:
+    """Approximate the posterior of a model's latents by a Gaussian.
+
+    Parameters
+    ----------
+    method : {"cavi", "vgp", "svi", "ep", "qp"}
+        ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
+        ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
+        quadrature; its bound is the tighter one. ``"svi"``: either of these through inducing
+        points, from minibatches, for many observations; augmented where every likelihood is.
+        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; where a
+        density is not log-concave, as Student-t's under outliers, it can take many times as long
+        as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
+        hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
+    model : pymc.Model, optional
+        Taken from the context where omitted.
+    gp : pm.gp.Latent, or sequence of them, optional
+        The Gaussian process to approximate through inducing points; dense methods need none, and
+        check that it is the model's.
+    hyper : {"map", "ml", "fixed"}
+        What becomes of the hyperparameters, which the approximation holds at one value. They
+        maximise the evidence times their prior density (``"map"``), or the evidence alone
+        (``"ml"``), or stay at ``start`` (``"fixed"``). As in ``pm.find_MAP`` the prior density is
+        that of the variables themselves, without the Jacobian of their transforms.
+    start : mapping, optional
+        Values of hyperparameters to start from, by the variables' names and on their own scale;
+        PyMC's initial point for the others.
+    inducing : int, array_like of shape (M, d), or mapping, optional
+        For ``"svi"``, ``"cavi"`` and ``"vgp"``: the number of inducing points, placed by k-means++,
+        or their inputs, or either by the name of the process. ``"svi"`` takes 100 by default.
+    batch_size : int, optional
+        ``"svi"``: observations an iteration, 256 by default.
+    rate : float or (float, float), optional
+        ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
+        ρ_t = (1 + t/delay)^(−forgetting). (1, 0.9) by default; (10, 0.75) where hyperparameters or
+        inducing inputs move and the minibatches go through the data five times or more, so that
+        what was learned at other hyperparameters is forgotten sooner.
+    hyper_rate : float, optional
+        ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.05 by default; it falls to
+        a tenth over ``max_iter``. Hyperparameters move at every fourth iteration.
+    optimize_inducing : bool
+        ``"svi"``: whether inducing inputs move with the hyperparameters.
+    max_iter : int
+        Iterations in all (``"svi"``), or at one value of the hyperparameters, and of their
+        optimiser.
+    tol : float
+        On what one more step would change: means in standard deviations, variances relatively,
+        root of the sum of squares over observations.
+    random_seed : int, optional
+        Of the draws that the result makes, of minibatches and of k-means++; the dense methods
+        themselves draw nothing.
+    progressbar : bool
+        Whether to show iterations, the bound (or EP's evidence), ``tol``'s residual and the time.
+    callback : callable, optional
+        Called after every iteration with a :class:`~pymc_augconj.engines.base.FitState`.
+        ``"svi"`` ends with what it has where it raises ``StopIteration``; other exceptions, and
+        all of them with the other methods, end the call.
+    power : float, optional
+        Of ``method="ep"`` only, as the next two: the fraction η of power EP, in (0, 1]; 1 where
+        omitted. Small fractions come close to the VGP.
+    schedule : {"parallel", "sequential"}, optional
+        Whether all sites move at once, the default, or one after the other.
+    damping : float, optional
+        The largest fraction of the way to its new value that a site goes in one sweep, in
+        [0.01, 1]; 1 where omitted. It adapts below that by itself.
+    compile_kwargs : dict, optional
+        As for :func:`~pymc_augconj.recognize`.
+
+    Returns
+    -------
+    Approximation
+        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it.
+
+    Raises
+    ------
+    AugmentationError
+        If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
+        option is out of its range or not one of the method's.
+    NotSuperGaussianError
+        If the hyperparameters of a likelihood stated by its φ end where it has no augmentation,
+        with a method that needs one.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the method did not converge; the result says how it ended.
+
+    References
+    ----------
+    Galy-Fajou, Wenzel & Opper (2020), Automated augmented conjugate inference. AISTATS.
+    Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neural
+    Computation 21.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     vi = pac.fit(method="cavi")
+    >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
+    """
+    if method not in ENGINES:
+        raise AugmentationError(f"expected method among {list(ENGINES)}, got {method!r}")
+    engine = ENGINES[method]
+    if hyper not in _HYPER:
+        raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
+    check_option(method, "max_iter", max_iter)
+    check_option(method, "tol", tol)
+    options = given_options(method, power=power, schedule=schedule, damping=damping)
+    about_inducing = SparseOptions(
+        **given_options(
+            method,
+            inducing=inducing,
+            batch_size=batch_size,
+            rate=rate,
+            hyper_rate=hyper_rate,
+            # False is what every method does.
+            optimize_inducing=None if optimize_inducing is False else optimize_inducing,
+        )
+    )
+    sparse = engine.minibatches or inducing is not None
+    written = modelcontext(model)
+    begin = time.perf_counter()
+    with ExitStack() as stack:
+        stack.enter_context(blas_limit(1))
+        model = with_all_data(written)
+        if model is not written and not engine.minibatches:
+            raise AugmentationError(
+                f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
+                f"method={minibatch_engines()[0]!r}, or write the model with the data themselves"
+            )
+        recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
+        lgm = recognition.model
+        if not sparse:
+            _check_gp(gp, lgm)
+        first = _start(model, recognition, start, fixed=hyper == "fixed")
+        for sentence in lgm.cautions(first):
+            warnings.warn(sentence, RuntimeWarning, stacklevel=2)
+        recognised = time.perf_counter()
+        log_prior = _no_prior
+        if hyper == "map" and lgm.hyperparameters:
+            log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
+        report = stack.enter_context(
+            FitProgress(
+                method,
+                callback,
+                show=progressbar,
+                bound=engine.bound,
+                last=max_iter if engine.minibatches else None,
+            )
+        )
+        problem = FitProblem(
+            lgm,
+            first,
+            recognition.probes,
+            () if hyper == "fixed" else _members(lgm),
+            log_prior,
+            max_iter,
+            tol,
+            report,
+            options,
+            about_inducing.problem(written, lgm, gp, method, random_seed) if sparse else None,
+        )
+        outcome = (engine.sparse if sparse else engine.dense)(problem)
+        optimised = time.perf_counter()
+        result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
+    result.timings.update(
+        recognition=recognised - begin,
+        optimisation=optimised - recognised,
+        total=time.perf_counter() - begin,
+    )
+    if not result.converged:
+        warnings.warn(f"pac.fit(method={method!r}): {result.message}", RuntimeWarning, stacklevel=2)
+    return result
+
+
+def _no_prior(point) -> tuple[float, dict[str, np.ndarray]]:
+    return 0.0, {}
+
+
+def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
+    names = [block.name for block in lgm.blocks]
+    if gp is not None and getattr(getattr(gp, "f", None), "name", None) not in names:
+        raise AugmentationError(
+            f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
+            f"{gp!r}"
+        )
+
+
+def _members(lgm: LatentGaussianModel) -> tuple:
+    discrete = [h.name for h in lgm.hyperparameters if not h.continuous]
+    if discrete:
+        raise AugmentationError(
+            f"hyperparameters {discrete} are discrete and cannot be optimised by their gradient; "
+            "use hyper='fixed' with start={…}, or pac.sample, which samples them"
+        )
+    for h in lgm.hyperparameters:
+        why = h.why_not_optimised
+        if why is None and h.size > _LARGEST_OPTIMISED:
+            why = f"it has {h.size} components and is no Gaussian latent of the model"
+        if why is not None:
+            raise AugmentationError(
+                f"variable {h.name!r}: expected hyperparameters that one value can stand for, of "
+                f"at most {_LARGEST_OPTIMISED} components, but {why}; use pac.sample, which "
+                "samples it, or hyper='fixed' with start={…} to hold it at a value of yours"
+            )
+    return lgm.hyperparameters
+
+
+def _start(
+    model: Model, recognition: Recognition, start: Mapping[str, Any] | None, *, fixed: bool
+) -> dict:
+    point = {name: np.asarray(value) for name, value in recognition.start.items()}
+    if not start:
+        return point
+    by_name = {h.name: h for h in recognition.model.hyperparameters}
+    unknown = [name for name in start if name not in by_name]
+    if unknown:
+        raise AugmentationError(
+            f"start: expected hyperparameters among {list(by_name)}, got {unknown}"
+        )
+    given = {name: _value_of(model[name], value) for name, value in start.items()}
+    # The bounds of one may be others.
+    values = constrained(model, list(by_name), point) | given
+    for name, value in given.items():
+        (moved,) = unconstrained_function(model, [name]).as_it_stands(values)
+        inside = np.isfinite(value).all() and not np.isnan(moved).any()
+        # On PyMC's unconstrained scale bounds are infinite.
+        if not (inside and (fixed or np.isfinite(moved).all())):
+            raise AugmentationError(
+                f"start: expected a value of {name!r} inside its prior's support, got "
+                f"{start[name]!r}"
+            )
+        point[by_name[name].value_name] = np.asarray(moved)
+    return point
+
+
+def _value_of(rv: Any, value: Any) -> np.ndarray:
+    """Return a value that was given for a variable, in its type and shape."""
+    shape, given = static_shape(rv), np.asarray(value)
+    try:
+        if not np.can_cast(given.dtype, rv.dtype, casting="same_kind"):
+            raise TypeError
+        return np.broadcast_to(given.astype(rv.dtype), shape)
+    except (TypeError, ValueError):
+        raise AugmentationError(
+            f"start: expected {rv.dtype} values of shape {shape} for {rv.name!r}, got {value!r}"
+        ) from None

@@ -1,0 +1,115 @@
+"""The options of ``pac.fit`` about inducing points and minibatches, as the engines want them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.engines.base import SparseProblem
+from pymc_augconj.engines.sparse.inducing import inducing_inputs
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.recognition.processes.minibatch import batch_size_of
+from pymc_augconj.recognition.processes.process import LatentProcess
+
+__all__ = ["SparseOptions"]
+
+#: Where the user names none.
+DEFAULT_INDUCING = 100
+DEFAULT_BATCH_SIZE = 256
+DEFAULT_HYPER_RATE = 0.05
+
+
+@dataclass(frozen=True)
+class SparseOptions:
+    """What ``pac.fit`` was told about inducing points; None is what was not said.
+
+    :mod:`~pymc_augconj.engines.options` has checked all that can be without the process.
+    """
+
+    inducing: Any = None
+    batch_size: int | None = None
+    rate: float | tuple[float, float] | None = None
+    hyper_rate: float | None = None
+    optimize_inducing: bool = False
+
+    def problem(
+        self, model: Model, lgm: LatentGaussianModel, gp: Any, method: str, seed: Any
+    ) -> SparseProblem:
+        """Return what the sparse engines are given.
+
+        Raises
+        ------
+        AugmentationError
+            If no process is named, or inducing points do not fit its inputs.
+        """
+        processes = list(gp) if isinstance(gp, Sequence) else [gp]
+        if gp is None or not processes:
+            raise AugmentationError(
+                f"gp: expected the pm.gp.Latent (or a list of several) that method={method!r} is "
+                "to approximate through inducing points, got none; pass gp=gp"
+            )
+        rng = np.random.default_rng(seed)
+        laws = [
+            LatentProcess(model, one, lgm, gradient_of_inducing=self.optimize_inducing)
+            for one in processes
+        ]
+        names = [law.name for law in laws]
+        if len(set(names)) < len(names):
+            raise AugmentationError(f"gp: expected different processes, got {names}")
+        for name in names:
+            if f"{name}_u" in model.named_vars:
+                raise AugmentationError(
+                    f"variable {f'{name}_u'!r} of the model: expected another name, as the values "
+                    f"of {name!r} at its inducing inputs have this one in results; rename it"
+                )
+        if isinstance(self.inducing, Mapping) and set(self.inducing) != set(names):
+            raise AugmentationError(
+                f"inducing: expected an entry for each of the processes {names}, got "
+                f"{list(self.inducing)}"
+            )
+        return SparseProblem(
+            laws,
+            [_inducing(rng, law, self._of(law.name, len(laws))) for law in laws],
+            rng,
+            batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
+            if method == "svi"
+            else None,
+            rate=self.rate,
+            hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
+            optimize_inducing=self.optimize_inducing,
+        )
+
+    def _of(self, name: str, n_processes: int) -> Any:
+        if isinstance(self.inducing, Mapping):
+            return self.inducing[name]
+        if n_processes > 1 and np.ndim(self.inducing) == 2:
+            raise AugmentationError(
+                "inducing: expected inputs for each process by its name, {name: Z}, or a number, "
+                "got one array for several processes"
+            )
+        return DEFAULT_INDUCING if self.inducing is None else self.inducing
+
+
+def _inducing(rng: np.random.Generator, law: LatentProcess, given: Any) -> np.ndarray:
+    width = law.inputs.shape[1]
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        if given < 1:
+            raise AugmentationError(f"inducing: expected a positive number, got {given}")
+        return inducing_inputs(rng, law.inputs, int(given))
+    try:
+        Z = np.array(given, dtype=float)
+    except (TypeError, ValueError):
+        Z = np.empty(0)
+    if Z.ndim != 2 or Z.shape[1] != width or len(Z) == 0:
+        raise AugmentationError(
+            f"inducing: expected a number, or inputs of shape (M, {width}) as those of "
+            f"{law.name!r}, got {f'shape {Z.shape}' if Z.size else repr(given)}"
+        )
+    if not np.isfinite(Z).all():
+        raise AugmentationError("inducing: expected finite inputs, found a NaN or an infinity")
+    return Z

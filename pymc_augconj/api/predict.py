@@ -1,0 +1,406 @@
+"""``pac.predict``: one function for the predictions of every kind of fit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import numpy as np
+import pymc as pm
+from pymc.model import Model, modelcontext
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.prediction.conditional import count_threads, draw_groups
+from pymc_augconj.prediction.mixtures import DrawnMixture, GaussianMixture
+from pymc_augconj.recognition.prediction.draws import equal_draws, predictors_of_draws
+from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
+from pymc_augconj.recognition.prediction.new_inputs import NewPredictor, read_predictor
+from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
+from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.processes.process import JITTER
+from pymc_augconj.results.approximation.approximation import Approximation
+from pymc_augconj.results.approximation.data_check import check_data
+from pymc_augconj.results.approximation.model_check import (
+    check_draws,
+    check_likelihood,
+    check_process,
+)
+from pymc_augconj.results.predictions import Request, posterior_draws
+
+__all__ = ["predict"]
+
+# Sets the streams of predictions apart from those that the same seed gives elsewhere.
+_STREAM = 1
+
+
+def predict(
+    result: Any,
+    gp: Any,
+    Xnew: Any,
+    kind: Literal["f", "y"] = "f",
+    *,
+    model: Model | None = None,
+    observed: str | None = None,
+    params: Mapping[str, Any] | None = None,
+    offset: Any = None,
+    ynew: Any = None,
+    quantile: float | Sequence[float] = (),
+    full_cov: bool = False,
+    joint: bool = True,
+    jitter: float = JITTER,
+    dim: str | None = None,
+    coords: Sequence | None = None,
+    random_seed: int | None = None,
+):
+    """Predict a Gaussian process, or the observations, at new inputs.
+
+    Parameters
+    ----------
+    result : Approximation or DataTree
+        From :func:`pymc_augconj.fit`, :func:`pymc_augconj.sample`, ``pm.sample`` or any other
+        sampler. From an approximation predictions are analytic; from draws they are draws of
+        f* | f, and averages over them.
+    gp : pm.gp.Latent
+        The process itself, not its values: the one whose ``prior`` is in the model. Of a sum of
+        processes that is the sum.
+    Xnew : array_like, shape (P, d)
+        New inputs, in the units of those of ``prior``.
+    kind : {"f", "y"}
+        The process itself, or the observations. The latter need a predictor that is the process,
+        perhaps times a coefficient, plus terms that are the same for all observations.
+    model : pymc.Model, optional
+        Taken from the context where omitted.
+    observed : str, optional
+        The observed variable, where several depend on the process.
+    params : mapping, optional
+        Parameters of the likelihood at the new inputs, where they differ between the
+        observations: ``{"n": 20}`` for a binomial, say. By their names in the likelihood.
+    offset : array_like, shape (P,) or (), optional
+        What the predictor has at the new inputs besides the process and other Gaussian latents,
+        where it differs between observations: the logarithm of an exposure, say.
+    ynew : array_like, shape (P,) or (), optional
+        Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
+        The probability of one class or count k is the exponential of these with ``ynew=k``.
+    quantile : float or sequence of float, optional
+        Levels in (0, 1) at which to add quantiles of y; ``kind="y"`` only.
+    full_cov : bool
+        From an approximation: add the covariance matrix of f, of each output where there are
+        several; ``kind="f"`` only.
+    joint : bool
+        From draws: whether the entries of one draw of f* are correlated as the process is. False
+        draws every input by itself, which is faster where there are many.
+    jitter : float
+        From draws: added to the diagonal of covariances, as ``gp.conditional`` does.
+    dim, coords : str, sequence, optional
+        Name and labels of the new inputs' axis; by default ``f_dim_0`` and 0, 1, …, or
+        ``f_dim_1`` behind the axis of several outputs.
+    random_seed : int or Generator, optional
+        Of the draws of f*.
+
+    Returns
+    -------
+    DataTree
+        Group ``predictions``. With f and y for the variables' own names: ``f_mean``, ``f_std``,
+        shape (P,), ``f_cov`` (``full_cov``), shape (P, P), and, from draws, ``f`` of shape (chain,
+        draw, P); for ``kind="y"`` ``y_mean`` (a probability for binary y, the mean of the codes 0,
+        1, … for ordered classes), ``y_std`` and ``y_log_density``, shape (P,), and ``y_quantile``,
+        shape (quantile, P).
+
+    Raises
+    ------
+    AugmentationError
+        If the result, the process and the model do not belong together, or the predictor at new
+        inputs cannot be told from the model.
+
+    Examples
+    --------
+    >>> with model:  # doctest: +SKIP
+    ...     p = pac.predict(vi, gp, Xnew, kind="y").predictions["y_mean"]
+    """
+    quantile = tuple(np.atleast_1d(np.asarray(quantile, dtype=float)).tolist())
+    if kind not in ("f", "y"):
+        raise AugmentationError(f"expected kind 'f' or 'y', got {kind!r}")
+    about_y = {"ynew": ynew, "offset": offset, "params": params, "observed": observed}
+    given = [name for name, value in about_y.items() if value is not None]
+    if kind == "f" and (given or quantile):
+        raise AugmentationError(
+            f"{[*given, *(['quantile'] if quantile else [])]} are about observations: use kind='y' "
+            "with them"
+        )
+    if kind == "y" and full_cov:
+        raise AugmentationError("full_cov is about the process: use kind='f' with it")
+    model = modelcontext(model)
+    Xnew = _check_inputs(gp, Xnew)
+    several = gp.f.ndim > 1
+    if several and kind == "y":
+        raise AugmentationError(
+            f"{gp.f.name!r}: expected, for kind='y', a process of one output, got several; predict "
+            "kind='f' and combine its outputs as the model does"
+        )
+    request = Request(
+        gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
+    )
+    drawn = None if isinstance(result, Approximation) else _draws(result)
+    check_data(result if drawn is None else drawn, model, gp, kind, observed)
+    everything = with_all_data(model)
+    read = None
+    if kind == "y":
+        offset = None if offset is None else _check_offset(offset, len(Xnew))
+        read = read_predictor(everything, gp, observed, params, offset)
+    if read is not None and read.site.likelihood.unpredictable:
+        raise AugmentationError(
+            f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
+            f"{read.site.likelihood.unpredictable}"
+        )
+    if drawn is None:
+        return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
+    check_draws(drawn, everything, gp.f.name)
+    rng = _generator(random_seed)
+    return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
+
+
+def _draws(result: Any) -> Any:
+    tree = result.to_datatree() if hasattr(result, "to_datatree") else result
+    if not hasattr(tree, "children") or "posterior" not in tree.children:
+        raise AugmentationError(
+            "result: expected what pac.fit returns or a DataTree with a posterior group, got "
+            f"{type(result).__name__}"
+        )
+    return tree
+
+
+def _generator(random_seed: Any) -> np.random.Generator:
+    """Return a stream of its own: the seed that drew the posterior must not draw f* once more."""
+    if random_seed is None or isinstance(random_seed, np.random.Generator):
+        return np.random.default_rng(random_seed)
+    return np.random.default_rng(np.random.SeedSequence(random_seed, spawn_key=(_STREAM,)))
+
+
+def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
+    if not all(hasattr(gp, name) for name in ("f", "X", "cov_func", "mean_func")):
+        raise AugmentationError(
+            f"gp: expected a pm.gp.Latent whose prior is in the model, got {_what(gp)}"
+        )
+    try:
+        Xnew = np.asarray(Xnew, dtype=float)
+    except (TypeError, ValueError):
+        raise AugmentationError(f"Xnew: expected an array of numbers, got {Xnew!r}") from None
+    width = np.shape(gp.X)[-1] if hasattr(gp.X, "__len__") else gp.X.type.shape[-1]
+    if Xnew.ndim != 2 or (width is not None and Xnew.shape[1] != width):
+        raise AugmentationError(
+            f"Xnew: expected shape (points, {width}) as the inputs of {gp.f.name!r}, got "
+            f"{Xnew.shape}"
+        )
+    if not np.isfinite(Xnew).all():
+        raise AugmentationError("Xnew: expected finite numbers, found a NaN or an infinity")
+    return Xnew
+
+
+def _what(gp: Any) -> str:
+    """Return what was given in place of a process, and what to do with it."""
+    if hasattr(gp, "owner"):
+        return f"the variable {gp.name!r}; pass the process, not its values"
+    if hasattr(gp, "prior_linearized"):
+        return (
+            f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "
+            "the draws or on those of an approximation's sample()"
+        )
+    if isinstance(gp, pm.gp.Latent):
+        return "one whose prior was not called; of a sum of processes use that which has the prior"
+    return repr(gp)
+
+
+def _check_offset(offset: Any, size: int) -> np.ndarray:
+    offset = np.asarray(offset, dtype=float)
+    if offset.shape not in ((), (size,)) or not np.isfinite(offset).all():
+        raise AugmentationError(
+            f"offset: expected one finite number for each of {size} inputs, got shape "
+            f"{offset.shape}"
+        )
+    return np.broadcast_to(offset, (size,))
+
+
+def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
+    """Return name and labels of the axis of a process of several outputs."""
+    if not several:
+        return None
+    dim = (model.named_vars_to_dims.get(gp.f.name) or (f"{gp.f.name}_dim_0",))[0]
+    return str(dim), model.coords.get(dim)
+
+
+def _from_approximation(
+    result: Approximation, model, gp, Xnew, request: Request, read: NewPredictor | None, full_cov
+):
+    name = request.name
+    Z = result.inducing.get(name)
+    latent = name if Z is None else result.inducing_name(name)
+    if latent not in result.names:
+        raise AugmentationError(
+            f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
+            "the model that was fitted"
+        )
+    functions = kernel_functions(model, gp, Xnew, Z)
+    theta = _typed(model, result.theta)
+    unknown = {name for key in ("cross", "new_diagonal") for name in functions[key].names} - set(
+        theta
+    )
+    if unknown:
+        raise AugmentationError(
+            f"the approximation knows no value of {sorted(unknown)}, on which the kernel of "
+            f"{name!r} depends; use the gp of the model that was fitted"
+        )
+    new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
+    index = result.names.index(latent)
+    mean_at = _mean_of(result, functions["mean_at"], theta)
+    check_process(result, index, model, name, functions, theta, mean_at)
+    mean_new, moving = _mean_of(result, functions["mean_new"], theta)
+    posterior = result.posterior
+    # Outputs are independent a priori, of one law: the first axis of the block.
+    outputs = result.prior.maps[index].size // new_cross.shape[1]
+    mean_new, var = np.tile(mean_new, outputs), np.tile(var, outputs)
+    new_cross = np.kron(np.eye(outputs), new_cross)
+    # Covariance of f*, and below of η*, with the merged old predictors.
+    cross = result.prior.maps[index].apply_rows(new_cross)
+    # A mean that depends on latents takes its share of their uncertainty.
+    moving = {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()}
+    attrs = {"method": result.method, "inference_library": "pymc_augconj"}
+    if read is None:
+        cross, var, shared = _with_rows(result, cross, var, moving, full_cov=full_cov)
+        mean = mean_new + cross @ posterior.alpha
+        std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
+        shape = (request.size,) if request.outputs is None else (outputs, request.size)
+        found = {
+            f"{name}_mean": (request.axes, mean.reshape(shape)),
+            f"{name}_std": (request.axes, std.reshape(shape)),
+        }
+        if full_cov:
+            explained = posterior.explained(cross).reshape(2 * (outputs, request.size))
+            explained -= shared.reshape(explained.shape)
+            cov = np.array(functions["new"](theta)) - np.einsum("kikj->kij", explained)
+            found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
+        return request.tree(found, attrs)
+    point = {**read.start, **result.point}
+    check_likelihood(result, read.lgm, point, read.site.name)
+    coef, _ = read.read_process(point)
+    # Rows of further blocks join those of the process's mean: covariances of sums.
+    mean_old, through = _mean_of(result, functions["mean_old"], theta)
+    rows = {i: coef * row for i, row in moving.items()}
+    for i, row in read.others(point, through).items():
+        rows[i] = rows.get(i, 0.0) + row
+    cross, var, _ = _with_rows(result, coef * cross, coef**2 * var, rows)
+    rest = read.offset(point, mean_old)
+    mean = rest + coef * mean_new + cross @ posterior.alpha
+    var = np.maximum(var - posterior.explained_var(cross), 0.0)
+    mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
+    return request.tree(request.of_y(mixture, read), attrs, read)
+
+
+def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):
+    """Add Σ row @ innovation of a block to new values: to their covariances and variances.
+
+    Returns
+    -------
+    cross : ndarray, shape (P, R)
+    var : ndarray, shape (P,)
+    shared : ndarray, shape (P, P), or None
+        The covariance of what was added, if asked for.
+    """
+    shared = np.zeros((len(var), len(var))) if full_cov else None
+    for i, row in rows.items():
+        block = result.blocks[i]
+        cross = cross + row @ block.cross_cov(result.prior.maps[i])
+        row = np.atleast_2d(row)
+        weighted = block.apply_cov(row)
+        var = var + np.einsum("ij,ij->i", row, weighted)
+        if full_cov:
+            shared += row @ weighted.T
+    return cross, var, shared
+
+
+def _mean_of(result: Approximation, function, theta) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+    """Return a mean function's values as constant + Σ rows @ innovation of a block."""
+    shapes = {b.block.name: b.block.shape for b in result.blocks if not b.block.whitened}
+    constant, matrices = affine_in_latents(function, theta, shapes)
+    rows: dict[int, np.ndarray] = {}
+    for name, matrix in matrices.items():
+        offset, maps = result.in_innovations(name)
+        constant = constant + matrix @ offset
+        own = result.names.index(name)
+        for i, inner in {own: np.eye(matrix.shape[1]), **maps}.items():
+            rows[i] = rows.get(i, 0.0) + matrix @ inner
+    return constant, rows
+
+
+def _from_draws(
+    tree, model: Model, gp, Xnew, request: Request, read: NewPredictor | None, jitter, joint, rng
+):
+    wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
+    evaluate = kernel_function(model, gp, Xnew, wanted)
+    kernel = sorted(evaluate.names)
+    hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
+    others = [] if read is None else read.other_entries()
+    draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
+    draws = {
+        name: value if name == request.name else value.astype(model[name].dtype)
+        for name, value in draws.items()
+    }
+    # The outputs of a draw are as further draws of the same kernel.
+    f = draws[request.name]
+    outputs = 1 if f.ndim == 2 else f.shape[1]
+    f = f.reshape(-1, f.shape[-1])
+    noise = rng.standard_normal((len(f), request.size))
+    groups = [
+        (outputs * members[:, None] + np.arange(outputs)).ravel()
+        for members in equal_draws(draws, kernel)
+    ]
+    threads = count_threads(len(groups), f.shape[1] + request.size)
+    functions = evaluate.copies(threads)
+
+    def evaluator(function):
+        def parts(draw: int) -> dict[str, np.ndarray]:
+            values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
+            return dict(zip(wanted, values, strict=True))
+
+        return parts
+
+    # Several threads that let BLAS use every core would fight over them.
+    several = len(functions) > 1
+    with blas_limit(1) if several else nullcontext():
+        f_new, mean_old = draw_groups(
+            groups,
+            f,
+            noise,
+            [evaluator(function) for function in functions],
+            jitter=jitter,
+            joint=joint,
+        )
+    attrs = {"inference_library": "pymc_augconj"}
+    if read is None:
+        name = request.name
+        if request.outputs is not None:
+            f_new = f_new.reshape(-1, outputs, request.size)
+        found = {
+            name: (("sample", *request.axes), f_new),
+            f"{name}_mean": (request.axes, f_new.mean(axis=0)),
+            f"{name}_std": (request.axes, f_new.std(axis=0)),
+        }
+        return request.tree(found, attrs, sampled=sampled)
+    eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
+    mixture = DrawnMixture(read.site.likelihood, eta, params)
+    return request.tree(request.of_y(mixture, read), attrs, read)
+
+
+def _needed(tree, names: list[str]):
+    try:
+        return posterior_draws(tree, list(dict.fromkeys(names)))
+    except KeyError as missing:
+        raise AugmentationError(
+            f"the posterior has no variable {missing.args[0]!r}, which the prediction needs; "
+            "sample with it among var_names"
+        ) from None
+
+
+def _typed(model: Model, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value, dtype=model[name].dtype) for name, value in values.items()}

@@ -1,0 +1,57 @@
+"""The progress bar of ``pac.fit``, and the user's callback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from pymc_augconj.engines.base import FitState
+
+__all__ = ["FitProgress"]
+
+
+class FitProgress:
+    """The progress bar and the user's callback."""
+
+    def __init__(self, method: str, callback, *, show: bool, bound: bool, last: int | None = None):
+        self._callback, self._show, self._method = callback, show, method
+        self._value = "bound" if bound else "evidence"
+        # The last iteration's number, where it is known: "iteration 380 of 2000".
+        self._of = "" if last is None else f" of {last}"
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> Callable[[FitState], None]:
+        if self._show:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TextColumn("iteration {task.fields[count]}" + self._of),
+                TextColumn(self._value + " {task.fields[bound]:.4f}"),
+                TextColumn("residual {task.fields[residual]:.1e}"),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(*columns)
+            self._task = self._progress.add_task(
+                self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
+            )
+            self._progress.start()
+        return partial(FitProgress._report, self)
+
+    def _report(self, state: FitState) -> None:
+        if self._progress is not None:
+            self._progress.update(
+                self._task,
+                visible=True,  # only now: a model that is refused leaves no line of NaN
+                count=state.count,
+                bound=state.iteration.bound,
+                residual=state.iteration.residual,
+            )
+        if self._callback is not None:
+            self._callback(state)
+
+    def __exit__(self, *details) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -1,0 +1,210 @@
+"""How one move explores the density of its hyperparameters: PyMC's own samplers, on a function.
+
+An update is called once a step with the density of that step, which changes with ω; what it
+learns during tuning (scales, axes, step size) is kept from step to step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pymc.blocking import RaveledVars
+from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
+from pymc.step_methods.hmc.nuts import NUTS
+from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
+from pymc.step_methods.slicer import Slice
+from pymc.step_methods.step_sizes import DualAverageAdaptation
+
+from pymc_augconj.engines.gibbs.targets import Target
+
+__all__ = ["GradientUpdate", "SliceUpdate"]
+
+Array = NDArray[np.float64]
+
+# Iterations after which the covariance is re-estimated during tuning: windows that double.
+_FIRST_WINDOW = 25
+
+# Length of the interval a slice is first looked for in, in standard deviations along the axis.
+# So wide an interval needs no stepping out: it is cut by a slice's end rarely, and shrinking it
+# costs two or three evaluations, where stepping out costs two before the first proposal.
+_WIDTH = 10.0
+
+
+class SliceUpdate:
+    """Slice sampling along the principal axes of the posterior, as learned during tuning.
+
+    Until the first estimate of the covariance, coordinates are updated one by one with PyMC's
+    stepping out and its tuning of the widths.
+
+    Parameters
+    ----------
+    size : int
+        Number of scalars.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+        self._slice = _FunctionSlice()
+        self.state: dict[str, Any] = {
+            "widths": np.ones(size),
+            "n_tunes": 0.0,
+            "count": 0,
+            "window": _FIRST_WINDOW,
+            "mean": np.zeros(size),
+            "scatter": np.zeros((size, size)),
+            "axes": None,
+        }
+
+    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
+        """Return the next value."""
+        state = self.state
+        if state["axes"] is None:
+            moved, widths = self._slice.move(
+                target, start, rng, state["widths"], state["n_tunes"], tune, max_steps=100
+            )
+            state["widths"] = widths
+            state["n_tunes"] += tune
+        else:
+            axes = state["axes"]
+            steps, _ = self._slice.move(
+                lambda z: target(start + axes @ z),
+                np.zeros(self.size),
+                rng,
+                np.full(self.size, _WIDTH),
+                0.0,
+                False,
+                max_steps=1,
+            )
+            moved = start + axes @ steps
+        if tune:
+            self._learn(moved)
+        return moved
+
+    def _learn(self, x: Array) -> None:
+        """Add ``x`` to the running covariance; at the end of a window, take its axes."""
+        state = self.state
+        state["count"] += 1
+        n = state["count"]
+        difference = x - state["mean"]
+        state["mean"] = state["mean"] + difference / n
+        state["scatter"] = state["scatter"] + np.outer(difference, x - state["mean"])
+        if n < state["window"]:
+            return
+        # Shrunk towards a small multiple of the identity, as Stan does for its metric.
+        cov = state["scatter"] / (n - 1) * (n / (n + 5.0)) + 1e-3 * (5.0 / (n + 5.0)) * np.eye(
+            self.size
+        )
+        variances, vectors = np.linalg.eigh(cov)
+        state["axes"] = vectors * np.sqrt(variances)
+        state["window"] *= 2
+        state["count"] = 0
+        state["mean"] = np.zeros(self.size)
+        state["scatter"] = np.zeros((self.size, self.size))
+
+
+class _FunctionSlice(Slice):
+    """PyMC's slice sampler on a plain function."""
+
+    def __new__(cls):
+        # Slice's own constructor reads a model and compiles its log density.
+        return object.__new__(cls)
+
+    def __getnewargs_ex__(self):
+        return (), {}
+
+    def __init__(self):
+        pass
+
+    def move(
+        self, log_density, start, rng, widths, n_tunes, tune, *, max_steps
+    ) -> tuple[Array, Array]:
+        """Return the new value and the tuned widths."""
+        self.logp, self.rng, self.tune = log_density, rng, tune
+        self.w, self.n_tunes, self.max_steps = np.array(widths), n_tunes, max_steps
+        moved, _ = self.astep(RaveledVars(start, ()))
+        return moved.data, self.w
+
+
+class GradientUpdate:
+    """PyMC's NUTS on the density of one step; the step size and scales are kept.
+
+    Parameters
+    ----------
+    size : int
+        Number of scalars.
+    """
+
+    def __init__(self, size: int):
+        self.size = size
+        self._nuts = _FunctionNUTS(size)
+
+    @property
+    def state(self) -> Any:
+        """What was learned, as PyMC's own state of NUTS."""
+        return self._nuts.learned()
+
+    @state.setter
+    def state(self, learned: Any) -> None:
+        self._nuts.restore(learned)
+
+    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
+        """Return the next value."""
+        return self._nuts.move(target, start, rng, tune)
+
+
+class _FunctionNUTS(NUTS):
+    """PyMC's NUTS on a plain function with its gradient."""
+
+    # The target is another one at every step: long trajectories do not pay.
+    _MAX_TREEDEPTH = 6
+
+    def __new__(cls, size: int):
+        # NUTS's own constructor reads a model and compiles its gradient.
+        return object.__new__(cls)
+
+    def __getnewargs_ex__(self):
+        return (self.size,), {}
+
+    def __init__(self, size: int):
+        self.size = size
+        self.potential = QuadPotentialDiagAdapt(
+            size, np.zeros(size), np.ones(size), 10, adaptation_window=50, rng=0
+        )
+        self.step_size = 0.25 / size**0.25
+        self.step_adapt = DualAverageAdaptation(self.step_size, 0.8, 0.05, 0.75, 10)
+        self.adapt_step_size, self.Emax, self._step_rand = True, 1000, None
+        self.iter_count = self.divergences = self._num_divs_sample = 0
+        self.max_treedepth = self.early_max_treedepth = self._MAX_TREEDEPTH
+        self._reached_max_treedepth = 0
+
+    def move(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
+        """Return the new value."""
+        self.rng, self.tune = rng, tune
+        self.potential.set_rng(rng)
+        self.integrator = CpuLeapfrogIntegrator(self.potential, _AsLogpDlogp(target))
+        moved, _ = self.astep(RaveledVars(np.array(start), ()))
+        return moved.data
+
+    def learned(self) -> dict[str, Any]:
+        return {
+            "potential": self.potential.sampling_state,
+            "step_adapt": self.step_adapt.sampling_state,
+            "iter_count": self.iter_count,
+        }
+
+    def restore(self, learned: dict[str, Any]) -> None:
+        self.potential.sampling_state = learned["potential"]
+        self.step_adapt.sampling_state = learned["step_adapt"]
+        self.iter_count = learned["iter_count"]
+
+
+class _AsLogpDlogp:
+    """What PyMC's integrator asks of a compiled log density."""
+
+    dtype = "float64"
+    _raveled_inputs = True
+
+    def __init__(self, target: Target):
+        self._pytensor_function = target.value_and_gradient

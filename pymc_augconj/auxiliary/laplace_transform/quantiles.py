@@ -1,0 +1,295 @@
+"""Draws of ω from the tilts of a law known only by its Laplace transform φ.
+
+The tilt by r has the density exp(−rω) π(ω)/φ(r); its distribution function is the inverse Laplace
+transform of φ(s + r)/(s φ(r)). Draws are F⁻¹(u), u uniform, with F by **Euler summation** and
+F(x) = u solved by Newton's iteration, the density being its derivative, within a bracket.
+
+Why Euler. Of a completely monotone φ only this is certain: it is analytic for Re s > 0. Talbot's
+and other contours bend into the left half-plane; Euler's nodes (A/2 + iπk)/x stay in the right one.
+The sum is Poisson's: without its truncation it is F(x) + Σ_j e^{−jA} F((2j + 1)x), so its error is
+at most e^{−A}/(1 − e^{−A}), 1.0e-10 at A = 23. The alternating series is accelerated by binomial
+averages of its last partial sums. The factor e^{A/2} = 1e5 magnifies the rounding of log φ: A above
+25 gains nothing, and |log φ| ≈ 1e3 costs 1e-8. So tilts with a small coefficient of variation,
+where |log φ| is large, are inverted by Fourier series on the interval that holds their mass, and
+the nearly normal among them by Cornish–Fisher (`narrow_law`).
+
+What is exact and what is not, as absolute error in F: 1e-9 or better where log φ is accurate to
+rounding and F smooth for x > 0. An atom at zero, an infinite density there, an end of the support
+above zero and an infinite mean are all dealt with. The rounding of log φ adds 1e-11 |log φ| under
+Euler summation and 1e-16 |log φ| under the other methods; near an end of the support at ω₀ > 0 it
+adds 1e-11 ω₀/(ω − ω₀) F(ω). F is *not* found to this accuracy near a jump or
+a kink of it at x > 0 (atoms beside the one at the support's end, uniform densities): there the
+partial sums converge slowly, which no method that sees φ on a few nodes can mend.
+
+References
+----------
+Abate & Whitt (1995), Numerical inversion of Laplace transforms of probability distributions, ORSA
+Journal on Computing 7. Ridout (2009), Generating random numbers from a distribution specified by
+its Laplace transform, Statistics and Computing 19.
+"""
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import ndtri
+
+from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, Index
+
+from . import kernels
+from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt, mean_tilted
+from .inversion import CAREFUL, UNCONVERGED, WEIGHTS, Sites
+
+__all__ = ["cdf_tilted", "mean_tilted", "quantile_tilted", "random_tilted"]
+
+WIDE_START = 1.2  # coefficient of variation above which Newton starts from φ(1/x) = u
+MAX_STEPS = 100
+BLOCK = 20_000  # sites at a time: the nodes of one Newton step take a kilobyte each
+NOT_SMOOTH = 1e-5  # last change of F under the longest rule that is worth a warning
+LAST_STEP = 1e-5  # in log x: the error after it is of the order of its square
+
+
+def random_tilted(
+    rng: np.random.Generator,
+    log_phi: LogPhi | TiltedLaw,
+    r: ArrayLike,
+    *,
+    moments: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Array:
+    """Draw one ω from each tilt exp(−rω) π(ω)/φ(r), by inversion.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Gives one uniform for each entry of ``r``.
+    log_phi : callable or TiltedLaw
+        log φ on complex128 arrays of any shape. A `TiltedLaw` made of it once saves a tenth of a
+        millisecond a call.
+    r : array_like, ≥ 0
+        The tilts.
+    moments : pair of array_like, optional
+        E[ω] and Var[ω] of the tilts, where known; a rough variance is enough.
+
+    Returns
+    -------
+    ndarray of float64, shape of r
+
+    Raises
+    ------
+    ValueError
+        If an r is negative or not finite, or log φ is not finite there.
+
+    See Also
+    --------
+    .table_sampler.TiltedSampler : faster, for many draws under one φ.
+    """
+    r = checked_tilt(r)
+    return quantile_tilted(rng.random(r.shape), log_phi, r, moments=moments)
+
+
+def quantile_tilted(
+    u: ArrayLike,
+    log_phi: LogPhi | TiltedLaw,
+    r: ArrayLike,
+    *,
+    moments: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Array:
+    """Return the quantiles F⁻¹(u) of the tilts; F of the result is u to 1e-9.
+
+    Parameters
+    ----------
+    u : array_like, in [0, 1]
+        Of at most P(ω = 0) gives zero. Values nearer to 0 or 1 than 1e-12 are moved there.
+    log_phi, r, moments
+        As in `random_tilted`.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the broadcast shape of ``u`` and ``r``.
+
+    Raises
+    ------
+    ValueError
+        As `random_tilted`, or if a u is not a probability.
+    """
+    r, u, law = checked_tilt(r), np.asarray(u, dtype=float), as_law(log_phi)
+    refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
+    shape = np.broadcast_shapes(u.shape, r.shape)
+    level = np.clip(np.broadcast_to(u, shape).ravel(), 1e-12, 1.0 - 1e-12)
+    tilt, pair = np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape)
+    x = np.empty(level.size)
+    for first in range(0, level.size, BLOCK):
+        block = slice(first, first + BLOCK)
+        given = None if pair is None else [values[block] for values in pair]
+        x[block] = _quantiles(Sites(law, tilt[block], given), level[block])
+    return (x + law.origin).reshape(shape)
+
+
+def cdf_tilted(
+    x: ArrayLike,
+    log_phi: LogPhi | TiltedLaw,
+    r: ArrayLike,
+    *,
+    moments: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Array:
+    """Return the distribution function F(x) of the tilts; absolute error about 1e-9.
+
+    Parameters
+    ----------
+    x : array_like
+    log_phi, r, moments
+        As in `random_tilted`.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the broadcast shape of ``x`` and ``r``.
+
+    Raises
+    ------
+    ValueError
+        As `random_tilted`.
+    """
+    r, x, law = checked_tilt(r), np.asarray(x, dtype=float), as_law(log_phi)
+    shape = np.broadcast_shapes(x.shape, r.shape)
+    x = np.broadcast_to(x, shape).ravel() - law.origin
+    sites = Sites(law, np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape))
+    cdf = sites.cdf_and_pdf(np.where(x > 0.0, x, 1.0))[0]
+    cdf = np.where(x > 0.0, cdf, np.where(x == 0.0, sites.atom, 0.0))
+    return np.clip(np.where(x < np.inf, cdf, 1.0), 0.0, 1.0).reshape(shape)
+
+
+def _quantiles(sites: Sites, u: Array) -> Array:
+    """Quantiles relative to the law's origin, each site by its method."""
+    x = np.zeros(u.size)
+    if sites.normal is not None and sites.is_normal.any():
+        x[sites.is_normal] = sites.normal.quantile(u[sites.is_normal])
+    fourier, which = sites.fourier, sites.is_fourier
+    if fourier is not None and which.any():
+        start = np.maximum(_wilson_hilferty(u[which], sites.mean[which], sites.std[which]), 0.0)
+        kernels.fourier_quantiles(
+            u[which],
+            start,
+            fourier.low,
+            fourier.period,
+            fourier.log_phi_r,
+            fourier.values,
+            fourier.tau,
+            fourier.offsets,
+            out := np.empty(start.size),
+        )
+        x[which] = out
+    for rule, which in ((0, sites.is_wide), (CAREFUL, sites.is_euler_narrow)):
+        index = np.nonzero(which & (u > sites.atom))[0]
+        while index.size:
+            x[index], truncation = _euler_quantile(sites, index, u[index], rule)
+            rule += 1
+            if rule == len(WEIGHTS):
+                _warn_of_jumps(truncation.max())
+                break
+            index = index[truncation > UNCONVERGED]
+    return x
+
+
+def _euler_quantile(sites: Sites, index: Index, u: Array, rule: int) -> tuple[Array, Array]:
+    """Newton's iteration in y = log(x − origin), for log F where u < ½ and log(1 − F) elsewhere.
+
+    Also returns by how much F may be off because the sum was cut.
+    """
+    origin, atom = sites.origin[index], sites.atom[index]
+    y = np.log(np.maximum(_start(sites, index, u) - origin, 1e-3 * sites.std[index]))
+    with np.errstate(divide="ignore"):
+        low = np.log(sites.floor[index] - origin)
+    y, high = np.maximum(y, low + 1e-3), np.full(y.size, np.inf)
+    right = u > 0.5 * (1.0 + atom)
+    target = np.log(np.where(right, 1.0 - u, u - atom))
+    truncation = np.zeros(y.size)
+    active = np.arange(y.size)
+    limit = 3.0
+    for _ in range(MAX_STEPS):
+        here = y[active]
+        cdf, density, errors = sites.euler(index[active], origin[active] + np.exp(here), rule)
+        truncation[active] = errors[0]
+        below = cdf < u[active]
+        low[active] = np.where(below, here, low[active])
+        high[active] = np.where(below, high[active], here)
+        on_right = right[active]
+        mass = np.where(on_right, 1.0 - cdf, cdf - atom[active])
+        with np.errstate(all="ignore"):
+            step = (np.log(mass) - target[active]) * mass / density
+            step = np.where(on_right, step, -step)
+        # Where rounding has left no mass or no density: towards the side that has it.
+        good = (mass > 0.0) & (density > 0.0) & np.isfinite(step)
+        step = np.where(good, np.clip(step, -limit, limit), np.where(below, limit, -limit))
+        proposal = here + step
+        inside = (proposal > low[active]) & (proposal < high[active])
+        with np.errstate(invalid="ignore"):
+            middle = 0.5 * (low[active] + high[active])
+            narrow = high[active] - low[active] < 1e-13 * np.maximum(1.0, np.abs(here))
+        y[active] = np.where(inside, proposal, middle)
+        done = (inside & (np.abs(step) < LAST_STEP)) | narrow
+        active = active[~done]
+        if active.size == 0:
+            break
+        limit *= 1.5
+    return origin + np.exp(y), truncation
+
+
+def _warn_of_jumps(truncation: float) -> None:
+    if truncation > NOT_SMOOTH:
+        warnings.warn(
+            "expected a law whose distribution function is smooth, found one with jumps or kinks: "
+            f"draws of ω are good to about {truncation:.0e} in distribution only",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
+def _start(sites: Sites, index: Index, u: Array) -> Array:
+    """Wilson & Hilferty's gamma quantile, or for wide laws the x at which φ(r + 1/x)/φ(r) = u."""
+    mean, std, variation = sites.mean[index], sites.std[index], sites.variation[index]
+    wide = variation > WIDE_START
+    with np.errstate(all="ignore"):
+        x = np.maximum(_wilson_hilferty(u, mean, std), 1e-3 * mean)
+    if wide.any():
+        x[wide] = _transform_quantile(sites, index[wide], u[wide])
+    return x
+
+
+def _wilson_hilferty(u: Array, mean: Array, std: Array) -> Array:
+    ninth = (std / mean) ** 2 / 9.0
+    return mean * np.maximum(1.0 - ninth + ndtri(u) * np.sqrt(ninth), 0.0) ** 3
+
+
+def _transform_quantile(sites: Sites, index: Index, u: Array) -> Array:
+    """Solve (φ(r + s)/φ(r) − atom)/(1 − atom) = u for x = 1/s, roughly, and cap the upper tail."""
+    law, r, base, atom = sites.law, sites.r[index], sites.log_phi_r[index], sites.atom[index]
+    right = u > 0.5 * (1.0 + atom)
+    target = np.log(np.where(right, 1.0 - u, u - atom))
+    log_s = np.log(np.maximum(r, law.scale))
+    for _ in range(8):
+        s = np.exp(log_s)
+        value = law(r + s + 1e-20j * s)
+        ratio = np.exp(np.minimum(value.real - base, 0.0))
+        slope = -value.imag * 1e20 * ratio  # −d ratio/d log s
+        mass = np.where(right, -np.expm1(np.minimum(value.real - base, 0.0)), ratio - atom)
+        with np.errstate(all="ignore"):
+            step = (np.log(mass) - target) * mass / slope
+        step = np.where(np.isfinite(step), np.where(right, -step, step), -5.0)
+        log_s = np.clip(log_s + np.clip(step, -25.0, 25.0), -690.0, 690.0)
+    x = np.exp(-log_s)
+    with np.errstate(all="ignore"):
+        cap = 2.0 * (law.real(0.5 * r) - base - np.log1p(-u)) / r
+    return np.where(cap > 0.0, np.minimum(x, cap), x)
+
+
+def flat_pair(
+    moments: tuple[ArrayLike, ArrayLike] | None, shape: tuple[int, ...]
+) -> tuple[Array, Array] | None:
+    """Broadcast ``moments`` to the sites, flat; None stays None."""
+    if moments is None:
+        return None
+    mean, var = (np.broadcast_to(np.asarray(m, dtype=float), shape).ravel() for m in moments)
+    return mean, var

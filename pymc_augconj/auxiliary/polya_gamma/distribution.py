@@ -1,0 +1,285 @@
+"""The Pólya–Gamma law PG(h, c): draws, moments, Laplace transform and density.
+
+PG(h, c) is the law of ω = (1/2π²) Σ_{k≥1} g_k / ((k − ½)² + c²/4π²), g_k ~ Gamma(h, 1), and
+
+    E exp(−tω) = ( cosh(c/2) / cosh √(c²/4 + t/2) )ʰ.
+
+By it, e^{af} / (1 + e^f)^b = 2^{−b} e^{(a − b/2)f} E exp(−f²ω/2) with ω ~ PG(b, 0), and
+ω | f ~ PG(b, f): the logistic family given ω is Gaussian in f.
+
+Throughout, x = 4ω, z = |c|/2, and u is the argument at which cosh √u is met: it is c²/4 + t/2 in
+the transform, and where it is negative cosh √u = cos √−u.
+
+References
+----------
+Polson, Scott & Windle (2013), Bayesian inference for logistic models using Pólya–Gamma latent
+variables, JASA 108. Biane, Pitman & Yor (2001), Probability laws related to the Jacobi theta and
+Riemann zeta functions, and Brownian excursions, Bull. AMS 38.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, ComplexArray
+
+from .unit import random_unit_polya_gamma
+
+EDGE = np.pi**2 / 4  # cosh √u = 0 at u = −EDGE: where the Laplace transform ceases to exist
+CONTOUR_NODES = 48
+CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v²x) is exp(−40)
+
+
+def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> Array:
+    """Draw independent ω ~ PG(h, c), exactly, at a cost that stays flat in h.
+
+    For every real h up to 1e8, small, fractional or large, the law is exact to the rounding of
+    float64 (of h log cosh, where h is large); above, it is within 1/h of it in total variation.
+    Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a corrected
+    saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use of each
+    compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1 none: see
+    `polya_gamma_unit`.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    h : array_like, real, ≥ 0
+        Shape; PG(0, c) is the point mass at zero.
+    c : array_like, real
+        Tilt; the law is even in c.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the broadcast shape of ``h`` and ``c``.
+
+    Raises
+    ------
+    ValueError
+        If an entry of ``h`` is negative, NaN or infinite, or one of ``c`` NaN or infinite.
+
+    References
+    ----------
+    The laws: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle, Polson &
+    Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
+    """
+    h, c = _checked(h, c)
+    shape = np.broadcast_shapes(h.shape, c.shape)
+    if h.ndim == 0 and h == 1.0:
+        return random_unit_polya_gamma(rng, c.ravel()).reshape(shape)
+    # Imported here: who needs only PG(1, c), moments or densities does not pay for Numba.
+    from . import kernels
+
+    h_flat, c_flat = _flat(h, shape), _flat(c, shape)
+    out = np.empty(h_flat.shape)
+    if h.size == 0 or h.max() * kernels.LOG_2 <= kernels.MAX_JUMPS_BY_THINNING:
+        kernels.fill_by_thinning(rng, h_flat, c_flat, out)
+        return out.reshape(shape)
+
+    jumps = h_flat * np.log1p(np.exp(-np.abs(c_flat)))
+    large = jumps > kernels.MAX_JUMPS_BY_THINNING
+    for fill, which in ((kernels.fill_by_thinning, ~large), (kernels.fill_by_saddlepoint, large)):
+        if which.all():
+            fill(rng, h_flat, c_flat, out)
+        elif which.any():
+            part = np.empty(np.count_nonzero(which))
+            fill(rng, h_flat[which], c_flat[which], part)
+            out[which] = part
+    return out.reshape(shape)
+
+
+def mean_polya_gamma(h: ArrayLike, c: ArrayLike) -> Array:
+    """E ω = h tanh(c/2) / (2c); h/4 at c = 0.
+
+    Parameters
+    ----------
+    h, c : array_like
+        As in `random_polya_gamma`; the result has their broadcast shape.
+
+    Raises
+    ------
+    ValueError
+        As `random_polya_gamma`.
+    """
+    h, c = _checked(h, c)
+    z = 0.5 * np.abs(c)
+    # tanh z/z is accurate at every z > 0; z = 0 alone is to be avoided.
+    safe = np.where(z > 0.0, z, 1.0)
+    return 0.25 * h * np.where(z > 0.0, np.tanh(safe) / safe, 1.0)
+
+
+def var_polya_gamma(h: ArrayLike, c: ArrayLike) -> Array:
+    """Var ω = h (sinh c − c) / (4c³ cosh²(c/2)); h/24 at c = 0.
+
+    Parameters
+    ----------
+    h, c : array_like
+        As in `random_polya_gamma`; the result has their broadcast shape.
+
+    Raises
+    ------
+    ValueError
+        As `random_polya_gamma`.
+    """
+    h, c = _checked(h, c)
+    z = 0.5 * np.abs(c)
+    near_zero = z < 0.1  # where tanh z − z/cosh²z cancels; the series is then good to 1e-15
+    safe = np.where(near_zero, 1.0, z)
+    # 1/cosh² through exp(−2z), and z³ by division, so that nothing overflows.
+    decay = np.exp(-2.0 * safe)
+    closed = (np.tanh(safe) - 4.0 * safe * decay / (1.0 + decay) ** 2) / safe / safe / safe
+    coefficients = [2 / 3, -8 / 15, 34 / 105, -496 / 2835, 2764 / 31185, -87376 / 2027025]
+    small = np.where(near_zero, z, 0.0) ** 2
+    series = np.polynomial.polynomial.polyval(small, coefficients)
+    return h / 16.0 * np.where(near_zero, series, closed)
+
+
+def log_laplace_polya_gamma(h: ArrayLike, c: ArrayLike, t: ArrayLike) -> Array:
+    """Return log E exp(−t ω), without cancellation at small t; +∞ where the expectation diverges.
+
+    Parameters
+    ----------
+    h, c : array_like
+        As in `random_polya_gamma`.
+    t : array_like, real
+        The expectation is finite for t > −(π² + c²)/2.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the broadcast shape of ``h``, ``c`` and ``t``.
+
+    Raises
+    ------
+    ValueError
+        As `random_polya_gamma`.
+    """
+    h, c = _checked(h, c)
+    z, t = 0.5 * np.abs(c), np.asarray(t, dtype=float)
+    with np.errstate(over="ignore"):
+        u = z * z + 0.5 * t
+    decay = np.exp(-2.0 * z)
+
+    # u ≥ 0: log(cosh q / cosh z) with q = √u, free of cancellation for near and far q and z, by
+    # cosh q/cosh z − 1 = 2 sinh((q + z)/2) sinh((q − z)/2) / cosh z.
+    q = np.sqrt(np.maximum(u, 0.0))
+    gap = 0.5 * t / np.where(q + z > 0.0, q + z, 1.0)  # q − z
+    small_gap = np.clip(gap, -1.0, 1.0)
+    near = np.log1p(np.expm1(small_gap) * -np.expm1(-small_gap - 2.0 * z) / (1.0 + decay))
+    far = gap + np.log1p((np.exp(-2.0 * q) - decay) / (1.0 + decay))
+    hyperbolic = np.where(np.abs(gap) < 1.0, near, far)
+
+    # u < 0: log(cos √−u / cosh z), a sum of two negative terms.
+    angle = np.sqrt(np.clip(-u, 0.0, EDGE))
+    log_cosine = np.log(np.maximum(np.cos(angle), np.finfo(float).tiny))
+    log_cosine = np.where(angle < 1.0, np.log1p(-2.0 * np.sin(0.5 * angle) ** 2), log_cosine)
+    trigonometric = log_cosine - _log_cosh(z)
+
+    value = -h * np.where(u >= 0.0, hyperbolic, trigonometric)
+    return np.where((u > -EDGE) | (h == 0.0), value, np.inf)
+
+
+def logpdf_polya_gamma(x: ArrayLike, h: ArrayLike, c: ArrayLike) -> Array:
+    """Log density of PG(h, c), at any real h > 0, and in both tails.
+
+    The alternating series for the density loses all digits in the right tail; here the transform is
+    inverted instead, along a parabola through the saddlepoint, where the midpoint rule with 48
+    nodes has a relative error below 1e-11 at h ≥ 0.3 (1e-9 at h = 0.01), plus the rounding
+    of the exponent.
+
+    Parameters
+    ----------
+    x : array_like
+        Where; the density is zero for x ≤ 0.
+    h : array_like, > 0
+    c : array_like, real
+
+    Returns
+    -------
+    ndarray of float64
+        Of the broadcast shape of ``x``, ``h`` and ``c``.
+
+    Raises
+    ------
+    ValueError
+        As `random_polya_gamma`, and at h = 0, where there is no density.
+    """
+    h, c = _checked(h, c)
+    refuse("h", h, h > 0.0, "a shape > 0")
+    x, h, c = np.broadcast_arrays(np.asarray(x, dtype=float), h, c)
+    inside = (x > 0.0) & (x < np.inf)
+    value = np.full(x.shape, -np.inf)
+    value[np.isnan(x)] = np.nan
+    x, h, z = 4.0 * x[inside], h[inside], 0.5 * np.abs(c[inside])
+    # The alternating series' first term, an inverse Gaussian: all of it, far in the left tail.
+    with np.errstate(over="ignore"):
+        first = np.log(4.0 * h) - 0.5 * np.log(2.0 * np.pi) - 1.5 * np.log(x) - 0.5 * (h / x) * h
+    first += h * (np.log(2.0) + _log_cosh(z)) - 0.5 * z * z * x
+    in_left_tail = x < (1.0 + h) / 25.0
+    value[inside] = np.where(
+        in_left_tail, first, _logpdf_by_contour(np.where(in_left_tail, h, x), h, z)
+    )
+    return value
+
+
+def _logpdf_by_contour(x: Array, h: Array, z: Array) -> Array:
+    # f(x) = 1/(2πi) ∫ exp(s x) cosh(√(2s))⁻ʰ ds on s = −EDGE/2 + (a + iv)², ds = 2i(a + iv) dv.
+    # a² is half the saddle's distance Δ from the edge, or 1/x if that is more: nearer to the edge
+    # the integrand is too sharp for the nodes.
+    a = np.sqrt(np.maximum(0.5 * _solve_saddle(x / h), 1.0 / x))
+    width = np.sqrt(CONTOUR_EXPONENT / x) / CONTOUR_NODES
+    top = _log_cosh_sqrt(2.0 * a * a - EDGE + 0j).real
+    total = np.zeros_like(x)
+    for node in range(CONTOUR_NODES):
+        v = (node + 0.5) * width
+        point = a + 1j * v
+        # The exponent less its value at v = 0.
+        exponent = (2j * a - v) * v * x - h * (_log_cosh_sqrt(2.0 * point**2 - EDGE) - top)
+        total += (np.exp(exponent) * point).real
+    log_density = (a * a - 0.5 * EDGE - 0.5 * z * z) * x + h * (_log_cosh(z) - top)
+    return log_density + np.log(8.0 / np.pi * width * total)
+
+
+def _checked(h: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
+    h, c = np.asarray(h, dtype=float), np.asarray(c, dtype=float)
+    refuse("h", h, (h >= 0.0) & (h < np.inf), "a finite shape ≥ 0")
+    refuse("c", c, np.isfinite(c), "a finite tilt")
+    return h, c
+
+
+def _flat(values: Array, shape: tuple[int, ...]) -> Array:
+    """Contiguous and one-dimensional: the only type the kernels are compiled for."""
+    if values.shape != shape:
+        values = np.broadcast_to(values, shape)
+    return np.ascontiguousarray(values).reshape(-1)
+
+
+def _log_cosh(z: Array) -> Array:
+    small = np.minimum(z, 1.0)  # there log1p keeps the digits of z²/2
+    return np.where(
+        z < 1.0,
+        np.log1p(2.0 * np.sinh(0.5 * small) ** 2),
+        z + np.log1p(np.exp(-2.0 * z)) - np.log(2.0),
+    )
+
+
+def _log_cosh_sqrt(u: ComplexArray) -> ComplexArray:
+    """Return log cosh √u on the plane cut along u < −EDGE, real for real u."""
+    q = np.sqrt(u)  # Re q ≥ 0, so |exp(−2q)| ≤ 1 and the principal logarithm is the right one
+    return q + np.log(1.0 + np.exp(-2.0 * q)) - np.log(2.0)
+
+
+def _solve_saddle(xi: Array) -> Array:
+    """Δ = u + EDGE > 0 at which tanh(√u)/√u = xi, to about eight digits."""
+    delta = (1.0 / xi) ** 2 + 2.0 / xi  # right in both limits
+    for _ in range(6):
+        u = delta - EDGE
+        u = np.where(np.abs(u) < 1e-3, 1e-3, u)  # the closed forms below are 0/0 at u = 0
+        q = np.sqrt(np.abs(u))
+        # tan q = cot(π/2 − q), from Δ itself: no digit is lost at the edge.
+        tangent = 1.0 / np.tan(np.minimum(delta / (0.5 * np.pi + q), 1.57))
+        value = np.where(u > 0.0, np.tanh(q), tangent) / q
+        derivative = -0.5 * (value**2 + (value - 1.0) / u)
+        # Newton in log–log, where the curve is nearly straight.
+        delta = delta * np.exp((np.log(xi) - np.log(value)) * value / (derivative * delta))
+    return delta

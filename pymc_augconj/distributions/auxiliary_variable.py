@@ -1,0 +1,144 @@
+"""The laws of auxiliary variables that PyMC lacks, as PyMC distributions of ω > 0.
+
+Their log densities are computed by NumPy, so that they have no derivative for PyTensor: a model
+with one of them can be evaluated, drawn from and drawn as a graph, but not sampled by NUTS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.continuous import PositiveContinuous
+from pymc.distributions.shape_utils import rv_size_is_none
+from pymc.logprob.abstract import _logprob
+from pytensor.graph.basic import Apply
+from pytensor.graph.op import Op
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    logpdf_polya_gamma,
+    random_polya_gamma,
+)
+
+__all__ = ["POLYA_GAMMA", "AuxiliaryLaw", "Law"]
+
+
+@dataclass(frozen=True, eq=False)
+class Law:
+    """A law of ω > 0 with parameters, as NumPy sees it.
+
+    Attributes
+    ----------
+    name : str
+        What ``pm.model_to_graphviz`` shows.
+    logpdf : callable
+        ``(ω, *parameters)``, broadcasting.
+    random : callable
+        ``(rng, shape, *parameters)``.
+    """
+
+    name: str
+    logpdf: Callable[..., np.ndarray]
+    random: Callable[..., np.ndarray]
+
+
+def _random_polya_gamma(rng, shape, h):
+    return random_polya_gamma(rng, np.broadcast_to(h, shape), np.zeros(shape))
+
+
+#: PG(h, 0).
+POLYA_GAMMA = Law(
+    "PolyaGamma", lambda omega, h: logpdf_polya_gamma(omega, h, 0.0), _random_polya_gamma
+)
+
+
+class _LogDensity(Op):
+    """log p(ω), computed by NumPy."""
+
+    __props__ = ("law",)
+
+    def __init__(self, law: Law):
+        self.law = law
+
+    def make_node(self, value, *parameters):
+        inputs = [pt.as_tensor(part).astype("float64") for part in (value, *parameters)]
+        output = pt.broadcast_arrays(*inputs)[0].type()
+        return Apply(self, inputs, [output])
+
+    def perform(self, node, inputs, outputs):
+        value, *parameters = inputs
+        with np.errstate(all="ignore"):
+            found = np.where(value > 0.0, self.law.logpdf(np.abs(value), *parameters), -np.inf)
+        shape = np.broadcast_shapes(*(np.shape(part) for part in inputs))
+        outputs[0][0] = np.array(np.broadcast_to(found, shape), dtype="float64")
+
+    def infer_shape(self, node, shapes):
+        return [pt.broadcast_shape(*shapes, arrays_are_shapes=True)]
+
+    def pullback(self, inputs, outputs, output_gradients):
+        raise NotImplementedError(
+            f"the density of the auxiliary variable's law {self.law.name} is computed by NumPy and "
+            "has no derivative; sample the original model with pac.sample, or with NUTS"
+        )
+
+
+class AuxiliaryLawRV(RandomVariable):
+    """The random variable of :class:`AuxiliaryLaw`."""
+
+    name = "auxiliary_law"
+    dtype = "floatX"
+    _print_name = ("AuxiliaryLaw", "\\operatorname{AuxiliaryLaw}")
+    __props__ = (*RandomVariable.__props__, "law")
+
+    def __init__(self, law: Law | None = None, **kwargs: Any):
+        self.law = law
+        super().__init__(**kwargs)
+        if law is not None:
+            self._print_name = (law.name, f"\\operatorname{{{law.name}}}")
+
+    def rng_fn(self, rng, *args):
+        """Draw ω."""
+        *parameters, size = args
+        shape = np.broadcast_shapes(*map(np.shape, parameters)) if size is None else tuple(size)
+        return self.law.random(rng, shape, *parameters)
+
+
+class AuxiliaryLaw(PositiveContinuous):
+    """ω with a law that NumPy knows.
+
+    Parameters
+    ----------
+    law : Law
+    parameters : sequence of tensor_like
+    """
+
+    rv_type = AuxiliaryLawRV
+
+    @classmethod
+    def dist(cls, law: Law, parameters: Sequence[Any] = (), **kwargs: Any) -> TensorVariable:
+        """Return the variable outside a model; see the class."""
+        return super().dist([pt.as_tensor(p) for p in parameters], law=law, **kwargs)
+
+    @classmethod
+    def rv_op(cls, *parameters, law: Law, size=None, rng=None, **kwargs):
+        """Return the random variable's node."""
+        op = AuxiliaryLawRV(law=law, signature=",".join(["()"] * len(parameters)) + "->()")
+        rng = pt.random.shared_rng(seed=None) if rng is None else rng
+        return op(*parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
+
+    def support_point(rv, size, *parameters):
+        """Return ones."""
+        if rv_size_is_none(size):
+            return pt.ones(pt.broadcast_arrays(*parameters)[0].shape)
+        return pt.ones(size)
+
+
+@_logprob.register(AuxiliaryLawRV)
+def _log_density(op, values, rng, size, *parameters, **kwargs):
+    (value,) = values
+    return _LogDensity(op.law)(value, *parameters)

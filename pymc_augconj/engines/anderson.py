@@ -1,0 +1,61 @@
+"""Anderson acceleration of a fixed-point iteration over sites.
+
+References
+----------
+Walker & Ni (2011), Anderson acceleration for fixed-point iterations. SIAM J. Numerical Analysis 49.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .base import Evaluation
+
+__all__ = ["Anderson", "extrapolate"]
+
+Array = NDArray[np.float64]
+
+
+DEPTH = 6
+
+
+class Anderson:
+    """Extrapolates x ← g(x) from the last few pairs of x and g(x) − x, least squares weighted."""
+
+    def __init__(self, depth: int = DEPTH):
+        self.depth = depth
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget every pair."""
+        self._x: list[Array] = []
+        self._step: list[Array] = []
+
+    def propose(self, x: Array, step: Array, weights: Array) -> Array | None:
+        """Return the extrapolated x, or None with too few pairs; remembers (x, step)."""
+        self._x = [*self._x[-self.depth :], x]
+        self._step = [*self._step[-self.depth :], step]
+        if len(self._x) < 2:
+            return None
+        dx = np.diff(np.stack(self._x, axis=1), axis=1)
+        d_step = np.diff(np.stack(self._step, axis=1), axis=1)
+        scaled = weights[:, None] * d_step
+        coefficients = np.linalg.lstsq(scaled, weights * step, rcond=1e-10)[0]
+        return x + step - (dx + d_step) @ coefficients
+
+
+def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
+    """Return extrapolated sites, or None; of EP's evaluations as of the bound's."""
+    # In units of q: what a change of a site alone would do to its marginal.
+    std = np.sqrt(current.var)
+    weights = np.concatenate([std, current.var + std * np.abs(current.mean)])
+    x = np.concatenate([current.h, current.lam])
+    step = np.concatenate([current.target_h, current.target_lam]) - x
+    proposal = anderson.propose(x, step, weights)
+    if proposal is None or not np.isfinite(proposal).all():
+        return None
+    h, lam = np.split(proposal, 2)
+    # A precision that neither the sites nor their targets have negative is not made so.
+    least = 0.5 * np.minimum(current.lam, current.target_lam)
+    return h, np.where(least >= 0.0, np.maximum(lam, least), lam)

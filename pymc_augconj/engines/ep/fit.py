@@ -1,0 +1,199 @@
+"""EP and QP as fitting engines: on a recognised model, hyperparameters on EP's evidence.
+
+θ is optimised by the L-BFGS that the variational engines share; each value of θ takes a run of EP,
+started at the sites of the best θ so far. QP has no objective of its own: it starts from EP's
+solution at EP's θ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from functools import cached_property, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
+from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.gradient import bound_gradient
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.quadrature.panels import Quadrature
+
+from .gradient import tilted_quadratures
+from .objective import EPEvaluation, EPObjective
+from .quantile import solve_qp
+from .record import EPInfo, EPResult, EPState, Sweep
+from .sites import ModelPrior, SiteGroup
+from .solve import solve
+
+__all__ = ["ExpectationPropagation"]
+
+Array = NDArray[np.float64]
+
+
+class _EPFamily:
+    """EP of one model, for every θ: what the shared optimiser asks of a family of bounds."""
+
+    def __init__(self, model: LatentGaussianModel, points, power: float):
+        self.base = BoundFamily(model, None, points)
+        self.model, self.priors, self.y = model, self.base.priors, self.base.y
+        self.power = power
+        self.rule: _FixedTilted | None = None
+
+    def at(self, point: Point) -> _EPBound:
+        return _EPBound(self, point)
+
+
+class _EPBound:
+    """EP at one θ."""
+
+    def __init__(self, family: _EPFamily, point: Point):
+        self.family, self.point = family, point
+        self.prior = family.base.at(point).prior
+        groups = [
+            SiteGroup(site.rows[0], LikelihoodDensity(site.likelihood, y, site.params(point)))
+            for site, y in zip(family.model.sites, family.y, strict=True)
+        ]
+        prior = ModelPrior(self.prior, family.priors.groups, space=family.base.space.space)
+        self.objective = EPObjective(prior, groups, family.power)
+
+
+class _FixedTilted:
+    """A site's part of the evidence as a function of its parameters: E_tilted[log p].
+
+    Its derivative is that of log Ẑ (:mod:`.ep_gradient`); nodes and weights stay where they are.
+    """
+
+    def __init__(self, bound: _EPBound, evaluation: EPEvaluation):
+        self._bound, self._evaluation = bound, evaluation
+
+    @cached_property
+    def _quadratures(self) -> dict[int, Quadrature]:
+        # Not before it is asked for: many a likelihood has no parameters.
+        found = tilted_quadratures(self._bound.objective, self._evaluation)
+        return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
+
+    def value(self, likelihood, y: Array, mean: Array, var: Array, params) -> Array:
+        return self._quadratures[id(y)].expect(LikelihoodDensity(likelihood, y, params))
+
+
+def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
+    """Return d log Z/dθ at a fixed point, by entry of the point."""
+    bound.family.rule = _FixedTilted(bound, evaluation)
+    return bound_gradient(bound, evaluation)
+
+
+class ExpectationPropagation:
+    """The engine ``method="ep"``, or ``"qp"``.
+
+    Parameters
+    ----------
+    quantile : bool
+        Whether QP follows.
+    """
+
+    def __init__(self, *, quantile: bool = False):
+        self.quantile = quantile
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariance at the start raises."""
+        several = [site.name for site in problem.model.sites if len(site.rows) > 1]
+        if several:
+            raise AugmentationError(
+                f"{several}: expected likelihoods of one predictor, whose moments are integrals "
+                "over one η, found several; use method='cavi'"
+            )
+        options = dict(problem.options)
+        power = options.pop("power", 1.0)
+        run = partial(_climb, **options)
+        family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
+        report = reporter(problem)
+        try:
+            found = ascend(family, problem, report, inner=run, gradient=_gradient)
+        except FloatingPointError as error:
+            # Elsewhere a step is taken back; at the start there is nothing to go back to.
+            names = [site.name for site in problem.model.sites]
+            raise AugmentationError(
+                f"observed variables {names}: EP needs moments of every observation under its "
+                f"cavity, and at the start they cannot be integrated ({error}); give other "
+                "hyperparameters to begin with, start={…}, or use method='vgp'"
+            ) from error
+        point, end, iterations = found.point, found.climb, found.iterations
+        converged, message = found.converged, found.message
+        last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
+        bound = family.at(point)
+        if self.quantile:
+            result = _record(
+                iterations, report, solve_qp,
+                bound.objective, EPState(last.h, last.lam), tol=problem.tol,
+                max_iter=problem.max_iter,
+            )  # fmt: skip
+            last, diagnostics = result.evaluation, _diagnostics(result)
+            converged = converged and result.info.converged
+            message = f"EP: {message}; QP: {_describe(result)}"
+        return FitOutcome(
+            point, last.h, last.lam, evidence, found.objective, bound.prior,
+            family.priors.groups, family.base.space.space, converged, message, iterations,
+            found.gradient, diagnostics,
+        )  # fmt: skip
+
+
+@dataclass
+class _EPClimb(Climb):
+    """The end of a run of EP at one θ, as the shared optimiser knows it, with EP's diagnostics."""
+
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
+
+
+def _diagnostics(result: EPResult) -> dict[str, float | str]:
+    return {f.name: getattr(result.info, f.name) for f in fields(EPInfo) if f.name != "history"}
+
+
+def _climb(
+    bound: _EPBound,
+    start: tuple[Array, Array] | None = None,
+    *,
+    max_iter,
+    tol,
+    callback=None,
+    **options,
+) -> _EPClimb:
+    """Run EP as the shared optimiser has inner climbs run; ``options`` are those of ``solve``."""
+    iterations: list[Iteration] = []
+    state = None if start is None else EPState(*start)
+    result = _record(
+        iterations, callback, solve, bound.objective, state,
+        tol=tol, max_iter=max_iter, **options,
+    )  # fmt: skip
+    return _EPClimb(
+        result.evaluation, result.info.converged, _describe(result), iterations,
+        _diagnostics(result),
+    )  # fmt: skip
+
+
+def _record(iterations: list[Iteration], callback, run, objective, state, **options) -> EPResult:
+    start = len(iterations)
+
+    def report(sweep: Sweep, at: EPEvaluation) -> None:
+        normalizer = at.posterior.log_normalizer
+        done = Iteration(
+            len(iterations) - start + 1, sweep.evidence, sweep.evidence - normalizer, -normalizer,
+            sweep.residual, sweep.damping or 1.0, sweep.damping is None,
+        )  # fmt: skip
+        iterations.append(done)
+        if callback is not None:
+            callback(done, at)
+
+    return run(objective, state, report=report, **options)
+
+
+def _describe(result: EPResult) -> str:
+    info = result.info
+    return (
+        f"{info.message} ({info.method}, {info.sweeps} sweeps, damping {info.damping:.2g}, "
+        f"{info.n_negative} negative sites, smallest cavity precision "
+        f"{info.smallest_cavity_precision:.1e})"
+    )

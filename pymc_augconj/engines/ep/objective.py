@@ -1,0 +1,201 @@
+"""One state of expectation propagation: cavities, tilted moments, targets, evidence.
+
+With q(f) ∝ N(f | m, C) Πᵢ exp(hᵢfᵢ − ½λᵢfᵢ²), marginals N(μᵢ, Σᵢᵢ) and power η, the cavity takes η
+of a site out of its marginal and the tilted distribution puts p(yᵢ|f)^η in:
+
+    1/vᵢ = 1/Σᵢᵢ − ηλᵢ,    mᵢ = μᵢ − η vᵢ (hᵢ − λᵢμᵢ),
+    λ̂ᵢ = λᵢ + (1/tilted varᵢ − 1/Σᵢᵢ)/η,    ĥᵢ = hᵢ + (tilted meanᵢ/tilted varᵢ − μᵢ/Σᵢᵢ)/η.
+
+λ̂ < 0 where the likelihood is not log-concave and is a legitimate site: nothing is clamped. With
+Ẑᵢ the tilted normaliser under the normalised cavity, the evidence is
+
+    log Z = log ∫ N(f | m, C) Πᵢ site_i + (1/η) Σᵢ [ log Ẑᵢ − log ∫ N(f | mᵢ, vᵢ) siteᵢ^η df ],
+
+which needs 1 + ηλᵢvᵢ > 0 only, that is Σᵢᵢ > 0. At a fixed point it is stationary in the sites and
+the cavities, so its gradients are partial derivatives (:mod:`.ep_gradient`).
+
+References
+----------
+Minka, T. (2001). A family of algorithms for approximate Bayesian inference. MIT.
+Minka, T. (2004). Power EP. Microsoft Research TR-2004-149.
+Seeger, M. (2005). Expectation propagation for exponential families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.quadrature.tilted import Tilted
+
+from .sites import ConditionedPrior, GaussianPrior, SiteGroup, all_moments
+
+__all__ = ["EPEvaluation", "EPObjective", "log_gaussian_site"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class EPEvaluation:
+    """EP at one set of sites; arrays are of all predictors, shape (N,).
+
+    Attributes
+    ----------
+    h, lam : ndarray
+        The sites.
+    mean, var : ndarray
+        Marginals of q.
+    cavity_mean, cavity_var : ndarray
+    tilted : Tilted
+    target_h, target_lam : ndarray
+        Sites that would match the tilted moments.
+    matched_var : ndarray
+        The variances to match.
+    evidence : float
+        log Z.
+    posterior : ConditionedPrior
+    """
+
+    h: Array
+    lam: Array
+    mean: Array
+    var: Array
+    cavity_mean: Array
+    cavity_var: Array
+    tilted: Tilted
+    target_h: Array
+    target_lam: Array
+    matched_var: Array
+    evidence: float
+    posterior: ConditionedPrior = field(repr=False)
+
+    @cached_property
+    def residual(self) -> float:
+        """Relative moment mismatch between the tilted distributions and q.
+
+        Differences of means in standard deviations and relative differences of variances; root of
+        the sum of squares over sites.
+        """
+        d_mean = (self.tilted.mean - self.mean) / np.sqrt(self.var)
+        d_var = self.matched_var / self.var - 1.0
+        return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
+
+    @property
+    def bound(self) -> float:
+        """The evidence, under the name that the variational engines have for theirs."""
+        return self.evidence
+
+    @property
+    def n_negative(self) -> int:
+        """Number of sites of negative precision."""
+        return int(np.count_nonzero(self.lam < 0.0))
+
+    @property
+    def smallest_cavity_precision(self) -> float:
+        """The smallest 1/v."""
+        return float(1.0 / self.cavity_var.max())
+
+
+class EPObjective:
+    """EP as a function of the sites, for one prior.
+
+    Parameters
+    ----------
+    prior : GaussianPrior
+    groups : sequence of SiteGroup
+        Together they cover every predictor once.
+    power : float
+        η in (0, 1].
+    shrink : float or ndarray, shape (N,)
+        What tilted standard deviations are multiplied with before they are matched: 1 for EP,
+        1 − δ for quantile propagation.
+    """
+
+    def __init__(
+        self,
+        prior: GaussianPrior,
+        groups: Sequence[SiteGroup],
+        power: float = 1.0,
+        *,
+        shrink: Array | float = 1.0,
+    ):
+        if not 0.0 < power <= 1.0:
+            raise ValueError(f"power: expected a number in (0, 1], got {power}")
+        covered = np.zeros(prior.size, dtype=int)
+        for group in groups:
+            covered[group.rows] += 1
+        if not (covered == 1).all():
+            raise ValueError(
+                "expected every predictor to belong to one group of sites, got "
+                f"{np.count_nonzero(covered != 1)} of {prior.size} that do not"
+            )
+        self.prior, self.groups, self.power, self.shrink = prior, tuple(groups), power, shrink
+
+    def evaluate(self, h: Array, lam: Array) -> EPEvaluation:
+        """Return EP at the sites (h, λ).
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If there is no Gaussian posterior, or a cavity is not proper.
+        FloatingPointError
+            If a tilted distribution cannot be integrated.
+        """
+        power = self.power
+        posterior = self.prior.condition(h, lam)
+        mean, var = posterior.mean, posterior.var
+        if not (var > 0.0).all():
+            raise NotPositiveDefiniteError("a marginal variance is not positive")
+        remaining = 1.0 - power * lam * var
+        if not (remaining > 0.0).all():
+            raise NotPositiveDefiniteError(
+                f"{np.count_nonzero(~(remaining > 0.0))} cavities are not proper; damp the update"
+            )
+        cavity_var = var / remaining
+        cavity_mean = mean - power * cavity_var * (h - lam * mean)
+        tilted = all_moments(self.groups, cavity_mean, cavity_var, power=power)
+        matched = tilted.var * self.shrink**2
+        target_h, target_lam = self._targets(tilted, matched, cavity_mean, cavity_var)
+        with np.errstate(invalid="ignore", over="ignore"):
+            site = log_gaussian_site(power * h, power * lam, cavity_mean, cavity_var)
+            evidence = posterior.log_normalizer + float(np.sum(tilted.log_Z - site)) / power
+        if not np.isfinite(np.concatenate([[evidence], target_h, target_lam])).all():
+            raise NotPositiveDefiniteError("the tilted moments are not finite; damp the update")
+        return EPEvaluation(
+            h, lam, mean, var, cavity_mean, cavity_var, tilted, target_h, target_lam, matched,
+            evidence, posterior,
+        )  # fmt: skip
+
+    def _targets(
+        self, tilted: Tilted, matched: Array, cavity_mean: Array, cavity_var: Array
+    ) -> tuple[Array, Array]:
+        lam = (1.0 / matched - 1.0 / cavity_var) / self.power
+        # Relative to λ̂ times the cavity mean, where little cancels.
+        return (tilted.mean - cavity_mean) / (matched * self.power) + lam * cavity_mean, lam
+
+    def rematched(self, at: EPEvaluation, shrink: Array | float) -> EPEvaluation:
+        """Return an evaluation with targets for other factors of the standard deviations."""
+        matched = at.tilted.var * shrink**2
+        h, lam = self._targets(at.tilted, matched, at.cavity_mean, at.cavity_var)
+        return replace(at, target_h=h, target_lam=lam, matched_var=matched)
+
+    def shrunk(self, shrink: Array | float) -> EPObjective:
+        """Return the same with other factors of the standard deviations."""
+        return EPObjective(self.prior, self.groups, self.power, shrink=shrink)
+
+    def at_prior(self) -> EPEvaluation:
+        """Return EP at sites that say nothing."""
+        zeros = np.zeros(self.prior.size)
+        return self.evaluate(zeros, zeros)
+
+
+def log_gaussian_site(h: Array, lam: Array, mean: Array, var: Array) -> Array:
+    """Return log ∫ N(f | mean, var) exp(h f − ½ λ f²) df for 1 + λ·var > 0, elementwise."""
+    r = h - lam * mean
+    growth = lam * var
+    return mean * (r + 0.5 * lam * mean) + 0.5 * (r**2 * var / (1.0 + growth) - np.log1p(growth))

@@ -1,0 +1,161 @@
+"""Quantile propagation: sites that match the tilted distributions in the L2 Wasserstein distance.
+
+The Gaussian nearest to a tilted distribution in that distance has its mean and the standard
+deviation
+
+    σ_QP = σ_EP (1 − δ),    δ = ½ E_tilted[(u − z)²],    u = (f − mean)/σ_EP,  z = Φ⁻¹(F(f)),
+
+which is free of cancellation and at most σ_EP. QP runs EP with the standard deviations to match
+shrunk by 1 − δ. As δ varies slowly, it is held while sweeps of EP converge to it, and refreshed
+until the state agrees with its own δ: an integration of the distribution function every few sweeps
+instead of in each. Where sweeps fail, Newton steps follow the fixed point from one δ to the next.
+
+QP is not stationary in its sites, and no objective is known whose optimum it is: hyperparameters
+are EP's, and the evidence that is reported is the EP form at QP's sites, for comparison.
+
+References
+----------
+Zhang, R., Walder, C., Bonilla, E., Rizoiu, M.-A. & Xie, L. (2020). Quantile propagation for
+Wasserstein-approximate Gaussian processes. NeurIPS 33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.quadrature.density import SiteDensity
+
+from .double_loop import LARGEST_SIZE
+from .newton import polish
+from .objective import EPEvaluation, EPObjective
+from .parallel import sweep_parallel
+from .record import EPInfo, EPResult, EPState, Recorder, Report
+from .sites import CovariancePrior, SiteGroup, all_moments
+from .solve import as_groups, solve
+
+__all__ = ["run_qp", "solve_qp"]
+
+Array = NDArray[np.float64]
+
+# How far sweeps go on one δ: a part of the mismatch that its refreshment made.
+_PART = 0.01
+_PATIENCE = 20
+# Of the way to a new δ.
+_SHORTEST_STEP = 1.0 / 64.0
+
+
+def run_qp(
+    C: Array,
+    m: Array,
+    sites: SiteDensity | Sequence[SiteGroup],
+    start: EPState | None = None,
+    *,
+    power: float = 1.0,
+    **options,
+) -> tuple[EPState, EPInfo]:
+    """Run quantile propagation on f ~ N(m, C) with one site an entry of f.
+
+    Parameters
+    ----------
+    C : ndarray, shape (N, N)
+    m : ndarray, shape (N,)
+    sites : SiteDensity, or sequence of SiteGroup
+    start : EPState, optional
+        EP's solution; by default EP is run first.
+    power : float
+        η in (0, 1].
+    **options
+        ``damping``, ``tol``, ``max_iter``, ``accelerate`` and ``report`` of
+        :func:`~pymc_augconj.engines.ep.solve`.
+
+    Returns
+    -------
+    state : EPState
+    info : EPInfo
+        Of the sweeps of QP.
+    """
+    objective = EPObjective(CovariancePrior(C, m), as_groups(sites), power)
+    result = solve_qp(objective, start, **options)
+    return result.state, result.info
+
+
+def solve_qp(
+    objective: EPObjective,
+    start: EPState | None = None,
+    *,
+    damping: float = 1.0,
+    tol: float = 1e-8,
+    max_iter: int = 400,
+    accelerate: bool = True,
+    report: Report | None = None,
+) -> EPResult:
+    """Find a fixed point of QP; as :func:`run_qp`, for an objective of EP.
+
+    The residual is that of the state with its own δ.
+    """
+    if start is None:
+        start = solve(
+            objective, damping=damping, tol=tol, max_iter=max_iter, accelerate=accelerate
+        ).state
+    recorder = Recorder(objective, max_iter, tol, report)
+    current = recorder.attempt(start.h, start.lam)
+    if current is None:
+        current = objective.at_prior()
+    best, held, failure, repelled = None, np.ones(current.h.size), "", False
+    while True:
+        shrink = 1.0 - _deltas(objective, current)
+        current = objective.rematched(current, shrink)
+        if best is None or current.residual < best.residual:
+            best = current
+        if best.residual <= tol or failure:
+            break
+        if recorder.left <= 0:
+            failure = f"stopped after {max_iter} sweeps: increase max_iter"
+            break
+        recorder.tol = max(_PART * current.residual, 0.5 * tol)
+        recorder.objective = objective.shrunk(shrink)
+        if not repelled:
+            found, failure = sweep_parallel(
+                recorder, current, damping=damping, accelerate=accelerate, patience=_PATIENCE
+            )
+            repelled = bool(failure) and recorder.left > 0
+        if repelled:
+            found, failure = _follow(recorder, objective, current, held, shrink)
+        current, held = found, shrink
+    recorder.tol = tol
+    return recorder.result(best, "parallel", failure)
+
+
+def _follow(
+    recorder: Recorder, objective: EPObjective, at: EPEvaluation, old: Array, new: Array
+) -> tuple[EPEvaluation, str]:
+    """Follow the fixed point from factors ``old``, where ``at`` is, to ``new`` by Newton steps.
+
+    It gets to fixed points that repel sweeps, as the ones of QP may.
+    """
+    if at.h.size > LARGEST_SIZE:
+        return at, f"stopped: sweeps fail, and Newton steps are for at most {LARGEST_SIZE} sites"
+    done, step = 0.0, 1.0
+    while done < 1.0 and recorder.left > 0:
+        aim = min(1.0, done + step)
+        shrink = old + aim * (new - old)
+        recorder.objective = objective.shrunk(shrink)
+        found = polish(recorder, objective.rematched(at, shrink))
+        if found.residual <= recorder.tol:
+            at, done = found, aim
+            continue
+        step *= 0.5
+        if step < _SHORTEST_STEP:
+            return at, "stopped: neither sweeps nor Newton steps reach a fixed point"
+    return at, ""
+
+
+def _deltas(objective: EPObjective, at: EPEvaluation) -> Array:
+    if at.tilted.panels is not None:
+        # From where the moments' panels have got to.
+        return at.tilted.panels.delta()
+    asked = {"power": objective.power, "delta": True}
+    return all_moments(objective.groups, at.cavity_mean, at.cavity_var, **asked).delta

@@ -1,0 +1,194 @@
+"""The Gibbs step where some observed variables have held sites instead of auxiliary variables.
+
+Let Z(θ) normalise p(f | θ) times all sites, those of ω and the held ones, let f = f(θ, ν) map
+standard normal numbers to that Gaussian distribution (:mod:`pymc_augconj.latents.affine`), and let
+
+    r(f) = Σ log p(yᵢ | fᵢ) − (hᵢ fᵢ − ½ λᵢ fᵢ²)
+
+over the observations with held sites. Given ω, the posterior of (θ, ν) is proportional to
+p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)). Moves 1 and 2 of :mod:`.sampler` are as they were; then
+
+3. hyperparameters of the prior given ω and ν, from p(θ) Z(θ) exp r(f(θ, ν));
+4. the latents given θ and ω by elliptical slices, each with a fresh draw of the Gaussian
+   distribution and no factorisation.
+
+Where a gradient of move 3 is asked for, it is that of p(θ) Z(θ): a trajectory that follows it is
+reversible and keeps volume, and its points are weighed by the whole density.
+
+References
+----------
+Murray & Adams (2010), Slice sampling covariance hyperparameters of latent Gaussian models.
+Nishihara, Murray & Adams (2014), Parallel MCMC with generalized elliptical slice sampling.
+Fagan, Bhandari & Cunningham (2016), Elliptical slice sampling with expectation propagation.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.latents.affine import AffinePosterior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.plan import Plan
+
+from .elliptical import elliptical_slice
+from .held_sites import HeldSites
+from .sampler import GibbsInfo, GibbsSampler
+from .targets import Update
+
+__all__ = ["HeldGibbsSampler"]
+
+Array = NDArray[np.float64]
+
+# Draws from the Gaussian approximation among which one with a density is looked for.
+_START_ATTEMPTS = 100
+# Steps over which the standard deviation of r is taken.
+_RECENT = 50
+
+
+class HeldGibbsSampler(GibbsSampler):
+    """One chain's sampler of a model with held sites.
+
+    Parameters
+    ----------
+    model, plan, point, probes
+        As for :class:`~pymc_augconj.engines.gibbs.GibbsSampler`.
+    held : collection of str
+        The observed variables whose sites are held.
+    sites : HeldSites
+    sweeps : int
+        Elliptical slices in each step; ω is drawn anew before each.
+    """
+
+    def __init__(
+        self,
+        model: LatentGaussianModel,
+        plan: Plan,
+        point: Point,
+        probes: Sequence[Point] = (),
+        sweeps: int = 1,
+        *,
+        held: Collection[str],
+        sites: HeldSites,
+    ):
+        alone = len(held) == len(model.sites)
+        super().__init__(model, plan, point, probes, sweeps=1 if alone else sweeps)
+        self.sites = sites
+        self._slices = sweeps if alone else 1
+        self._names = frozenset(held)
+        self._held = [data for data in self._data if self._is_held(data)]
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._nu: Array | None = None
+        # f(θ, ν) takes chol(K), and r is a factor of the density of move 3.
+        self._factorize_candidates, self._evidence_is_exact = True, False
+
+    def step(
+        self, rng: np.random.Generator, point: Point, updates: Mapping[str, Update]
+    ) -> tuple[dict[str, np.ndarray], GibbsInfo]:
+        """See :meth:`.GibbsSampler.step`."""
+        if self.sites.h is None:
+            self.sites.choose(point)
+        new, info = super().step(rng, point, updates)
+        self._recent.append(info.residual)
+        info.residual_std = float(np.std(self._recent))
+        return new, info
+
+    def draw_from_prior(self, rng: np.random.Generator, point: Point) -> dict[str, np.ndarray]:
+        """Return ``point`` with the latents drawn from the Gaussian approximation at its θ.
+
+        A draw from the prior may be so far out that an ellipse around the approximation hardly
+        leads back.
+        """
+        self.sites.choose(point)
+        prior = self.priors.at(point).factorized()
+        for data in self._held:
+            data.params = data.site.params(point)
+        h, lam, _ = self.priors.groups.merge(self.sites.h, self.sites.lam, prior.offset)
+        posterior = self.space.posterior(prior, h, lam)
+        for _ in range(_START_ATTEMPTS):
+            v = posterior.apply(rng.standard_normal(posterior.size))
+            if np.isfinite(self._residual(prior.predictor(prior.innovations(v)))):
+                return self.point_of(point, prior.innovations(v), prior.split(v))
+        return dict(point)
+
+    # -- sites --------------------------------------------------------------------------------
+
+    def _is_held(self, data) -> bool:
+        return data.site.name in self._names
+
+    def _is_exact(self, data) -> bool:
+        return not self._is_held(data) and super()._is_exact(data)
+
+    def _draw_omega(self, rng, data):
+        return None if self._is_held(data) else super()._draw_omega(rng, data)
+
+    def _sites_of(self, data, omega) -> tuple[Array, Array]:
+        if not self._is_held(data):
+            return super()._sites_of(data, omega)
+        return data.site.select(self.sites.h), data.site.select(self.sites.lam)
+
+    def _residual(self, eta: Array, point: Point | None = None) -> float:
+        """Return r at the predictors η; −∞ outside the support."""
+        total = 0.0
+        for data in self._held:
+            params = data.params if point is None else data.site.params(point)
+            own, h, lam = (data.site.select(x) for x in (eta, self.sites.h, self.sites.lam))
+            with np.errstate(all="ignore"):
+                log_density = data.site.likelihood.log_density(data.y, own, params)
+                total += float(np.sum(log_density)) - float(np.sum(own * (h - 0.5 * lam * own)))
+        return -np.inf if np.isnan(total) else total
+
+    # -- move 3 -------------------------------------------------------------------------------
+
+    def _update_collapsed(self, rng, point, updates, info, omegas) -> None:
+        if not self.plan.collapsed:
+            return
+        posterior, prior = self._posterior(point, omegas)
+        self._nu = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
+        super()._update_collapsed(rng, point, updates, info, omegas)
+        posterior, prior = self._posterior(point, omegas)
+        v = posterior.apply(self._nu)
+        point.update(self.point_of(point, prior.innovations(v), prior.split(v)))
+
+    def _posterior(self, point: Point, omegas: list) -> tuple[AffinePosterior, LatentPrior]:
+        prior = self.priors.at(point).factorized()
+        for data in self._data:
+            data.params = data.site.params(point)
+        h, lam, _ = self.priors.groups.merge(*self._stacked_sites(omegas), prior.offset)
+        return self.space.posterior(prior, h, lam), prior
+
+    def _log_marginal(self, candidate: Point, prior: LatentPrior, h: Array, lam: Array) -> float:
+        prior = prior.factorized()
+        posterior = self.space.posterior(prior, h, lam)
+        eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
+        return posterior.log_evidence + self._residual(eta, candidate)
+
+    # -- move 4 -------------------------------------------------------------------------------
+
+    def _draw_latents(self, rng, point, omegas, info, relax: bool):
+        # An elliptical slice starts at the present latents.
+        return super()._draw_latents(rng, point, omegas, info, relax=True)
+
+    def _draw_whitened(
+        self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info
+    ) -> Array:
+        v, mean = current, posterior.mean
+        eta = prior.predictor(prior.innovations(v))
+        centre = prior.predictor(prior.innovations(mean))
+        value = self._residual(eta)
+        for _ in range(self._slices):
+            fresh = posterior.apply(rng.standard_normal(posterior.size))
+            eta_fresh = prior.predictor(prior.innovations(fresh))
+            here, there = eta - centre, eta_fresh - centre
+            cos, sin, value, trials = elliptical_slice(
+                rng, lambda c, s, a=here, b=there: self._residual(centre + c * a + s * b), value
+            )
+            v = mean + cos * (v - mean) + sin * (fresh - mean)
+            eta = centre + cos * here + sin * there
+            info.trials += trials
+        info.residual = value
+        return v

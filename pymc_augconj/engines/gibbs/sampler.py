@@ -1,0 +1,391 @@
+"""The Gibbs step: four moves, in the order that makes them exact.
+
+1. hyperparameters of the likelihoods given the latents, ω integrated out;
+2. ω given everything;
+3. hyperparameters of the prior given ω, the latents integrated out;
+4. the latents given everything.
+
+Moves 3 and 4 together are one draw of (θ, u) given ω. How a move explores the density it is
+given is not decided here: the caller passes an update (slice sampling, say) for each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.affine import AffinePosterior
+from pymc_augconj.latents.evidence import log_evidence_and_gradient
+from pymc_augconj.latents.joint import LatentPrior, LatentPriors
+from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point, Site
+from pymc_augconj.plan import Plan
+
+from .conditioning import Conditioner, choose_conditioner, draw
+from .targets import PointTarget, Update
+
+__all__ = ["GibbsInfo", "GibbsSampler"]
+
+Array = NDArray[np.float64]
+
+
+@dataclass
+class GibbsInfo:
+    """What one step tells about itself.
+
+    Attributes
+    ----------
+    log_evidence : float
+        Log normaliser of the Gaussian move: log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη.
+    evaluations : int
+        Evaluations of a log density by the hyperparameter updates.
+    jitter : float
+        Largest jitter that a covariance needed.
+    log_density : float
+        The model's log density at the new point, as PyMC defines it.
+    trials : int
+        Evaluations of densities by elliptical slices, where sites are held.
+    residual, residual_std : float
+        r, the log ratio of densities to their held sites; and its standard deviation over the
+        last steps.
+    """
+
+    log_evidence: float = 0.0
+    evaluations: int = 0
+    jitter: float = 0.0
+    log_density: float = 0.0
+    trials: int = 0
+    residual: float = 0.0
+    residual_std: float = 0.0
+
+
+@dataclass
+class _SiteData:
+    site: Site
+    y: Array
+    eta: Array = field(default_factory=lambda: np.empty(0))
+    params: Mapping[str, Array] = field(default_factory=dict)
+
+
+class GibbsSampler:
+    """One chain's Gibbs sampler; everything it keeps is a cache.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+    plan : Plan
+        Which hyperparameters each move updates; those it does not name are held fixed.
+    point : mapping
+        The chain's start.
+    probes : sequence of mapping
+        Other values of θ, at which predictors must agree to be merged.
+    sweeps : int
+        How often ω and the latents are drawn in each step. Further draws reuse K and its factor:
+        each costs one factorisation, where an update of the kernel's hyperparameters costs ten.
+    """
+
+    def __init__(
+        self,
+        model: LatentGaussianModel,
+        plan: Plan,
+        point: Point,
+        probes: Sequence[Point] = (),
+        sweeps: int = 1,
+    ):
+        self.model, self.plan, self.sweeps = model, plan, sweeps
+        self._order = _topological(model)
+        # Means may cancel in every predictor, so that these are not among the names of priors.
+        self._mean_names = {n for b in model.blocks if b.mean is not None for n in b.mean.names}
+        # Observations first: reading them refuses data whose shapes have changed.
+        self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
+        self.priors = LatentPriors(model, [point, *probes])
+        self.space: Conditioner = choose_conditioner(model, self.priors.groups)
+        self._factorize_candidates = False
+        # Whether the evidence given the sites is the whole density of move 3.
+        self._evidence_is_exact = True
+
+    # -- coordinates --------------------------------------------------------------------------
+
+    def innovations(self, point: Point, prior: LatentPrior) -> list[Array]:
+        """Return every block's u at ``point``, flat."""
+        found: list[Array] = [np.empty(0)] * len(self.model.blocks)
+        values = self._latent_values(point, prior)
+        for i, block in enumerate(self.model.blocks):
+            value = values[Argument("value", block.name)]
+            if block.whitened or block.mean is None:
+                found[i] = value
+            else:
+                found[i] = value - block.mean({**point, **values})
+        return found
+
+    def _whitened(self, point: Point, prior: LatentPrior) -> list[Array]:
+        """Return every block's v at ``point``, flat, with u = S v."""
+        if all(b.whitened for b in self.model.blocks):
+            return [np.ravel(point[b.value_name]) for b in self.model.blocks]
+        innovations = self.innovations(point, prior)
+        return [
+            np.ravel(point[b.block.value_name]) if b.block.whitened else b.unscale(u)
+            for b, u in zip(prior.blocks, innovations, strict=True)
+        ]
+
+    def _latent_values(self, point: Point, prior: LatentPrior) -> dict[Argument, Array]:
+        # What prior means are functions of: the value, or u for a whitened block.
+        values = {}
+        for block, at in zip(self.model.blocks, prior.blocks, strict=True):
+            flat = np.asarray(point[block.value_name], dtype=float).ravel()
+            values[Argument("value", block.name)] = at.scale(flat) if block.whitened else flat
+        return values
+
+    def point_of(self, point: Point, innovations: list[Array], whitened: list[Array]) -> dict:
+        """Return ``point`` with the latents replaced, in its own order of keys."""
+        new = dict(point)
+        values: dict[Argument, Array] = {}
+        for i in self._order:
+            block = self.model.blocks[i]
+            value = innovations[i]
+            if not block.whitened and block.mean is not None:
+                value = value + block.mean({**point, **values})
+            values[Argument("value", block.name)] = value
+            entry = whitened[i] if block.whitened else value
+            new[block.value_name] = entry.reshape(block.shape)
+        return new
+
+    def draw_from_prior(self, rng: np.random.Generator, point: Point) -> dict:
+        """Return ``point`` with the latents drawn from their prior: a dispersed start."""
+        prior = self.priors.at(point).factorized()
+        whitened = [rng.standard_normal(b.total_size) for b in self.model.blocks]
+        innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
+        return self.point_of(point, innovations, whitened)
+
+    # -- the step -----------------------------------------------------------------------------
+
+    def step(
+        self, rng: np.random.Generator, point: Point, updates: Mapping[str, Update]
+    ) -> tuple[dict[str, np.ndarray], GibbsInfo]:
+        """Return the next point and what the step tells about itself; ``point`` is unchanged."""
+        info = GibbsInfo()
+        point = dict(point)
+        self._update(rng, point, updates, info, "prior_only", self.model.log_prior)
+        self._update_joint(rng, point, updates, info)
+        self._update_likelihood(rng, point, updates, info)
+        omegas = self._draw_auxiliary(rng, point)
+        before = dict(point)
+        self._update_collapsed(rng, point, updates, info, omegas)
+        # Where θ has moved with the latents integrated out, the present ones are not a draw from
+        # their law at the new θ: nothing is left to over-relax.
+        relax = not self.plan.collapsed
+        try:
+            point, prior = self._draw_latents(rng, point, omegas, info, relax)
+        except NotPositiveDefiniteError:
+            if not self.plan.collapsed or self._factorize_candidates:
+                raise
+            # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
+            # now on values of θ without one are outside the support from the outset.
+            self._factorize_candidates = True
+            point = before
+            self._update_collapsed(rng, point, updates, info, omegas)
+            point, prior = self._draw_latents(rng, point, omegas, info, relax)
+
+        for _ in range(self.sweeps - 1):
+            omegas = self._draw_auxiliary(rng, point)
+            point, prior = self._draw_latents(rng, point, omegas, info, relax=True)
+
+        values = self._latent_values(point, prior) if self.model.forward else {}
+        for variable in self.model.forward:
+            draw = variable.draw(rng, {**point, **values})
+            point[variable.value_name] = draw.reshape(np.shape(point[variable.value_name]))
+        info.log_density += sum(
+            float(variable.log_density({**point, **values})) for variable in self.model.forward
+        )
+        info.jitter = prior.jitter
+        return point, info
+
+    # -- move 1 -------------------------------------------------------------------------------
+
+    def _update_likelihood(self, rng, point, updates, info) -> None:
+        if not self.plan.likelihood:
+            return
+        names = {h.value_name for h in self.plan.likelihood}
+        prior = self.priors.at(point)
+        innovations = self.innovations(point, prior)
+        moving = bool(names.intersection(self.priors.names))
+        eta = prior.predictor(innovations)
+        touched = [d for d in self._data if moving or names.intersection(d.site.params.names)]
+
+        def log_density(candidate: Point) -> float:
+            log_prior = float(self.model.log_prior(candidate))
+            if not np.isfinite(log_prior):
+                return -np.inf
+            at = self.priors.at(candidate).predictor(innovations) if moving else eta
+            return log_prior + _log_likelihood(touched, at, candidate)
+
+        self._update(rng, point, updates, info, "likelihood", log_density)
+        if moving or names.intersection(self._mean_names):
+            # What is held fixed is u: a value mean(θ) + u moves with its mean.
+            whitened = [np.ravel(point[b.value_name]) for b in self.model.blocks]
+            point.update(self.point_of(point, innovations, whitened))
+
+    def _update_joint(self, rng, point, updates, info) -> None:
+        """Hyperparameters of a covariance and a likelihood at once, given the whitened latents."""
+        if not self.plan.joint:
+            return
+        prior = self.priors.at(point)
+        whitened = self._whitened(point, prior)
+
+        def at(candidate: Point) -> tuple[LatentPrior, list[Array]]:
+            prior = self.priors.at(candidate)
+            return prior, [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
+
+        def log_density(candidate: Point) -> float:
+            log_prior = float(self.model.log_prior(candidate))
+            if not np.isfinite(log_prior):
+                return -np.inf
+            prior, innovations = at(candidate)
+            eta = prior.predictor(innovations)
+            return log_prior + _log_likelihood(self._data, eta, candidate)
+
+        self._update(rng, point, updates, info, "joint", log_density)
+        _, innovations = at(point)
+        point.update(self.point_of(point, innovations, whitened))
+
+    # -- moves 2 and 4 ------------------------------------------------------------------------
+
+    def _draw_auxiliary(self, rng, point) -> list:
+        prior = self.priors.at(point)
+        eta = prior.predictor(self.innovations(point, prior))
+        omegas = []
+        for data in self._data:
+            data.params = data.site.params(point)
+            data.eta = data.site.select(eta)
+            omegas.append(self._draw_omega(rng, data))
+        return omegas
+
+    def _draw_omega(self, rng, data):
+        return data.site.likelihood.draw_auxiliary(rng, data.y, data.eta, data.params)
+
+    def _sites_of(self, data, omega) -> tuple[Array, Array]:
+        return data.site.likelihood.sites(data.y, omega, data.params)
+
+    def _stacked_sites(self, omegas) -> tuple[Array, Array]:
+        h = np.empty(self.model.n_predictors)
+        lam = np.empty(self.model.n_predictors)
+        for data, omega in zip(self._data, omegas, strict=True):
+            linear, precision = self._sites_of(data, omega)
+            for i, rows in enumerate(data.site.rows):
+                many = len(data.site.rows) > 1
+                h[rows] = linear[i] if many else linear
+                lam[rows] = precision[i] if many else precision
+        return h, lam
+
+    def _draw_latents(self, rng, point, omegas, info, relax: bool):
+        prior = self.priors.at(point).factorized()
+        current = np.concatenate(self._whitened(point, prior)) if relax else None
+        for data in self._data:
+            data.params = data.site.params(point)
+        h, lam, constant = self.priors.groups.merge(*self._stacked_sites(omegas), prior.offset)
+        posterior = self.space.posterior(prior, h, lam)
+        whitened = prior.split(self._draw_whitened(rng, prior, posterior, current, info))
+        innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
+        info.log_evidence = posterior.log_evidence + constant
+        new = self.point_of(point, innovations, whitened)
+        eta = prior.predictor(innovations)
+        info.log_density = (
+            float(self.model.log_prior(point))
+            + sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
+            + _log_likelihood(self._data, eta, point)
+        )
+        return new, prior
+
+    def _draw_whitened(
+        self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info
+    ) -> Array:
+        """Return the next whitened latents, given the sites."""
+        return draw(posterior, rng, current)
+
+    # -- move 3 -------------------------------------------------------------------------------
+
+    def _update_collapsed(self, rng, point, updates, info, omegas) -> None:
+        if not self.plan.collapsed:
+            return
+        names = {h.value_name for h in self.plan.collapsed}
+        plain = [
+            data
+            for data in self._data
+            if self._is_exact(data) and names.intersection(data.site.params.names)
+        ]
+        h, lam = self._stacked_sites(omegas)
+
+        def log_density(candidate: Point) -> float:
+            total = float(self.model.log_prior(candidate))
+            if not np.isfinite(total):
+                return -np.inf
+            sites = (h, lam)
+            if plain:
+                for data in plain:
+                    data.params = data.site.params(candidate)
+                    base = data.site.likelihood.log_base(data.y, None, data.params)
+                    total += float(np.sum(np.broadcast_to(base, data.y.shape)))
+                sites = self._stacked_sites(omegas)
+            prior = self.priors.at(candidate)
+            if self._factorize_candidates:
+                prior.factorized()
+            merged_h, merged_lam, constant = self.priors.groups.merge(*sites, prior.offset)
+            return total + constant + self._log_marginal(candidate, prior, merged_h, merged_lam)
+
+        def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
+            value, terms = log_evidence_and_gradient(self.model, self.priors, candidate, h, lam)
+            slopes = self.model.log_prior_gradient(candidate)
+            for name, term in terms.items():
+                slopes[name] = slopes[name] + term if name in slopes else term
+            if self._evidence_is_exact:
+                return value + float(self.model.log_prior(candidate)), slopes
+            return log_density(candidate), slopes
+
+        self._update(rng, point, updates, info, "collapsed", log_density, gradient)
+
+    def _is_exact(self, data: _SiteData) -> bool:
+        """Return whether the site of an observed variable is its likelihood, without an ω."""
+        return not data.site.likelihood.has_auxiliary
+
+    def _log_marginal(self, candidate: Point, prior: LatentPrior, h: Array, lam: Array) -> float:
+        return self.space.log_evidence(prior, h, lam)
+
+    # -- updates ------------------------------------------------------------------------------
+
+    def _update(self, rng, point, updates, info, move, log_density, gradient=None) -> None:
+        """Run the update of one move, writing the new values into ``point``."""
+        members: tuple[Hyperparameter, ...] = getattr(self.plan, move)
+        if not members:
+            return
+        target = PointTarget(point, members, log_density, gradient)
+        start = np.concatenate([np.ravel(point[h.value_name]) for h in members])
+        target.write(point, updates[move](target, start, rng))
+        info.evaluations += target.evaluations
+
+
+def _log_likelihood(data: list[_SiteData], eta: Array, point: Point) -> float:
+    total = 0.0
+    for d in data:
+        params = d.site.params(point)
+        total += float(d.site.likelihood.log_density(d.y, d.site.select(eta), params).sum())
+    return total
+
+
+def _topological(model: LatentGaussianModel) -> list[int]:
+    """Return the blocks in an order in which every mean comes after what it depends on."""
+    order: list[int] = []
+    placed: set[Argument] = set()
+    waiting = list(range(len(model.blocks)))
+    while waiting:
+        for i in waiting:
+            block = model.blocks[i]
+            needs = () if block.mean is None else block.mean.names
+            if all(name in placed for name in needs if isinstance(name, Argument)):
+                order.append(i)
+                placed.add(Argument("value", block.name))
+                waiting.remove(i)
+                break
+    return order

@@ -1,0 +1,17 @@
+"""Fits through inducing points.
+
+===============  ===================================================================
+``adam``         stochastic gradient ascent with a step size for every coordinate
+``batch``        a minibatch in two parts, the second on another thread
+``convergence``  convergence check for SVI: the improvement over the last iterations
+``design``       predictors through inducing points
+``fit``          the bound on all data at once
+``gradient``     derivatives with respect to θ and inducing inputs
+``inducing``     inducing inputs by k-means; rates of natural-gradient steps
+``model``        a recognised model through inducing points
+``outcome``      the result of a sparse fit: sites and θ
+``posterior``    q(w) of the weights
+``sites``        the observations of a minibatch: their bound and target sites
+``svi``          stochastic variational inference
+===============  ===================================================================
+"""

@@ -1,0 +1,237 @@
+"""A minibatch in two parts, the second on another thread where they are large enough.
+
+Everything that a minibatch says is a sum over its rows. The parts are the same whatever the number
+of threads, so that a seed gives one result on every machine. The other thread begins with the next
+minibatch, up to where this needs q(w), while the step of q(w) is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.model import Point
+from pymc_augconj.parallel.threads import available_cores
+
+from .design import SparseDesign
+from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
+from .model import SparseModel
+from .posterior import WeightsPosterior
+from .sites import SparseSites
+
+__all__ = ["HalvedModel", "PartOfBatch", "SparseBatch"]
+
+Array = NDArray[np.float64]
+
+# Rows from which two threads save more than they cost.
+SMALLEST_HALVED = 512
+# Of the rows, in the first part: its thread has the step of q(w) to make besides.
+_FIRST_SHARE = 0.45
+
+
+@dataclass
+class PartOfBatch:
+    """What some rows of a minibatch say at q(w) and θ.
+
+    Attributes
+    ----------
+    design : SparseDesign
+    mean, var, half : ndarray
+        From :meth:`.SparseDesign.moments`.
+    value, h, lam : ndarray
+        From :meth:`.SparseSites.targets`.
+    gram, linear : ndarray
+        From :meth:`.SparseDesign.natural`.
+    """
+
+    design: SparseDesign
+    mean: Array
+    var: Array
+    half: Array
+    value: Array
+    h: Array
+    lam: Array
+    gram: Array
+    linear: Array
+
+
+class HalvedModel:
+    """A sparse model and its sites, whose larger minibatches are halved; a context manager."""
+
+    def __init__(self, model: SparseModel, sites: SparseSites):
+        self.model, self.sites = model, sites
+        self._pool: ThreadPoolExecutor | None = None
+        self._lanes = 1
+
+    def __enter__(self) -> HalvedModel:
+        return self
+
+    def __exit__(self, *details) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def begin[T](self, function: Callable[[], T]) -> Callable[[], T]:
+        """Have ``function()`` evaluated on the other thread, or if there is none when asked for."""
+        if self._pool is None:
+            return cache(function)
+        # A thread does not begin with the errors that this one ignores.
+        ignored = {kind: how for kind, how in np.geterr().items() if how == "ignore"}
+
+        def evaluate() -> T:
+            with np.errstate(**ignored):
+                return function()
+
+        return self._pool.submit(evaluate).result
+
+    def start(
+        self,
+        point: Point,
+        inducing: Sequence[Array],
+        rows: NDArray[np.intp] | slice,
+        posterior: Callable[[], WeightsPosterior],
+    ) -> SparseBatch:
+        """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
+
+        def work(i: int) -> PartOfBatch:
+            design, moments, targets = self._work(point, inducing, parts[i], i, posterior)
+            _, h, lam = targets
+            return PartOfBatch(design, *moments, *targets, *design.natural(h, lam))
+
+        parts = self._parts(point, inducing, rows)
+        more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
+        return SparseBatch(self, rows, posterior, [cache(lambda: work(0)), *more])
+
+    def expected(self, point: Point, inducing: Sequence[Array], rows, q: WeightsPosterior) -> float:
+        """Return Σ ℓ over the rows."""
+
+        def work(i: int) -> float:
+            _, _, (value, _, _) = self._work(point, inducing, parts[i], i, lambda: q)
+            return float(np.sum(value))
+
+        parts = self._parts(point, inducing, rows)
+        if len(parts) > 1:
+            q.prepare()
+        more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
+        return work(0) + sum(value() for value in more)
+
+    def _work(self, point: Point, inducing: Sequence[Array], rows, number: int, posterior):
+        """Return the design of a part of the rows, its moments at q(w), and the target sites."""
+        design = self.model.design(point, inducing, rows, lane=number % self._lanes)
+        moments = design.moments(posterior())
+        return design, moments, self.sites.targets(point, rows, *moments[:2])
+
+    def _parts(self, point: Point, inducing: Sequence[Array], rows):
+        """Return the rows in parts, all that threads share being put by."""
+        n_rows = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        self.model.prepare(point, inducing)
+        if n_rows < SMALLEST_HALVED:
+            return [rows]
+        if self._pool is None and available_cores() > 1:
+            self._lanes = self.model.open_lanes(2)
+            if self._lanes > 1:
+                self._pool = ThreadPoolExecutor(1)
+        indices = np.arange(n_rows) if isinstance(rows, slice) else rows
+        first = int(_FIRST_SHARE * n_rows)
+        return [indices[:first], indices[first:]]
+
+
+class SparseBatch:
+    """The rows of a minibatch at one θ and q(w), worked on since it was made.
+
+    :meth:`wait` comes first.
+    """
+
+    def __init__(
+        self,
+        halved: HalvedModel,
+        rows: NDArray[np.intp] | slice,
+        posterior: Callable[[], WeightsPosterior],
+        begun: list[Callable[[], PartOfBatch]],
+    ):
+        self.rows = rows
+        self._halved, self._posterior, self._begun = halved, posterior, begun
+
+    def wait(self) -> None:
+        """Do what remains to be done."""
+        self.q = self._posterior()
+        parts = self.parts = [part() for part in self._begun]
+        first, *rest = parts
+        self.size = sum(part.mean.size for part in parts)
+        #: Φ Λ Φᵀ and Φ (h − Λ offset).
+        self.gram, self.linear = first.gram, first.linear
+        for part in rest:
+            self.gram += part.gram
+            self.linear = self.linear + part.linear
+        self.value = float(sum(np.sum(part.value) for part in parts))
+
+    def leave(self) -> None:
+        """Wait for the other thread, whatever comes of it, instead."""
+        for part in self._begun[1:]:
+            with suppress(Exception):
+                part()
+
+    @property
+    def is_halved(self) -> bool:
+        """Whether there is more than one part."""
+        return len(self._begun) > 1
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return means and variances of the predictors."""
+        parts = self.parts
+        if len(parts) == 1:
+            return parts[0].mean, parts[0].var
+        return tuple(np.concatenate([getattr(p, name) for p in parts]) for name in ("mean", "var"))
+
+    def length_of_step(self) -> float:
+        """Return how far the target sites are from none, in units of each predictor's law."""
+        parts = self.parts
+        moved = [(p.h - p.lam * p.mean) * np.sqrt(p.var) for p in parts]
+        return float(np.linalg.norm(np.concatenate([*moved, *(p.lam * p.var for p in parts)])))
+
+    def gram_of(self, lam: float) -> Array:
+        """Return Φ Λ Φᵀ where all rows have the precision ``lam``."""
+        sites = [(np.zeros(part.mean.size), np.full(part.mean.size, lam)) for part in self.parts]
+        return sum(
+            part.design.natural(*site)[0] for part, site in zip(self.parts, sites, strict=True)
+        )
+
+    def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
+        """Begin :meth:`.DesignGradient.of_sites`, which uses up the parts; return how to end it."""
+        q, parts, halved = self.q, self.parts, self._halved
+        n_sparse = parts[0].design.n_sparse
+        long = is_long(n_sparse, self.size)
+        through = [DesignGradient(halved.model, part.design) for part in parts]
+        slopes = [part.h - part.lam * part.mean for part in parts]
+
+        def of_rows(i: int):
+            part = parts[i]
+            return through[i].of_rows(q, part.half, slopes[i], part.lam, not long)
+
+        def by_factor() -> Array:
+            pulled = sum(p.design.Phi @ slope for p, slope in zip(parts, slopes, strict=True))
+            return slopes_by_factor(q, n_sparse, self.gram, pulled)
+
+        factor = halved.begin(by_factor) if long else None
+        more = [halved.begin(lambda i=i: of_rows(i)) for i in range(1, len(parts))]
+
+        def end() -> tuple[dict[str, Array], list[Array | None]]:
+            found = [of_rows(0)]
+            if long:
+                total, moved = through[0].of_factors(factor())
+                found += [each() for each in more]
+            else:
+                found += [each() for each in more]
+                total, moved = through[0].of_factors(sum(each[2] for each in found))
+            for by_theta, by_inducing, _ in found:
+                accumulate(total, by_theta)
+                moved = add_each(moved, by_inducing)
+            return total, moved
+
+        return end

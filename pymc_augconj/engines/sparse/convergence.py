@@ -1,0 +1,99 @@
+"""Whether an ascent by minibatches has arrived: what its last iterations were good for.
+
+Bounds of different minibatches differ by their noise, which hides a slow rise. Of the same
+observations, two states of the ascent tell the difference of their bounds far better.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.engines.base import FitProblem
+from pymc_augconj.model import Point
+
+from .batch import HalvedModel
+from .posterior import WeightsPosterior
+
+__all__ = ["AscentState", "judge_ascent"]
+
+Array = NDArray[np.float64]
+
+# Nats that the last iterations may have been good for. A factor of e between two hypotheses is "not
+# worth more than a bare mention" (Kass & Raftery 1995, Bayes factors), and falling steps alone are
+# good for some tenths, as the noise of the weights falls with them.
+_TOLERABLE = 1.0
+# Iterations below which nothing is said of convergence. Of more, one in so many is worked again:
+# as many observations are compared, in so many groups for the error.
+_FEWEST, _GROUPS = 10, 16
+
+
+@dataclass(frozen=True)
+class AscentState:
+    """Where an ascent is after ``count`` iterations."""
+
+    count: int
+    q: WeightsPosterior
+    point: Point
+    inducing: list[Array]
+
+
+def judge_ascent(
+    halved: HalvedModel,
+    problem: FitProblem,
+    before: AscentState | None,
+    last: AscentState,
+    batch_size: int,
+) -> tuple[bool, str]:
+    """Return whether the objective has stopped rising, and a sentence about it.
+
+    Parameters
+    ----------
+    halved : HalvedModel
+    problem : FitProblem
+    before : AscentState, optional
+        From when there was still a share of the iterations to come.
+    last : AscentState
+        After them.
+    batch_size : int
+    """
+    if before is None or last.count < _FEWEST:
+        return False, (
+            f"{last.count} iterations are too few to tell whether the bound still rises; "
+            "increase max_iter"
+        )
+    n = halved.model.n_rows
+    step = max(n // (batch_size * max(last.count // _FEWEST, 1)), 1)
+    rows = [np.arange(start * step, n, step * _GROUPS) for start in range(_GROUPS)]
+    rows = [group for group in rows if group.size]
+    differences = np.array(
+        [_expected(halved, last, group) - _expected(halved, before, group) for group in rows]
+    )
+    scale = n / sum(group.size for group in rows)
+    rise = scale * differences.sum() + _of_prior(problem, last) - _of_prior(problem, before)
+    if not np.isfinite(rise):
+        return False, (
+            "the bound is not finite: log densities are rounded to infinity where the "
+            "approximation has mass; give the process a prior of smaller variance"
+        )
+    # All the data leave no error of sampling.
+    error = scale * np.sqrt(len(rows)) * differences.std() if step > 1 else 0.0
+    found = f"{rise:+.2g}" + (f" ± {error:.2g}" if error else "")
+    message = f"{found} nats in the last {last.count - before.count} iterations"
+    what = "the objective" if problem.members else "the bound"
+    if rise > 3.0 * error + _TOLERABLE:
+        return False, f"{what} is still rising: {message}; increase max_iter"
+    within = ", within its error" if error else ""
+    return True, f"{what} no longer rises by more than a nat{within}: {message}"
+
+
+def _expected(halved: HalvedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
+    state.q.prepare()
+    return halved.expected(state.point, state.inducing, rows, state.q)
+
+
+def _of_prior(problem: FitProblem, state: AscentState) -> float:
+    """Return what the objective has besides the expectations of log densities."""
+    return problem.log_prior(state.point)[0] - state.q.divergence

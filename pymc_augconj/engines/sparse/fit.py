@@ -1,0 +1,124 @@
+"""The evidence lower bound through inducing points, on all the data at once.
+
+As :mod:`.bound`, with the same rules and the same loop: the sites are those of the observations,
+and the posterior they stand for is one of D weights; see :mod:`.sparse_design`. The bound is that
+of Titsias (2009) and Hensman et al. (2015), at most the dense one, and equal to it where the
+inducing inputs are the inputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, SiteRule, reporter
+from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.derivatives import accumulate
+
+from .design import SparseDesign
+from .gradient import DesignGradient
+from .model import SparseModel
+from .outcome import outcome_of
+from .posterior import WeightsPosterior
+from .sites import SparseSites
+
+__all__ = ["SparseFit"]
+
+Array = NDArray[np.float64]
+
+_EPS = 1000.0 * np.finfo(float).eps
+# Entries of the whitened design (2.4 GB) beyond which all the data at once are refused.
+_LARGEST_DESIGN = 300_000_000
+
+
+@dataclass
+class _SparsePosterior:
+    """What the gradient needs of an evaluation."""
+
+    q: WeightsPosterior
+    half: Array
+
+
+class _SparseFamily:
+    """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
+
+    def __init__(self, problem: FitProblem, rule: SiteRule):
+        self.rule = rule
+        self.model = SparseModel(problem.model, problem.sparse.laws, problem.point)
+        self.sites = SparseSites(problem.model, rule, problem.point)
+        self.inducing = list(problem.sparse.inducing)
+        entries = self.model.n_rows * self.model.size(self.inducing)
+        if entries > _LARGEST_DESIGN:
+            raise AugmentationError(
+                f"{self.model.n_rows} observations through {self.model.size(self.inducing)} "
+                f"weights take {entries * 8 / 1e9:.1f} GB at once, expected at most "
+                f"{_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a batch_size"
+            )
+
+    def at(self, point) -> SparseBound:
+        return SparseBound(self, point, self.model.design(point, self.inducing, slice(None)))
+
+
+class SparseBound:
+    """The bound at one θ."""
+
+    def __init__(self, family: _SparseFamily, point, design: SparseDesign):
+        self.family, self.point, self.design = family, point, design
+
+    def at_prior(self) -> Evaluation:
+        """Return the evaluation at q = p."""
+        zeros = np.zeros(self.family.model.n_rows)
+        return self.evaluate(zeros, zeros)
+
+    def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
+        """Return the evaluation at the sites (h, λ) of the observations.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If negative precisions outweigh the prior.
+        """
+        q = WeightsPosterior(*self.design.natural(h, lam))
+        mean, var, half = self.design.moments(q)
+        sites = self.family.sites
+        value, target_h, target_lam = sites.targets(self.point, slice(None), mean, var)
+        magnitude = float(np.sum(np.abs(value))) + abs(q.divergence) + abs(q.log_det)
+        return Evaluation(
+            h, lam, target_h, target_lam, mean, var, float(np.sum(value)), q.divergence,
+            magnitude * _EPS, _SparsePosterior(q, half),
+        )  # fmt: skip
+
+
+def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
+    """Return d bound/dθ at sites that equal their targets."""
+    q, half = at.posterior.q, at.posterior.half
+    through = DesignGradient(bound.family.model, bound.design)
+    found = through.of_sites(q, half, at.h, at.lam, at.mean, q.precision)[0]
+    accumulate(found, bound.family.sites.gradient(bound.point, slice(None), at.mean, at.var))
+    return found
+
+
+class SparseFit:
+    """The fit of a site rule through inducing points."""
+
+    def __init__(self, rule: type[SiteRule]):
+        self.rule = rule
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariances at the start raise."""
+        rule = self.rule()
+        if rule.augmented:
+            problem.model.require_augmentation()
+        family = _SparseFamily(problem, rule)
+        found = ascend(family, problem, reporter(problem), inner=climb, gradient=_gradient)
+        if rule.augmented:
+            problem.model.require_augmentation(found.point)
+        end = found.climb.evaluation
+        return outcome_of(
+            family.model, found.point, family.inducing, end.posterior.q, end.bound,
+            found.objective, found.converged, found.message, found.iterations, found.gradient,
+        )  # fmt: skip

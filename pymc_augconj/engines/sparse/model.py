@@ -1,0 +1,227 @@
+"""A recognised model through inducing points, from which designs at θ and some rows are made.
+
+See :mod:`.design` for the formulas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.cache import KeptParts
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.linalg.blas import diagonal_view
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.triangular_factor import TriangularFactor
+from pymc_augconj.model import LatentGaussianModel, Point, ProcessLaw
+
+from .design import ProcessRows, SparseDesign
+
+__all__ = ["SparseModel", "process_cov"]
+
+Array = NDArray[np.float64]
+
+
+class SparseModel:
+    """A recognised model whose processes act through inducing points.
+
+    Parameters
+    ----------
+    lgm : LatentGaussianModel
+    laws : sequence of ProcessLaw
+        The processes that do.
+    point : mapping
+        Any value of θ.
+
+    Raises
+    ------
+    AugmentationError
+        If a process enters a predictor by more than one of its values.
+    """
+
+    def __init__(self, lgm: LatentGaussianModel, laws: Sequence[ProcessLaw], point: Point):
+        self.lgm, self.laws = lgm, tuple(laws)
+        names = [block.name for block in lgm.blocks]
+        self._blocks = [names.index(law.name) for law in self.laws]
+        self.others = [i for i in range(len(names)) if i not in self._blocks]
+        self._parts = KeptParts()
+        #: The laws, for each thread that works on rows of its own.
+        self.lanes = [self.laws]
+        for law in self.laws:
+            A = lgm.maps[names.index(law.name)](point)
+            if not isinstance(A, RowSelection):
+                raise AugmentationError(
+                    f"gp {law.name!r}: expected every observation to take one value of it, "
+                    "perhaps scaled, for inducing points, but it enters a predictor through a "
+                    "matrix; fit without inducing points"
+                )
+            if A.size != len(law.inputs):
+                raise AugmentationError(
+                    f"gp {law.name!r}: expected inputs for its {A.size} values, found "
+                    f"{len(law.inputs)}"
+                )
+
+    @property
+    def n_rows(self) -> int:
+        """N, the number of predictors."""
+        return self.lgm.n_predictors
+
+    @property
+    def offset_moves(self) -> bool:
+        """Whether the predictors' offset depends on θ."""
+        return bool(self.lgm.offset.names)
+
+    def size(self, inducing: Sequence[Array]) -> int:
+        """Return D, the number of weights."""
+        rest = sum(self.lgm.blocks[i].total_size for i in self.others)
+        return sum(len(Z) for Z in inducing) + rest
+
+    def map_of(self, process: int):
+        """Return the map of a process, as a function of the point."""
+        return self.lgm.maps[self._blocks[process]]
+
+    def open_lanes(self, count: int) -> int:
+        """Let ``count`` threads make designs, or as many as the laws allow; return how many."""
+        copies = [law.lanes(count) for law in self.laws]
+        self.lanes = list(zip(*copies, strict=False))
+        return len(self.lanes)
+
+    def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
+        """Evaluate what does not depend on rows, so that several threads can share it."""
+        self._offset(point)
+        for p, Z in enumerate(inducing):
+            self._map(self._blocks[p], point)
+            # Used for several minibatches, and from several threads.
+            _ = self._factor(p, point, Z).inverse
+        for i in self.others:
+            self._block(i, point)
+            self._map(i, point)
+
+    def design(
+        self,
+        point: Point,
+        inducing: Sequence[Array],
+        rows: NDArray[np.intp] | slice,
+        lane: int = 0,
+    ) -> SparseDesign:
+        """Return the predictors ``rows`` at θ and given inducing inputs.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If a covariance has no Cholesky factor.
+        """
+        offset = self._offset(point)[rows]
+        alone = len(self.laws) == 1 and not self.others
+        Phi = None if alone else np.empty((self.size(inducing), offset.size), order="F")
+        residual = np.zeros(offset.size)
+        processes, first = [], 0
+        for p, (law, Z) in enumerate(zip(self.lanes[lane], inducing, strict=True)):
+            A = self._map(self._blocks[p], point)
+            index = A.index[rows]
+            coef = None if A.coef is None else A.coef[rows]
+            X = np.asarray(law.inputs[index], dtype=float)
+            factor = self._factor(p, point, Z)
+            xz, diagonal = law.cross(point, X, Z)
+            half = factor.solve(xz.T, overwrite=True)
+            left = diagonal - np.vecdot(half.T, half.T)
+            residual += left if coef is None else coef**2 * left
+            scaled = half if coef is None else half * coef
+            if alone:
+                Phi = scaled
+            else:
+                Phi[first : first + len(Z)] = scaled
+            first += len(Z)
+            processes.append(ProcessRows(p, coef, X, Z, factor, half, diagonal))
+        for _, block, A, part in self.other_parts(point, rows, first):
+            Phi[part] = block.whitened_design(A).T
+        # Where an inducing input is an input nothing is left, up to rounding.
+        np.maximum(residual, 0.0, out=residual)
+        return SparseDesign(Phi, residual, offset, first, point, rows, processes, lane)
+
+    def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
+        """Return the prior of a process's values at inducing inputs, jitter included."""
+        index = [block.name for block in self.lgm.blocks].index(law.name)
+        zz = process_cov(law, point, Z)
+        latent = replace(
+            self.lgm.blocks[index],
+            name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
+            shape=(len(Z),), size=len(Z), copies=1, whitened=False, kind="dense",
+            scale=None, scale_pullback=None, mean=None,
+        )  # fmt: skip
+        return block_prior(latent, zz).factorized()
+
+    def other_parts(self, point: Point, rows, first: int):
+        """Yield (index, prior, map onto the rows, which weights) of every other block.
+
+        ``first`` is the number of weights before theirs.
+        """
+        for i in self.others:
+            block = self._block(i, point)
+            A = self._map(i, point)
+            if not (isinstance(rows, slice) and rows == slice(None)):
+                A = A.rows(rows)
+            part = slice(first, first + block.block.total_size)
+            first = part.stop
+            yield i, block, A, part
+
+    # -- parts that depend on few entries of the point ---------------------------------------------
+
+    def _offset(self, point: Point) -> Array:
+        return self._parts.get("offset", self.lgm.offset, point, lambda x: np.array(x, dtype=float))
+
+    def _map(self, index: int, point: Point) -> LinearMap:
+        return self._parts.get(("map", index), self.lgm.maps[index], point, lambda A: A)
+
+    def _factor(self, process: int, point: Point, Z: Array) -> TriangularFactor:
+        law = self.laws[process]
+
+        def factorize() -> TriangularFactor:
+            name = f"the covariance of {law.name!r} at its inducing inputs"
+            return TriangularFactor(cholesky_with_jitter(process_cov(law, point, Z), name=name)[0])
+
+        return self._parts.keep(("factor", process), law.names, point, factorize, Z.tobytes())
+
+    def _block(self, index: int, point: Point) -> BlockPrior:
+        latent = self.lgm.blocks[index]
+        return self._parts.get(
+            ("block", index),
+            latent.scale,
+            point,
+            lambda array: block_prior(latent, array).factorized(),
+        )
+
+    # -- derivatives that go through the predictors' graph ----------------------------------------
+
+    def pull_predictors(self, point: Point, rows, weights: Array, latents=None) -> dict[str, Array]:
+        """Return the derivatives of ⟨weights, η(θ, u)⟩ over the rows, at u = 0 or as given."""
+        full = np.zeros(self.n_rows)
+        full[rows] = weights
+        zeros = {block.name: np.zeros(block.total_size) for block in self.lgm.blocks}
+        return self.lgm.predictor_pullback(point, {**zeros, **(latents or {})}, full)
+
+    def pull_map(self, point: Point, rows, index: int, weights: Array, u: Array):
+        """Return the derivatives of ⟨weights, A(θ) u⟩ over the rows, for block ``index``."""
+        at_zero = self.pull_predictors(point, rows, weights)
+        at_u = self.pull_predictors(point, rows, weights, {self.lgm.blocks[index].name: u})
+        return {name: at_u[name] - at_zero[name] for name in at_u}
+
+    def pull_coefficients(self, point: Point, rows, process: int, weights: Array):
+        """Return the derivatives of Σ weightsᵢ aᵢ(θ) for the coefficients of a process."""
+        index = self._blocks[process]
+        ones = np.ones(self.lgm.blocks[index].total_size)
+        return self.pull_map(point, rows, index, weights, ones)
+
+
+def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
+    """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
+    # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
+    zz = np.array(law.cov(point, Z).T, order="F")
+    diagonal_view(zz)[...] += law.jitter
+    return zz

@@ -1,0 +1,90 @@
+"""What is kept of a fit through inducing points: as everywhere, sites and θ.
+
+q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw) with B = V diag(λ) Vᵀ is the prior times D sites, on the
+predictors Vᵀw, with precisions λ and linear coefficients h = Vᵀb. So what conditions a dense model
+on the sites of its observations conditions a sparse one on these, in whatever number of
+observations it was fitted to; a prediction is that of the dense model with Z for X.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import eigh
+
+from pymc_augconj.engines.base import FitOutcome, Iteration
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.linalg.linear_map import DenseMap
+from pymc_augconj.model import Point
+
+from .batch import HalvedModel
+from .model import SparseModel
+from .posterior import WeightsPosterior
+
+__all__ = ["full_bound", "outcome_of"]
+
+Array = NDArray[np.float64]
+
+# Numbers in the largest array of a pass over all rows: 80 MB.
+_CHUNK = 10_000_000
+
+
+def full_bound(
+    halved: HalvedModel, point: Point, inducing: Sequence[Array], q: WeightsPosterior
+) -> float:
+    """Return the bound on all the data, a chunk of rows at a time."""
+    model, total = halved.model, 0.0
+    for rows in chunks(model.n_rows, model.size(inducing)):
+        total += halved.expected(point, inducing, rows, q)
+    return total - q.divergence
+
+
+def chunks(n_rows: int, width: int):
+    """Yield arrays of rows, few enough that ``width`` numbers apiece fit in memory."""
+    size = max(_CHUNK // max(width, 1), 1)
+    for start in range(0, n_rows, size):
+        yield np.arange(start, min(start + size, n_rows))
+
+
+def outcome_of(
+    model: SparseModel,
+    point: Point,
+    inducing: Sequence[Array],
+    q: WeightsPosterior,
+    evidence: float,
+    objective: float,
+    converged: bool,
+    message: str,
+    iterations: list[Iteration],
+    gradient: dict[str, Array] | None = None,
+    diagnostics: dict[str, float | str] | None = None,
+) -> FitOutcome:
+    """Return the fit as D sites on rotated weights."""
+    lam, V = eigh(q.precision)
+    names = [block.name for block in model.lgm.blocks]
+    parts: dict[int, tuple[BlockPrior, DenseMap]] = {}
+    first = 0
+    for law, Z in zip(model.laws, inducing, strict=True):
+        block = model.inducing_block(law, point, Z)
+        rows = V[first : first + len(Z)].T
+        first += len(Z)
+        parts[names.index(law.name)] = block, _unscaled(block, rows)
+    for i, block, _, where in model.other_parts(point, slice(0, 0), first):
+        parts[i] = block, _unscaled(block, V[where].T)
+    blocks, maps = zip(*(parts[i] for i in range(len(names))), strict=True)
+    prior = LatentPrior(np.zeros(lam.size), blocks, maps, maps)
+    return FitOutcome(
+        dict(point), V.T @ q.linear, lam, evidence, objective, prior,
+        RowGroups(np.arange(lam.size), None), "weight", converged, message, iterations,
+        gradient or {}, diagnostics or {},
+        inducing={law.name: np.array(Z) for law, Z in zip(model.laws, inducing, strict=True)},
+    )  # fmt: skip
+
+
+def _unscaled(block: BlockPrior, rows: Array) -> DenseMap:
+    """Return A with A S = ``rows``; a latent without variance enters nothing."""
+    return DenseMap(np.asfortranarray(block.unscale_transpose(rows)))

@@ -1,0 +1,88 @@
+"""The observations that a minibatch holds: their part of the bound and their target sites."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.derivatives import accumulate, difference_slopes
+from pymc_augconj.model import LatentGaussianModel, Point, Site
+
+__all__ = ["SparseSites"]
+
+Array = NDArray[np.float64]
+
+
+class SparseSites:
+    """The observed variables of a model under one rule.
+
+    Parameters
+    ----------
+    lgm : LatentGaussianModel
+    rule : SiteRule
+    point : mapping
+        Any value of θ.
+
+    Raises
+    ------
+    AugmentationError
+        If a likelihood depends on several predictors at once.
+    """
+
+    def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point):
+        several = [site.name for site in lgm.sites if len(site.rows) > 1]
+        if several:
+            raise AugmentationError(
+                f"{several}: expected likelihoods of one predictor for inducing points, found "
+                "several predictors at once; fit without inducing points"
+            )
+        self.sites, self.rule = lgm.sites, rule
+        self._y = [np.array(site.y(point), dtype=float) for site in lgm.sites]
+        self.names = tuple({name for site in lgm.sites for name in site.params.names})
+
+    def _parts(self, rows):
+        """Yield (site, y, which of the rows) for every site that has any of ``rows``."""
+        for site, y in zip(self.sites, self._y, strict=True):
+            span = site.rows[0]
+            if isinstance(rows, slice):
+                yield site, y, slice(None), span
+                continue
+            # Rows are in ascending order.
+            first, last = np.searchsorted(rows, [span.start, span.stop])
+            if last > first:
+                own = rows[first:last] - span.start
+                yield site, y[own], own, slice(first, last)
+
+    def targets(self, point: Point, rows, mean: Array, var: Array) -> tuple[Array, Array, Array]:
+        """Return ℓ of every row and its target sites (ĥ, λ̂)."""
+        value, h, lam = (np.empty_like(mean) for _ in range(3))
+        for site, y, own, where in self._parts(rows):
+            params = _select(site, site.params(point), own)
+            value[where], h[where], lam[where] = self.rule.targets(
+                site.likelihood, y, mean[where], var[where], params
+            )
+        return value, h, lam
+
+    def gradient(self, point: Point, rows, mean: Array, var: Array) -> dict[str, Array]:
+        """Return the derivatives of Σ ℓ by the likelihoods' parameters, by entry of the point."""
+        total: dict[str, Array] = {}
+        for site, y, own, where in self._parts(rows):
+
+            def value(moved: Point, site=site, y=y, own=own, where=where) -> float:
+                params = _select(site, site.params(moved), own)
+                found = self.rule.value(site.likelihood, y, mean[where], var[where], params)
+                return float(np.sum(found))
+
+            accumulate(total, difference_slopes(value, point, site.params.names))
+        return total
+
+
+def _select(site: Site, params, own):
+    if isinstance(own, slice):
+        return params
+    return {
+        name: value[own] if np.shape(value) == (site.size,) else value
+        for name, value in params.items()
+    }

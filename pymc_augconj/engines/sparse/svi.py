@@ -1,0 +1,290 @@
+"""Stochastic variational inference through inducing points, a minibatch an iteration.
+
+With q(w) = N(μ, S), S⁻¹ = I + B and S⁻¹μ = b, a minibatch of size |𝓑| estimates the natural
+gradient of the bound: it points from (B, b) to
+
+    B̂ = (N/|𝓑|) Φ Λ̂ Φᵀ,      b̂ = (N/|𝓑|) Φ (ĥ − Λ̂ offset),
+
+with the target sites (ĥ, λ̂) of :mod:`.bound` at the minibatch's moments. A step of rate ρ moves q
+that fraction of the way; ρ = 1 on all the data is one sweep of coordinate ascent. Hyperparameters
+(and inducing inputs) take a step of Adam on the gradient of the same minibatch's bound at fixed
+q(w). Minibatches walk through a random order of the data, a new one every time it is used up.
+
+References
+----------
+Hoffman, M., Blei, D., Wang, C. & Paisley, J. (2013). Stochastic variational inference. JMLR 14.
+Galy-Fajou, T., Wenzel, F. & Opper, M. (2020). Automated augmented conjugate inference for
+non-conjugate Gaussian process models. AISTATS, algorithm 3.
+Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in practice. AISTATS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, Iteration
+from pymc_augconj.engines.variational.ascent import NARROW, WILD
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.derivatives import accumulate
+
+from .adam import Adam
+from .batch import HalvedModel, SparseBatch
+from .convergence import AscentState, judge_ascent
+from .inducing import default_rate, rate_at
+from .model import SparseModel
+from .outcome import full_bound, outcome_of
+from .posterior import WeightsPosterior
+from .sites import SparseSites
+
+__all__ = ["StochasticVariational"]
+
+Array = NDArray[np.float64]
+
+_SMALLEST_RATE = 1e-6
+# Iterations between two evaluations of the divergence, which a bound in the history takes along.
+_EVERY = 10
+# What Adam's rate has lost at the end.
+_SETTLING = 0.9
+# Without an augmentation a natural-gradient step may overshoot, by orders of magnitude where log p
+# is exponential in η: of so many first steps, and while the bound is not finite, none may lower the
+# minibatch's bound.
+_CAREFUL = 50
+# Convergence is judged by what this share of all iterations, the last, was good for.
+_WINDOW = 0.2
+
+
+class StochasticVariational:
+    """The engine ``method="svi"``: augmented updates where all likelihoods have them."""
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariances at the start raise."""
+        return _Ascent(problem).run()
+
+
+class _Ascent:
+    def __init__(self, problem: FitProblem):
+        self.problem, self.sparse = problem, problem.sparse
+        self.point = {name: np.array(value) for name, value in problem.point.items()}
+        self.model = SparseModel(problem.model, self.sparse.laws, self.point)
+        augmented = all(s.likelihood.can_augment for s in problem.model.sites)
+        rule = CoordinateAscent() if augmented else VariationalGaussian()
+        self.sites = SparseSites(problem.model, rule, self.point)
+        self.inducing = [np.array(Z) for Z in self.sparse.inducing]
+        self.q = WeightsPosterior.prior(self.model.size(self.inducing))
+        self.members = tuple(problem.members)
+        moving = sum(h.size for h in self.members)
+        if self.sparse.optimize_inducing:
+            moving += sum(Z.size for Z in self.inducing)
+        self.adam = Adam(moving, self.sparse.hyper_rate)
+        self.batch_size = min(self.sparse.batch_size or self.model.n_rows, self.model.n_rows)
+        passes = problem.max_iter * self.batch_size / self.model.n_rows
+        self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
+        self.iterations: list[Iteration] = []
+        self.failures = 0
+        self.divergence = 0.0
+        self.before: AscentState | None = None
+
+    def run(self) -> FitOutcome:
+        problem = self.problem
+        stopped = ""
+        # Far out there are infinities, which every step is checked for.
+        ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+        with HalvedModel(self.model, self.sites) as halved, ignored:
+            if not self.sites.rule.monotone:
+                self._narrow(halved)
+            batches = self._batches()
+            self.q.prepare()
+            batch = halved.start(self.point, self.inducing, next(batches), lambda q=self.q: q)
+            for count in range(problem.max_iter):
+                following = next(batches) if count + 1 < problem.max_iter else None
+                if count == int((1.0 - _WINDOW) * problem.max_iter):
+                    self.before = self._state()
+                state, batch = self._iterate(halved, count, batch, following)
+                if problem.callback is not None:
+                    try:
+                        problem.callback(state)
+                    except StopIteration:
+                        stopped = f"stopped by the callback after {count + 1} iterations; "
+                        break
+            if batch is not None:
+                batch.leave()
+            bound, errors = self._last_bound(halved)
+            converged, message = judge_ascent(
+                halved, problem, self.before, self._state(), self.batch_size
+            )
+        if self.sites.rule.augmented:
+            problem.model.require_augmentation(self.point)
+        return outcome_of(
+            self.model, self.point, self.inducing, self.q, bound,
+            bound + problem.log_prior(self.point)[0], converged and not stopped,
+            stopped + message + self._left_out(), self.iterations, diagnostics=errors,
+        )  # fmt: skip
+
+    def _last_bound(self, halved: HalvedModel) -> tuple[float, dict[str, float]]:
+        """Return the bound on all the data, or its mean over the last minibatches, with its error.
+
+        The latter where all the data are more than the minibatches so far together.
+        """
+        if self.model.n_rows <= len(self.iterations) * self.batch_size:
+            whole = full_bound(halved, self.point, self.inducing, self.q)
+            return whole, {"evidence_error": 0.0}
+        bounds = np.array([iteration.bound for iteration in self.iterations])
+        last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
+        return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
+
+    def _batches(self) -> Iterator[NDArray[np.intp] | slice]:
+        n, size, rng = self.model.n_rows, self.batch_size, self.sparse.rng
+        if size == n:
+            while True:
+                yield slice(None)
+        order, used = rng.permutation(n), 0
+        while True:
+            if used + size > n:
+                order, used = rng.permutation(n), 0
+            # In ascending order, so that a memory map is read in one direction.
+            yield np.sort(order[used : used + size])
+            used += size
+
+    def _narrow(self, halved: HalvedModel) -> None:
+        """Start near the prior mean where log densities under the prior are no start."""
+        n, size = self.model.n_rows, self.batch_size
+        rows = np.arange(0, n, n // size)[:size]
+        prior = self.q
+        prior.prepare()
+        batch = halved.start(self.point, self.inducing, rows, lambda: prior)
+        batch.wait()
+        if np.isfinite(batch.value) and batch.length_of_step() <= WILD:
+            return
+        best = -np.inf
+        for std in NARROW:
+            gram = batch.gram_of(std**-2)
+            q = prior.towards(gram, np.zeros(len(gram)), 1.0, n / batch.size)
+            q.prepare()
+            bound = self._bound_of(halved, rows, q)
+            if bound > best:
+                self.q, best = q, bound
+
+    def _bound_of(self, halved: HalvedModel, rows, q: WeightsPosterior) -> float:
+        """Return the bound on all the data as some rows tell it."""
+        size = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        value = halved.expected(self.point, self.inducing, rows, q)
+        bound = self.model.n_rows / size * value - q.divergence
+        return bound if np.isfinite(bound) else -np.inf
+
+    def _is_careful(self, count: int, expected: float) -> bool:
+        early = count < _CAREFUL or not np.isfinite(expected)
+        return early and not self.sites.rule.monotone
+
+    def _iterate(
+        self, halved: HalvedModel, count: int, batch: SparseBatch, following
+    ) -> tuple[FitState, SparseBatch | None]:
+        """Return the state after an iteration, and the next minibatch, of rows ``following``."""
+        batch.wait()
+        q, scale = batch.q, self.model.n_rows / batch.size
+        expected = scale * batch.value
+        if count % _EVERY == 0:
+            self.divergence = q.divergence
+        mean, var = batch.moments()
+        rate = rate_at(self.rate, count)
+        climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
+        accepts = None
+        if self._is_careful(count, expected):
+            before = expected - q.divergence
+
+            def accepts(new: WeightsPosterior) -> bool:
+                return self._bound_of(halved, batch.rows, new) >= before
+
+        # The other thread waits for q(w) when it has begun with the next minibatch.
+        early = not climbs and accepts is None
+        posterior: Future[WeightsPosterior] = Future()
+        try:
+            if climbs:
+                gradient = batch.gradient()
+            if early and following is not None:
+                following = halved.start(self.point, self.inducing, following, posterior.result)
+            self.q, rate = _moved(batch, rate, scale, accepts)
+            posterior.set_result(self.q)
+        finally:
+            # Whatever happened, no thread waits for ever.
+            posterior.cancel()
+        if climbs:
+            self._climb(count + 1, self._direction(batch, scale, *gradient()))
+        if not early and following is not None:
+            following = halved.start(self.point, self.inducing, following, posterior.result)
+        self.failures += rate == 0.0
+        residual = self.q.scaled_norm(self.q.mean - q.mean)
+        self.iterations.append(
+            Iteration(
+                count + 1, expected - self.divergence, expected, self.divergence, residual, rate
+            )
+        )
+        return FitState(count + 1, self.iterations[-1], mean, var), following
+
+    @property
+    def adam_moves(self) -> bool:
+        return bool(self.members) or self.sparse.optimize_inducing
+
+    def _direction(self, batch: SparseBatch, scale: float, by_theta, by_inducing) -> Array:
+        """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
+        if self.members and self.sites.names:
+            accumulate(by_theta, self.sites.gradient(self.point, batch.rows, *batch.moments()))
+        prior = self.problem.log_prior(self.point)[1]
+        flat = []
+        for member in self.members:
+            name = member.value_name
+            slope = scale * np.asarray(by_theta.get(name, 0.0)) + prior.get(name, 0.0)
+            flat.append(np.ravel(np.broadcast_to(slope, member.shape)))
+        if self.sparse.optimize_inducing:
+            flat += [np.ravel(scale * moved) for moved in by_inducing]
+        return np.concatenate(flat)
+
+    def _left_out(self) -> str:
+        return f"; {self.failures} steps had to be left out" if self.failures else ""
+
+    def _state(self) -> AscentState:
+        return AscentState(
+            len(self.iterations), self.q, dict(self.point), [*map(np.copy, self.inducing)]
+        )
+
+    def _climb(self, iteration: int, direction: Array) -> None:
+        if not np.isfinite(direction).all():
+            self.failures += 1
+            return
+        # Shorter steps towards the end, for θ to settle.
+        share = 1.0 - _SETTLING * iteration / self.problem.max_iter
+        step, start = share * self.adam.step(direction), 0
+        for member in self.members:
+            part = step[start : start + member.size].reshape(member.shape)
+            self.point[member.value_name] = self.point[member.value_name] + part
+            start += member.size
+        if self.sparse.optimize_inducing:
+            for Z in self.inducing:
+                Z += step[start : start + Z.size].reshape(Z.shape)
+                start += Z.size
+
+
+def _moved(
+    batch: SparseBatch,
+    rate: float,
+    scale: float,
+    accepts: Callable[[WeightsPosterior], bool] | None,
+) -> tuple[WeightsPosterior, float]:
+    """Return q after a step of the rate, or of one that q allows, and which it was."""
+    while rate > _SMALLEST_RATE:
+        try:
+            q = batch.q.towards(batch.gram, batch.linear, rate, scale)
+        except NotPositiveDefiniteError:
+            rate *= 0.5
+            continue
+        if batch.is_halved:
+            q.prepare()
+        if accepts is None or accepts(q):
+            return q, rate
+        rate *= 0.5
+    return batch.q, 0.0

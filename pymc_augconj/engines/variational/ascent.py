@@ -1,0 +1,183 @@
+"""The loop that every variational engine shares: climb the bound until the sites stand still.
+
+One iteration moves the sites towards their targets and is accepted only if the bound does not
+decrease. Where steps repeat a pattern, an Anderson extrapolation of the last few is tried first,
+and dropped for the plain step if the bound is lower there; so the sequence of bounds increases
+whatever the extrapolation does.
+
+References
+----------
+Walker & Ni (2011), Anderson acceleration for fixed-point iterations. SIAM J. Numerical Analysis 49.
+Zhang, O'Donoghue & Boyd (2020), Globally convergent type-I Anderson acceleration. SIAM J.
+Optimization 30 (the safeguard).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.engines.anderson import Anderson, extrapolate
+from pymc_augconj.engines.base import Climb, Evaluation, Iteration
+from pymc_augconj.errors import NotPositiveDefiniteError
+
+from .bound import Bound
+
+__all__ = ["NARROW", "WILD", "climb"]
+
+Array = NDArray[np.float64]
+
+_SMALLEST_RATE = 2.0**-20
+#: A residual at the prior that no step should start from, in its units: what a log density that is
+#: rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
+#: standard deviations about the prior mean is taken.
+WILD, NARROW = 1e6, (1.0, 0.1)
+
+
+# Far out there are infinities, which every step is checked for.
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")
+def climb(
+    bound: Bound,
+    start: tuple[Array, Array] | None = None,
+    *,
+    max_iter: int,
+    tol: float,
+    accelerate: bool = True,
+    callback: Callable[[Iteration, Evaluation], None] | None = None,
+) -> Climb:
+    """Increase the bound over the sites until they are at their targets.
+
+    Parameters
+    ----------
+    bound : Bound
+        At one θ.
+    start : pair of ndarray, optional
+        Sites to start from; by default the prior.
+    max_iter : int
+    tol : float
+        On the residual: a step of every site changes no more than this, in units of q.
+    accelerate : bool
+        Whether to extrapolate.
+    callback : callable, optional
+        Called after every accepted iteration.
+
+    Returns
+    -------
+    Climb
+    """
+    current = _first(bound, start)
+    anderson, rate = Anderson(), 1.0
+    result = Climb(current, False, "", [_describe(0, current)])
+    monotone = bound.family.rule.monotone
+    for number in range(1, max_iter + 1):
+        if current.residual <= tol and current.buffer >= 0:
+            break
+        candidate, evaluations, extrapolated = None, 0, False
+        if accelerate and current.buffer >= 0:
+            candidate = _try(bound, current, extrapolate(anderson, current))
+            evaluations += candidate is not None
+            extrapolated = candidate is not None and _is_no_worse(candidate, current)
+            if candidate is not None and not extrapolated:
+                anderson.reset()
+        if not extrapolated:
+            rate = 1.0 if monotone else min(1.0, 2.0 * rate)
+            candidate, tried, rate = _plain(bound, current, rate, monotone)
+            evaluations += tried
+            if candidate is None:
+                result.message = _explain_stop(current, monotone)
+                break
+        current = candidate
+        shown_rate = 1.0 if extrapolated else rate
+        done = _describe(number, current, shown_rate, extrapolated, evaluations)
+        result.iterations.append(done)
+        result.evaluation = current
+        if callback is not None:
+            callback(done, current)
+    if not result.message:
+        result.converged = bool(current.residual <= tol)
+        result.message = (
+            f"converged: residual {current.residual:.1e} ≤ {tol:.1e}"
+            if result.converged
+            else f"stopped after {max_iter} iterations with residual {current.residual:.1e} > "
+            f"{tol:.1e}; increase max_iter"
+        )
+    return result
+
+
+def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
+    if start is not None:
+        try:
+            found = bound.evaluate(*start)
+        except NotPositiveDefiniteError:
+            pass
+        else:
+            if np.isfinite(found.bound):
+                return found
+    first = bound.at_prior()
+    if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= WILD):
+        return first
+    best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
+    for std in NARROW:
+        lam = np.full(first.mean.shape, std**-2)
+        found = _try(bound, best, (lam * first.mean, lam))
+        if found is not None and not (finite and best.bound >= found.bound):
+            best, finite = found, True
+    return best
+
+
+def _describe(number: int, at: Evaluation, *details) -> Iteration:
+    return Iteration(number, at.bound, at.expected, at.divergence, at.residual, *details)
+
+
+def _try(bound: Bound, current: Evaluation, sites: tuple[Array, Array] | None) -> Evaluation | None:
+    if sites is None:
+        return None
+    try:
+        found = bound.evaluate(*sites, keep=current)
+    except NotPositiveDefiniteError:
+        return None
+    return found if np.isfinite(found.bound) and np.isfinite(found.residual) else None
+
+
+def _is_no_worse(candidate: Evaluation, current: Evaluation) -> bool:
+    if candidate.bound >= current.bound:
+        return True
+    # Where the bound has no digits left to tell, the sites must come closer to their targets.
+    close = candidate.bound >= current.bound - current.rounding - candidate.rounding
+    return close and candidate.residual < current.residual
+
+
+def _plain(
+    bound: Bound, current: Evaluation, rate: float, monotone: bool
+) -> tuple[Evaluation | None, int, float]:
+    tried = 0
+    while rate >= _SMALLEST_RATE:
+        h = current.h + rate * (current.target_h - current.h)
+        lam = current.lam + rate * (current.target_lam - current.lam)
+        if rate == 1.0:
+            h, lam = current.target_h, current.target_lam
+        candidate = _try(bound, current, (h, lam))
+        tried += 1
+        if candidate is not None and _is_no_worse(candidate, current):
+            return candidate, tried, rate
+        if monotone and candidate is not None:
+            slack = current.rounding + candidate.rounding
+            return (candidate if candidate.bound >= current.bound - slack else None), tried, rate
+        rate *= 0.5
+    return None, tried, rate
+
+
+def _explain_stop(current: Evaluation, monotone: bool) -> str:
+    if monotone:
+        return (
+            "stopped: a sweep of coordinate ascent decreased the bound by more than rounding "
+            f"(residual {current.residual:.1e}), which exact updates do only where numbers of too "
+            "different sizes meet: noise far below the process, say, which a prior that keeps it "
+            "from zero mends; please report anything else"
+        )
+    return (
+        f"stopped: no step towards the target sites, however small, increases the bound "
+        f"(residual {current.residual:.1e})"
+    )

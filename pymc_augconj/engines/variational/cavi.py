@@ -1,0 +1,36 @@
+"""Coordinate ascent on the augmented model: q(f) q(ω), each optimal given the other.
+
+The update of q(ω) given q(f) is in closed form, and all that q(f) sees of it is the expected site.
+With q(ω) at its optimum, the bound of one site is
+
+    ℓ(m, v) = log ∫ exp( h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω) ) dω,
+
+whose derivatives are ∂ℓ/∂m = E[h] − E[λ] m and ∂ℓ/∂v = −½ E[λ]: the target sites of
+:mod:`.bound` are the expected sites, and one step onto them is one sweep of coordinate ascent,
+which never decreases the bound. Since ℓ ≤ E[log p(y | η)], it is below the bound of the VGP.
+
+References
+----------
+Galy-Fajou, T., Wenzel, F. & Opper, M. (2020). Automated augmented conjugate inference for
+non-conjugate Gaussian process models. AISTATS, algorithm 1.
+"""
+
+from __future__ import annotations
+
+from pymc_augconj.likelihoods.base import Likelihood
+
+__all__ = ["CoordinateAscent"]
+
+
+class CoordinateAscent:
+    """The rule of CAVI; see :class:`~pymc_augconj.engines.variational.bound.SiteRule`."""
+
+    monotone = True
+    augmented = True
+
+    def value(self, likelihood: Likelihood, y, mean, var, params):
+        return likelihood.expected_log_bound(y, mean, var, params)
+
+    def targets(self, likelihood: Likelihood, y, mean, var, params):
+        value = likelihood.expected_log_bound(y, mean, var, params)
+        return value, *likelihood.expected_sites(y, mean, var, params)

@@ -1,0 +1,44 @@
+"""The engine of a site rule: the bound climbed at one θ, or over θ with a climb at each."""
+
+from __future__ import annotations
+
+from pymc_augconj.engines.base import FitOutcome, FitProblem, SiteRule, reporter
+from pymc_augconj.engines.hyperparameters import ascend
+
+from .ascent import climb
+from .bound import BoundFamily
+from .gradient import bound_gradient
+
+__all__ = ["SiteFit"]
+
+
+class SiteFit:
+    """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
+
+    def __init__(self, rule: type[SiteRule]):
+        self.rule = rule
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises what the covariance at the start raises, or a site's refusal."""
+        rule = self.rule()
+        if rule.augmented:
+            problem.model.require_augmentation()
+        family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
+        found = ascend(family, problem, reporter(problem), inner=climb, gradient=bound_gradient)
+        if rule.augmented:
+            problem.model.require_augmentation(found.point)
+        end = found.climb.evaluation
+        return FitOutcome(
+            found.point,
+            end.h,
+            end.lam,
+            end.bound,
+            found.objective,
+            family.at(found.point).prior,
+            family.priors.groups,
+            family.space.space,
+            found.converged,
+            found.message,
+            found.iterations,
+            found.gradient,
+        )

@@ -1,0 +1,99 @@
+"""The gradient of a converged bound with respect to hyperparameters.
+
+At sites that equal their targets the bound is stationary in q, so only its explicit dependence on
+θ counts; and holding the sites fixed while θ moves the prior changes q in a direction that does
+not matter. Hence, with C and α, R as in :mod:`.site_posterior`,
+
+    d bound/dθ = ∂ log Z(θ; sites)/∂θ + ∂/∂θ Σ ℓᵢ(mᵢ, vᵢ; params(θ)) at fixed m, v,
+    ∂ log Z/∂C = G = ½ (α αᵀ − R),        ∂ log Z/∂offset = h − λμ,
+
+and through C = Σ A_b K_b A_bᵀ: ∂/∂K_b = A_bᵀ G A_b, ∂/∂A_b = 2 G A_b K_b. The three are pulled
+back by the model's vector–Jacobian products; no derivative of a Cholesky factor is taken.
+
+Σ ℓ is differentiated by the parameters of likelihoods through :mod:`.derivatives`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.latents.derivatives import accumulate, difference_slopes
+from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.linalg.linear_map import DenseMap
+from pymc_augconj.model import Point
+
+from .bound import Bound, Evaluation
+
+__all__ = ["bound_gradient"]
+
+Array = NDArray[np.float64]
+
+
+def bound_gradient(bound: Bound, evaluation: Evaluation) -> dict[str, Array]:
+    """Return d bound/dθ at sites that equal their targets.
+
+    Parameters
+    ----------
+    bound : Bound
+    evaluation : Evaluation
+        The last evaluation made, from :func:`~pymc_augconj.engines.variational.ascent.climb`.
+
+    Returns
+    -------
+    dict
+        By entry of the point, of its shape; entries the bound does not depend on are absent.
+    """
+    model, point = bound.family.model, bound.point
+    posterior = evaluation.posterior
+    gradient: dict[str, Array] = {}
+    for index, (block, read) in enumerate(zip(posterior.prior.blocks, model.maps, strict=True)):
+        A = posterior.prior.maps[index]
+        if block.block.scale.names and block.block.scale_pullback is not None:
+            accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, posterior)))
+        if read.names:
+            _accumulate_map(gradient, bound, posterior, index, A)
+    weights = evaluation.h - evaluation.lam * posterior.mean
+    accumulate(gradient, model.predictor_pullback(point, _innovations(bound), weights))
+    _accumulate_likelihood(gradient, bound, evaluation)
+    return gradient
+
+
+def _innovations(bound: Bound) -> dict[str, Array]:
+    return {b.name: np.zeros(b.total_size) for b in bound.family.model.blocks}
+
+
+def _accumulate_map(gradient, bound: Bound, posterior: SitePosterior, index: int, A) -> None:
+    """Add ⟨∂ log Z/∂A, ∂A/∂θ⟩, as a sum of ⟨w, ∂A/∂θ u⟩ over pairs (w, u)."""
+    model, point = bound.family.model, bound.point
+    block = posterior.prior.blocks[index]
+    first, name = bound.family.priors.groups.first, model.blocks[index].name
+    covariances = block.cross_cov(A).T
+    derivative = np.multiply.outer(posterior.alpha, posterior.innovation_means()[index])
+    derivative -= posterior.response_product(covariances)
+    if isinstance(A, DenseMap):
+        pairs = [(derivative[:, j], unit) for j, unit in enumerate(np.eye(A.size))]
+    else:
+        # Each row has one entry: its derivative is picked out, and all are pulled back at once.
+        rows = np.arange(A.index.size)
+        pairs = [(derivative[rows, A.index], np.ones(A.size))]
+    for weights, u in pairs:
+        full = np.zeros(model.n_predictors)
+        full[first] = weights
+        innovations = _innovations(bound)
+        at_zero = model.predictor_pullback(point, innovations, full)
+        at_u = model.predictor_pullback(point, {**innovations, name: u}, full)
+        accumulate(gradient, {key: at_u[key] - at_zero[key] for key in at_u})
+
+
+def _accumulate_likelihood(gradient, bound: Bound, evaluation: Evaluation) -> None:
+    family, point = bound.family, bound.point
+    mean, var = evaluation.mean, evaluation.var
+    for site, y in zip(family.model.sites, family.y, strict=True):
+        m, v = site.select(mean), site.select(var)
+
+        def total(moved: Point, site=site, y=y, m=m, v=v) -> float:
+            value = family.rule.value(site.likelihood, y, m, v, site.params(moved))
+            return float(np.sum(np.broadcast_to(value, y.shape)))
+
+        accumulate(gradient, difference_slopes(total, point, site.params.names))

@@ -1,0 +1,20 @@
+"""The joint Gaussian prior of the latents, and conditioning it on sites.
+
+===================  ==============================================================
+``affine``           the posterior given sites as an affine map of standard normals
+``base``             what the prior of a block must answer, whatever its structure
+``by_observations``  conditioning through the covariance of distinct predictors
+``by_weights``       conditioning through the precision of all whitened latents
+``cache``            values kept until the entries that they depend on change
+``dense``            a prior with any covariance matrix
+``derivatives``      sums of derivatives by entry of the point
+``diagonal``         a prior of independent latents
+``evidence``         the log evidence and its gradient by hyperparameters
+``joint``            the prior of all blocks and of the predictors, at one θ
+``posterior``        the Gaussian posterior that a set of sites stands for
+``precision``        a prior known by its precision matrix
+``registry``         the kinds of prior
+``rows``             predictors that are equal whatever the latents are
+``space``            the spaces of conditioning, and choosing the cheapest
+===================  ==============================================================
+"""

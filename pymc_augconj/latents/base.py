@@ -1,0 +1,141 @@
+"""What the prior of a block of latents must answer, whatever the structure of its covariance.
+
+A block has the innovation u ~ N(0, K(θ)), K = S Sᵀ, and the whitened latents v ~ N(0, I), u = S v.
+Its *kind* (:attr:`.LatentBlock.kind`) is a subclass of :class:`BlockPrior`; :mod:`.registry` lists
+them, and nothing else tells one kind from another. A subclass brings the abstract methods; the
+others follow from these, and are overridden where the structure offers less work.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.model import LatentBlock
+
+__all__ = ["BlockPrior", "PredictorGradient"]
+
+Array = NDArray[np.float64]
+
+
+class PredictorGradient(Protocol):
+    """G = ∂ log Z/∂C = ½ (α αᵀ − R), C the covariance of the merged predictors, shape (R, R)."""
+
+    def congruence(self, A: LinearMap) -> Array:
+        """Return Aᵀ G A."""
+        ...
+
+    def congruence_diagonal(self, A: LinearMap) -> Array:
+        """Return the diagonal of Aᵀ G A."""
+        ...
+
+
+class BlockPrior(ABC):
+    """One block at one θ.
+
+    Vectors of latents are flat, shape (total_size,); where a method says so, several are the rows
+    of an array, shape (count, total_size).
+
+    Attributes
+    ----------
+    block : LatentBlock
+    array : ndarray
+        What ``block.scale`` gives, jitter included.
+    jitter : float
+        What was added to the diagonal of the user's K to factorise it.
+    """
+
+    #: The name by which a :class:`.LatentBlock` asks for it.
+    kind: ClassVar[str]
+
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+        self.block, self.array, self.jitter = block, array, jitter
+
+    @classmethod
+    @abstractmethod
+    def matrix_order(cls, block: LatentBlock) -> int:
+        """Return the order of the largest matrix that is factorised; 0 where there is none."""
+
+    def factorized(self) -> Self:
+        """Return this block, or one with the jitter that its covariance needs, factorised.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If K has no factor.
+        """
+        return self
+
+    @property
+    def diagonal_scale(self) -> Array | None:
+        """The diagonal of S where S is diagonal, else None."""
+        return None
+
+    # -- u = S v ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def scale(self, v: Array) -> Array:
+        """Return S v; of each row of v where there are several."""
+
+    @abstractmethod
+    def scale_transpose(self, x: Array) -> Array:
+        """Return Sᵀ x; of each row of x where there are several."""
+
+    @abstractmethod
+    def unscale(self, u: Array) -> Array:
+        """Return v = S⁻¹ u."""
+
+    @abstractmethod
+    def unscale_transpose(self, x: Array) -> Array:
+        """Return S⁻ᵀ x of each row of x."""
+
+    @abstractmethod
+    def log_det_scale(self) -> float:
+        """Return log|S|."""
+
+    def log_density(self, v: Array) -> float:
+        """Return the log density, in the point's own parametrisation, at the whitened v."""
+        log_scale = 0.0 if self.block.whitened else self.log_det_scale()
+        return -0.5 * float(v @ v) - 0.5 * v.size * np.log(2.0 * np.pi) - log_scale
+
+    # -- covariances ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def var(self) -> Array:
+        """Return the variances of u."""
+
+    def apply_cov(self, x: Array) -> Array:
+        """Return K x; of each row of x where there are several."""
+        return self.scale(self.scale_transpose(x))
+
+    def add_cov(self, matrix: Array) -> Array:
+        """Add K to ``matrix``, shape (total_size, total_size), in place; return it."""
+        matrix += self.apply_cov(np.eye(self.block.total_size))
+        return matrix
+
+    def whitened_design(self, A: LinearMap) -> Array:
+        """Return A S, shape (R, total_size)."""
+        return self.scale_transpose(A.dense())
+
+    def predictor_cov(self, A: LinearMap) -> Array:
+        """Return A K Aᵀ, shape (R, R)."""
+        half = self.whitened_design(A)
+        return half @ half.T
+
+    def cross_cov(self, A: LinearMap) -> Array:
+        """Return K Aᵀ, shape (total_size, R)."""
+        return self.apply_cov(A.dense()).T
+
+    # -- derivatives by what ``block.scale`` gives ------------------------------------------------
+
+    @abstractmethod
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        """Return the derivative of ⟨G, A K Aᵀ⟩ by :attr:`array`, of its shape."""
+
+    @abstractmethod
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        """Return the derivative of ⟨G, (A S)ᵀ⟩ by :attr:`array`; G is (total_size, R)."""

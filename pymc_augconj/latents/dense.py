@@ -1,0 +1,138 @@
+"""Latents with any covariance matrix: S is its lower Cholesky factor.
+
+A block may hold several independent copies of u that share K, one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from pymc_augconj.linalg.blas import lower_product, lower_transpose_product, symmetric_product
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
+from pymc_augconj.linalg.triangular_factor import TriangularFactor
+from pymc_augconj.model import LatentBlock
+
+from .base import BlockPrior, PredictorGradient
+
+__all__ = ["DensePrior"]
+
+Array = NDArray[np.float64]
+
+
+class DensePrior(BlockPrior):
+    """Given by K, shape (size, size)."""
+
+    kind = "dense"
+
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+        super().__init__(block, array, jitter)
+        self.cov = array
+        self._chol: Array | None = None
+        self._jittered: DensePrior | None = None
+
+    @classmethod
+    def matrix_order(cls, block: LatentBlock) -> int:
+        return block.size
+
+    def factorized(self) -> DensePrior:
+        """See :class:`.BlockPrior`.
+
+        A whitened block takes no jitter: PyMC itself uses the plain factor there, and any other
+        would make its f another one than ours.
+        """
+        if self._chol is None and self._jittered is None:
+            name = f"the covariance of {self.block.name!r}"
+            jitters = {"relative_jitters": (0.0,)} if self.block.whitened else {}
+            chol, jitter = cholesky_with_jitter(self.cov, name=name, **jitters)
+            if jitter == 0.0:
+                self._chol = chol
+            else:
+                cov = np.array(self.cov, order="F")
+                cov[np.diag_indices_from(cov)] += jitter
+                self._jittered = DensePrior(self.block, cov, jitter)
+                self._jittered._chol = chol
+        return self if self._jittered is None else self._jittered
+
+    @property
+    def chol(self) -> Array:
+        """Lower Cholesky factor of K, Fortran-ordered."""
+        return self._chol if self._chol is not None else self.factorized()._chol
+
+    def _is_one(self, x: Array) -> bool:
+        """Return whether ``x`` is one vector of one copy, of which a triangle's product is less."""
+        return x.ndim == 1 and self.block.copies == 1
+
+    def _by_copy(self, x: Array) -> Array:
+        return x.reshape(-1, self.block.size)
+
+    def scale(self, v: Array) -> Array:
+        if self._is_one(v):
+            return lower_product(self.chol, v)
+        return (self._by_copy(v) @ self.chol.T).reshape(v.shape)
+
+    def scale_transpose(self, x: Array) -> Array:
+        if self._is_one(x):
+            return lower_transpose_product(self.chol, x)
+        return (self._by_copy(x) @ self.chol).reshape(x.shape)
+
+    def unscale(self, u: Array) -> Array:
+        solved = solve_triangular(self.chol, self._by_copy(u).T, lower=True)
+        return solved.T.reshape(u.shape)
+
+    def unscale_transpose(self, x: Array) -> Array:
+        solved = solve_triangular(self.chol, self._by_copy(x).T, lower=True, trans=1)
+        return solved.T.reshape(x.shape)
+
+    def log_det_scale(self) -> float:
+        return self.block.copies * float(np.log(np.diagonal(self.chol)).sum())
+
+    def var(self) -> Array:
+        return np.tile(np.diagonal(self.cov), self.block.copies)
+
+    def apply_cov(self, x: Array) -> Array:
+        if self._is_one(x):
+            return symmetric_product(self.cov, x)
+        return (self._by_copy(x) @ self.cov).reshape(x.shape)
+
+    def add_cov(self, matrix: Array) -> Array:
+        size = self.block.size
+        for i in range(self.block.copies):
+            part = slice(i * size, (i + 1) * size)
+            matrix[part, part] += self.cov
+        return matrix
+
+    def predictor_cov(self, A: LinearMap) -> Array:
+        if isinstance(A, DenseMap):
+            return sum(part.matrix @ self.cov @ part.matrix.T for part in self._parts(A))
+        if self.block.copies == 1:
+            cov = self.cov if A.is_identity else self.cov[np.ix_(A.index, A.index)]
+        else:
+            which, within = np.divmod(A.index, self.block.size)
+            cov = self.cov[np.ix_(within, within)] * np.equal.outer(which, which)
+        return cov if A.coef is None else cov * np.multiply.outer(A.coef, A.coef)
+
+    def cross_cov(self, A: LinearMap) -> Array:
+        if isinstance(A, DenseMap) or self.block.copies > 1:
+            return np.vstack([self.cov @ part.matrix.T for part in self._parts(A)])
+        columns = self.cov if A.is_identity else self.cov[:, A.index]
+        return columns if A.coef is None else columns * A.coef
+
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        if self.block.copies == 1:
+            return gradient.congruence(A)
+        return sum(gradient.congruence(part) for part in self._parts(A))
+
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
+        by_chol = sum(part.matrix.T @ g.T for part, g in by_copy)
+        weights = TriangularFactor(self.chol).pull(self.chol.T @ by_chol)
+        return 0.5 * (weights + weights.T)
+
+    def _parts(self, A: LinearMap) -> Iterator[DenseMap]:
+        """Yield the columns of A that belong to each copy."""
+        return map(DenseMap, np.split(A.dense(), self.block.copies, axis=1))

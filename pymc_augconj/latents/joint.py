@@ -1,0 +1,186 @@
+"""The joint prior of the latent blocks and of the predictors, at one value of θ.
+
+Predictors are taken relative to their offset, η′ = η − offset = Σ_b A_b u_b, so that their prior
+mean is zero, and rows of A that are equal are merged: observations that share their predictor
+(``f[idx]``, ``alpha[group]``) become one site with the summed natural parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.model import LatentGaussianModel, Point
+
+from .base import BlockPrior
+from .cache import KeptParts
+from .registry import block_prior
+from .rows import RowGroups
+
+__all__ = ["LatentPrior", "LatentPriors"]
+
+Array = NDArray[np.float64]
+
+# Entries of an array may be rounded differently, in the same operations, by where they stand.
+_ROUNDING = 64.0 * np.finfo(float).eps
+
+
+class LatentPrior:
+    """All blocks and the predictors at one θ; matrices are formed when first asked for.
+
+    Attributes
+    ----------
+    offset : ndarray, shape (N,)
+        η at u = 0, every predictor.
+    blocks : tuple of BlockPrior
+    maps : tuple of LinearMap
+        A_b on the merged rows.
+    full_maps : tuple of LinearMap
+        A_b on every row.
+    """
+
+    def __init__(
+        self,
+        offset: Array,
+        blocks: tuple[BlockPrior, ...],
+        full_maps: tuple[LinearMap, ...],
+        maps: tuple[LinearMap, ...],
+    ):
+        self.offset, self.blocks, self.full_maps, self.maps = offset, blocks, full_maps, maps
+        self._jittered: LatentPrior | None = None
+
+    @cached_property
+    def predictor_cov(self) -> Array:
+        """C = Σ A_b K_b A_bᵀ on the merged rows, shape (R, R), symmetric."""
+        parts = [b.predictor_cov(A) for b, A in zip(self.blocks, self.maps, strict=True)]
+        if len(parts) == 1:
+            return parts[0]
+        total = np.array(parts[0], order="F")
+        for part in parts[1:]:
+            # A symmetric matrix is its own transpose: add in the order of memory.
+            total += part if part.flags.f_contiguous else part.T
+        return total
+
+    @cached_property
+    def whitened_design(self) -> Array:
+        """Φ with η′ = Φ v on the merged rows, shape (R, D)."""
+        return np.hstack(
+            [b.whitened_design(A) for b, A in zip(self.blocks, self.maps, strict=True)]
+        )
+
+    def split(self, v: Array) -> list[Array]:
+        """Return the blocks' parts of a vector of all latents."""
+        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1])
+
+    def innovations(self, v: Array) -> list[Array]:
+        """Return every block's u = S v for the whitened latents v of all of them."""
+        return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
+
+    def whitened_product(self, v: Array) -> Array:
+        """Return Φ v, shape (R,), without forming Φ."""
+        return sum(A.apply(u) for A, u in zip(self.maps, self.innovations(v), strict=True))
+
+    def whitened_transpose(self, x: Array) -> Array:
+        """Return Φᵀ x, shape (D,), without forming Φ."""
+        parts = zip(self.maps, self.blocks, strict=True)
+        return np.concatenate([b.scale_transpose(A.apply_transpose(x)) for A, b in parts])
+
+    def predictor(self, innovations: Sequence[Array]) -> Array:
+        """Return η of every row, shape (N,)."""
+        eta = self.offset.copy()
+        for A, u in zip(self.full_maps, innovations, strict=True):
+            eta += A.apply(u)
+        return eta
+
+    def factorized(self) -> LatentPrior:
+        """Return the prior with every block factorised, raising where that fails.
+
+        It is this object itself, unless a covariance needed jitter: then it is one whose
+        covariances hold that jitter, so that K and chol(K) stand for the same prior.
+        """
+        if all(b.factorized() is b for b in self.blocks):
+            return self
+        if self._jittered is None:
+            blocks = tuple(b.factorized() for b in self.blocks)
+            self._jittered = LatentPrior(self.offset, blocks, self.full_maps, self.maps)
+        return self._jittered
+
+    @property
+    def jitter(self) -> float:
+        """The largest jitter that the blocks' covariances hold."""
+        return max(b.jitter for b in self.blocks)
+
+
+class LatentPriors:
+    """Evaluates :class:`LatentPrior` at points, keeping the parts that θ did not change.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+    points : sequence of mapping
+        Values of θ at which rows must agree to be merged; the first is the chain's start.
+    """
+
+    def __init__(self, model: LatentGaussianModel, points: Sequence[Point]):
+        self.model = model
+        self.groups = RowGroups.find([[read(point) for read in model.maps] for point in points])
+        self.names = tuple(
+            sorted(
+                {
+                    name
+                    for part in (model.offset, *model.maps, *(b.scale for b in model.blocks))
+                    for name in part.names
+                }
+            )
+        )
+        self._parts = KeptParts()
+        self._recent: list[tuple[object, LatentPrior]] = []
+
+    def key(self, point: Point) -> tuple[bytes, ...]:
+        """Return what identifies the prior at ``point``."""
+        return tuple(point[name].tobytes() for name in self.names)
+
+    def at(self, point: Point) -> LatentPrior:
+        """Return the prior at ``point``; the two most recent ones are kept."""
+        key = self.key(point)
+        for known, prior in self._recent:
+            if known == key:
+                return prior
+        model = self.model
+        blocks = tuple(
+            self._parts.get(
+                ("block", b.name), b.scale, point, lambda array, b=b: block_prior(b, array)
+            )
+            for b in model.blocks
+        )
+        full_maps, maps = [], []
+        for b, read in zip(model.blocks, model.maps, strict=True):
+            pair = self._parts.get(("map", b.name), read, point, self._merge_map)
+            full_maps.append(pair[0])
+            maps.append(pair[1])
+        offset = self._parts.get("offset", model.offset, point, lambda x: np.array(x, dtype=float))
+        prior = LatentPrior(offset, blocks, tuple(full_maps), tuple(maps))
+        self._recent = [(key, prior), *self._recent[:1]]
+        return prior
+
+    def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
+        if self.groups.inverse is None:
+            return A, A
+        first, inverse = self.groups.first, self.groups.inverse
+        if A.coef is not None and np.any(
+            ~(np.abs(A.coef - A.coef[first][inverse]) <= _ROUNDING * np.abs(A.coef))
+        ):
+            raise RecognitionError(
+                "predictors that had equal coefficients at every hyperparameter value tried differ "
+                "at this one: expected rows of one group to stay equal; please report this model"
+            )
+        merged = A.rows(first)
+        if isinstance(merged, RowSelection) and merged.coef is not None:
+            ones = np.array_equal(merged.coef, np.ones_like(merged.coef))
+            merged = RowSelection(merged.index, None if ones else merged.coef, merged.size)
+        return A, merged

@@ -1,0 +1,148 @@
+"""The Gaussian posterior that a set of sites stands for, at one θ, in whichever space.
+
+Every variational engine asks the same of it: means and variances of all predictors, the divergence
+from the prior, and, once at the end, the moments of the latents and the terms of the evidence's
+gradient. With R = (C + Λ⁻¹)⁻¹ and α = h − Λμ on the merged rows,
+
+    KL(q‖p) = ½ ( log|I + ΛC| − Σ λᵢ Σᵢᵢ + αᵀμ ),
+
+because tr(C⁻¹Σ) − R = −tr(ΛΣ): no difference of large normalisers is taken. λ may be negative.
+
+A *space* is a subclass that factorises one matrix; :mod:`.space` lists them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.model import LatentGaussianModel
+
+from .joint import LatentPrior
+from .registry import kind_of
+from .rows import RowGroups
+
+__all__ = ["SitePosterior"]
+
+Array = NDArray[np.float64]
+
+
+class SitePosterior(ABC):
+    """What all spaces share; ``h`` and ``lam`` are those of every row, before merging.
+
+    Parameters
+    ----------
+    prior : LatentPrior
+    groups : RowGroups
+    h, lam : ndarray, shape (N,)
+    work, second_work : ndarray, optional
+        Fortran-ordered arrays of :meth:`order`; the first holds the factor until it is used again.
+
+    Attributes
+    ----------
+    mean, var : ndarray, shape (N,)
+        Of every predictor, offset included.
+    divergence : float
+        KL(q‖p) of the latents.
+    alpha : ndarray, shape (R,)
+        h − Λμ on the merged rows.
+    log_normalizer : float
+        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη.
+    """
+
+    #: The name by which a space is chosen.
+    space: ClassVar[str]
+    #: Whether it takes the factors of the blocks' covariances.
+    takes_factors: ClassVar[bool]
+    #: Whether the gradient of the evidence, which is taken in observation space, costs no more
+    #: than a few evaluations: where this space is linear in n it is O(n³).
+    has_cheap_gradient: ClassVar[bool]
+
+    def __init__(self, prior: LatentPrior, groups: RowGroups, h: Array, lam: Array):
+        self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
+        self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)
+
+    @classmethod
+    @abstractmethod
+    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
+        """Return the order of the matrix that is factorised."""
+
+    @classmethod
+    @abstractmethod
+    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
+        """Return how many one evaluation at a new θ takes, but for what all spaces share."""
+
+    @classmethod
+    def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
+        """Return the order of the largest matrix, those of the blocks' priors among them."""
+        blocks = [kind_of(b).matrix_order(b) for b in model.blocks]
+        return max(cls.order(model, groups), *blocks)
+
+    @staticmethod
+    @abstractmethod
+    def prior_var(prior: LatentPrior) -> Array:
+        """Return the prior variances of the merged predictors."""
+
+    def _finish(self, log_det: float, centred: Array, var: Array, log_normalizer: float) -> None:
+        self.centred, self._centred_var = centred, var
+        quadratic = float(self.alpha @ centred - self.merged_lam @ var)
+        self.divergence = 0.5 * (log_det + quadratic)
+        self.rounding = abs(log_det) + np.abs(self.alpha) @ np.abs(centred)
+        self.log_normalizer = self._constant + log_normalizer
+        inverse = self.groups.inverse
+        self.mean = self.prior.offset + (centred if inverse is None else centred[inverse])
+        self.var = var if inverse is None else var[inverse]
+
+    def innovation_means(self) -> list[Array]:
+        """Return E[u_b] = K_b A_bᵀ α, flat, for every block."""
+        prior = self.prior
+        return [
+            b.apply_cov(A.apply_transpose(self.alpha))
+            for b, A in zip(prior.blocks, prior.maps, strict=True)
+        ]
+
+    @abstractmethod
+    def innovation_cov(self, first: int, second: int) -> Array:
+        """Return Cov(u_b, u_c), shape (total_size_b, total_size_c)."""
+
+    @abstractmethod
+    def innovation_var(self, index: int) -> Array:
+        """Return the variances of u_b, flat."""
+
+    @abstractmethod
+    def explained(self, cross: Array) -> Array:
+        """Return X R Xᵀ for X of shape (P, R): what the sites take off a covariance."""
+
+    @abstractmethod
+    def explained_var(self, cross: Array) -> Array:
+        """Return the diagonal of :meth:`explained`, shape (P,)."""
+
+    @abstractmethod
+    def response_product(self, X: Array) -> Array:
+        """Return R X, shape (R, columns of X)."""
+
+    @abstractmethod
+    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
+        """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
+
+    # -- the derivative of the log normaliser by C, a :class:`.PredictorGradient` -----------------
+
+    def congruence(self, A: LinearMap) -> Array:
+        """Return ½ Aᵀ (α αᵀ − R) A."""
+        projected = A.apply_transpose(self.alpha)
+        return 0.5 * (np.multiply.outer(projected, projected) - self._explained_through(A))
+
+    def congruence_diagonal(self, A: LinearMap) -> Array:
+        """Return the diagonal of :meth:`congruence`."""
+        dense = A.dense()
+        explained = np.einsum("ij,ij->j", dense, self.response_product(dense))
+        return 0.5 * (A.apply_transpose(self.alpha) ** 2 - explained)
+
+    def _explained_through(self, A: LinearMap) -> Array:
+        """Return Aᵀ R A."""
+        dense = A.dense()
+        return dense.T @ self.response_product(dense)

@@ -1,0 +1,42 @@
+"""The kinds of prior that a block of latents may have; a new one is its file and a line here."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.model import LatentBlock
+
+from .base import BlockPrior
+from .dense import DensePrior
+from .diagonal import DiagonalPrior
+from .precision import PrecisionPrior
+
+__all__ = ["block_prior", "kind_of"]
+
+_KINDS: dict[str, type[BlockPrior]] = {
+    kind.kind: kind for kind in (DensePrior, DiagonalPrior, PrecisionPrior)
+}
+
+
+def kind_of(block: LatentBlock) -> type[BlockPrior]:
+    """Return the kind of prior that ``block`` names."""
+    return _KINDS[block.kind]
+
+
+def block_prior(block: LatentBlock, array: NDArray[np.float64], jitter: float = 0.0) -> BlockPrior:
+    """Return the prior of ``block`` given what its ``scale`` gives.
+
+    Parameters
+    ----------
+    block : LatentBlock
+    array : ndarray
+    jitter : float
+        What ``array`` holds beyond the user's own covariance.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If ``array`` cannot be that.
+    """
+    return kind_of(block)(block, array, jitter)

@@ -1,0 +1,167 @@
+"""The linear map A from one block of latents u to the predictors, η = … + A u.
+
+Two kinds cover every model: :class:`RowSelection`, where each predictor takes one latent value,
+possibly scaled (a GP at its inputs, ``f[idx]``, ``alpha[group]``, an intercept), and
+:class:`DenseMap` (a design matrix, basis functions, differences).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["DenseMap", "LinearMap", "RowSelection"]
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """(A u)ᵢ = coefᵢ · u[indexᵢ].
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (N,)
+        Which latent value each predictor takes.
+    coef : ndarray, shape (N,), or None
+        Its coefficient; None stands for ones.
+    size : int
+        Length of u.
+    """
+
+    index: Index
+    coef: Array | None
+    size: int
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether A is the identity matrix."""
+        return (
+            self.coef is None
+            and self.index.size == self.size
+            and bool(np.array_equal(self.index, np.arange(self.size)))
+        )
+
+    def apply(self, u: Array) -> Array:
+        """Return A u, shape (N,)."""
+        taken = u[self.index]
+        return taken if self.coef is None else self.coef * taken
+
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        return np.abs(self.apply(u))
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        largest = np.zeros(self.size)
+        np.maximum.at(largest, self.index, 1.0 if self.coef is None else np.abs(self.coef))
+        return largest
+
+    def apply_transpose(self, w: Array) -> Array:
+        """Return Aᵀ w, shape (size,)."""
+        weighted = w if self.coef is None else self.coef * w
+        return np.bincount(self.index, weights=weighted, minlength=self.size)
+
+    def apply_rows(self, u: Array) -> Array:
+        """Return A u for each row of u, shape (count, N)."""
+        taken = u[:, self.index]
+        return taken if self.coef is None else taken * self.coef
+
+    def transpose_rows(self, w: Array) -> Array:
+        """Return Aᵀ w for each row of w, shape (count, size)."""
+        if self.is_identity:
+            return w
+        weighted = w if self.coef is None else w * self.coef
+        result = np.zeros((w.shape[0], self.size))
+        np.add.at(result, (slice(None), self.index), weighted)
+        return result
+
+    def congruence(self, matrix: Array) -> Array:
+        """Return Aᵀ M A, shape (size, size)."""
+        if self.is_identity:
+            return matrix
+        weighted = matrix if self.coef is None else matrix * np.multiply.outer(self.coef, self.coef)
+        flat = (self.index[:, None] * self.size + self.index).ravel()
+        total = np.bincount(flat, weights=weighted.ravel(), minlength=self.size**2)
+        return total.reshape(self.size, self.size)
+
+    def rows(self, which: Index) -> RowSelection:
+        """Return the map onto the predictors ``which`` alone."""
+        coef = None if self.coef is None else self.coef[which]
+        return RowSelection(self.index[which], coef, self.size)
+
+    def dense(self) -> Array:
+        """Return A as a Fortran-ordered matrix, shape (N, size)."""
+        matrix = np.zeros((self.index.size, self.size), order="F")
+        matrix[np.arange(self.index.size), self.index] = 1.0 if self.coef is None else self.coef
+        return matrix
+
+
+@dataclass(frozen=True)
+class DenseMap:
+    """A = matrix · diag(columns).
+
+    Attributes
+    ----------
+    matrix : ndarray, shape (N, size)
+        Fortran-ordered.
+    columns : ndarray, shape (size,), or None
+        Column factors, kept apart because they may change while ``matrix`` stays; None stands
+        for ones.
+    """
+
+    matrix: Array
+    columns: Array | None = None
+
+    @property
+    def size(self) -> int:
+        """Length of u."""
+        return self.matrix.shape[1]
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether A is the identity matrix; a dense one is never treated as such."""
+        return False
+
+    def apply(self, u: Array) -> Array:
+        """Return A u, shape (N,)."""
+        return self.matrix @ (u if self.columns is None else self.columns * u)
+
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        return np.abs(self.matrix) @ np.abs(u if self.columns is None else self.columns * u)
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        largest = np.maximum(self.matrix.max(axis=0), -self.matrix.min(axis=0))
+        return largest if self.columns is None else largest * np.abs(self.columns)
+
+    def apply_transpose(self, w: Array) -> Array:
+        """Return Aᵀ w, shape (size,)."""
+        product = self.matrix.T @ w
+        return product if self.columns is None else self.columns * product
+
+    def apply_rows(self, u: Array) -> Array:
+        """Return A u for each row of u, shape (count, N)."""
+        return u @ self.dense().T
+
+    def transpose_rows(self, w: Array) -> Array:
+        """Return Aᵀ w for each row of w, shape (count, size)."""
+        return w @ self.dense()
+
+    def congruence(self, matrix: Array) -> Array:
+        """Return Aᵀ M A, shape (size, size)."""
+        dense = self.dense()
+        return dense.T @ matrix @ dense
+
+    def rows(self, which: Index) -> DenseMap:
+        """Return the map onto the predictors ``which`` alone."""
+        return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
+
+    def dense(self) -> Array:
+        """Return A as a matrix, shape (N, size)."""
+        return self.matrix if self.columns is None else self.matrix * self.columns
+
+
+LinearMap = RowSelection | DenseMap

@@ -1,0 +1,78 @@
+"""Settings of the whole process that calls in several threads change at the same time.
+
+Each thread saving the value it finds and restoring it at its end leaves, where calls overlap, the
+changed value behind for the rest of the process. Here the first call saves and the last restores.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from threadpoolctl import ThreadpoolController
+
+__all__ = ["ProcessSetting", "blas_limit"]
+
+
+class ProcessSetting[T]:
+    """One setting of the process.
+
+    Parameters
+    ----------
+    change : callable
+        Gives the setting a value; returns a function that restores what was there before.
+    """
+
+    def __init__(self, change: Callable[[T], Callable[[], None]]):
+        self._change = change
+        self._wanted: list[tuple[object, T]] = []
+        self._restore: Callable[[], None] = lambda: None
+        self._lock = threading.Lock()
+        # A process that is forked while another thread holds the lock would wait for it for ever.
+        if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+            os.register_at_fork(after_in_child=self._renew_lock)
+
+    def _renew_lock(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, value: T) -> Callable[[], None]:
+        """Give the setting ``value``; returns what to call, once, when it is no longer needed.
+
+        Of values that are wanted at the same time the last one given counts.
+        """
+        request = (object(), value)
+        with self._lock:
+            restore = self._change(value)
+            if not self._wanted:
+                self._restore = restore
+            self._wanted.append(request)
+
+        def release() -> None:
+            with self._lock:
+                last = self._wanted[-1] is request
+                self._wanted.remove(request)
+                if not self._wanted:
+                    self._restore()
+                elif last:
+                    self._change(self._wanted[-1][1])
+
+        return release
+
+    @contextmanager
+    def __call__(self, value: T) -> Iterator[None]:
+        """Give the setting ``value`` within a ``with`` statement."""
+        release = self.acquire(value)
+        try:
+            yield
+        finally:
+            release()
+
+
+def _limit_blas(threads: int) -> Callable[[], None]:
+    return ThreadpoolController().limit(limits=threads, user_api="blas").restore_original_limits
+
+
+#: The number of threads that BLAS uses.
+blas_limit = ProcessSetting(_limit_blas)

@@ -1,0 +1,192 @@
+"""A Gaussian process at new inputs, given draws of its values at the old ones.
+
+    f* | f ~ N( m* + K*ₓ K⁻¹ (f − m),  K** − K*ₓ K⁻¹ Kₓ* ),
+
+as ``gp.conditional`` has it. One factorisation says it all: of the covariance of old and new
+inputs together, with the deviations f − m below as further rows,
+
+    ⎡ K    ·    · ⎤        ⎡ L          ·   · ⎤
+    ⎢ K*ₓ  K**  · ⎥   ⟶   ⎢ K*ₓ L⁻ᵀ    L*  · ⎥
+    ⎣ fᵀ   0    ∞ ⎦        ⎣ (L⁻¹ f)ᵀ   ·   · ⎦
+
+so that the mean is m* + (K*ₓ L⁻ᵀ) L⁻¹ (f − m), and the covariance is L* L*ᵀ.
+
+Where the kernel is fixed, all draws share it; where it is learned there is one for each, and draws
+are shared out among threads: the factorisation and NumPy's operations let each other run.
+
+References
+----------
+Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from scipy.linalg.lapack import dtrtrs
+
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.unlocked import cholesky_in_place
+from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["count_threads", "draw_conditional", "draw_groups"]
+
+Parts = Mapping[str, Array]
+
+# Relative to the new inputs' variance.
+_ROUNDING = 1e-10
+# A diagonal entry so large that nothing subtracted from it shows; its root is finite.
+_INFINITE = 1e200
+# Above this many draws of one kernel, relative to the inputs, solving beats further rows.
+_FEW = 0.2
+# Bytes for all threads, matrices that one has at a time, and the kernels that are worth one.
+_THREAD_MEMORY, _MATRICES_OF_A_THREAD, _KERNELS_OF_A_THREAD = 2**30, 6, 32
+
+
+def count_threads(kernels: int, size: int) -> int:
+    """Return how many threads share out ``kernels``, matrices of ``size`` × ``size`` each."""
+    affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * size**2)
+    return max(1, min(available_cores(), affordable, kernels // _KERNELS_OF_A_THREAD))
+
+
+def draw_groups(
+    groups: Sequence[Index],
+    f: Array,
+    noise: Array,
+    evaluators: Sequence[Callable[[int], Parts]],
+    *,
+    jitter: float,
+    joint: bool,
+) -> tuple[Array, Array]:
+    """Return a draw of f* for every draw of f, whose kernels differ between groups.
+
+    Parameters
+    ----------
+    groups : sequence of ndarray
+        The indices of draws that share a kernel.
+    f : ndarray, shape (S, n)
+    noise : ndarray, shape (S, P)
+        Standard normal.
+    evaluators : sequence of callable
+        Each returns the parts (see :func:`draw_conditional`) for the kernel of a draw. Each has a
+        thread of its own, and the results do not depend on how many there are.
+    jitter, joint
+        See :func:`draw_conditional`.
+
+    Returns
+    -------
+    f_new : ndarray, shape (S, P)
+    mean_old : ndarray, shape (S, n)
+    """
+    f_new, mean_old = np.empty_like(noise), np.empty_like(f)
+
+    def work(thread: int) -> None:
+        scratch: list[Array] = []
+        for members in groups[thread :: len(evaluators)]:
+            parts = evaluators[thread](members[0])
+            mean_old[members] = parts["mean_old"]
+            f_new[members] = draw_conditional(
+                f[members], noise[members], parts, jitter=jitter, joint=joint, scratch=scratch
+            )
+
+    if len(evaluators) == 1:
+        work(0)
+    else:
+        with ThreadPoolExecutor(len(evaluators)) as pool:
+            for done in [pool.submit(work, thread) for thread in range(len(evaluators))]:
+                done.result()
+    return f_new, mean_old
+
+
+def draw_conditional(
+    f: Array,
+    noise: Array,
+    parts: Parts,
+    *,
+    jitter: float,
+    joint: bool,
+    scratch: list[Array] | None = None,
+) -> Array:
+    """Return a draw of f* for every draw of f, all of one kernel.
+
+    Parameters
+    ----------
+    f : ndarray, shape (S, n)
+    noise : ndarray, shape (S, P)
+        Standard normal.
+    parts : mapping
+        ``"mean_old"`` (n,), ``"mean_new"`` (P,), ``"old"`` (n, n), ``"cross"`` (P, n), and
+        ``"new"`` (P, P) if ``joint``, else ``"new_diagonal"`` (P,).
+    jitter : float
+        Added to the diagonal of the old inputs' covariance, as ``gp.prior`` does.
+    joint : bool
+        Whether a draw's entries are correlated as the process is; else each has its own law only.
+    scratch : list, optional
+        Keeps the work array for the next call.
+
+    Returns
+    -------
+    ndarray, shape (S, P)
+    """
+    n = f.shape[1]
+    deviation = f - parts["mean_old"]
+    few = len(f) <= _FEW * n
+    chol = _factorize(parts, deviation if few else deviation[:0], jitter, joint, scratch)
+    stop = n + len(parts["mean_new"])
+    half = chol[n:stop, :n]
+    if few:
+        mean = parts["mean_new"] + chol[stop:, :n] @ half.T
+    else:
+        # C-ordered rows are Fortran-ordered columns: the transpose of L, and of K*ₓ L⁻ᵀ.
+        weights, _ = dtrtrs(np.asfortranarray(chol[:n, :n].T), half.T, lower=0)
+        mean = parts["mean_new"] + deviation @ weights
+    if joint:
+        return mean + noise @ np.tril(chol[n:stop, n:stop]).T
+    var = parts["new_diagonal"] - np.einsum("ij,ij->i", half, half)
+    return mean + np.sqrt(np.maximum(var, 0.0)) * noise
+
+
+def _factorize(
+    parts: Parts, rows: Array, jitter: float, joint: bool, scratch: list[Array] | None
+) -> Array:
+    """Return the factor of the matrix above; its upper triangle is arbitrary."""
+    n_old, n_new = len(parts["mean_old"]), len(parts["mean_new"])
+    stop, size = n_old + n_new, n_old + n_new + len(rows)
+    K = scratch[0] if scratch else np.empty((0, 0))
+    if len(K) != size:
+        K = np.empty((size, size))
+        if scratch is not None:
+            scratch[:] = [K]
+    _fill(K, parts, rows, jitter, joint)
+    if cholesky_in_place(K.T, upper=True) == 0 and np.isfinite(np.einsum("ii->i", K)).all():
+        return K
+    # Singular to working precision, or not finite: more jitter, or a sentence about it, which
+    # compares both triangles.
+    _fill(K, parts, rows, jitter, joint)
+    K[:n_old, n_old:stop] = parts["cross"].T
+    old = K[:stop, :stop] if joint else K[:n_old, :n_old]
+    _, more = cholesky_with_jitter(old, name="the covariance at the old and new inputs")
+    np.einsum("ii->i", K)[: len(old)] += more
+    cholesky_in_place(K.T, upper=True)
+    return K
+
+
+def _fill(K: Array, parts: Parts, rows: Array, jitter: float, joint: bool) -> None:
+    n_old, n_new = len(parts["mean_old"]), len(parts["mean_new"])
+    stop = n_old + n_new
+    diagonal = np.einsum("ii->i", K)
+    K[:n_old, :n_old] = parts["old"]
+    K[n_old:stop, :n_old] = parts["cross"]
+    K[n_old:, n_old:] = 0.0
+    if joint:
+        K[n_old:stop, n_old:stop] = parts["new"]
+        # New inputs that repeat old ones leave no variance but rounding.
+        diagonal[n_old:stop] += _ROUNDING * np.mean(np.diagonal(parts["new"]))
+    else:
+        diagonal[n_old:stop] = _INFINITE
+    diagonal[:n_old] += jitter
+    K[stop:, :n_old] = rows
+    diagonal[stop:] = _INFINITE

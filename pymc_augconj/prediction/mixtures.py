@@ -1,0 +1,183 @@
+"""Predictive laws of y at new inputs: mixtures over a predictor's posterior.
+
+Two mixtures, one contract: :class:`GaussianMixture` over η ~ N(mean, var), by quadrature to 1e-10
+or in closed form, and :class:`DrawnMixture` over posterior draws of η and of the likelihood's
+parameters. Of each: mean and standard deviation of y, its distribution function, quantiles, and
+the log density at given y.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import numpy as np
+from scipy.special import logsumexp, ndtri
+
+from pymc_augconj.likelihoods.base import DensityLikelihood, Params
+from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.typing import Array, Index
+
+from .moments import has_formulas, response_moments
+
+__all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "quantiles"]
+
+
+_BISECTIONS = 60
+_LARGEST_DOUBLINGS = 60
+
+_NODES = np.linspace(-8.0, 8.0, 65)
+# Of the probability of η, where the moments of y are not known.
+_NEGLIGIBLE = 1e-9
+
+
+class Mixture(Protocol):
+    """A predictive law of y at P new inputs."""
+
+    likelihood: DensityLikelihood
+    params: Params
+
+    def moments(self) -> tuple[Array, Array]:
+        """Return the mean and the variance of y, each (P,)."""
+        ...
+
+    def cdf(self, y: Array) -> Array:
+        """Return P(Y ≤ y) at each input, (P,)."""
+        ...
+
+    def log_density(self, y: Array) -> Array:
+        """Return log E[p(y | η)] at each input, (P,)."""
+        ...
+
+    def at(self, which: Index) -> Mixture:
+        """Return the laws at some of the inputs."""
+        ...
+
+
+class GaussianMixture:
+    """Over η ~ N(mean, var); the parameters are scalars."""
+
+    def __init__(self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params):
+        self.likelihood, self.params = likelihood, params
+        self.mean, self.var = mean, var
+
+    def at(self, which):
+        return GaussianMixture(self.likelihood, self.mean[which], self.var[which], self.params)
+
+    def _expect(self, func) -> Array:
+        return gaussian_expectation(func, self.mean, self.var)[0]
+
+    def moments(self):
+        closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
+        if closed is not None:
+            return closed
+        if self.likelihood.is_normalized and not has_formulas(self.likelihood):
+            return self._integrated_moments()
+        mean = self._expect(lambda eta, which: self.likelihood.moments(eta, self.params)[0])
+
+        def spread(eta, which):
+            # Relative to the mean, so that the variance of the means does not cancel.
+            centre, var = self.likelihood.moments(eta, self.params)
+            return var + (centre - mean[which, None]) ** 2
+
+        return mean, self._expect(spread)
+
+    def _integrated_moments(self) -> tuple[Array, Array]:
+        # Smooth functions of η, each costly: one fixed trapezoidal rule, of error below 1e-12.
+        weights = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+        eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * _NODES
+        centre, var = response_moments(self.likelihood, eta, self.params)
+        # Far out a density may be rounded to nothing.
+        known = np.isfinite(var)
+        weights = np.where(known, weights, 0.0)
+        centre, var = np.where(known, centre, 0.0), np.where(known, var, 0.0)
+        mean = (weights * centre).sum(axis=1)
+        total = (weights * (var + (centre - mean[:, None]) ** 2)).sum(axis=1)
+        missing = 1.0 - weights.sum(axis=1) > _NEGLIGIBLE
+        return np.where(missing, np.nan, mean), np.where(missing, np.nan, total)
+
+    def cdf(self, y):
+        return self._expect(
+            lambda eta, which: self.likelihood.cdf(y[which, None], eta, self.params)
+        )
+
+    def log_density(self, y):
+        closed = self.likelihood.log_predictive(y, self.mean, self.var, self.params)
+        if closed is not None:
+            return closed
+        # Relative to the largest integrand, where y lies far from what η predicts.
+        nodes = np.linspace(-9.0, 9.0, 145)
+        eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * nodes
+        log_terms = self.likelihood.log_density(y[:, None], eta, self.params) - 0.5 * nodes**2
+        # Zero where the density is nothing everywhere.
+        largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
+
+        def relative(eta, which):
+            log_density = self.likelihood.log_density(y[which, None], eta, self.params)
+            return np.exp(np.minimum(log_density - largest[which, None], 700.0))
+
+        with np.errstate(divide="ignore"):
+            return largest + np.log(self._expect(relative))
+
+
+class DrawnMixture:
+    """Over draws: ``eta`` of shape (S, P), every parameter a scalar or of shape (S, 1)."""
+
+    def __init__(self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]):
+        self.likelihood, self.eta, self.params = likelihood, eta, params
+
+    def at(self, which):
+        return DrawnMixture(self.likelihood, self.eta[:, which], self.params)
+
+    def moments(self):
+        means, variances = response_moments(self.likelihood, self.eta, self.params)
+        mean = means.mean(axis=0)
+        return mean, np.mean(variances + (means - mean) ** 2, axis=0)
+
+    def cdf(self, y):
+        return self.likelihood.cdf(y, self.eta, self.params).mean(axis=0)
+
+    def log_density(self, y):
+        terms = self.likelihood.log_density(
+            np.broadcast_to(y, self.eta.shape), self.eta, self.params
+        )
+        return logsumexp(terms, axis=0) - np.log(self.eta.shape[0])
+
+
+def quantiles(mixture: Mixture, levels: Array, size: int) -> Array:
+    """Return the quantiles of y, shape (len(levels), P), by bisection of the distribution function.
+
+    For a discrete y they are the smallest values whose distribution function reaches the level.
+    """
+    discrete = mixture.likelihood.discrete
+    return np.stack([_quantile(mixture, float(p), size, discrete) for p in levels])
+
+
+def _quantile(mixture: Mixture, level: float, size: int, discrete: bool) -> Array:
+    lower, upper = _bracket(mixture, level, size, discrete)
+    for _ in range(_BISECTIONS):
+        middle = np.floor(0.5 * (lower + upper)) if discrete else 0.5 * (lower + upper)
+        if discrete and np.all(upper - lower <= 1.0):
+            break
+        reached = mixture.cdf(middle) >= level
+        lower, upper = np.where(reached, lower, middle), np.where(reached, middle, upper)
+    return upper
+
+
+def _bracket(mixture: Mixture, level: float, size: int, discrete: bool) -> tuple[Array, Array]:
+    """Return values whose distribution functions are below ``level``, and not below it."""
+    if discrete:
+        lower, upper, step = -np.ones(size), np.zeros(size), np.ones(size)
+    else:
+        mean, var = mixture.moments()
+        scale = np.sqrt(np.where(np.isfinite(var), var, 1.0))
+        guess = np.where(np.isfinite(mean), mean, 0.0) + scale * ndtri(level)
+        lower, upper, step = guess - scale, guess + scale, scale
+    for _ in range(_LARGEST_DOUBLINGS):
+        low = mixture.cdf(upper) < level
+        high = np.zeros(size, dtype=bool) if discrete else mixture.cdf(lower) >= level
+        if not (low | high).any():
+            break
+        upper, lower = np.where(low, upper + step, upper), np.where(high, lower - step, lower)
+        step = 2.0 * step
+    return lower, upper

@@ -1,0 +1,289 @@
+"""Mean and variance of y given η, where a likelihood has no formulas for them.
+
+For counts, sums over y = 0, 1, 2, …. For real y integrals over t, with y = sinh t, eᵗ or σ(t)
+for y on the line, above zero or between zero and one, under the density p(y | η)(1 + y²) up to a
+constant, whose tails are those of the second moment: with w its normaliser,
+
+    E[g(y)] = w E_w[g(y)/(1 + y²)].
+
+Where y is censored the bounds have probabilities of their own, and the integrals are taken between.
+It takes the panels of the tilted moments, with a wide cavity that is divided out. E[1] = 1 is the
+check of the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit, logit
+
+from pymc_augconj.likelihoods.base import DensityLikelihood, Params
+from pymc_augconj.quadrature.tilted import tilted_moments
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["has_formulas", "response_moments"]
+
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+# Of the probability of all y, and of a second moment that has not converged by the largest count.
+_TOLERANCE = 1e-7
+_FIRST_COUNTS, _LARGEST_COUNT = 64, 2**17
+# Where a density with part of the line as its support is looked for.
+_BELOW, _ABOVE = np.array([-1e3, -1.0, -1e-3]), np.array([1.001, 2.0, 1e3])
+# Values whose density is asked for at once.
+_LARGEST_BLOCK = 20_000_000
+
+# So many densities at most are given up together, where one of them cannot be integrated.
+_SMALLEST_PART = 4
+# Probability for one unit of t at the end of its range, above which some is beyond.
+_OUT_OF_RANGE = 1e-12
+
+LogDensity = Callable[[Array, Index], Array]
+
+
+def has_formulas(likelihood: DensityLikelihood) -> bool:
+    """Return whether a likelihood brings mean and variance of y itself."""
+    return type(likelihood).moments is not DensityLikelihood.moments
+
+
+def response_moments(
+    likelihood: DensityLikelihood, eta: Array, params: Params
+) -> tuple[Array, Array]:
+    """Return E[y | η] and Var[y | η], of eta's shape, by formulas or by integration.
+
+    NaN where they were not found, for want of any, or because they cannot be integrated: a
+    variance that is infinite, a density that does not integrate to one, counts below zero or
+    beyond 131 072.
+
+    Parameters
+    ----------
+    likelihood : DensityLikelihood
+        With one predictor.
+    eta : ndarray
+    params : mapping
+        Each broadcasts against ``eta``.
+    """
+    if has_formulas(likelihood) or not likelihood.is_normalized:
+        return likelihood.moments(eta, params)
+    order, shape = np.argsort(np.ravel(eta)), np.shape(eta)
+    flat = np.ravel(eta)[order]
+    vectors = {
+        name: np.reshape(v, ()) if np.size(v) == 1 else np.broadcast_to(v, shape).ravel()[order]
+        for name, v in params.items()
+    }
+
+    def log_density(y, which):
+        chosen = {name: v if v.ndim == 0 else v[which] for name, v in vectors.items()}
+        return likelihood.log_density(y, np.broadcast_to(flat[which], y.shape), chosen)
+
+    marks = flat if likelihood.link == "identity" else None
+    rank = np.argsort(order)
+    bounds = likelihood.bounds(vectors)
+    if bounds is None or likelihood.discrete:
+        mean, var = _integrated_moments(log_density, flat.size, likelihood.discrete, marks)
+    else:
+        lower, upper = (np.broadcast_to(bound, flat.shape) for bound in bounds)
+        mean, var = _censored_moments(log_density, lower, upper, marks)
+    return mean[rank].reshape(shape), var[rank].reshape(shape)
+
+
+def _integrated_moments(
+    log_density: LogDensity, size: int, discrete: bool, marks: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the means and variances of ``size`` densities, each of shape (size,).
+
+    Parameters
+    ----------
+    log_density : callable
+        ``(y, which)``, y of shape (…, M), which of shape (M,): log p of the chosen densities.
+    size : int
+    discrete : bool
+        Whether y is a count.
+    marks : ndarray, shape (size,), optional
+        Where the densities may have narrow peaks.
+    """
+    if discrete:
+        return _by_sums(log_density, size)
+    return _by_integrals(log_density, size, marks)
+
+
+def _censored_moments(
+    log_density: LogDensity, lower: Array, upper: Array, marks: Array | None
+) -> tuple[Array, Array]:
+    """Return means and variances where the bounds of y have probabilities of their own."""
+    mean, var = np.empty(lower.size), np.empty(lower.size)
+    pairs, which = np.unique(np.stack([lower, upper]), axis=1, return_inverse=True)
+    for k, (lo, hi) in enumerate(pairs.T):
+        part = np.flatnonzero(which.ravel() == k)
+        first, last = _support(log_density, part, lo, hi)
+        origin, step = (first, last - first) if np.isfinite(last - first) else (first, 1.0)
+        if np.isinf(first):
+            origin, step = (last, -1.0) if np.isfinite(last) else (0.0, 1.0)
+
+        def between(z, sites, part=part, lo=lo, hi=hi, origin=origin, step=step):
+            y = origin + step * z
+            values = log_density(y, part[sites]) + np.log(abs(step))
+            return np.where((y > lo) & (y < hi), values, -np.inf)
+
+        ends = [end for end in (first, last) if np.isfinite(end)]
+        at = np.array(ends)[:, None] + np.zeros(part.size)
+        masses = np.where(np.isin(at, (lo, hi)), np.exp(log_density(at, part)), 0.0)
+        here = None if marks is None else (marks[part] - origin) / step
+        scale = (_LINE, _POSITIVE, _UNIT)[len(ends)]
+        found = _by_integrals(between, part.size, here, scale, masses)
+        mean[part], var[part] = origin + step * found[0], step**2 * found[1]
+    return mean, var
+
+
+def _support(
+    log_density: LogDensity, part: Index, lower: float, upper: float
+) -> tuple[float, float]:
+    """Return the bounds, and for a bound that is infinite the end of the support."""
+
+    def some(y, which):
+        return log_density(y, part[which])
+
+    first, last = _scale_of(some, part.size).ends
+    first = first if np.isinf(lower) and first < upper else lower
+    last = last if np.isinf(upper) and last > lower else upper
+    return first, last
+
+
+def _by_sums(log_density: LogDensity, size: int) -> tuple[Array, Array]:
+    sums, which = np.zeros((3, size)), np.arange(size)
+    start, count = 0, _FIRST_COUNTS
+    while start < _LARGEST_COUNT and size * count < _LARGEST_BLOCK:
+        y = np.arange(start, start + count, dtype=float)[:, None] + np.zeros(size)
+        mass = np.exp(log_density(y, which))
+        added = np.stack([mass.sum(axis=0), (y * mass).sum(axis=0), (y**2 * mass).sum(axis=0)])
+        sums += added
+        missing = np.abs(1.0 - sums[0]) > _TOLERANCE
+        if start > 0 and not (missing | (added[2] > _TOLERANCE * sums[2])).any():
+            break
+        start, count = start + count, 2 * count
+    total, first, second = sums
+    found = np.abs(1.0 - total) <= _TOLERANCE
+    return np.where(found, first, np.nan), np.where(found, second - first**2, np.nan)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """y as a function of t on the whole line, with log dy/dt, and t of y.
+
+    Where t leaves its range, y is an end of the support to the last digit: NaN if there is none.
+    """
+
+    y: Callable[[Array], Array]
+    log_slope: Callable[[Array], Array]
+    t: Callable[[Array], Array]
+    range: tuple[float, float] = (-700.0, 700.0)
+    ends: tuple[float, float] = (np.nan, np.nan)
+
+
+_LINE = _Scale(np.sinh, lambda t: np.logaddexp(t, -t) - np.log(2.0), np.arcsinh)
+_POSITIVE = _Scale(np.exp, lambda t: t, lambda y: np.log(np.maximum(y, 1e-300)), ends=(0.0, np.nan))
+_UNIT = _Scale(
+    expit,
+    lambda t: -np.logaddexp(0.0, t) - np.logaddexp(0.0, -t),
+    lambda y: logit(np.clip(y, 1e-12, 1.0 - 1e-12)),
+    range=(-700.0, 36.0),
+    ends=(0.0, 1.0),
+)
+
+
+@dataclass(frozen=True)
+class _Weighted:
+    """log p(y(t)) (1 + y²) dy/dt over a standard normal, as a SiteDensity of t."""
+
+    log_density: LogDensity
+    size: int
+    marks: Array | None
+    scale: _Scale
+
+    @property
+    def landmarks(self) -> Array:
+        centre = np.zeros((1, self.size))
+        if self.marks is None:
+            return centre
+        return np.concatenate([centre, self.scale.t(self.marks)[None]])
+
+    def __call__(self, t: Array, sites: Index) -> Array:
+        y = self.scale.y(t)
+        weighted = self.log_density(y, sites) + np.log1p(y * y) + self.scale.log_slope(t)
+        first, last = self.scale.range
+        weighted = np.where((t >= first) & (t <= last), weighted, -np.inf)
+        return weighted + 0.5 * t**2 + _HALF_LOG_2PI
+
+    def end(self) -> Array:
+        """Return the end of the support at which some of the probability is out of range."""
+        found = np.full(self.size, np.nan)
+        several = np.zeros(self.size)
+        for t, y in zip(self.scale.range, self.scale.ends, strict=True):
+            at = np.full((1, self.size), t)
+            log_mass = self.log_density(self.scale.y(at), np.arange(self.size))
+            out = (log_mass + self.scale.log_slope(at))[0] > np.log(_OUT_OF_RANGE)
+            found, several = np.where(out, y, found), several + out
+        return np.where(several == 1, found, np.nan)
+
+
+def _by_integrals(
+    log_density: LogDensity,
+    size: int,
+    marks: Array | None,
+    scale: _Scale | None = None,
+    masses: Array | None = None,
+) -> tuple[Array, Array]:
+    """Return means and variances; ``masses`` are the probabilities of the ends of the scale."""
+    scale = _scale_of(log_density, size) if scale is None else scale
+    masses = np.zeros((0, size)) if masses is None else masses
+    try:
+        return _integrate(_Weighted(log_density, size, marks, scale), masses)
+    except FloatingPointError:
+        if size <= _SMALLEST_PART:
+            return np.full(size, np.nan), np.full(size, np.nan)
+    # One that has no integral must not spoil the others: η is in order, and they are its extremes.
+    halves = []
+    for part in np.array_split(np.arange(size), 2):
+
+        def some(y, which, part=part):
+            return log_density(y, part[which])
+
+        here = None if marks is None else marks[part]
+        halves.append(_by_integrals(some, part.size, here, scale, masses[:, part]))
+    return np.concatenate([h[0] for h in halves]), np.concatenate([h[1] for h in halves])
+
+
+def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
+    tilted = tilted_moments(weighted, np.zeros(weighted.size), np.ones(weighted.size))
+    normaliser, quadrature = np.exp(tilted.log_Z), tilted.quadrature
+
+    def expect(func: Callable[[Array, Index], Array]) -> Array:
+        def relative(t, sites):
+            y = weighted.scale.y(t)
+            return func(y, sites) / (1.0 + y * y)
+
+        with np.errstate(all="ignore"):
+            return normaliser * quadrature.expect(relative)
+
+    missing = 1.0 - masses.sum(axis=0) - expect(lambda y, sites: np.ones_like(y))
+    ends = np.array(weighted.scale.ends)[: len(masses), None]
+    end = weighted.end()
+    found = (np.abs(missing) <= _TOLERANCE) | ((missing > 0.0) & np.isfinite(end))
+    missing, end = np.where(np.isfinite(end), missing, 0.0), np.where(np.isfinite(end), end, 0.0)
+    mean = expect(lambda y, sites: y) + missing * end + (masses * ends).sum(axis=0)
+    var = expect(lambda y, sites: (y - mean[sites]) ** 2) + missing * (end - mean) ** 2
+    var += (masses * (ends - mean) ** 2).sum(axis=0)
+    return np.where(found, mean, np.nan), np.where(found, var, np.nan)
+
+
+def _scale_of(log_density: LogDensity, size: int) -> _Scale:
+    which = np.arange(size)
+
+    def somewhere(values: Array) -> bool:
+        return bool((log_density(values[:, None] + np.zeros(size), which) > -np.inf).any())
+
+    if somewhere(_BELOW):
+        return _LINE
+    return _POSITIVE if somewhere(_ABOVE) else _UNIT

@@ -1,0 +1,12 @@
+"""Integrals over one predictor.
+
+==================  ==================================================================
+``density``         what integration asks of a log density
+``expectation``     expectations under many normal distributions, to a stated accuracy
+``legendre``        the Gauss–Legendre rule of 16 nodes
+``mesh``            modes of tilted distributions and panels that cover them
+``panels``          integrals over panels, bisected until they have converged
+``quantile_shift``  the Numba loop behind the variance of quantile propagation
+``tilted``          moments of tilted distributions for any log density
+==================  ==================================================================
+"""

@@ -1,0 +1,228 @@
+"""Integrals over panels of 16 Gauss–Legendre nodes, bisected until they have converged.
+
+When has a panel's rule converged? With 16 nodes the coefficients c₀…c₁₅ are known, while the rule
+is exact to degree 31. Where the coefficients fall geometrically, cₖ ∼ ρ⁻ᵏ, its error is of order
+c₁₅², and it is enough that c₁₅² is small; a kink or step shows as c₁₅ ≫ c₇², and then c₁₅ itself
+has to be small. The distribution function at the nodes, which quantile propagation wants, is
+the integral of the interpolating polynomial, whose error is of order c₁₅ in either case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_augconj.typing import Array
+
+from .density import Index
+from .legendre import NODES, TO_COEFFICIENTS, WEIGHTS
+from .mesh import Mesh
+
+__all__ = ["Panels", "Quadrature"]
+
+
+_NODES = NODES[:, None]
+_MIDDLE, _LAST = TO_COEFFICIENTS[6:8], TO_COEFFICIENTS[14:16]
+
+# Error that one panel may have, as a part of the whole; moments are to be good to 1e-8.
+TOLERANCE = 1e-11
+POINTWISE_TOLERANCE = 1e-8
+DELTA_TOLERANCE = 1e-9
+MAX_ROUNDS = 56
+MOST_BAD_PANELS = 24
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True)
+class Quadrature:
+    """The nodes on which the tilted moments were taken.
+
+    Attributes
+    ----------
+    site : ndarray of int, shape (P,)
+    f : ndarray, shape (16, P)
+        Nodes.
+    weights : ndarray, shape (16, P)
+        Tilted probabilities of the nodes, which sum to one over the panels of each site.
+    size : int
+        Number of sites.
+    """
+
+    site: Index
+    f: Array
+    weights: Array
+    size: int
+
+    def expect(self, func: Callable[[Array, Index], Array]) -> Array:
+        """Return E_tilted[func(f)] of every site, shape (N,); ``func`` as a SiteDensity."""
+        terms = np.einsum("ij,ij->j", self.weights, func(self.f, self.site))
+        return np.bincount(self.site, terms, minlength=self.size)
+
+
+class Panels:
+    """Panels of 16 nodes of all sites, in x = u − centre, bisected until they have converged."""
+
+    def __init__(
+        self,
+        log_likelihood: Callable[[Array, Index], Array],
+        mesh: Mesh,
+        cavity_mean: Array,
+        std: Array,
+    ):
+        self._log_likelihood = log_likelihood
+        self._centre, self._std = mesh.centre, std
+        self._origin = cavity_mean + std * mesh.centre
+        self._size = mesh.centre.size
+        # t relative to its top, without the difference of two large squares.
+        self._reference = mesh.top + 0.5 * mesh.centre**2
+        self._site = mesh.site
+        self._g, self._x, self._half = self._evaluate(mesh.site, mesh.start, mesh.stop)
+        self.error = np.zeros(self._size)
+
+    def _evaluate(self, site, start, stop):
+        half = 0.5 * (stop - start)
+        x = 0.5 * (start + stop) + half * _NODES
+        exponent = self._log_likelihood(self._origin[site] + self._std[site] * x, site)
+        exponent -= self._reference[site]
+        exponent -= x * (self._centre[site] + 0.5 * x)
+        return np.exp(exponent, out=exponent), x, half
+
+    def refine(self, *, pointwise: bool = False) -> None:
+        """Bisect panels until they have converged, or until rounding is all that is left.
+
+        ``pointwise`` asks for the interpolating polynomials to have converged, too, of panels whose
+        moments have.
+        """
+        site, g, x, half = self._site, self._g, self._x, self._half
+        tolerance = POINTWISE_TOLERANCE if pointwise else TOLERANCE
+        self.error = np.zeros(self._size)
+        finished = []
+        sums_finished = np.zeros((3, self._size))
+        for round_ in range(MAX_ROUNDS):
+            if pointwise:
+                sums = self._sums
+            else:
+                # Those so far: good enough to scale the error by, also before they have converged.
+                sums = sums_finished + _raw_moments(site, g, x, half, self._size)
+            bad, error = self._bad(site, self._errors(sums, site, g, x, half, pointwise), tolerance)
+            if round_ == MAX_ROUNDS - 1:
+                bad[:] = False
+            good = ~bad
+            self.error += np.bincount(site[good], error[good], minlength=self._size)
+            if round_ == 0 and not bad.any():
+                return
+            part = site[good], g[:, good], x[:, good], half[good]
+            finished.append(part)
+            if not bad.any():
+                break
+            if not pointwise:
+                sums_finished = sums_finished + _raw_moments(*part, self._size)
+            site, g, x, half = self._bisect(site[bad], x[:, bad], half[bad])
+        parts = (np.concatenate(p, axis=-1) for p in zip(*finished, strict=True))
+        self._site, self._g, self._x, self._half = _in_order(*parts)
+
+    def _bad(self, site: Index, error: Array, tolerance: float) -> tuple[Array, Array]:
+        bad = ~(error <= tolerance)
+        # Bisection leaves one bad panel at a kink or step and two at a narrow peak, but every
+        # panel where the error is rounding.
+        crowded = np.bincount(site[bad], minlength=self._size) > MOST_BAD_PANELS
+        return bad & ~crowded[site], error
+
+    def _bisect(self, site: Index, x: Array, half: Array):
+        middle = x.mean(axis=0)
+        twice = np.concatenate([site, site])
+        start, stop = (middle - half, middle), (middle, middle + half)
+        return twice, *self._evaluate(twice, np.concatenate(start), np.concatenate(stop))
+
+    def _errors(self, sums, site, g, x, half, pointwise):
+        total = sums[0]
+        mean = sums[1] / total
+        var = sums[2] / total - mean**2
+        # Second moments weigh what lies far out more.
+        distance = np.maximum(np.abs(x[0] - mean[site]), np.abs(x[-1] - mean[site]))
+        scale = half * (1.0 + distance**2 / var[site]) / total[site]
+        if pointwise:
+            return scale * np.abs(_LAST @ g).max(axis=0)
+        return scale * _rule_error(g)
+
+    def moments(self, higher):
+        """Return the fields of :class:`Tilted`, by name."""
+        site, x, half, size = self._site, self._x, self._half, self._size
+        self._sums = _raw_moments(site, self._g, x, half, size)
+        total, first, second = self._sums
+        mean = first / total
+        log_Z = np.log(total) + self._reference - 0.5 * self._centre**2 - _HALF_LOG_2PI
+        var = second / total - mean**2
+        self._total, self._mean, self._var = total, mean, var
+        fields = {
+            "log_Z": log_Z,
+            "mean": self._origin + self._std * mean,
+            "var": self._std**2 * var,
+        }
+        if higher:
+            central = x - mean[site]
+            weighted = self._g * central**3
+            third = np.bincount(site, half * (WEIGHTS @ weighted), minlength=size) / total
+            weighted *= central
+            fourth = np.bincount(site, half * (WEIGHTS @ weighted), minlength=size) / total
+            fields |= {"third": self._std**3 * third, "fourth": self._std**4 * fourth}
+        return fields
+
+    def quadrature(self):
+        f = self._origin[self._site] + self._std[self._site] * self._x
+        weights = self._g * (WEIGHTS[:, None] * (self._half / self._total[self._site]))
+        return Quadrature(self._site, f, weights, self._size)
+
+    def delta(self) -> Array:
+        """Return ½ E[(u − z)²]; panels are bisected until its own integrand has converged, too.
+
+        z has a logarithm near its edge where a step leaves little mass beyond it.
+        """
+        # Loads Numba, which nothing else here needs.
+        from .quantile_shift import fill_delta
+
+        with np.errstate(all="ignore"):
+            self.refine(pointwise=True)
+            result, std = np.zeros(self._size), np.sqrt(self._var)
+            site, g, x, half = self._site, self._g, self._x, self._half
+            for round_ in range(MAX_ROUNDS):
+                parts, error = np.empty_like(half), np.empty_like(half)
+                fill_delta(site, g, x, half, self._total, self._mean, std, parts, error)
+                bad, _ = self._bad(site, error, DELTA_TOLERANCE)
+                open_ = np.zeros(self._size, dtype=bool)
+                if round_ < MAX_ROUNDS - 1:
+                    open_[site[bad]] = True
+                done = ~open_[site]
+                result += 0.5 * np.bincount(site[done], parts[done], minlength=self._size)
+                if not open_.any():
+                    break
+                kept = ~done & ~bad
+                old = site[kept], g[:, kept], x[:, kept], half[kept]
+                new = self._bisect(site[bad], x[:, bad], half[bad])
+                pairs = (np.concatenate(p, axis=-1) for p in zip(old, new, strict=True))
+                site, g, x, half = _in_order(*pairs)
+        return result
+
+
+def _in_order(site, g, x, half):
+    """Return panels sorted by site and position."""
+    order = np.lexsort((x[0], site))
+    return site[order], g[:, order], x[:, order], half[order]
+
+
+def _rule_error(g):
+    """Return the error of the rule for each panel's mean, from the Legendre coefficients."""
+    last, middle = np.abs(_LAST @ g).max(axis=0), np.abs(_MIDDLE @ g).max(axis=0)
+    height = np.maximum(g.max(axis=0), np.finfo(float).tiny)
+    return np.where(last * height <= middle**2, last**2 / height, last)
+
+
+def _raw_moments(site, g, x, half, size):
+    weighted = WEIGHTS[:, None] * g
+    zeroth = half * weighted.sum(axis=0)
+    weighted *= x
+    first = half * weighted.sum(axis=0)
+    second = half * np.einsum("ij,ij->j", weighted, x)
+    return np.stack([np.bincount(site, m, minlength=size) for m in (zeroth, first, second)])

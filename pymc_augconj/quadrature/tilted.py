@@ -1,0 +1,133 @@
+"""Moments of tilted distributions, p(yᵢ | f)^η N(f | m, v) normalised, for any log-density.
+
+The integrals run over panels of 16 Gauss–Legendre nodes (:mod:`.tilted_panels`), which start from
+the mesh of :mod:`.tilted_mesh` and are bisected until they have converged. All sites are worked on
+at once, in NumPy, through the log-density's values alone.
+
+References
+----------
+Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 3.6 (tilted moments).
+Zhang, R., Walder, C., Bonilla, E., Rizoiu, M.-A. & Xie, L. (2020). Quantile propagation for
+Wasserstein-approximate Gaussian processes. NeurIPS 33.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pymc_augconj.typing import Array
+
+from .density import Index, SiteDensity
+from .mesh import make_mesh
+from .panels import Panels, Quadrature
+
+__all__ = ["Tilted", "check_cavities", "tilted_moments"]
+
+
+@dataclass(frozen=True)
+class Tilted:
+    """Moments of the tilted distributions of N sites, each of shape (N,).
+
+    Attributes
+    ----------
+    log_Z : ndarray
+        log ∫ p(y | f)^η N(f | m, v) df.
+    mean, var : ndarray
+    third, fourth : ndarray or None
+        Central moments E[(f − mean)³] and E[(f − mean)⁴], where asked for.
+    delta : ndarray or None
+        δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
+    error : ndarray or None
+        Estimated error of log Ẑ and of the moments, relative to these; None for a closed form.
+        Where it is not tiny the log-density is itself rounded that coarsely.
+    panels : Panels or None
+        What the integrals were taken on; None for a closed form.
+    """
+
+    log_Z: Array
+    mean: Array
+    var: Array
+    third: Array | None = None
+    fourth: Array | None = None
+    delta: Array | None = None
+    error: Array | None = None
+    panels: Panels | None = field(default=None, repr=False)
+
+    @property
+    def quadrature(self) -> Quadrature | None:
+        """The nodes and weights; None for a closed form."""
+        return None if self.panels is None else self.panels.quadrature()
+
+
+def tilted_moments(
+    density: SiteDensity,
+    cavity_mean: Array,
+    cavity_var: Array,
+    *,
+    power: float = 1.0,
+    higher: bool = False,
+    delta: bool = False,
+) -> Tilted:
+    """Return log Ẑ, mean and variance of every tilted distribution, by adaptive quadrature.
+
+    Parameters
+    ----------
+    density : SiteDensity
+        log p(yᵢ | f) of N observations.
+    cavity_mean, cavity_var : ndarray, shape (N,)
+        m and v > 0.
+    power : float
+        η, the power of the density.
+    higher : bool
+        Whether to give the third and fourth central moments.
+    delta : bool
+        Whether to give δ of quantile propagation.
+
+    Returns
+    -------
+    Tilted
+        To a relative error of about 1e-8: log Ẑ absolutely, the mean relative to the tilted
+        standard deviation, δ absolutely. Modes are found where a landmark or a geometric scan
+        about the cavity's mean leads to them; a narrow one elsewhere would be missed.
+
+    Raises
+    ------
+    ValueError
+        If a cavity is not proper.
+    FloatingPointError
+        If a tilted density has no maximum, or its integral does not converge.
+    """
+    check_cavities(cavity_mean, cavity_var)
+    std = np.sqrt(cavity_var)
+
+    def log_likelihood(f: Array, sites: Index) -> Array:
+        values = density(f, sites)
+        # An infinite density is what rounding makes of a nothing over a nothing, far out.
+        nothing = np.isnan(values) | (values == np.inf)
+        return np.where(nothing, -np.inf, values if power == 1.0 else power * values)
+
+    def log_tilted(u: Array, sites: Index) -> Array:
+        return log_likelihood(cavity_mean[sites] + std[sites] * u, sites) - 0.5 * u**2
+
+    with np.errstate(all="ignore"):
+        landmarks = (density.landmarks - cavity_mean) / std
+        mesh = make_mesh(log_tilted, landmarks)
+        panels = Panels(log_likelihood, mesh, cavity_mean, std)
+        panels.refine()
+        moments = panels.moments(higher)
+    if delta:
+        moments["delta"] = panels.delta()
+    return Tilted(**moments, error=panels.error, panels=panels)
+
+
+def check_cavities(cavity_mean: Array, cavity_var: Array) -> None:
+    """Raise ValueError where a cavity is not a normal distribution."""
+    proper = (cavity_var > 0.0) & (cavity_var < np.inf) & np.isfinite(cavity_mean)
+    if not proper.all():
+        bad = np.flatnonzero(~proper)[0]
+        raise ValueError(
+            f"site {bad}: expected a proper cavity, got mean {cavity_mean[bad]:.6g} and variance "
+            f"{cavity_var[bad]:.6g}; damp the update that led there"
+        )

@@ -1,0 +1,270 @@
+"""Recognition checks itself against PyMC: a wrong reading must be impossible to miss.
+
+Predictors and log densities are compared entry by entry, over what a sampler can reach: with
+hyperparameters from their prior, and latents at their own scale, far in its tails, and where every
+column of a design brings the predictor as far as links go. The tolerance is rounding alone: some
+hundred units in the last place of the two numbers; where they differ by more, the error by which
+PyMC's own graph rounds there, see :meth:`.Interpreter.with_rounding`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from pymc_augconj.errors import NotAffineError, RecognitionError
+from pymc_augconj.likelihoods.density import select_params
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, PointMap, Site
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.predictors.predictors import Predictors, innovation_key
+
+__all__ = ["check_reading"]
+
+# How the latents are drawn, at one point after the other: with entries at their prior standard
+# deviations, times a number; or such that every column brings as much to the predictor, and each
+# block a root mean square of that number.
+_PRIOR, _COLUMNS = "prior", "columns"
+_DRAWS = (
+    ((_PRIOR, 0.0), (_PRIOR, 1.0), (_COLUMNS, 40.0)),
+    ((_COLUMNS, 0.03), (_COLUMNS, 1.0)),
+    ((_PRIOR, 4.0), (_COLUMNS, 0.3)),
+    ((_PRIOR, 1.0), (_COLUMNS, 40.0)),
+    ((_PRIOR, 1.0), (_COLUMNS, 8.0)),
+    ((_PRIOR, 4.0), (_COLUMNS, 1.0)),
+)
+
+# Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.
+_ROUNDING = 256.0 * np.finfo(float).eps
+
+# Of PyMC's log density where only its compiled form can be had, with what is of single precision.
+_COMPILED = 1e-6
+
+# An entry that rounding moves by more is not compared.
+_MEANINGLESS = 1e-2
+
+# PyMC computes some log probabilities as log(1 − p), which is −∞ from about twice this value on.
+_LOWEST_EXACT = -13.0
+
+# A covariance of more entries is not evaluated for the standard deviations alone.
+_LARGEST_COVARIANCE = 2**18
+
+
+def check_reading(
+    model: LatentGaussianModel, densities: Sequence[PointFunction], points: Sequence[Point]
+) -> None:
+    """Compare predictors and log densities with PyMC's, at several hyperparameters and latents.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+        The reading.
+    densities : sequence of PointFunction
+        PyMC's log density of each site, as a function of the point and of the innovations.
+    points : sequence of mapping
+
+    Raises
+    ------
+    RecognitionError
+        If they differ: the model was misread, and nothing may be sampled from the reading.
+    """
+    points = [point for point in points if np.isfinite(_as_it_stands(model.log_prior, point))]
+    compared = dict.fromkeys((site.name for site in model.sites), 0)
+    rng = np.random.default_rng(1)
+    stds = [_prior_std(block, points[0]) for block in model.blocks] if points else []
+    for i, point in enumerate(points):
+        maps, offset = [read(point) for read in model.maps], np.array(model.offset(point))
+        for site, density in zip(model.sites, densities, strict=True):
+            draws = _DRAWS[i % len(_DRAWS)]
+            for innovations in _latents_to_compare(model, site, maps, stds, draws, rng):
+                eta = _check_predictors(model, point, innovations, maps, offset)
+                compared[site.name] += _check_density(site, density, point, innovations, eta)
+    for name, count in compared.items():
+        if count == 0:
+            raise RecognitionError(
+                f"observed variable {name!r}: PyMC's log density is not finite for any "
+                "observation at any point tried, so that the reading could not be checked; "
+                "expected a model that can have produced the data; rescale the data or the priors"
+            )
+
+
+# -- points ----------------------------------------------------------------------------------------
+
+
+def _as_it_stands(function: PointMap[float], point: Point) -> float:
+    return getattr(function, "as_it_stands", function)(point)
+
+
+def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
+    """Return the standard deviations of the innovations, ones where they take long to compute."""
+    ones = np.ones(block.total_size)
+    if not block.diagonal and block.size**2 > _LARGEST_COVARIANCE:
+        return ones
+    scale = np.asarray(_as_it_stands(block.scale, point), dtype=float)
+    with np.errstate(invalid="ignore"):
+        std = scale if block.diagonal else np.sqrt(np.tile(np.diagonal(scale), block.copies))
+    return np.where(np.isfinite(std) & (std > 0.0), std, 1.0)
+
+
+def _latents_to_compare(
+    model: LatentGaussianModel,
+    site: Site,
+    maps: Sequence[LinearMap],
+    stds: Sequence[np.ndarray],
+    draws: Sequence[tuple[str, float]],
+    rng: np.random.Generator,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield innovations by block."""
+    rows = np.concatenate([np.arange(rows.start, rows.stop) for rows in site.rows])
+    for kind, scale in draws:
+        innovations = {}
+        for block, A, std in zip(model.blocks, maps, stds, strict=True):
+            z = rng.standard_normal(block.total_size)
+            if kind == _PRIOR:
+                u = std * z
+            else:
+                here = A.rows(rows)
+                largest = here.largest_entries()
+                with np.errstate(all="ignore"):
+                    u = z / np.where(largest > 0.0, largest, 1.0)
+                    u /= np.sqrt(np.mean(np.square(here.apply(u))))
+                # A block that does not enter this site moves others.
+                u = u if np.isfinite(u).all() else std * z
+            innovations[block.name] = scale * u
+        yield innovations
+
+
+# -- predictors ------------------------------------------------------------------------------------
+
+
+def _check_predictors(
+    model: LatentGaussianModel,
+    point: Point,
+    innovations: dict[str, np.ndarray],
+    maps: Sequence[LinearMap],
+    offset: np.ndarray,
+) -> np.ndarray:
+    """Return PyMC's η, which the maps must give, too."""
+    theirs = model.predictor(point, innovations)
+    parts = [A.apply(u) for A, u in zip(maps, innovations.values(), strict=True)]
+    ours = np.sum([offset, *parts], axis=0)
+    magnitude = np.sum(np.abs([theirs, offset, *parts]), axis=0)
+    wrong = _differ(ours, theirs, _ROUNDING * magnitude)
+    if not wrong.any():
+        return theirs
+    terms = [A.magnitude(u) for A, u in zip(maps, innovations.values(), strict=True)]
+    bound = _ROUNDING * np.sum([magnitude, *terms], axis=0)
+    if isinstance(model.predictor, Predictors):
+        bound = bound + model.predictor.rounding(point, innovations)
+    wrong = _differ(ours, theirs, bound)
+    for site in model.sites:
+        if any(wrong[rows].any() for rows in site.rows):
+            raise RecognitionError(
+                f"observed variable {site.name!r}: the predictor read from the model differs "
+                "from the model's own; expected one that is affine in the Gaussian latent "
+                "variables; nothing can be sampled from this reading; please report this model"
+            )
+    return theirs
+
+
+def _differ(ours: np.ndarray, theirs: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Return where PyMC's numbers are finite, and ours differ by more than ``bound``."""
+    with np.errstate(invalid="ignore"):
+        return np.isfinite(theirs) & ~(np.abs(ours - theirs) <= bound)
+
+
+# -- densities -------------------------------------------------------------------------------------
+
+
+def _check_density(
+    site: Site,
+    density: PointFunction,
+    point: Point,
+    innovations: dict[str, np.ndarray],
+    eta: np.ndarray,
+) -> int:
+    """Return the number of observations at which the log densities could be compared."""
+    eta = site.select(eta)
+    with np.errstate(all="ignore"):
+        ours = site.likelihood.log_density(site.y(point), eta, site.params(point))
+    keyed = {innovation_key(name): u for name, u in innovations.items()}
+    theirs = _Theirs(density, {**point, **keyed})
+    if not site.likelihood.can_augment:
+        _check_rows(site, eta, point, ours, theirs)
+    return _compare_densities(site, ours, theirs)
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    """PyMC's log density of one observed variable at one point, with its rounding."""
+
+    density: PointFunction
+    point: Point
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """As the graph is written; in its stable form where that cannot be evaluated."""
+        written = self.density.as_written(self.point)
+        return self.stable if written is None else written
+
+    @cached_property
+    def stable(self) -> np.ndarray:
+        return self.density(self.point)
+
+    @cached_property
+    def bound(self) -> np.ndarray:
+        """By how much rounding may move the values."""
+        found = self.density.with_rounding(self.point)
+        return _COMPILED * (1.0 + np.abs(self.values)) if found is None else found[1]
+
+
+def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
+    """Return the number of observations at which the log densities could be compared."""
+    values = theirs.values
+    bound = _ROUNDING * np.abs(values) + _ROUNDING * np.abs(np.where(np.isfinite(ours), ours, 0.0))
+    wrong = _differ(ours, values, bound)
+    if wrong.any():
+        bound = bound + theirs.bound
+        wrong = _differ(ours, values, bound)
+    # PyMC's probability may underflow; it may not be zero where ours is not small.
+    vanishes = np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & ~np.isneginf(values).all()
+    if (wrong | vanishes).any():
+        # What an unstable formula makes of it is not what PyMC computes.
+        values = theirs.stable
+        wrong = _differ(ours, values, np.where(np.isfinite(bound), bound, 0.0))
+        wrong |= np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & vanishes
+    if wrong.any():
+        with np.errstate(invalid="ignore"):
+            largest = np.abs(ours - values)[wrong].max()
+        raise RecognitionError(
+            f"observed variable {site.name!r}: read as {site.likelihood.name} with "
+            f"{site.likelihood.link} link, but its log density differs from PyMC's by "
+            f"{largest:.3g}; nothing can be sampled from this reading; please "
+            "report this model"
+        )
+    return int(np.sum(np.isfinite(values) & (bound <= _MEANINGLESS * (1.0 + np.abs(values)))))
+
+
+def _check_rows(
+    site: Site, eta: np.ndarray, point: Point, together: np.ndarray, theirs: _Theirs
+) -> None:
+    """Evaluate a density that was rebuilt row by row at some of its rows alone."""
+    some = np.arange(site.size)[::-2]
+    params = select_params(site.params(point), some, site.size)
+    with np.errstate(all="ignore"):
+        alone = site.likelihood.log_density(site.y(point)[some], eta[some], params)
+    bound = _ROUNDING * np.abs(together[some])
+    if _differ(alone, together[some], bound).any() and (
+        _differ(alone, together[some], bound + theirs.bound[some]).any()
+    ):
+        cause = None if site.refusal is None else site.refusal.__cause__
+        if isinstance(cause, NotAffineError):
+            raise NotAffineError(str(cause))
+        raise RecognitionError(
+            f"observed variable {site.name!r}: expected a density that is a product over "
+            "observations, found that one observation's depends on the others; sample this model "
+            "with pm.sample's NUTS"
+        )

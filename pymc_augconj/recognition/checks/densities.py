@@ -1,0 +1,101 @@
+"""PyMC's own log densities, of the observed variables and of the hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytensor.tensor as pt
+from pymc.logprob.basic import transformed_conditional_logp
+from pymc.logprob.utils import CheckParameterValue
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.derive import log_density_of
+from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
+from pymc_augconj.recognition.observed.match import ObservedGraph
+from pymc_augconj.recognition.observed.rows import conjuncts
+from pymc_augconj.recognition.roles.structure import Structure
+
+__all__ = ["conditional_log_densities", "log_densities", "log_prior"]
+
+
+def log_densities(
+    matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
+) -> list[pt.TensorVariable]:
+    """Return graphs of the observed variables' log densities, each elementwise and flat."""
+    rvs = [variable_in_innovations(space.model, observed.rv, latents) for observed in matched]
+    graphs = space.in_values(
+        [
+            log_density_of(space.model, rv, observed.value)
+            for rv, observed in zip(rvs, matched, strict=True)
+        ]
+    )
+    return [
+        pt.broadcast_to(graph, observed.shape).ravel()
+        for graph, observed in zip(graphs, matched, strict=True)
+    ]
+
+
+def log_prior(
+    structure: Structure, space: ValueSpace, densities: Sequence[Variable]
+) -> pt.TensorVariable:
+    """Return the log density of everything that depends on hyperparameters alone.
+
+    It is −∞ where PyMC's ``densities`` of the observed variables are for want of parameters in
+    range, which the package's own densities do not look at.
+    """
+    model = space.model
+    variables = [v for v in structure.factors if v not in model.potentials]
+    terms = conditional_log_densities(model, variables + structure.hyperparameters)
+    terms += space.in_values(model.potentials)
+    factors = [latent.log_factor for latent in structure.latents]
+    terms += space.in_values([factor for factor in factors if factor is not None])
+    total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
+    conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
+    return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total
+
+
+def conditional_log_densities(
+    model: Model, variables: Sequence[Variable], *, jacobian: bool = True
+) -> list[Variable]:
+    """Return PyMC's log densities of random variables that depend on none of the latents."""
+    if not variables:
+        return []
+    # model.logp would derive, and drop, the densities of the latents too, covariances and all.
+    nodes = {rv.owner for rv in variables}
+    # An observed variable that depends on latents is data to a prior that depends on it.
+    parents = direct_parents([parent for node in nodes for parent in node.inputs], model)
+    given = parents.intersection(model.observed_RVs)
+    needed = [rv for rv in model.basic_RVs if rv.owner in nodes or rv in given]
+    return transformed_conditional_logp(
+        variables,
+        rvs_to_values={rv: model.rvs_to_values[rv] for rv in needed},
+        rvs_to_transforms={
+            rv: model.rvs_to_transforms[rv] for rv in needed if rv in model.rvs_to_transforms
+        },
+        jacobian=jacobian,
+    )
+
+
+def _conditions(
+    densities: Sequence[Variable], space: ValueSpace, innovations: Sequence[Variable]
+) -> list[Variable]:
+    """Return what PyMC demands of parameters that depend on hyperparameters alone."""
+    hyperparameters = list(space.inputs.values())
+    demanded = [
+        condition
+        for var in ancestors(densities)
+        if var.owner is not None
+        and isinstance(var.owner.op, CheckParameterValue)
+        and var.owner.op.can_be_replaced_by_ninf
+        for condition in var.owner.inputs[1:]
+    ]
+    return [
+        pt.all(pt.as_tensor(part))
+        for part in conjuncts(demanded)
+        if depends_on(part, hyperparameters) and not depends_on(part, innovations)
+    ]

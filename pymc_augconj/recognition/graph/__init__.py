@@ -1,0 +1,15 @@
+"""Reading and evaluating PyTensor graphs.
+
+===============  ==================================================================
+``affine``       whether a predictor is affine in the latents, and its coefficients
+``complements``  log(1 − F) in forms that keep their digits
+``constants``    constants in a graph
+``dependence``   which random variables a graph depends on
+``derive``       PyMC's log density and distribution function as graphs
+``functions``    graphs as functions of PyMC's point
+``interpreter``  execution of a graph, one NumPy call for each operation
+``numpy_calls``  one operation of a graph as a NumPy function
+``rewrite``      simplification, so that different spellings look alike
+``space``        from random variables to PyMC's point
+===============  ==================================================================
+"""

@@ -1,0 +1,26 @@
+"""Numbers that stand in a graph, as constants or as operations on them."""
+
+from __future__ import annotations
+
+import numpy as np
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+
+from .functions import PointFunction
+
+__all__ = ["constant_number", "is_tensor"]
+
+
+def is_tensor(var: Variable) -> bool:
+    """Return whether ``var`` is an array, rather than a generator, say."""
+    return isinstance(var.type, TensorType)
+
+
+def constant_number(var: Variable) -> np.ndarray | None:
+    """Return the number that every entry of a constant, or of a graph of constants, is."""
+    tensors = [leaf for leaf in ancestors([var]) if leaf.owner is None]
+    if not is_tensor(var) or not all(isinstance(leaf, Constant) for leaf in tensors):
+        return None
+    value = np.asarray(PointFunction(var, {})({}))
+    return np.ravel(value)[:1] if np.unique(value).size == 1 else None

@@ -1,0 +1,86 @@
+"""PyMC's log density and log distribution function of one random variable, as graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import support_point
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.type import TensorType
+
+from .dependence import direct_parents, static_shape
+from .rewrite import substitute
+
+__all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
+
+
+def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
+    """Return the graph of log p(value), elementwise, or None where PyMC has none.
+
+    Parameters
+    ----------
+    model : pymc.Model
+        Its random variables keep their identity.
+    rv : Variable
+    value : Variable
+        Of the type of ``rv``.
+    """
+    try:
+        return _derived(pm.logp, model, rv, value)
+    except NotImplementedError:
+        # Of a censored variable without a distribution function, say.
+        return None
+
+
+def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
+    """Return the graph of log P(Y ≤ value), or None where PyMC has none."""
+    try:
+        return _derived(pm.logcdf, model, rv, value)
+    except (NotImplementedError, TypeError, ValueError):
+        return None
+
+
+def support_point_of(model: Model, rv: Variable) -> Variable | None:
+    """Return the graph of PyMC's point in the support of ``rv``; None where it has none."""
+    try:
+        return _derived(lambda apart, _: support_point(apart), model, rv, rv)
+    except (NotImplementedError, TypeError):
+        return None
+
+
+def _derived(
+    derive: Callable[[Variable, Variable], Variable], model: Model, rv: Variable, value: Variable
+) -> Variable:
+    # Of a variable that is made of another (a censored one), PyMC derives the density in a copy of
+    # the graph, where the model's random variables would be others.
+    parents = direct_parents(list(rv.owner.inputs), model)
+    stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
+    (apart,) = substitute([rv], stand_ins)
+    graph = _without_draws(derive(apart, value))
+    return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
+
+
+def _without_draws(graph: Variable) -> Variable:
+    """Return the graph of a density without random variables.
+
+    PyMC leaves in the density of a compound distribution (a random walk) the distributions that
+    it is made of, for their shapes. NaN would show if anything took their values.
+    """
+    drawn = [
+        var
+        for var in ancestors([graph])
+        if var.owner is not None
+        and isinstance(var.owner.op, RNGConsumerOp)
+        and isinstance(var.type, TensorType)
+    ]
+    arrays = {}
+    for var in drawn:
+        nothing = np.nan if var.dtype.startswith("float") else 0
+        arrays[var] = pt.constant(np.full(static_shape(var), nothing, dtype=var.dtype))
+    return substitute([graph], arrays)[0]

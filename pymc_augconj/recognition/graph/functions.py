@@ -1,0 +1,314 @@
+"""Turning PyTensor graphs into plain functions of a PyMC point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pytensor
+from pytensor.compile.mode import get_mode
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.gradient import grad
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.op import HasInnerGraph
+from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
+from pytensor.tensor.random.type import RandomGeneratorType
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import Key
+from pymc_augconj.python_mode import untraced, without_compilation
+
+from .interpreter import Interpreter, NotInterpretedError, interpret
+
+__all__ = [
+    "UNCONNECTED",
+    "Gradient",
+    "NamedValues",
+    "PointFunction",
+    "SharedData",
+]
+
+# Points whose values NamedValues keeps.
+_KEPT_VALUES = 8
+
+
+# PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
+_OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
+
+
+class PointFunction:
+    """A function of named values, compiled at its first call.
+
+    Parameters
+    ----------
+    outputs : sequence of Variable, or Variable
+        The graph. Its explicit inputs must be among ``inputs`` or shared variables.
+    inputs : mapping from Key to Variable
+        The values the graph may depend on, by their key in the point.
+    mode : optional
+        A PyTensor mode; by default :func:`python_mode`.
+    first_calls : int
+        So many calls are executed without compiling, where that loses no digits: whose results
+        are to be the same whatever was called before leaves it at none.
+
+    Attributes
+    ----------
+    names : tuple of Key
+        The keys that the graph does depend on.
+    graph : Variable or sequence of Variable
+        What it evaluates.
+    shared : tuple of SharedVariable
+        What it reads besides (``pm.Data``), whose values may change between calls.
+    """
+
+    def __init__(
+        self,
+        outputs: Variable | Sequence[Variable],
+        inputs: Mapping[Key, Variable],
+        mode: Any = None,
+        first_calls: int = 0,
+    ):
+        self._single = isinstance(outputs, Variable)
+        self._outputs = [outputs] if self._single else list(outputs)
+        self.graph = outputs
+        leaves = set(explicit_graph_inputs(self._outputs))
+        self._inputs = {name: var for name, var in inputs.items() if var in leaves}
+        self.names = tuple(self._inputs)
+        # Shared variables are no explicit inputs.
+        self.shared = tuple(
+            leaf for leaf in graph_inputs(self._outputs) if isinstance(leaf, SharedVariable)
+        )
+        unknown = [
+            leaf
+            for leaf in leaves
+            if not isinstance(leaf, Constant | SharedVariable)
+            and leaf not in set(self._inputs.values())
+        ]
+        if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
+            raise RecognitionError(
+                "the model's graph draws random numbers: a random variable is left in it; expected "
+                "every one to be a variable of the model; give those made by .dist() a name and "
+                "a place in it (pm.Normal('b', …) for pm.Normal.dist(…))"
+            )
+        if unknown:
+            raise KeyError(f"the graph depends on {unknown}, which no input provides")
+        self._mode, self._first_calls = mode, first_calls
+        self._function = None
+        self._interpreter: Interpreter | None = None
+
+    def compile(self) -> PointFunction:
+        """Compile now rather than at the first call; returns itself."""
+        if self._function is None and not self._inputs and not self.shared:
+            # Constants are computed in less time than it takes to rewrite their graph.
+            with suppress(NotInterpretedError):
+                self._function = _Constants(interpret(self._outputs))
+        if self._function is None:
+            with without_compilation() if self._mode is None else nullcontext():
+                self._function = pytensor.function(
+                    list(self._inputs.values()),
+                    [pytensor.Out(output, borrow=True) for output in self._outputs],
+                    mode=get_mode(self._mode).including(_OUT_OF_SUPPORT),
+                    trust_input=True,
+                    on_unused_input="ignore",
+                )
+        self._interpreter = None
+        return self
+
+    def copies(self, count: int) -> list[PointFunction]:
+        """Return this function and further ones, compiled, each for a thread of its own.
+
+        No more than this one where the graph has an op with an inner function, which it would
+        share with every copy.
+        """
+        if any(isinstance(node.op, HasInnerGraph) for node in applys_between((), self._outputs)):
+            count = 1
+        graph = self._outputs[0] if self._single else self._outputs
+        more = (PointFunction(graph, self._inputs, self._mode) for _ in range(count - 1))
+        return [function.compile() for function in (self, *more)]
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> Any:
+        """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""
+        if self._function is None and self._first_calls > 0:
+            self._first_calls -= 1
+            values = self._interpreted(point, only_if_stable=True)
+            if values is not None:
+                return values[0] if self._single else values
+        if self._function is None:
+            self.compile()
+        # Far out a sampler meets infinities, which are its own to judge.
+        with np.errstate(all="ignore"):
+            values = self._function(*(point[name] for name in self._inputs))
+        return values[0] if self._single else values
+
+    def as_it_stands(self, point: Mapping[str, np.ndarray]) -> Any:
+        """Evaluate at ``point`` without rewriting the graph, which takes longer than a few calls.
+
+        For where digits that an unstable formula loses do not matter. What is not finite so is
+        evaluated in the stable form.
+        """
+        values = self._interpreted(point)
+        if values is None:
+            return self.compile()(point)
+        return values[0] if self._single else values
+
+    def as_written(self, point: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the value of the graph as it is written, finite or not.
+
+        For a single output. None where the graph is not for the interpreter.
+        """
+        with suppress(NotInterpretedError):
+            return self._interpret(Interpreter.as_written, point)[0]
+        return None
+
+    def with_rounding(
+        self, point: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the same, and bounds on rounding: :meth:`.Interpreter.with_rounding`."""
+        with suppress(NotInterpretedError):
+            (value,), (error,) = self._interpret(Interpreter.with_rounding, point)
+            return value, error
+        return None
+
+    def _interpret[T](self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]) -> T:
+        # Another thread may compile meanwhile, and take the interpreter away.
+        run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
+        self._interpreter = run
+        return evaluate(run, *(point[name] for name in self._inputs))
+
+    def _interpreted(
+        self, point: Mapping[str, np.ndarray], *, only_if_stable: bool = False
+    ) -> list[np.ndarray] | None:
+        """Return the values as the graph stands; None where it is compiled or is to be."""
+        if self._function is not None or self._mode is not None:
+            return None
+        if not self._inputs and not self.shared:
+            return None
+
+        def evaluate(run: Interpreter, *arguments: np.ndarray) -> list[np.ndarray] | None:
+            return None if only_if_stable and not run.is_stable else run(*arguments)
+
+        with suppress(NotInterpretedError):
+            return self._interpret(evaluate, point)
+        return None
+
+
+class _Constants:
+    """What stands for a function without inputs; gives copies, since callers may write to them."""
+
+    def __init__(self, values: Sequence[np.ndarray]):
+        self._values = list(values)
+
+    def __call__(self) -> list[np.ndarray]:
+        return [np.array(value) for value in self._values]
+
+
+class NamedValues:
+    """Several values as a dict of arrays; those at the last few points are kept.
+
+    A step asks for a likelihood's parameters several times at one point, and a normaliser that is
+    computed takes half a millisecond.
+
+    Parameters
+    ----------
+    keys : sequence of str
+    function : PointFunction
+        Returns one array for every key.
+    """
+
+    def __init__(self, keys: Sequence[str], function: PointFunction):
+        self._keys, self._function = tuple(keys), function
+        self.names, self.shared = function.names, function.shared
+        self._known: dict[bytes, dict[str, np.ndarray]] = {}
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the values at ``point``."""
+        if self.shared:
+            return self._evaluate(point)
+        at = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
+        if at not in self._known:
+            if len(self._known) >= _KEPT_VALUES:
+                self._known.clear()
+            self._known[at] = {key: np.array(v) for key, v in self._evaluate(point).items()}
+        return self._known[at]
+
+    def _evaluate(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return dict(zip(self._keys, self._function(point), strict=True))
+
+
+#: For ``grad``: of what a scalar does not depend on the derivative is zero.
+UNCONNECTED = {"disconnected_inputs": "ignore", "return_disconnected": "zero"}
+
+
+class Gradient:
+    """Derivatives of a scalar with respect to entries of the point, compiled at the first call.
+
+    Parameters
+    ----------
+    cost : Variable
+        The scalar's graph.
+    inputs : mapping from Key to Variable
+        Entries of the point; derivatives are taken by the float ones that ``cost`` depends on.
+    arguments : mapping from Key to Variable
+        Further inputs, by their keys in the point.
+    mode, first_calls : optional
+        As for :class:`PointFunction`.
+    """
+
+    def __init__(
+        self,
+        cost: Variable,
+        inputs: Mapping[Key, Variable],
+        arguments: Mapping[Key, Variable] | None = None,
+        mode: Any = None,
+        first_calls: int = 0,
+    ):
+        leaves = set(explicit_graph_inputs([cost]))
+        self._cost, self._mode, self._first_calls = cost, mode, first_calls
+        self._inputs = {**inputs, **(arguments or {})}
+        self._wrt = {
+            name: var
+            for name, var in inputs.items()
+            if var in leaves and var.dtype.startswith("float")
+        }
+        self._function: PointFunction | None = None
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the derivatives at ``point``, by entry; empty where there are none."""
+        if not self._wrt:
+            return {}
+        return dict(zip(self._wrt, self._build()(point), strict=True))
+
+    def _build(self) -> PointFunction:
+        if self._function is None:
+            with untraced():
+                graphs = self._graphs()
+            self._function = PointFunction(graphs, self._inputs, self._mode, self._first_calls)
+        return self._function
+
+    def _graphs(self) -> list[Variable]:
+        return grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
+
+    def copies(self, count: int) -> list[Gradient]:
+        """Return this and further ones, each for a thread of its own."""
+        if not self._wrt:
+            return [self] * count
+        found = []
+        for function in self._build().copies(count):
+            other = copy(self)
+            other._function = function
+            found.append(other)
+        return found
+
+
+class SharedData:
+    """The values that shared variables held when this was made."""
+
+    def __init__(self, shared: Sequence[SharedVariable]):
+        self._values = [(variable, variable.get_value(borrow=True)) for variable in shared]
+
+    def changed(self) -> bool:
+        """Return whether any has been given another value since; takes no time."""
+        return any(variable.get_value(borrow=True) is not value for variable, value in self._values)

@@ -1,0 +1,157 @@
+"""From graphs of random variables to functions of PyMC's point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from pymc.initial_point import make_initial_point_expression
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs, walk
+from pytensor.tensor.random.type import RandomGeneratorType
+
+from pymc_augconj.model import Key, Point
+from pymc_augconj.python_mode import without_compilation
+
+from .functions import Gradient, PointFunction
+from .interpreter import Interpreter, NotInterpretedError, interpret
+
+__all__ = ["ValueSpace"]
+
+# Standard deviations, on the unconstrained scale, of the points at which structure is examined.
+_SPREAD = 0.3
+_WIDE_SPREAD = 3.0
+
+
+@dataclass(eq=False)
+class ValueSpace:
+    """The entries of the point that are hyperparameters, and functions of them.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    hyperparameters : sequence of Variable
+        Their random variables.
+    mode : optional
+        A PyTensor mode for the functions; by default they run without compilation.
+    first_calls : int
+        So many calls of each function go without compiling it, see :class:`.PointFunction`.
+    inputs : dict
+        The hyperparameters' value variables, by their key in the point.
+    """
+
+    model: Model
+    hyperparameters: Sequence[Variable]
+    mode: Any = None
+    first_calls: int = 0
+    inputs: dict[str, Variable] = field(init=False)
+
+    def __post_init__(self):
+        values = [self.model.rvs_to_values[rv] for rv in self.hyperparameters]
+        self.inputs = {value.name: value for value in values}
+        self._random = set(self.model.rvs_to_values)
+
+    def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
+        """Return the graphs with value variables in the place of random variables."""
+        if not any(var in self._random for var in walk(list(graphs), _parents)):
+            return list(graphs)  # which PyMC would copy
+        return self.model.replace_rvs_by_values(list(graphs))
+
+    def function(
+        self, graphs: Variable | Sequence[Variable], arguments: Mapping[Key, Variable] | None = None
+    ) -> PointFunction:
+        """Return graphs of value variables and further ``arguments`` as a function."""
+        inputs = {**self.inputs, **(arguments or {})}
+        return PointFunction(graphs, inputs, self.mode, self.first_calls)
+
+    def gradient(self, cost: Variable, arguments: Mapping[Key, Variable] | None = None) -> Gradient:
+        """Return the derivatives of a scalar with respect to the hyperparameters."""
+        return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
+
+    def points(self) -> list[dict[str, np.ndarray]]:
+        """Return PyMC's initial point, and two more around it."""
+        initial = _initial_point(self.model)
+        rng = np.random.default_rng(0)
+        return [initial, *(self._around(initial, _SPREAD, rng) for _ in range(2))]
+
+    def prior_points(self, initial: Point, n_points: int = 3) -> list[dict[str, np.ndarray]]:
+        """Return points whose hyperparameters are drawn from their prior, the rest ``initial``'s.
+
+        Those whose prior draws take a compiled function are far from ``initial`` instead.
+        """
+        rng = np.random.default_rng(2)
+        moved = [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]
+        for draw in self._prior_draws():
+            for point in moved:
+                with suppress(NotInterpretedError):
+                    point |= {n: np.asarray(v, initial[n].dtype) for n, v in draw(rng).items()}
+        return moved
+
+    def _prior_draws(self) -> Iterator[Callable[[np.random.Generator], dict[str, np.ndarray]]]:
+        """Yield functions that draw hyperparameters: all of them at once if possible."""
+        graphs = {}
+        for rv in self.hyperparameters:
+            transform = self.model.rvs_to_transforms[rv]
+            value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            graphs[self.model.rvs_to_values[rv].name] = value
+        try:
+            yield _PriorDraw(graphs)
+        except NotInterpretedError:
+            for name, graph in graphs.items():
+                with suppress(NotInterpretedError):
+                    yield _PriorDraw({name: graph})
+
+    def wide_points(self, initial: Point, n_points: int = 6) -> list[dict[str, np.ndarray]]:
+        """Return points far from ``initial``, where structure must be the same."""
+        rng = np.random.default_rng(1)
+        return [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]
+
+    def _around(self, initial: Point, spread: float, rng: np.random.Generator) -> dict:
+        moved = dict(initial)
+        for name, var in self.inputs.items():
+            if var.dtype.startswith("float"):
+                step = spread * rng.standard_normal(initial[name].shape)
+                moved[name] = np.asarray(initial[name] + step)
+        return moved
+
+
+class _PriorDraw:
+    """Draws graphs of random variables, by name, a generator's child for each of these."""
+
+    def __init__(self, graphs: Mapping[str, Variable]):
+        outputs = list(graphs.values())
+        self._names = tuple(graphs)
+        self._generators = [
+            leaf for leaf in graph_inputs(outputs) if isinstance(leaf.type, RandomGeneratorType)
+        ]
+        self._run = Interpreter(outputs, self._generators, draws=True)
+
+    def __call__(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        found = self._run.as_written(*rng.spawn(len(self._generators)))
+        return dict(zip(self._names, found, strict=True))
+
+
+def _parents(var: Variable) -> Sequence[Variable]:
+    return () if var.owner is None else var.owner.inputs
+
+
+def _initial_point(model: Model) -> dict[str, np.ndarray]:
+    """Return ``model.initial_point()``, which compiles a function for it."""
+    graphs = make_initial_point_expression(
+        free_rvs=model.free_RVs,
+        rvs_to_transforms=model.rvs_to_transforms,
+        initval_strategies=model.rvs_to_initial_values,
+        return_transformed=True,
+    )
+    try:
+        found = interpret(graphs)
+    except NotInterpretedError:
+        # Values drawn from a prior, say.
+        with without_compilation():
+            return model.initial_point(random_seed=0)
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
+    return {name: np.array(value) for name, value in zip(names, found, strict=True)}

@@ -1,0 +1,90 @@
+"""Latent blocks as the model record holds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+
+from pymc_augconj.model import Argument, LatentBlock, Point
+from pymc_augconj.recognition.graph.functions import Gradient
+from pymc_augconj.recognition.graph.space import ValueSpace
+
+from .normal import GaussianVariable, in_innovations
+from .precision import read_precision
+
+__all__ = ["read_block"]
+
+_DIRECTION = Argument("direction")
+
+
+def read_block(
+    latent: GaussianVariable, latents: Sequence[GaussianVariable], space: ValueSpace
+) -> LatentBlock:
+    """Return one of the ``latents`` with its covariance and mean as functions of the point."""
+    mean = None
+    if latent.mean is not None:
+        others = [other for other in latents if other is not latent]
+        graph = latent.mean.ravel().astype("float64")
+        (graph,) = space.in_values(in_innovations(space.model, [graph], others, of_values=True))
+        mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
+    graph = latent.precision
+    scale, pullback = _scale(latent, space)
+    return LatentBlock(
+        name=latent.name,
+        value_name=latent.value.name,
+        form=latent.form,
+        shape=latent.shape,
+        size=latent.size,
+        copies=latent.copies,
+        whitened=latent.whitened,
+        kind=latent.kind,
+        scale=scale,
+        scale_pullback=pullback,
+        mean=mean,
+        entries=None if graph is None else np.stack([graph.rows, graph.cols]),
+        log_factor=_log_factor(latent, space),
+    )
+
+
+def _scale(latent: GaussianVariable, space: ValueSpace) -> tuple:
+    """Return the scale as a function of the point, and its pullback."""
+    if latent.precision is not None:
+        return read_precision(latent.precision, space, latent.name)
+    (scale,) = space.in_values([latent.scale.astype("float64")])
+    return space.function(scale), _ScalePullback(scale, space)
+
+
+def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | None:
+    if latent.log_factor is None or isinstance(latent.log_factor, Constant):
+        return None
+    (graph,) = space.in_values([latent.log_factor])
+    return _LogFactor(graph, space)
+
+
+class _LogFactor:
+    """``point -> (value, {name: derivative})`` of a scalar."""
+
+    def __init__(self, graph: Variable, space: ValueSpace):
+        self._value, self._gradient = space.function(graph), space.gradient(graph)
+
+    def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
+        return float(self._value(point)), self._gradient(point)
+
+
+class _ScalePullback:
+    """``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩."""
+
+    def __init__(self, scale: Variable, space: ValueSpace):
+        self._scale, self._space = scale, space
+
+    @cached_property
+    def _gradient(self) -> Gradient:
+        direction = pt.tensor("direction", dtype="float64", shape=(None,) * self._scale.ndim)
+        return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
+
+    def __call__(self, point: Point, direction):
+        return self._gradient({**point, _DIRECTION: direction})

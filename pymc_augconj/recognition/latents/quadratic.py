@@ -1,0 +1,270 @@
+"""Gaussian variables that are recognised by their density, whatever their name.
+
+A free variable whose log density is quadratic in its value,
+
+    log p(x | θ) = c(θ) + b(θ)ᵀ x − ½ xᵀ Q(θ) x,        Q positive definite,
+
+is N(m, Q⁻¹) with Q m = b, times a factor that does not depend on x. That covers random walks,
+autoregressions, CAR and ICAR, several multivariate normals in one variable and what users write as
+a ``CustomDist``. It is decided on the graph: the gradient b − Q x must be affine in x. The values
+of Q are products of its graph with vectors, see :mod:`.precision`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.model import Model
+from pytensor.gradient import grad
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.graph.traversal import ancestors
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.linalg.precision import FactorizedCovariance, covariance_of_precision
+from pymc_augconj.model import Argument, Point
+from pymc_augconj.recognition.graph.affine import (
+    at_zero,
+    depends_on,
+    descendants,
+    has_misleading_derivative,
+    is_affine,
+)
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
+from pymc_augconj.recognition.graph.functions import UNCONNECTED, PointFunction
+from pymc_augconj.recognition.graph.rewrite import simplify, substitute
+from pymc_augconj.recognition.graph.space import ValueSpace
+
+from .normal import GaussianVariable, flat_inputs
+from .precision import PrecisionGraph, find_entries, precision_graph
+
+__all__ = ["read_quadratic"]
+
+Array = NDArray[np.float64]
+
+# Of the mean, in prior standard deviations in the direction where it is worst.
+_MEAN_TOLERANCE = 1e-6
+
+# Prior draws at which the log density is compared, and by how much they are stretched.
+_STRETCHES = (1.0, 30.0, 1000.0)
+
+_TOLERANCE = 1e-9
+
+
+_X, _VECTORS = Argument("x"), Argument("vectors")
+
+
+@dataclass(eq=False)
+class _Density:
+    """A quadratic log density: its graph at x, its gradient there, and Q's product with v."""
+
+    x: Variable
+    value: Variable
+    gradient: Variable
+    v: Variable
+    product: Variable
+
+
+def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
+    """Return a free variable as a Gaussian one, or None where its density is not.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : Variable
+        Without a transform.
+    """
+    shape = static_shape(rv)
+    size = int(np.prod(shape))
+    if size == 0 or not rv.dtype.startswith("float"):
+        return None
+    density = _density(model, rv, shape)
+    if density is None:
+        return None
+    space = ValueSpace(model, [other for other in model.free_RVs if other is not rv])
+    initial, *near = space.points()
+    graph = _read_entries(density, space, near, size)
+    numbers = _Numbers(density, graph, space)
+    if not all(numbers.at(point) for point in near):
+        return None  # an improper density
+    points = [*near, *filter(numbers.at, (initial, *space.wide_points(initial, 2)))]
+    mean = numbers.mean(model, rv, shape, near)
+    if mean is None or not numbers.agree(mean, points):
+        return None
+    u, value_input = flat_inputs(rv.name, shape)
+    name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
+    is_zero = isinstance(mean, Constant) and not np.any(mean.data)
+    return GaussianVariable(
+        rv=rv,
+        value=model.rvs_to_values[rv],
+        name=rv.name,
+        form=f"{name}, by its precision",
+        replaced=rv,
+        shape=shape,
+        size=size,
+        copies=1,
+        whitened=False,
+        kind="precision",
+        mean=None if is_zero else mean,
+        scale=graph.entries,
+        input=u,
+        value_input=value_input,
+        precision=graph,
+        log_factor=numbers.log_factor(mean, points),
+    )
+
+
+def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | None:
+    x = pt.tensor(f"x[{rv.name}]", dtype="float64", shape=(int(np.prod(shape)),))
+    shaped = pt.specify_shape(x.reshape(shape), rv.type.shape).astype(rv.dtype)
+    value = log_density_of(model, rv, shaped)
+    if value is None:
+        return None
+    (value,) = simplify([value.sum().astype("float64")])
+    # A floor or a comparison has the derivative zero and is not quadratic.
+    if any(has_misleading_derivative(var) for var in descendants(value, [x])):
+        return None
+    try:
+        (gradient,) = simplify([grad(value, x, **UNCONNECTED)])
+        if not is_affine(gradient, [x]):
+            return None
+        v = x.type(name=f"v[{rv.name}]")
+        product = -grad((gradient * v).sum(), x, **UNCONNECTED)
+    except (NotImplementedError, TypeError):
+        return None  # an op without a derivative
+    (product,) = at_zero(simplify([product]), [x])
+    # Of Flat there is no precision.
+    return _Density(x, value, gradient, v, product) if depends_on(product, v) else None
+
+
+def _read_entries(
+    density: _Density, space: ValueSpace, points: list[Point], size: int
+) -> PrecisionGraph:
+    vectors = pt.matrix("vectors", dtype="float64")
+    (products,) = space.in_values(
+        simplify([vectorize_graph(density.product, {density.v: vectors})])
+    )
+    multiply = space.function(products, {_VECTORS: vectors})
+    entries = find_entries(
+        [
+            lambda V, point=point: np.asarray(multiply.as_it_stands({**point, _VECTORS: V}))
+            for point in points
+        ],
+        size,
+    )
+    return precision_graph(density.product, density.v, entries, size)
+
+
+class _Numbers:
+    """What the graphs say at several values of everything else."""
+
+    def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace):
+        self._density, self._graph, self._space = density, graph, space
+        products, value, gradient = space.in_values(
+            [graph.products, density.value, density.gradient]
+        )
+        self._products = space.function(products)
+        self._value = space.function(value, {_X: density.x})
+        self._gradient = space.function(gradient, {_X: density.x})
+        self._known: dict[int, tuple[Point, Array, FactorizedCovariance]] = {}
+
+    def at(self, point: Point) -> bool:
+        """Return whether the variable is Gaussian at ``point``."""
+        entries = self._graph.of_products(np.asarray(self._products.as_it_stands(point)))
+        if entries is None:
+            return False
+        graph = self._graph
+        try:
+            prior = covariance_of_precision(graph.size, graph.rows, graph.cols, entries)
+        except NotPositiveDefiniteError:
+            return False
+        self._known[id(point)] = point, entries, prior
+        return True
+
+    def mean(
+        self, model: Model, rv: Variable, shape: tuple[int, ...], points: list[Point]
+    ) -> Variable | None:
+        """Return the graph of the mean, of shape ``shape``, or None where none is right."""
+        # PyMC's support point is the mean of most, and has no linear system in its graph.
+        candidates = [support_point_of(model, rv)]
+        zero = np.zeros(self._graph.size)
+        linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
+        solved = pt.linalg.solve(self._graph.matrix, linear[0], assume_a="pos")
+        candidates.append(solved.reshape(shape))
+        for mean in candidates:
+            if mean is not None:
+                mean = _folded(*simplify([pt.broadcast_to(mean.astype("float64"), shape)]))
+                if all(self._is_mean(self._evaluate(mean, point), point) for point in points):
+                    return mean
+        return None
+
+    def _evaluate(self, mean: Variable, point: Point) -> Array:
+        (graph,) = self._space.in_values([mean.ravel()])
+        return np.array(self._space.function(graph).as_it_stands(point), dtype=float)
+
+    def _is_mean(self, mean: Array, point: Point) -> bool:
+        slope = np.asarray(self._gradient.as_it_stands({**point, _X: mean}))
+        _, _, prior = self._known[id(point)]
+        # Lᵀ g: how far off the mean is, in standard deviations.
+        return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
+
+    def agree(self, mean: Variable, points: list[Point]) -> bool:
+        """Compare with PyMC's log density at draws from the prior, and far out."""
+        graph, rng = self._graph, np.random.default_rng(2)
+        compared = 0
+        for point in points:
+            _, entries, prior = self._known[id(point)]
+            centre = self._evaluate(mean, point)
+            peak = self._log_density(centre, point)
+            if not np.isfinite(peak):
+                continue  # out of the range of a parameter
+            compared += 1
+            for stretch in _STRETCHES:
+                away = stretch * (prior.chol @ rng.standard_normal(graph.size))
+                x = centre + away
+                quadratic = 0.5 * float(entries @ (away[graph.rows] * away[graph.cols]))
+                terms = float(np.abs(entries) @ np.abs(x[graph.rows] * x[graph.cols]))
+                error = abs(peak - quadratic - self._log_density(x, point))
+                scale = 1.0 + abs(peak) + quadratic + np.finfo(float).eps / _TOLERANCE * terms
+                if not error <= _TOLERANCE * scale:
+                    return False
+        return compared > 0
+
+    def _log_density(self, x: Array, point: Point) -> float:
+        return float(self._value.as_it_stands({**point, _X: x}))
+
+    def log_factor(self, mean: Variable, points: list[Point]) -> Variable | None:
+        """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""
+        found, scales = [], []
+        for point in points:
+            _, _, prior = self._known[id(point)]
+            peak = self._log_density(self._evaluate(mean, point), point)
+            if not np.isfinite(peak):
+                continue
+            half_log_det = -float(np.log(np.diagonal(prior.chol)).sum())
+            found.append(peak - half_log_det + self._half_log_two_pi)
+            scales.append(1.0 + abs(peak) + abs(half_log_det) + self._half_log_two_pi)
+        # A sum of so many logarithms as there are entries.
+        rounding = _TOLERANCE * np.array(scales)
+        if np.all(np.abs(found) <= rounding):
+            return None
+        if np.all(np.abs(np.subtract(found, found[0])) <= rounding):
+            return pt.constant(float(found[0]))
+        (peak,) = substitute([self._density.value], {self._density.x: mean.ravel()})
+        _, log_det = pt.linalg.slogdet(self._graph.matrix)
+        return peak - 0.5 * log_det + self._half_log_two_pi
+
+    @property
+    def _half_log_two_pi(self) -> float:
+        return 0.5 * self._graph.size * float(np.log(2.0 * np.pi))
+
+
+def _folded(graph: Variable) -> Variable:
+    """Return a constant for a graph of constants."""
+    if all(isinstance(leaf, Constant) for leaf in ancestors([graph]) if leaf.owner is None):
+        return pt.constant(np.array(PointFunction(graph, {})({}), dtype=float))
+    return graph

@@ -1,0 +1,58 @@
+"""Censored observations: PyMC's ``Censored``, with its bounds as parameters."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.censored import CensoredRV
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.recognition.graph.dependence import static_shape
+
+__all__ = ["Censoring", "bounds_of", "censored_base", "read_censoring"]
+
+
+@dataclass(frozen=True, eq=False)
+class Censoring:
+    """A censored random variable, written in stand-ins for its bounds.
+
+    Attributes
+    ----------
+    rv : Variable
+        Of float type, so that its bounds may be any number.
+    bounds : dict
+        The bounds that there are, ``"lower"`` and ``"upper"``: stand-in and graph.
+    """
+
+    rv: Variable
+    bounds: dict[str, tuple[TensorVariable, TensorVariable]]
+
+
+def censored_base(rv: Variable) -> Variable | None:
+    """Return the random variable that ``rv`` censors, or None where it is no censored one."""
+    return rv.owner.inputs[0] if isinstance(rv.owner.op, CensoredRV) else None
+
+
+def bounds_of(rv: Variable) -> list[Variable]:
+    """Return the graphs of the bounds of a censored random variable; none of any other."""
+    return list(rv.owner.inputs[1:3]) if isinstance(rv.owner.op, CensoredRV) else []
+
+
+def read_censoring(rv: Variable) -> Censoring | None:
+    """Return ``rv`` with stand-ins for its bounds, or None where it is no censored one."""
+    base = censored_base(rv)
+    if base is None:
+        return None
+    bounds, arguments = {}, []
+    for name, bound, none in zip(("lower", "upper"), bounds_of(rv), (-np.inf, np.inf), strict=True):
+        if isinstance(bound, Constant) and np.all(bound.data == none):
+            arguments.append(None)
+            continue
+        graph = pt.shape_padleft(bound.astype("float64"), rv.ndim - bound.ndim)
+        stand_in = pt.tensor(name, dtype="float64", shape=static_shape(graph))
+        bounds[name] = stand_in, graph
+        arguments.append(stand_in)
+    return Censoring(CensoredRV.rv_op(base, *arguments), bounds)

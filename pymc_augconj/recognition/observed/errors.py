@@ -1,0 +1,102 @@
+"""What is said where an observed variable has no augmentation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pymc.distributions.distribution import PartialObservedRV
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.likelihoods.registry import known_likelihoods
+from pymc_augconj.recognition.graph.affine import (
+    depends_on,
+    descendants,
+    first_nonlinear_op,
+    is_affine,
+)
+from pymc_augconj.recognition.latents.normal import GaussianVariable
+
+from .censoring import censored_base
+from .link_probe import bound_of
+from .links import describe_link
+
+__all__ = ["not_affine", "total_size", "unknown_distribution", "unknown_link"]
+
+
+def total_size(rv: Variable) -> str:
+    return (
+        f"observed variable {rv.name!r}: expected each observation to count once, found "
+        "total_size=…, which multiplies the log density; give all observations and leave "
+        "total_size out, or fit minibatches with pac.fit(method='svi')"
+    )
+
+
+def unknown_distribution(rv: Variable, op_name: str) -> str:
+    augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
+    known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
+    if (base := censored_base(rv)) is not None:
+        return (
+            f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
+            f"here of {type(base.owner.op).__name__.removesuffix('RV')}, whether or not there is "
+            "one without the censoring. Sample this model with pm.sample's NUTS instead"
+        )
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return (
+            f"observed variable {rv.name!r}: expected a plain distribution where entries of the "
+            "observations are masked, found a mixture or another compound one, of which PyMC "
+            "keeps observed and missing entries together; leave the missing entries out "
+            "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
+        )
+    return (
+        f"observed variable {rv.name!r}: no augmentation is known for the distribution "
+        f"{op_name.removesuffix('RV')}; expected one of "
+        f"{', '.join(name.removesuffix('RV') for name in known)}. "
+        "Sample this model with pm.sample's NUTS instead"
+    )
+
+
+def unknown_link(rv, op_name, candidates, params, inputs) -> str:
+    links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
+    moving = [graph for graph in params if depends_on(graph, inputs)]
+    if not moving:
+        return (
+            f"observed variable {rv.name!r}: expected a predictor that contains a Gaussian latent "
+            "variable, found one in which the latent variables cancel (as in f - f); leave them "
+            "out of it, or sample this model with pm.sample's NUTS"
+        )
+    link = describe_link(moving[0], inputs)
+    distribution = op_name.removesuffix("RV")
+    sentence = (
+        f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
+        f"{link if link.startswith('a link') else link + ' link'}; expected the link "
+        f"{links.replace('scaled_logit', 'scaled logit')}. "
+    )
+    if distribution == "Poisson" and link == "log":
+        return sentence + (
+            "A Poisson with a log link has no conjugate augmentation: use "
+            "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
+            "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
+            "pm.sample's NUTS for this very model"
+        )
+    guards = {bound_of(var) for var in descendants(moving[0], inputs)} - {None}
+    if guards:
+        sentence += (
+            f"Leave {' and '.join(sorted(guards))} out, which a logit_p does not need, if it is a "
+            "guard. "
+        )
+    return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
+
+
+def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
+    inputs = [latent.input for latent in latents]
+    op = first_nonlinear_op(eta, inputs)
+    alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
+    names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
+    listed = " and ".join(repr(name) for name in names)
+    return (
+        f"observed variable {rv.name!r}: expected a predictor that is affine in the Gaussian "
+        f"latent variables, but it is not in {listed} (through the operation {op}); "
+        "write it as a sum of latents with coefficients that do not depend on them, or sample "
+        "this model with pm.sample's NUTS"
+    )

@@ -1,0 +1,204 @@
+"""Peeling the link off a distribution parameter: from p = σ(η) to the graph of η.
+
+The graph is in simplified form when it comes here, where one spelling of each link is left; what
+remains is to look through reshaping and indexing applied after the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Constant, Variable
+from pytensor.tensor.elemwise import Elemwise
+
+from pymc_augconj.recognition.graph.affine import depends_on
+
+from .link_probe import probe_link
+
+__all__ = ["as_probit", "describe_link", "is_one", "peel"]
+
+# Ops that move, repeat or pick entries without changing them.
+_STRUCTURAL = frozenset(
+    {
+        "AdvancedSubtensor",
+        "AdvancedSubtensor1",
+        "Alloc",
+        "DimShuffle",
+        "MatrixTranspose",
+        "Reshape",
+        "SpecifyShape",
+        "Squeeze",
+        "ExpandDims",
+        "Subtensor",
+        "ViewOp",
+    }
+)
+
+_SQRT_2 = np.sqrt(2.0)
+
+
+def _op_name(graph: Variable) -> str:
+    if graph.owner is None:
+        return ""
+    op = graph.owner.op
+    return type(op.scalar_op if isinstance(op, Elemwise) else op).__name__
+
+
+def _through_structure(
+    graph: Variable, latents: Sequence[Variable], match: Callable[[Variable], Variable | None]
+) -> Variable | None:
+    """Apply ``match`` below any structural ops, and put those back on top of its result."""
+    found = match(graph)
+    if found is not None or _op_name(graph) not in _STRUCTURAL:
+        return found
+    first, *rest = graph.owner.inputs
+    if depends_on(list(rest), latents):
+        return None
+    inner = _through_structure(first, latents, match)
+    if inner is None:
+        return None
+    return graph.owner.clone_with_new_inputs([inner.astype(first.dtype), *rest]).outputs[0]
+
+
+def _is_number(graph: Variable, value: float) -> bool:
+    while _op_name(graph) in ("DimShuffle", "Alloc", "ExpandDims"):
+        graph = graph.owner.inputs[0]
+    return isinstance(graph, Constant) and bool(np.all(np.asarray(graph.data) == value))
+
+
+def _logit(graph: Variable) -> Variable | None:
+    if _op_name(graph) == "Sigmoid":
+        return graph.owner.inputs[0]
+    if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
+        inner = _logit(graph.owner.inputs[1])
+        return None if inner is None else -inner
+    return None
+
+
+def is_one(graph: Variable) -> bool:
+    """Return whether ``graph`` is the constant 1."""
+    return _is_number(graph, 1.0)
+
+
+def as_probit(graph: Variable) -> Variable | None:
+    """Return η where ``graph`` is Φ(η) as PyMC spells it."""
+    # Φ(η) = ½ erfc(−η/√2) = ½ (1 + erf(η/√2))
+    if _op_name(graph) == "Sub" and _is_number(graph.owner.inputs[0], 1.0):
+        inner = as_probit(graph.owner.inputs[1])
+        return None if inner is None else -inner
+    if _op_name(graph) != "Mul" or len(graph.owner.inputs) != 2:
+        return None
+    first, second = graph.owner.inputs
+    if not _is_number(first, 0.5):
+        first, second = second, first
+    if not _is_number(first, 0.5):
+        return None
+    if _op_name(second) == "Erfc":
+        return -_SQRT_2 * second.owner.inputs[0]
+    if _op_name(second) in ("Add", "Sub") and len(second.owner.inputs) == 2:
+        sign = 1.0 if _op_name(second) == "Add" else -1.0
+        one, erf = second.owner.inputs
+        if _op_name(one) == "Erf" and sign > 0:
+            one, erf = erf, one
+        if _is_number(one, 1.0) and _op_name(erf) == "Erf":
+            return sign * _SQRT_2 * erf.owner.inputs[0]
+    return None
+
+
+def _exponential(graph: Variable) -> Variable | None:
+    return graph.owner.inputs[0] if _op_name(graph) == "Exp" else None
+
+
+def _square(graph: Variable) -> Variable | None:
+    return graph.owner.inputs[0] if _op_name(graph) == "Sqr" else None
+
+
+_MATCHES = {"logit": _logit, "probit": as_probit}
+
+
+def _scaled(
+    graph: Variable,
+    latents: Sequence[Variable],
+    match: Callable[[Variable], Variable | None],
+) -> tuple[Variable, Variable] | None:
+    """Match c · link(η) with c free of latents; returns (η, c)."""
+    inner = _through_structure(graph, latents, match)
+    if inner is not None:
+        return inner, pt.as_tensor(1.0)
+    name = _op_name(graph)
+    if name == "Mul":
+        varying = [part for part in graph.owner.inputs if depends_on(part, latents)]
+        fixed = [part for part in graph.owner.inputs if not depends_on(part, latents)]
+        if len(varying) != 1 or not fixed:
+            return None
+        scale = fixed[0] if len(fixed) == 1 else pt.mul(*fixed)
+    elif name == "TrueDiv" and not depends_on(graph.owner.inputs[1], latents):
+        varying, scale = [graph.owner.inputs[0]], 1.0 / graph.owner.inputs[1]
+    elif name in _STRUCTURAL and not depends_on(list(graph.owner.inputs[1:]), latents):
+        matched = _scaled(graph.owner.inputs[0], latents, match)
+        return None if matched is None else (_moved(graph, matched[0]), _moved(graph, matched[1]))
+    else:
+        return None
+    matched = _scaled(varying[0], latents, match)
+    return None if matched is None else (matched[0], matched[1] * scale)
+
+
+def _moved(graph: Variable, part: Variable) -> Variable:
+    """Apply the structural op on top of ``graph`` to ``part``, which broadcasts below it."""
+    first, *rest = graph.owner.inputs
+    if all(part.type.broadcastable):
+        # One number for all entries, wherever they are moved.
+        return part.reshape(())
+    if part.type.broadcastable != first.type.broadcastable:
+        part = pt.broadcast_to(part, first.shape)
+    return graph.owner.clone_with_new_inputs([part.astype(first.dtype), *rest]).outputs[0]
+
+
+def peel(
+    graph: Variable, link: str, latents: Sequence[Variable], *, by_probe: bool = False
+) -> tuple[Variable, Variable | None] | None:
+    """Return (η, scale) such that ``graph`` is scale · link⁻¹(η), or None if it is not.
+
+    Parameters
+    ----------
+    graph : Variable
+        A distribution parameter, simplified.
+    link : {"identity", "logit", "probit", "scaled_logit", "scaled_square", "log", "scaled_log"}
+    latents : sequence of Variable
+        The inputs that make a factor part of the predictor.
+    by_probe : bool
+        Whether to look at numbers rather than at the spelling; for ``"logit"`` and ``"probit"``.
+
+    Returns
+    -------
+    tuple of (Variable, Variable or None), or None
+        The second entry is None but for the scaled links.
+    """
+    if by_probe:
+        eta = _through_structure(graph, latents, lambda part: probe_link(part, link, latents))
+        return None if eta is None else (eta, None)
+    if link == "identity":
+        return graph, None
+    if link == "scaled_logit":
+        return _scaled(graph, latents, _logit)
+    if link == "scaled_square":
+        return _scaled(graph, latents, _square)
+    if link == "scaled_log":
+        return _scaled(graph, latents, _exponential)
+    if link == "log":
+        matched = _scaled(graph, latents, _exponential)
+        return None if matched is None else (matched[0] + pt.log(matched[1]), None)
+    if link not in _MATCHES:
+        raise ValueError(f"expected a known link, got {link!r}")
+    eta = _through_structure(graph, latents, _MATCHES[link])
+    return None if eta is None else (eta, None)
+
+
+def describe_link(graph: Variable, latents: Sequence[Variable]) -> str:
+    """Return a word or two for an unsupported link, for error messages."""
+    for name in ("logit", "probit", "log", "scaled_logit", "scaled_square"):
+        if peel(graph, name, latents) is not None:
+            return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
+    return f"a link that ends in {_op_name(graph) or 'nothing known'}"

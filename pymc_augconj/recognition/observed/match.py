@@ -1,0 +1,289 @@
+"""Matching observed variables to likelihoods, in terms of simplified graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pymc.variational.minibatch_rv import MinibatchRandomVariable
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.distributions.super_gaussian import Family, SuperGaussianRV
+from pymc_augconj.errors import (
+    AugmentationError,
+    NotAffineError,
+    RecognitionError,
+    UnknownLikelihoodError,
+)
+from pymc_augconj.likelihoods.base import DensityLikelihood, Pattern
+from pymc_augconj.likelihoods.registry import known_likelihoods
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
+
+from .custom import is_custom, read_custom
+from .errors import not_affine, total_size, unknown_distribution, unknown_link
+from .generic import read_generic
+from .links import peel
+from .super_gaussian import likelihood_of, parameters_of_family
+
+__all__ = ["ObservedGraph", "match_observed"]
+
+_DENSITY_ENGINES = (
+    'pac.fit with method "vgp", "ep", "qp" or "svi" needs no augmentation: these engines handle '
+    "this very model"
+)
+
+
+@dataclass(eq=False)
+class ObservedGraph:
+    """One observed variable, matched.
+
+    Attributes
+    ----------
+    rv, value : Variable
+        The observed random variable and its observations.
+    likelihood : DensityLikelihood
+    predictors : list of TensorVariable
+        Graphs of η, each of shape (size,), in the innovations.
+    params : dict
+        Graphs of the likelihood's parameters: scalars, or of shape (size,).
+    shape : tuple of int
+        Shape of the observations.
+    refusal : AugmentationError, optional
+        What an engine that needs an augmentation raises; None where there is one.
+    """
+
+    rv: Variable
+    value: Variable
+    likelihood: DensityLikelihood
+    predictors: list[TensorVariable]
+    params: dict[str, TensorVariable]
+    shape: tuple[int, ...]
+    refusal: AugmentationError | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return int(np.prod(self.shape))
+
+
+def match_observed(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable], *, densities: bool = False
+) -> ObservedGraph:
+    """Match one observed variable to a registered likelihood.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : Variable
+        The observed variable.
+    latents : sequence of GaussianVariable
+    densities : bool
+        Whether a likelihood will do that has a density but no augmentation, where there is none
+        that has.
+
+    Raises
+    ------
+    UnknownLikelihoodError
+        If no likelihood of this distribution and link is registered, or a parameter other than
+        the predictor depends on a latent variable.
+    NotAffineError
+        If the predictor is not affine in the latents.
+    RecognitionError
+        If the observations count more than once.
+    """
+    if isinstance(rv.owner.op, MinibatchRandomVariable):
+        raise RecognitionError(total_size(rv))
+    try:
+        return _match_augmented(model, rv, latents)
+    except (NotAffineError, UnknownLikelihoodError) as error:
+        found = _match_density(model, rv, latents) if densities else None
+        if found is None:
+            raise
+        refusal = type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}")
+        # What to say where the density turns out to be of no use either.
+        refusal.__cause__ = error
+        return replace(found, refusal=refusal)
+
+
+def _match_augmented(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph:
+    inputs = [latent.input for latent in latents]
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
+    op_name = type(rv.owner.op).__name__
+    if isinstance(rv.owner.op, SuperGaussianRV):
+        return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
+    if is_custom(rv):
+        family, params = read_custom(model, rv, params, inputs)
+        return _match_super_gaussian(model, rv, family, params, latents)
+    candidates = _candidates(op_name, len(params), augmented=True)
+    if not candidates:
+        raise UnknownLikelihoodError(unknown_distribution(rv, op_name))
+    found = _match_patterns(model, rv, params, latents, candidates)
+    if isinstance(found, ObservedGraph):
+        return found
+    if found is not None:
+        raise UnknownLikelihoodError(
+            f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
+            f"Gaussian variable, but so does the parameter {found!r} of "
+            f"{op_name.removesuffix('RV')}; give that parameter a prior of its own, or sample "
+            "this model with pm.sample's NUTS"
+        )
+    raise UnknownLikelihoodError(unknown_link(rv, op_name, candidates, params, inputs))
+
+
+def _match_density(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | None:
+    """Match a likelihood that has no augmentation, or return None."""
+    if isinstance(rv.owner.op, SuperGaussianRV):
+        return None  # what was stated to be super-Gaussian is wrong, rather than something else
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
+    candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
+    with suppress(NotAffineError):
+        found = _match_patterns(model, rv, params, latents, candidates)
+        if isinstance(found, ObservedGraph):
+            return found
+    read = read_generic(model, rv, latents)
+    if read is None:
+        return None
+    (eta,) = simplify([_flatten(read.predictor, static_shape(rv), rv)])
+    return ObservedGraph(
+        rv=rv,
+        value=model.rvs_to_values[rv],
+        likelihood=read.likelihood,
+        predictors=[eta],
+        params=read.params,
+        shape=static_shape(rv),
+    )
+
+
+def _candidates(
+    op_name: str, n_params: int, *, augmented: bool
+) -> list[tuple[type[DensityLikelihood], Pattern]]:
+    return [
+        (likelihood, pattern)
+        for likelihood in known_likelihoods().values()
+        for pattern in likelihood.patterns
+        if likelihood.can_augment == augmented
+        and pattern.rv == op_name
+        and len(pattern.inputs) == n_params
+    ]
+
+
+def _match_patterns(
+    model: Model,
+    rv: Variable,
+    params: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+    candidates: Sequence[tuple[type[DensityLikelihood], Pattern]],
+) -> ObservedGraph | str | None:
+    """Return the first match, else the name of a parameter that depends on latents in its way."""
+    inputs = [latent.input for latent in latents]
+    shape = static_shape(rv)
+    misplaced: list[str] = []
+    # A numerical probe takes one link for another where the predictor hardly moves: spelling first.
+    for by_probe, (likelihood, pattern) in product((False, True), candidates):
+        named = dict(zip(pattern.inputs, params, strict=True))
+        graph = named.pop(pattern.predictor)
+        others = [name for name, other in named.items() if depends_on(other, inputs)]
+        misplaced = misplaced or others
+        peeled = None
+        if depends_on(graph, inputs) and not others:
+            peeled = peel(graph, pattern.link, inputs, by_probe=by_probe)
+        if peeled is None:
+            continue
+        eta, scale = peeled
+        if pattern.negate:
+            eta = -eta
+        renamed = dict(pattern.rename)
+        named = {renamed.get(name, name): other for name, other in named.items()}
+        if pattern.scale is not None:
+            named[pattern.scale] = scale
+        (eta,) = simplify([_flatten(eta, shape, rv)])
+        if not is_affine(eta, inputs):
+            raise NotAffineError(not_affine(rv, eta, latents))
+        return ObservedGraph(
+            rv=rv,
+            value=model.rvs_to_values[rv],
+            likelihood=likelihood(),
+            predictors=[eta],
+            params={
+                name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()
+            },
+            shape=shape,
+        )
+    return misplaced[0] if misplaced else None
+
+
+def _match_super_gaussian(
+    model: Model,
+    rv: Variable,
+    family: Family,
+    params: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+) -> ObservedGraph:
+    inputs = [latent.input for latent in latents]
+    graph, *parameters = params
+    misplaced = [p for p in parameters if depends_on(p, inputs)]
+    if misplaced:
+        raise UnknownLikelihoodError(
+            f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
+            "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
+            "general form; give that parameter a prior of its own, or sample this model with "
+            "pm.sample's NUTS"
+        )
+    shape = static_shape(rv)
+    (eta,) = simplify([_flatten(graph, shape, rv)])
+    if not is_affine(eta, inputs):
+        raise NotAffineError(not_affine(rv, eta, latents))
+    value = model.rvs_to_values[rv]
+    named = parameters_of_family(family, value, parameters)
+    return ObservedGraph(
+        rv=rv,
+        value=value,
+        likelihood=likelihood_of(model, rv, family),
+        predictors=[eta],
+        params={name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()},
+        shape=shape,
+    )
+
+
+def _flatten(
+    graph: TensorVariable, shape: tuple[int, ...], rv: Variable, what: str = "predictor"
+) -> TensorVariable:
+    """Return ``graph`` broadcast to one entry an observation, of shape (size,)."""
+    graph = graph.astype("float64")
+    found = graph.type.shape
+    if None in found:
+        found = static_shape(graph)
+    try:
+        fits = np.broadcast_shapes(found, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise RecognitionError(
+            f"observed variable {rv.name!r}: expected a {what} of the observations' shape {shape}, "
+            f"found shape {found}; index it (f[idx]) so that it has one entry an observation"
+        )
+    if found == shape and len(shape) == 1:
+        return pt.specify_shape(graph, shape)
+    return pt.broadcast_to(graph, shape).reshape((int(np.prod(shape)),))
+
+
+def _flatten_parameter(
+    graph: Variable, shape: tuple[int, ...], rv: Variable, name: str
+) -> TensorVariable:
+    graph = pt.as_tensor(graph).astype("float64")
+    if all(graph.type.broadcastable):
+        return graph.reshape(())
+    return _flatten(graph, shape, rv, f"parameter {name!r}")

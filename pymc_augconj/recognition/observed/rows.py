@@ -1,0 +1,201 @@
+"""Densities of one observation at a time: graphs of N observations, for any number of rows.
+
+PyMC's log density of an observed variable is a graph in which every observation stands in a row of
+its own. Here it is rebuilt for rows of any number: in the place of the N observations, of their
+predictors and of whatever else differs between observations stand vectors of unknown length (with
+further axes of length one where the observations have several), and what had the number N written
+into it is left out. Conditions on parameters, of which PyMC asks
+that all rows meet them, are asked of each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import reduce
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import Sub
+from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.math import All
+from pytensor.tensor.shape import SpecifyShape
+
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+from .links import as_probit, is_one
+
+__all__ = ["RowFunction", "conjuncts", "dependents", "rebuild"]
+
+_Y, _ETA = "y", "eta"
+
+
+def conjuncts(conditions: Sequence[Variable]) -> list[Variable]:
+    """Take conjunctions apart: the parameter n may be in range whatever the latents in p are."""
+    found: dict[Variable, None] = {}
+    stack = list(conditions)
+    while stack:
+        var = stack.pop()
+        op = None if var.owner is None else var.owner.op
+        if isinstance(op, All | MakeVector | ScalarFromTensor | TensorFromScalar):
+            stack.extend(var.owner.inputs)
+        else:
+            found[var] = None
+    return list(found)
+
+
+def dependents(graphs: Sequence[Variable], bases: Collection[Variable]) -> set[Variable]:
+    """Return the variables of ``graphs`` that depend on ``bases``, these included; shapes count."""
+    known = dict.fromkeys(bases, True)
+    stack = list(graphs)
+    while stack:
+        var = stack[-1]
+        parents = [] if var.owner is None else var.owner.inputs
+        if var in known:
+            stack.pop()
+        elif waiting := [parent for parent in parents if parent not in known]:
+            stack.extend(waiting)
+        else:
+            known[stack.pop()] = any(known[parent] for parent in parents)
+    return {var for var, depends in known.items() if depends}
+
+
+def rebuild(graph: Variable, stand_ins: Mapping[Variable, Variable]) -> Variable:
+    """Return ``graph`` with stand-ins of unknown length for what has one row an observation.
+
+    Parameters
+    ----------
+    graph : Variable
+    stand_ins : mapping
+        Of the same number of axes as what they replace.
+    """
+    changed = dependents([graph], stand_ins)
+    new: dict[Variable, Variable] = dict(stand_ins)
+    stack = [graph]
+    while stack:
+        var = stack[-1]
+        if var in new:
+            stack.pop()
+            continue
+        if var not in changed:
+            new[stack.pop()] = var
+            continue
+        parents = list(var.owner.inputs)
+        if isinstance(var.owner.op, CheckParameterValue):
+            parents = [parents[0], *conjuncts(parents[1:])]
+        elif isinstance(var.owner.op, Alloc | SpecifyShape):
+            parents = parents[:1]
+        if waiting := [parent for parent in parents if parent not in new]:
+            stack.extend(waiting)
+            continue
+        inputs = [new[parent] for parent in parents]
+        for before, now in zip(var.owner.outputs, _remade(var, inputs), strict=True):
+            new.setdefault(before, now)
+    return new[graph]
+
+
+def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
+    op = var.owner.op
+    if isinstance(op, CheckParameterValue):
+        density, *conditions = inputs
+        met = reduce(pt.and_, [_of_rows(condition, density.ndim) for condition in conditions])
+        return [pt.switch(met, density, -np.inf)]
+    if isinstance(getattr(op, "scalar_op", None), Sub) and is_one(inputs[0]):
+        eta = as_probit(inputs[1])
+        if eta is not None:
+            # 1 − Φ(η), which is rounded to zero from η = 8 on, as Φ(−η).
+            return [0.5 * pt.erfc(eta / np.sqrt(2.0))]
+    if isinstance(op, Alloc):
+        (value,) = inputs
+        return [pt.shape_padleft(value, var.ndim - value.ndim)]
+    if isinstance(op, SpecifyShape):
+        return inputs
+    if isinstance(op, DimShuffle) and 0 in op.drop and inputs[0].type.shape[0] is None:
+        # The axis of a single observation, left out and put in again.
+        order = list(op.new_order)
+        order[order.index("x")] = 0
+        return [inputs[0].dimshuffle(order)]
+    if isinstance(op, OpFromGraph):
+        # Its inner graph is for the types that it was made with.
+        inner = op.fgraph.unfreeze()
+        inner_inputs = dict(zip(inner.inputs, inputs, strict=True))
+        return [rebuild(output, inner_inputs) for output in inner.outputs]
+    return op.make_node(*inputs).outputs
+
+
+def _of_rows(condition: Variable, ndim: int) -> Variable:
+    """Return whether the condition holds in each row, or altogether where it has no rows.
+
+    A row is an entry of a density of ``ndim`` axes.
+    """
+    condition = pt.as_tensor(condition)
+    if ndim == 0 or condition.ndim == 0 or condition.type.shape[0] is not None:
+        return pt.all(condition)
+    if condition.ndim <= ndim:
+        return condition
+    return pt.all(condition, axis=tuple(range(ndim, condition.ndim)))
+
+
+class RowFunction:
+    """A rebuilt graph as a NumPy function of observations, predictors and parameters.
+
+    Parameters
+    ----------
+    graph : Variable
+        One number a row; axes besides that of the rows are of length one.
+    y, eta : Variable
+        Vectors of unknown length.
+    scalars, rows : mapping from str to Variable
+        Parameters: numbers that all rows share, and vectors.
+    """
+
+    def __init__(
+        self,
+        graph: Variable,
+        y: Variable,
+        eta: Variable,
+        scalars: Mapping[str, Variable],
+        rows: Mapping[str, Variable],
+    ):
+        self._dtype = y.dtype
+        self._scalars, self._rows = tuple(scalars), tuple(rows)
+        named = {f"param:{name}": var for name, var in {**scalars, **rows}.items()}
+        flat = graph.astype("float64").ravel()
+        self._function = PointFunction(flat, {_Y: y, _ETA: eta, **named})
+
+    def __call__(
+        self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Return the value of every row; arguments broadcast."""
+        params = {name: np.asarray(params[name], float) for name in (*self._scalars, *self._rows)}
+        shape = np.broadcast_shapes(np.shape(y), np.shape(eta), *map(np.shape, params.values()))
+        vectors = {
+            name: np.broadcast_to(value, shape).ravel()
+            for name, value in {_Y: y, _ETA: eta, **{n: params[n] for n in self._rows}}.items()
+        }
+        vectors[_Y] = vectors[_Y].astype(self._dtype)
+        vectors[_ETA] = vectors[_ETA].astype(float)
+        several = [name for name in self._scalars if params[name].size > 1]
+        if not several:
+            scalars = {name: params[name].reshape(()) for name in self._scalars}
+            return self._evaluate(vectors, scalars).reshape(shape)
+        # Numbers that differ between draws: one evaluation for each.
+        columns = [np.broadcast_to(params[name], shape).ravel() for name in self._scalars]
+        distinct, which = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        order = np.argsort(which.ravel(), kind="stable")
+        ends = np.cumsum(np.bincount(which.ravel(), minlength=len(distinct)))
+        found = np.empty(order.size)
+        for values, members in zip(distinct, np.split(order, ends[:-1]), strict=True):
+            scalars = {n: np.array(v) for n, v in zip(self._scalars, values, strict=True)}
+            here = {name: vector[members] for name, vector in vectors.items()}
+            found[members] = self._evaluate(here, scalars)
+        return found.reshape(shape)
+
+    def _evaluate(self, vectors: dict, scalars: dict) -> np.ndarray:
+        point = {_Y: vectors[_Y], _ETA: vectors[_ETA]}
+        point |= {f"param:{name}": vectors[name] for name in self._rows}
+        point |= {f"param:{name}": value for name, value in scalars.items()}
+        return np.array(np.broadcast_to(self._function(point), vectors[_Y].shape))

@@ -1,0 +1,10 @@
+"""What predictions and results need of the user's model.
+
+================  ===================================================
+``draws``         predictors at new inputs from posterior draws
+``evaluate``      functions of the model that results need
+``latent_draws``  from latents to the variables of the user's model
+``new_inputs``    the predictor of an observed variable at new inputs
+``variables``     from innovations back to the model's variables
+================  ===================================================
+"""

@@ -1,0 +1,103 @@
+"""What posterior draws of a model say about a predictor at new inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.model import Argument
+
+from .evaluate import unconstrained_function
+from .new_inputs import NewPredictor
+
+__all__ = ["equal_draws", "predictors_of_draws"]
+
+
+def predictors_of_draws(
+    model: Model,
+    read: NewPredictor,
+    draws: Mapping[str, np.ndarray],
+    f_new: np.ndarray,
+    mean_old: np.ndarray,
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return new predictors and the likelihood's parameters for every draw.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    read : NewPredictor
+    draws : mapping
+        Of hyperparameters and of the latents that the predictor contains, draws first.
+    f_new : ndarray, shape (S, P)
+        Draws of the process at the new inputs.
+    mean_old : ndarray, shape (S, n)
+        The process's prior mean at the old inputs.
+
+    Returns
+    -------
+    eta : ndarray, shape (S, P)
+    params : dict
+        Each of shape (S, 1).
+    """
+    lgm = read.lgm
+    hyper, others = [h.name for h in lgm.hyperparameters], read.other_entries()
+    to_point = unconstrained_function(model, hyper) if hyper else None
+    size = len(f_new)
+    given = read.new_offset is not None
+    coef, rest = np.empty((size, 1)), np.empty((size, f_new.shape[1] if given else 1))
+    params: dict[str, np.ndarray] = {}
+    for members in equal_draws(draws, hyper):
+        first = members[0]
+        point = dict(read.start)
+        if hyper:
+            values = to_point(
+                {name: np.asarray(draws[name][first]) for name in _variables_of(model, draws)}
+            )
+            names = [h.value_name for h in lgm.hyperparameters]
+            point |= {name: np.asarray(v) for name, v in zip(names, values, strict=True)}
+        coef[members], entry = read.read_process(point)
+        rest[members] = read.offset(point, mean_old[first])
+        # The process's mean may depend on latents, and so differ where hyperparameters do not.
+        if not given:
+            rest[members, 0] += coef[first] * (mean_old[first, entry] - mean_old[members, entry])
+        for i, row in read.others(point).items():
+            block = lgm.blocks[i]
+            if block.value_name not in others:
+                continue
+            for s in members:
+                rest[s] += row @ _innovation(block, lgm, point, draws, s)
+        for name, value in read.params(point).items():
+            params.setdefault(name, np.empty((size, 1)))[members] = value
+    return coef * f_new + rest, params
+
+
+def _variables_of(model: Model, draws) -> list[str]:
+    """Return the free variables that there are draws of."""
+    return [rv.name for rv in model.free_RVs if rv.name in draws]
+
+
+def _innovation(block, lgm, point, draws, s: int) -> np.ndarray:
+    value = np.asarray(draws[block.value_name][s], dtype=float).ravel()
+    if block.mean is None:
+        return value
+    values = {
+        Argument("value", b.name): np.asarray(draws[b.value_name][s], dtype=float).ravel()
+        for b in lgm.blocks
+        if b.value_name in draws
+    }
+    return value - np.asarray(block.mean({**point, **values}))
+
+
+def equal_draws(draws: Mapping[str, np.ndarray], names: Sequence[str]) -> list[np.ndarray]:
+    """Return the draws that share the values of ``names``, as arrays of indices."""
+    size = len(next(iter(draws.values())))
+    if not names:
+        return [np.arange(size)]
+    columns = np.concatenate(
+        [draws[name].reshape(size, -1).astype(float) for name in names], axis=1
+    )
+    _, inverse = np.unique(columns, axis=0, return_inverse=True)
+    order = np.argsort(inverse, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(inverse[order])) + 1)

@@ -1,0 +1,287 @@
+"""Functions of a PyMC model that its results need, beyond what the waist holds.
+
+The engines work on the unconstrained scale and know no name that the user gave; here are the way
+back to constrained values and deterministics, and the prior density as ``pm.find_MAP`` counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import ancestors
+
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.recognition.checks.densities import conditional_log_densities
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
+from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.latents.normal import find_gaussian_variables
+from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
+from pymc_augconj.recognition.processes.minibatch import all_data_of
+from pymc_augconj.recognition.roles.structure import parameters_of
+
+__all__ = [
+    "BatchFunction",
+    "DensityOfPrior",
+    "constrained",
+    "covariance_function",
+    "kernel_function",
+    "kernel_functions",
+    "unconstrained_function",
+    "value_at_zero",
+    "variable_function",
+]
+
+
+def _value_inputs(model: Model, names: Sequence[str]) -> dict[str, Variable]:
+    by_name = {value.name: value for value in model.value_vars}
+    return {name: by_name[name] for name in names}
+
+
+def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, np.ndarray]:
+    """Return the values of free variables on the scale the user wrote them on.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    names : sequence of str
+        Free variables.
+    point : mapping
+        Values on the unconstrained scale; a prior's bounds may depend on any entry.
+    """
+    if not names:
+        return {}
+    inputs = _value_inputs(model, [v.name for v in model.value_vars if v.name in point])
+    graphs = model.replace_rvs_by_values([model[name] for name in names])
+    values = PointFunction(graphs, inputs, first_calls=1)(point)
+    return {name: np.array(value) for name, value in zip(names, values, strict=True)}
+
+
+class DensityOfPrior:
+    """The log prior density of the hyperparameters themselves, as ``pm.find_MAP`` maximises it.
+
+    Unlike the density of their unconstrained transforms it has no Jacobian, so that its mode does
+    not depend on how a sampler would transform them. Observed variables and potentials that
+    depend on hyperparameters alone belong to it, and the factors by which the densities of latents
+    differ from normal ones (of an ICAR, say).
+
+    Parameters
+    ----------
+    model : pymc.Model
+    lgm : LatentGaussianModel
+    factors : sequence of str
+        Those observed variables and potentials.
+    first_calls : int
+        So many calls go without compiling it, see :class:`.PointFunction`.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        lgm: LatentGaussianModel,
+        factors: Sequence[str],
+        *,
+        first_calls: int = 0,
+    ):
+        inputs = _value_inputs(model, [h.value_name for h in lgm.hyperparameters])
+        potentials = [model[name] for name in factors if model[name] in model.potentials]
+        variables = [model[h.name] for h in lgm.hyperparameters]
+        variables += [model[name] for name in factors if model[name] not in potentials]
+        terms = conditional_log_densities(model, variables, jacobian=False)
+        terms += model.replace_rvs_by_values(potentials)
+        cost = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
+        self._value = PointFunction(cost, inputs, first_calls=first_calls)
+        self._gradient = Gradient(cost, inputs, first_calls=first_calls)
+        self._factors = [b.log_factor for b in lgm.blocks if b.log_factor is not None]
+
+    def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
+        """Return the log density at ``point``, and its derivatives on the unconstrained scale."""
+        total = float(self._value(point))
+        slopes = {name: np.array(slope) for name, slope in self._gradient(point).items()}
+        for factor in self._factors:
+            value, gradient = factor(point)
+            total += value
+            for name, slope in gradient.items():
+                slopes[name] = slopes.get(name, 0.0) + slope
+        return total, slopes
+
+
+class BatchFunction:
+    """Variables of a model as functions of many draws of its latents, hyperparameters fixed.
+
+    What depends on hyperparameters alone (a covariance and its Cholesky factor) is computed once,
+    when the function is made.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    names : sequence of str
+        Free variables and deterministics to compute.
+    moving : sequence of str
+        Entries of the point of which there are many draws.
+    point : mapping
+        All other entries.
+    data : mapping, optional
+        What stands in the place of shared variables; their values at each call by default.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        names: Sequence[str],
+        moving: Sequence[str],
+        point: Point,
+        data: Mapping[Variable, Variable] | None = None,
+    ):
+        self.names, self.moving = tuple(names), tuple(moving)
+        values = _value_inputs(model, [value.name for value in model.value_vars])
+        graphs = model.replace_rvs_by_values([model[name] for name in self.names])
+        fixed = {
+            var: pt.constant(np.asarray(point[name], dtype=var.dtype))
+            for name, var in values.items()
+            if name not in self.moving
+        }
+        graphs = graph_replace(graphs, {**fixed, **(data or {})}, strict=False)
+        batched = {
+            values[name]: pt.tensor(
+                name, dtype=values[name].dtype, shape=(None, *values[name].type.shape)
+            )
+            for name in self.moving
+        }
+        needed = set(ancestors(graphs))
+        self._depends = [
+            bool({values[m] for m in self.moving} & set(ancestors([g]))) for g in graphs
+        ]
+        used = {var: new for var, new in batched.items() if var in needed}
+        if used:
+            graphs = vectorize_graph(graphs, used)
+        self._inputs = {var.name: new for var, new in used.items()}
+        with without_compilation():
+            self._function = pytensor.function(
+                list(self._inputs.values()), graphs, on_unused_input="ignore"
+            )
+
+    def __call__(self, draws: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return every variable, with the draws on the first axis."""
+        n_draws = len(next(iter(draws.values())))
+        results = self._function(*(draws[name] for name in self._inputs))
+        return {
+            name: np.asarray(value)
+            if depends
+            else np.broadcast_to(value, (n_draws, *np.shape(value)))
+            for name, value, depends in zip(self.names, results, self._depends, strict=True)
+        }
+
+
+def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:
+    """Return the variable ``name`` where the entry ``entry`` of the point is zero, as a function.
+
+    For a whitened process that is its mean: rewriting drops the product with zero, and with it
+    the covariance and its factor.
+    """
+    inputs = _value_inputs(model, [value.name for value in model.value_vars])
+    (graph,) = model.replace_rvs_by_values([model[name]])
+    value = inputs.pop(entry)
+    zeros = pt.zeros(np.shape(point[entry]), dtype=value.dtype)
+    (graph,) = simplify(graph_replace([graph], {value: zeros}, strict=False))
+    return PointFunction(graph, inputs)
+
+
+def _in_variables(
+    model: Model, graphs: Sequence[Variable]
+) -> tuple[list[Variable], dict[str, Variable]]:
+    """Return graphs of random variables as graphs of inputs on the user's own scale."""
+    inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
+    graphs = graph_replace(
+        list(graphs), {model[name]: var for name, var in inputs.items()}, strict=False
+    )
+    return graphs, inputs
+
+
+def kernel_functions(
+    model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
+) -> dict[str, PointFunction]:
+    """Return the parts of a ``pm.gp.Latent``'s law at old and new inputs.
+
+    The old ones are those of the ``prior``, or X (inducing inputs) where given.
+
+    Returns
+    -------
+    dict
+        ``"mean_old"``, ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"``
+        (K(Xnew, X)), ``"new"`` and ``"new_diagonal"``: functions of constrained values by the
+        names of the variables.
+    """
+    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
+    # An approximation has one value of its hyperparameters.
+    return {key: PointFunction(graph, inputs, first_calls=1) for key, graph in graphs.items()}
+
+
+def variable_function(model: Model, name: str) -> PointFunction:
+    """Return a variable of the model as a function of free variables, by their names."""
+    (graph,), inputs = _in_variables(model, [model[name]])
+    return PointFunction(graph, inputs, first_calls=1)
+
+
+def covariance_function(model: Model, name: str) -> PointFunction | None:
+    """Return the prior covariance of a Gaussian variable, of constrained values by their names.
+
+    None where no variable of this name has a covariance.
+    """
+    graphs = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
+    for latent in find_gaussian_variables(model, [*graphs, *model.potentials]):
+        if latent.name == name and not latent.diagonal:
+            (graph,), inputs = _in_variables(model, [latent.scale.astype("float64")])
+            return PointFunction(graph, inputs, first_calls=1)
+    return None
+
+
+def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:
+    """Return one function for several of the parts of :func:`kernel_functions`, as a list."""
+    graphs, inputs = _kernel_graphs(model, gp, Xnew)
+    return PointFunction([graphs[key] for key in keys], inputs)
+
+
+def _kernel_graphs(
+    model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
+) -> tuple[dict[str, Variable], dict[str, Variable]]:
+    n_new = len(Xnew)
+    own = pt.as_tensor(all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X)
+    at = own if X is None else pt.as_tensor(X)
+    with model:
+        graphs = {
+            "mean_old": pt.broadcast_to(gp.mean_func(own), (own.shape[0],)),
+            "mean_at": pt.broadcast_to(gp.mean_func(at), (at.shape[0],)),
+            "mean_new": pt.broadcast_to(gp.mean_func(Xnew), (n_new,)),
+            "old": gp.cov_func(at),
+            "cross": gp.cov_func(Xnew, at),
+            "new": gp.cov_func(Xnew),
+            "new_diagonal": gp.cov_func(Xnew, diag=True),
+        }
+    replaced, inputs = _in_variables(
+        model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
+    )
+    refuse_foreign_variables(gp.f.name, replaced)
+    return dict(zip(graphs, replaced, strict=True)), inputs
+
+
+def unconstrained_function(model: Model, names: Sequence[str]) -> PointFunction:
+    """Return free variables' entries of the point, as a function of constrained values.
+
+    The function takes values by the names of variables and returns a list in the order of
+    ``names``.
+    """
+    graphs = []
+    for name in names:
+        rv = model[name]
+        transform = model.rvs_to_transforms[rv]
+        graphs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
+    replaced, inputs = _in_variables(model, graphs)
+    return PointFunction(replaced, inputs)

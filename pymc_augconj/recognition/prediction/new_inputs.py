@@ -1,0 +1,226 @@
+"""The predictor of an observed variable at new inputs of a Gaussian process.
+
+The old predictors are η_i = coef · f[i] + rest_i. Where coef and rest are the same for all
+observations (an intercept, an average of other latents), a new one is η* = coef · f* + rest; where
+they are not, nothing in the model says what they are at a new input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.recognition.recognizer import read_model
+
+__all__ = ["NewPredictor", "read_predictor"]
+
+# Rounding, relative to the largest of the numbers that a value was computed from.
+_ROUNDING = 256.0 * np.finfo(float).eps
+
+
+@dataclass(frozen=True)
+class NewPredictor:
+    """How a new predictor is made.
+
+    Attributes
+    ----------
+    lgm : LatentGaussianModel
+    site : Site
+    index : int
+        Which latent block the process is.
+    overrides : dict
+        Parameters of the likelihood given by the caller.
+    start : mapping
+        PyMC's initial point.
+    new_offset : ndarray, shape (P,), optional
+        What the predictor has besides latents at the new inputs, given by the caller.
+    """
+
+    lgm: LatentGaussianModel
+    site: Site
+    index: int
+    overrides: dict[str, np.ndarray]
+    start: Point
+    new_offset: np.ndarray | None = None
+
+    @property
+    def row(self) -> int:
+        """The first of the site's rows, which stands for all."""
+        return self.site.rows[0].start
+
+    def read_process(self, point: Point) -> tuple[float, int]:
+        """Return coef, and the entry of f that the first row takes."""
+        A = self.lgm.maps[self.index](point).rows(self._rows)
+        if not isinstance(A, RowSelection):
+            raise self._refuse(f"{self.name!r} enters it through a matrix, not entry by entry")
+        coef = np.ones(A.index.size) if A.coef is None else A.coef
+        if not _is_constant(coef):
+            raise self._refuse(f"the coefficient of {self.name!r} differs between observations")
+        return float(coef[0]), int(A.index[0])
+
+    def others(
+        self, point: Point, through: Mapping[int, np.ndarray] | None = None
+    ) -> dict[int, np.ndarray]:
+        """Return the row that every other block's map has for all observations, by block.
+
+        What acts ``through`` the process's own mean, as a matrix for its old values by block, is
+        no part of it.
+        """
+        found = {}
+        coef, _ = self.read_process(point)
+        index = self.lgm.maps[self.index](point).rows(self._rows).index
+        for i, read in enumerate(self.lgm.maps):
+            if i == self.index:
+                continue
+            A = read(point).rows(self._rows)
+            if through is not None and i in through:
+                direct, own = A.dense(), coef * through[i][index]
+                cancels = np.abs(direct - own) <= _ROUNDING * np.abs(own)
+                A = DenseMap(np.where(cancels, 0.0, direct - own))
+            row = _constant_row(A)
+            if row is None:
+                block = self.lgm.blocks[i]
+                why = f"what {block.name!r} adds to it differs between observations"
+                if block.form.startswith("GP"):
+                    why += (
+                        "; to predict both processes at once, give their sum one prior, "
+                        "(gp1 + gp2).prior(…)"
+                    )
+                raise self._refuse(why)
+            found[i] = row
+        return found
+
+    def other_entries(self) -> list[str]:
+        """Return the entries of the point of the latents that others' rows are not zero for."""
+        others = self.others(self.start)
+        return [self.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
+
+    def offset(self, point: Point, mean_old: np.ndarray) -> float | np.ndarray:
+        """Return the part of rest that no latent enters; ``mean_old`` is m of f = m + u.
+
+        One number, or what the caller gave for each new input.
+        """
+        if self.new_offset is not None:
+            return self.new_offset
+        A = self.lgm.maps[self.index](point).rows(self._rows)
+        coef = 1.0 if A.coef is None else A.coef
+        offset, mean = np.asarray(self.lgm.offset(point))[self._rows], coef * mean_old[A.index]
+        values = offset - mean
+        if not _is_constant(values, np.abs([offset, mean]).max()):
+            raise self._refuse(
+                "a term besides the process differs between observations; give its values at the "
+                "new inputs, offset=…, if it is data (the logarithm of an exposure, say)"
+            )
+        return float(values[0])
+
+    def params(self, point: Point) -> dict[str, np.ndarray]:
+        """Return the likelihood's parameters, each a scalar array."""
+        found = {}
+        for name, value in self.site.params(point).items():
+            value = self.overrides.get(name, np.asarray(value, dtype=float))
+            if name in self.overrides and not _is_constant(np.ravel(value)):
+                raise AugmentationError(
+                    f"params: expected one number for {name!r}, the same at all new inputs, got "
+                    f"shape {np.shape(value)}; predict the inputs of each value by themselves"
+                )
+            if not _is_constant(np.ravel(value)):
+                raise AugmentationError(
+                    f"the parameter {name!r} of {self.site.name!r} differs between observations; "
+                    f"give its value at the new inputs: params={{{name!r}: …}}"
+                )
+            found[name] = np.array(np.ravel(value)[0], dtype=float)
+        return found
+
+    @property
+    def name(self) -> str:
+        """The process."""
+        return self.lgm.blocks[self.index].name
+
+    @property
+    def _rows(self) -> np.ndarray:
+        rows = self.site.rows[0]
+        return np.arange(rows.start, rows.stop)
+
+    def _refuse(self, why: str) -> AugmentationError:
+        return AugmentationError(
+            f"the predictor of {self.site.name!r} at new inputs cannot be told from the model: "
+            f"{why}; predict kind='f' and add the other terms"
+        )
+
+
+def read_predictor(
+    model: Model,
+    gp: Any,
+    observed: str | None,
+    overrides: Mapping[str, Any] | None,
+    new_offset: np.ndarray | None = None,
+) -> NewPredictor:
+    """Recognise ``model`` and find the observed variable that depends on ``gp``.
+
+    Raises
+    ------
+    AugmentationError
+        If there is none, or several and ``observed`` names none of them.
+    """
+    recognition = read_model(model)
+    lgm, name = recognition.model, gp.f.name
+    names = [block.name for block in lgm.blocks]
+    if name not in names:
+        raise AugmentationError(
+            f"{name!r} is not among the Gaussian latents {names} of this model; use the gp of the "
+            "model that was fitted"
+        )
+    index = names.index(name)
+    at = lgm.maps[index](recognition.start)
+    sites = [site for site in lgm.sites if len(site.rows) == 1 and _touches(at, site.rows[0])]
+    if observed is not None:
+        sites = [site for site in sites if site.name == observed]
+    if len(sites) != 1:
+        raise AugmentationError(
+            f"observed: expected one observed variable that depends on {name!r} through a single "
+            f"predictor, found {[site.name for site in sites]}"
+        )
+    given = {key: np.asarray(value, dtype=float) for key, value in (overrides or {}).items()}
+    unknown = [key for key in given if key not in sites[0].params(recognition.start)]
+    if unknown:
+        raise AugmentationError(
+            f"params: expected parameters of {sites[0].likelihood.name} among "
+            f"{list(sites[0].params(recognition.start))}, got {unknown}"
+        )
+    return NewPredictor(lgm, sites[0], index, given, recognition.start, new_offset)
+
+
+def _touches(A: LinearMap, rows: slice) -> bool:
+    if isinstance(A, DenseMap):
+        return bool(np.any(A.dense()[rows]))
+    return A.coef is None or bool(np.any(A.coef[rows]))
+
+
+def _constant_row(A: LinearMap) -> np.ndarray | None:
+    """Return the row that all rows of A equal, or None."""
+    if isinstance(A, DenseMap):
+        dense = A.dense()
+        constant = all(_is_constant(column) for column in dense.T)
+        return np.array(dense[0]) if constant else None
+    coef = np.ones(A.index.size) if A.coef is None else A.coef
+    if not (_is_constant(coef) and (np.ptp(A.index) == 0 or not coef.any())):
+        return None
+    row = np.zeros(A.size)
+    row[A.index[0]] = coef[0]
+    return row
+
+
+def _is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
+    """Return whether values differ by rounding alone, in units of their own or of ``magnitude``."""
+    # Bounds may be infinite, and are within no tolerance of others then.
+    if not np.isfinite(values).all():
+        return bool(np.all(values == values.flat[0]))
+    magnitude = np.abs(values).max() if magnitude is None else magnitude
+    return bool(np.ptp(values) <= _ROUNDING * magnitude)

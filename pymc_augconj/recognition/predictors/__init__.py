@@ -1,0 +1,8 @@
+"""Predictors as functions of the point.
+
+===============  =================================================================
+``designs``      the linear map A(θ) of a block, by evaluating it on a few vectors
+``predictors``   the stacked predictors
+``random_mean``  prior means that depend on Gaussian latents
+===============  =================================================================
+"""

@@ -1,0 +1,324 @@
+"""Reading the linear map A(θ) of a block off the graph, by evaluating A on a few vectors.
+
+The structure is found numerically, so that it does not depend on how the user spelled it. Whether
+every row of A has a single entry is decided by products that are zero exactly if it has: an entry
+however small beside the others of its row is one. Whether θ only scales the columns takes one
+comparison, of columns in units of their own. What was found at a few values of θ is checked again,
+by one product, at every other value at which the map is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.model import Argument, Point
+from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
+
+__all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
+
+#: The key under which a product takes its vector.
+DIRECTION = Argument("direction")
+
+#: A dense design of more entries than this (2.4 GB) is refused.
+LARGEST_DENSE_DESIGN = 300_000_000
+
+# Rounding of a product with A, relative to the sum of its terms' magnitudes, is below this.
+_ROUNDING = 256.0 * np.finfo(float).eps
+
+# A factor of a column is a ratio of sums over its entries. Where these cancel so far, it has no
+# digits left to be compared with.
+_LARGEST_CANCELLATION = 1e3
+
+# Another entry than the one a row took elsewhere differs by far more.
+_SAME_ENTRY = 1e-9
+
+
+class Product:
+    """Products A(θ) v, or Aᵀ(θ) w, as a function of the point and a vector of length ``size``."""
+
+    def __init__(self, function: PointFunction, size: int):
+        self._function, self.size = function, size
+        self.names = tuple(name for name in function.names if name != DIRECTION)
+        self.shared = function.shared
+
+    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        return np.array(self._function({**point, DIRECTION: vector}), dtype=float)
+
+    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        """Return a product that is one of a few, before there is any need to compile."""
+        return np.array(self._function.as_it_stands({**point, DIRECTION: vector}), dtype=float)
+
+    def matrix(self, point: Point) -> np.ndarray:
+        """Return A itself, Fortran-ordered, a column a product."""
+        unit = np.zeros(self.size)
+        columns = None
+        for j in range(self.size):
+            unit[j] = 1.0
+            column = self(point, unit)
+            unit[j] = 0.0
+            if columns is None:
+                columns = np.empty((column.size, self.size), order="F")
+            columns[:, j] = column
+        return columns
+
+
+class BlockMap:
+    """A block's map A as a function of the point.
+
+    Parameters
+    ----------
+    product : Product
+        Products with A.
+    transposed : callable
+        Returns products with Aᵀ, which few maps ask for.
+    points : sequence of mapping
+        Two or more different values of θ at which the structure is examined.
+    wide_points : sequence of mapping
+        Values far from those, at which rows of A that are equal must still be so: engines merge
+        them (a coefficient like σ((x − θ)/0.01) is 0 or 1 for most x at any one θ).
+    name : str
+        The latent variable, for error messages.
+    dependence : {"smooth", "kinked", "discrete"}
+        How A depends on θ. A structure seen at a few values of θ tells little about others where
+        entries have kinks (rows that are equal now may differ then), or where discrete values
+        (comparisons, indices) stand between.
+
+    Raises
+    ------
+    RecognitionError
+        If A would be a dense matrix too large to hold.
+    """
+
+    def __init__(
+        self,
+        product: Product,
+        transposed: Callable[[], Product],
+        points: Sequence[Point],
+        wide_points: Sequence[Point],
+        name: str,
+        dependence: str = "smooth",
+    ):
+        self.names = product.names
+        self._product, self._transposed = product, transposed
+        self._points, self._wide_points = list(points), list(wide_points)
+        self._name, self._dependence = name, dependence
+        self._data = SharedData(product.shared)
+        self._at = self._read()
+
+    @property
+    def kind(self) -> str:
+        """What a person reads in the recognition table."""
+        return self._at.kind
+
+    def __call__(self, point: Point) -> LinearMap:
+        if self._data.changed():
+            # pm.set_data gave a design or an index other values: the structure may be another.
+            self._data = SharedData(self._product.shared)
+            self._at = self._read()
+        return self._at(point)
+
+    def _read(self) -> _FixedMap | _ScaledSelection | _ScaledColumns | _GeneralMap:
+        product, points = self._product, self._points
+        found = None if self._dependence == "discrete" else _find_selection(product, points)
+        if found is not None and self._holds_elsewhere(found):
+            if product.names:
+                return _ScaledSelection(product, found.index, self._name)
+            coef = None if np.all(found.coefs[0] == 1.0) else found.coefs[0]
+            return _FixedMap(RowSelection(found.index, coef, product.size))
+        self._refuse_too_large()
+        if self._dependence == "discrete" or found is not None:
+            return _GeneralMap(product)
+        matrix = product.matrix(points[0])
+        if not product.names:
+            return _FixedMap(DenseMap(matrix))
+        columns = _ScaledColumns(product, self._transposed(), matrix, points[0])
+        if all(columns.holds_at(point) for point in points[1:]):
+            return columns
+        return _GeneralMap(product)
+
+    def _holds_elsewhere(self, found: _Selection) -> bool:
+        """Return whether rows that are equal where A was examined are so at other θ."""
+        if not self._product.names or found.is_one_multiple:
+            return True
+        if self._dependence == "kinked":
+            return False
+        keys = np.stack([found.index, *found.coefs], axis=1)
+        _, first, group = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        for point in self._wide_points:
+            coef = self._product.once(point, np.ones(self._product.size))
+            if np.isfinite(coef).all() and not np.array_equal(coef, coef[first][group.ravel()]):
+                return False
+        return True
+
+    def _refuse_too_large(self) -> None:
+        size = self._product.size
+        n_rows = self._product.once(self._points[0], np.zeros(size)).size
+        if n_rows * size > LARGEST_DENSE_DESIGN:
+            raise RecognitionError(
+                f"latent variable {self._name!r} enters {n_rows} predictors through a dense design "
+                f"matrix of {size} columns, which would take {n_rows * size * 8 / 1e9:.1f} GB; "
+                f"expected at most {LARGEST_DENSE_DESIGN:,} entries; use indexing (f[idx]) where "
+                "each observation takes one latent value"
+            )
+
+
+class _FixedMap:
+    def __init__(self, value: LinearMap):
+        self._value = value
+        if isinstance(value, DenseMap):
+            self.kind = "design matrix"
+        else:
+            self.kind = "identity" if value.is_identity else "selection"
+
+    def __call__(self, point: Point) -> LinearMap:
+        return self._value
+
+
+class _ScaledSelection:
+    kind = "selection, scaled by hyperparameters"
+
+    def __init__(self, product: Product, index: np.ndarray, name: str):
+        self._product, self._index, self._name = product, index, name
+        self._probe = _random_vector(product.size)
+
+    def __call__(self, point: Point) -> LinearMap:
+        coef = self._product(point, np.ones(self._product.size))
+        found = self._product(point, self._probe)
+        difference = np.abs(found - coef * self._probe[self._index])
+        if np.isfinite(coef).all() and np.any(~(difference <= _SAME_ENTRY * np.abs(coef))):
+            raise RecognitionError(
+                f"latent variable {self._name!r}: expected every predictor to take the same entry "
+                "of it whatever the hyperparameters are, as at the points where the model was "
+                "examined, found another one; sample this model with pm.sample's NUTS"
+            )
+        return RowSelection(self._index, coef, self._product.size)
+
+
+class _ScaledColumns:
+    """A(θ) = M diag(c(θ)), with M and the ratios of Aᵀ w to Mᵀ w kept.
+
+    A product with (p₁/c₁, …) is then the same at every θ. With pⱼ the inverse of the largest entry
+    of column j, it shows where a column has another shape, whatever the units of the others.
+    """
+
+    kind = "design matrix, columns scaled by hyperparameters"
+
+    def __init__(self, product: Product, transposed: Product, matrix: np.ndarray, point: Point):
+        self._product, self._transposed, self._matrix = product, transposed, matrix
+        n_rows, size = matrix.shape
+        self._weights = _random_vector(n_rows)
+        self._reference = transposed(point, self._weights)
+        self._is_zero = np.array([not np.any(column) for column in matrix.T])
+        self._probe = _random_vector(size)
+        cancellation, magnitude = np.ones(size), np.zeros(n_rows)
+        for j in np.flatnonzero(~self._is_zero):
+            column = np.abs(matrix[:, j])
+            self._probe[j] /= column.max()
+            cancellation[j] = (column @ self._weights) / np.abs(self._reference[j])
+            magnitude += column * (self._probe[j] * cancellation[j])
+        self._expected = matrix @ self._probe
+        self._tolerance = _ROUNDING * magnitude
+        self._has_digits = bool(np.all(cancellation <= _LARGEST_CANCELLATION))
+
+    def _factors(self, point: Point) -> np.ndarray | None:
+        """Return the factors of the columns at ``point``, or None where the columns are others."""
+        found = self._transposed(point, self._weights)
+        if not self._has_digits or np.any(found[self._is_zero] != 0.0):
+            return None
+        factors = np.divide(found, self._reference, out=np.ones_like(found), where=~self._is_zero)
+        with np.errstate(all="ignore"):
+            difference = np.abs(self._product(point, self._probe / factors) - self._expected)
+            return factors if np.all(difference <= self._tolerance) else None
+
+    def holds_at(self, point: Point) -> bool:
+        """Return whether only the columns' factors differ at ``point``."""
+        return self._factors(point) is not None
+
+    def __call__(self, point: Point) -> LinearMap:
+        factors = self._factors(point)
+        if factors is None:
+            return DenseMap(self._product.matrix(point))
+        return DenseMap(self._matrix, factors)
+
+
+class _GeneralMap:
+    kind = "design matrix depending on hyperparameters"
+
+    def __init__(self, product: Product):
+        self._product = product
+
+    def __call__(self, point: Point) -> LinearMap:
+        return DenseMap(self._product.matrix(point))
+
+
+@dataclass(frozen=True)
+class _Selection:
+    """Which entry each row of A takes, and its coefficient at every point examined."""
+
+    index: np.ndarray
+    coefs: list[np.ndarray]
+
+    @property
+    def is_one_multiple(self) -> bool:
+        """Whether all rows have one coefficient, not zero, at every point."""
+        return all(c.size and c[0] != 0.0 and np.all(c == c[0]) for c in self.coefs)
+
+
+def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
+    """Return the single entries of A's rows, or None where a row has more than one."""
+    points = points if product.names else points[:1]
+    ramp = np.arange(1.0, product.size + 1.0)
+    coefs: list[np.ndarray] = []
+    index = known = None
+    for point in points:
+        coef = product.once(point, np.ones(product.size))
+        if not np.isfinite(coef).all():
+            return None
+        nonzero = coef != 0.0
+        picked = np.divide(product.once(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
+        found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
+        if index is None:
+            index, known = found, nonzero
+        else:
+            # A coefficient that vanishes at one point (β = 0) tells no entry.
+            if np.any(known & nonzero & (index != found)):
+                return None
+            index = np.where(known, index, found)
+            known = known | nonzero
+        coefs.append(coef)
+    weights = _random_vector(product.size)
+    for columns in _subsets(product.size):
+        vector = np.where(columns, weights, 0.0)
+        for point, coef in zip(points, coefs, strict=True):
+            # Zeros add up to zero, in floating point too; another entry's term does not vanish.
+            others = product.once(point, vector)[~(columns[index] & (coef != 0.0))]
+            if np.any(others != 0.0):
+                return None
+    return _Selection(index, coefs)
+
+
+def _subsets(size: int) -> Iterator[np.ndarray]:
+    """Yield masks such that of any two columns each is in one of them without the other.
+
+    The digits of a column's number, and those of the number of zeros among them (Berger's code):
+    about log₂ size of them.
+    """
+    columns = np.arange(size)
+    n_digits = max(size - 1, 0).bit_length()
+    zeros = np.full(size, n_digits)
+    for digit in range(n_digits):
+        mask = (columns >> digit) & 1 == 1
+        zeros -= mask
+        yield mask
+    for digit in range(n_digits.bit_length()):
+        yield (zeros >> digit) & 1 == 1
+
+
+def _random_vector(size: int) -> np.ndarray:
+    # A fixed stream: recognition of one model gives one result.
+    return np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)

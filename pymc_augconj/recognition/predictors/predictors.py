@@ -1,0 +1,151 @@
+"""The stacked predictors η = offset(θ) + Σ_b A_b(θ) u_b as functions of the point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.model import Argument, Point
+from pymc_augconj.recognition.graph.affine import (
+    at_zero,
+    depends_on,
+    descendants,
+    pullback,
+    pushforward,
+)
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.observed.match import ObservedGraph
+
+from .designs import DIRECTION, BlockMap, Product
+
+__all__ = ["Predictors", "innovation_key"]
+
+# Elementwise ops with a kink: what they give at a few values of θ tells little about others.
+_KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
+
+
+_WEIGHTS = Argument("weights")
+
+
+def innovation_key(name: str) -> Argument:
+    """Return the key under which a function takes the innovation of the latent ``name``."""
+    return Argument("innovation", name)
+
+
+class Predictors:
+    """η of every observed variable, one after the other.
+
+    Parameters
+    ----------
+    matched : sequence of ObservedGraph
+    latents : sequence of GaussianVariable
+    space : ValueSpace
+
+    Attributes
+    ----------
+    graph : Variable
+        η as a function of value variables and innovations, shape (N,).
+    innovations : dict
+        The innovations' inputs, by their keys.
+    """
+
+    def __init__(
+        self,
+        matched: Sequence[ObservedGraph],
+        latents: Sequence[GaussianVariable],
+        space: ValueSpace,
+    ):
+        stacked = space.in_values([eta for observed in matched for eta in observed.predictors])
+        self.graph = stacked[0] if len(stacked) == 1 else pt.concatenate(stacked)
+        self.innovations = {innovation_key(latent.name): latent.input for latent in latents}
+        self._latents, self._space = latents, space
+
+    @cached_property
+    def offset(self) -> PointFunction:
+        """η at u = 0, as a function of the point."""
+        return self._space.function(at_zero([self.graph], list(self.innovations.values()))[0])
+
+    def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
+        """Return A of every block; ``points`` are where their structure is examined."""
+        # PyMC's initial point last: a Normal hyperparameter starts at zero, where others hide.
+        wide = self._space.wide_points(points[0])
+        points = [*points[1:], points[0]]
+        return tuple(self._map(latent, points, wide) for latent in self._latents)
+
+    def _map(
+        self, latent: GaussianVariable, points: Sequence[Point], wide: Sequence[Point]
+    ) -> BlockMap:
+        latents = list(self.innovations.values())
+        weights, (transposed,) = pullback(self.graph, [latent.input])
+        direction, product = pushforward(weights, transposed, latent.input)
+        (product,) = at_zero([product], [weights, *latents])
+
+        def products_with_transpose() -> Product:
+            (graph,) = at_zero([transposed], latents)
+            function = self._space.function(graph, {DIRECTION: weights})
+            return Product(function, weights.type.shape[0])
+
+        return BlockMap(
+            Product(self._space.function(product, {DIRECTION: direction}), latent.total_size),
+            products_with_transpose,
+            points,
+            wide,
+            latent.name,
+            self._dependence(product),
+        )
+
+    def _dependence(self, graph: Variable) -> str:
+        """Return how ``graph`` depends on the hyperparameters; see :class:`BlockMap`."""
+        used = [var for var in self._space.inputs.values() if depends_on(graph, var)]
+        between = [*used, *descendants(graph, used)]
+        if not all(var.dtype.startswith("float") for var in between):
+            return "discrete"
+        ops = {type(getattr(v.owner.op, "scalar_op", None)).__name__ for v in between if v.owner}
+        return "kinked" if ops & _KINKED else "smooth"
+
+    @cached_property
+    def _function(self) -> PointFunction:
+        return self._space.function(self.graph, self.innovations)
+
+    def __call__(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return η, straight from PyMC's graph: what the reading is compared with."""
+        return np.array(self._function.as_it_stands({**point, **_keyed(latents)}))
+
+    def rounding(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return by how much rounding moves the entries of η; zeros where that cannot be told."""
+        found = self._function.with_rounding({**point, **_keyed(latents)})
+        return np.zeros(self.graph.type.shape) if found is None else found[1]
+
+    def pullback(self) -> PredictorPullback:
+        """Return the derivatives of ⟨w, η⟩ with respect to the hyperparameters."""
+        return PredictorPullback(self)
+
+    @cached_property
+    def gradient(self):
+        """The derivatives behind :meth:`pullback`, which take the weights w too."""
+        weights = self.graph.type.clone(name=None)("weights")
+        return self._space.gradient(
+            (weights * self.graph).sum(), {**self.innovations, _WEIGHTS: weights}
+        )
+
+
+class PredictorPullback:
+    """``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u."""
+
+    def __init__(self, predictors: Predictors):
+        self._predictors = predictors
+
+    def __call__(
+        self, point: Point, latents: Mapping[str, np.ndarray], weights: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        return self._predictors.gradient({**point, **_keyed(latents), _WEIGHTS: weights})
+
+
+def _keyed(latents: Mapping[str, np.ndarray]) -> dict[Argument, np.ndarray]:
+    return {innovation_key(name): u for name, u in latents.items()}

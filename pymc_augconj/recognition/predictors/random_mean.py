@@ -1,0 +1,58 @@
+"""Prior means where they depend on Gaussian latents of the model: constant + Σ matrix @ value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+__all__ = ["affine_in_latents", "affine_parts"]
+
+
+def affine_in_latents(
+    mean: PointFunction, theta: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return a mean as constant + Σ matrix @ value, over the latents that it depends on.
+
+    Parameters
+    ----------
+    mean : PointFunction
+        Of constrained values by the names of free variables, shape (P,).
+    theta : mapping
+        The hyperparameters among them.
+    shapes : mapping
+        Shapes of the latents, by name.
+
+    Raises
+    ------
+    AugmentationError
+        If it depends on a whitened process.
+    """
+    hidden = [name for name in mean.names if name not in theta and name not in shapes]
+    if hidden:
+        raise AugmentationError(
+            f"expected a prior mean of the process that depends on no whitened process, but it "
+            f"depends on {hidden}; write these with gp.prior(…, reparameterize=False)"
+        )
+    latents = [name for name in mean.names if name in shapes]
+    return affine_parts(
+        lambda values: mean({**theta, **values}), {name: shapes[name] for name in latents}
+    )
+
+
+def affine_parts(
+    function: Callable[[Mapping[str, np.ndarray]], np.ndarray],
+    shapes: Mapping[str, tuple[int, ...]],
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return constant and matrices of a function that is affine in named values of given shapes."""
+    zeros = {name: np.zeros(shape) for name, shape in shapes.items()}
+    constant = np.array(function(zeros), dtype=float).ravel()
+    matrices = {}
+    for name, shape in shapes.items():
+        units = np.eye(int(np.prod(shape))).reshape(-1, *shape)
+        columns = [np.ravel(function({**zeros, name: unit})) - constant for unit in units]
+        matrices[name] = np.stack(columns, axis=1)
+    return constant, matrices

@@ -1,0 +1,83 @@
+"""The ``pm.Data`` that variables are made of, to tell whether they are still the same."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.type import TensorType
+
+from pymc_augconj.recognition.graph.affine import value_leaves
+
+__all__ = ["checksums", "data_as_constants", "data_behind", "input_data", "sums_of_arrays"]
+
+
+def data_behind(
+    model: Model, gp: Any, *, observations: bool, observed: str | None
+) -> dict[str, SharedVariable]:
+    """Return the data that a ``pm.gp.Latent`` depends on, by name.
+
+    With ``observations`` also those behind observed variables that depend on it, ``observed`` or
+    any; their own values are not among them.
+    """
+    roots = [gp.f]
+    if observations:
+        named = [rv for rv in model.observed_RVs if observed in (None, rv.name)]
+        roots += [rv for rv in named if gp.f in set(ancestors([rv]))]
+    return _shared(roots)
+
+
+def input_data(gp: Any) -> dict[str, SharedVariable]:
+    """Return the data that the inputs of a ``pm.gp.Latent`` depend on, by name."""
+    return _shared([gp.X]) if isinstance(gp.X, Variable) else {}
+
+
+def _shared(variables: Iterable[Variable]) -> dict[str, SharedVariable]:
+    return {
+        var.name: var
+        for var in ancestors(variables)
+        if isinstance(var, SharedVariable) and var.name
+    }
+
+
+def data_as_constants(variables: Iterable[Variable]) -> dict[SharedVariable, Constant]:
+    """Return constants of the present values of all data that variables depend on.
+
+    In their place a graph keeps what it was made of, whatever ``pm.set_data`` does.
+    """
+    return {
+        var: var.type.make_constant(var.get_value(borrow=True))
+        for var in ancestors(variables)
+        if isinstance(var, SharedVariable) and isinstance(var.type, TensorType)
+    }
+
+
+def sums_of_arrays(graph: Variable) -> list[float]:
+    """Return sums, with fixed weights, over each array of numbers that a graph is computed from."""
+    found = []
+    for leaf in value_leaves([graph]):
+        if isinstance(leaf, Constant | SharedVariable):
+            value = np.asarray(leaf.data if isinstance(leaf, Constant) else leaf.get_value())
+            if value.ndim > 0 and value.dtype.kind in "biuf":
+                weights = np.random.default_rng(value.size).uniform(1.0, 2.0, value.size)
+                found.append(float(value.ravel() @ weights))
+    return sorted(found)
+
+
+def checksums(variables: Iterable[Variable]) -> dict[str, int]:
+    """Return a checksum of value and shape of every ``pm.Data`` among the variables."""
+    found = {}
+    for var in variables:
+        if isinstance(var, SharedVariable) and var.name:
+            value = np.ascontiguousarray(var.get_value(borrow=True))
+            if value.dtype.hasobject:
+                continue
+            shape = np.array(value.shape, dtype=np.int64)
+            found[var.name] = zlib.crc32(value.view(np.uint8).ravel(), zlib.crc32(shape.tobytes()))
+    return found

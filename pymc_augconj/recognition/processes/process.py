@@ -1,0 +1,168 @@
+"""A ``pm.gp.Latent`` of the user's model as a law at any inputs: what sparse engines work with."""
+
+from __future__ import annotations
+
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.compile.sharedvalue import SharedVariable
+from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.replace import graph_replace
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import direct_parents
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+from .covariance_graph import INDUCING, INPUTS, GraphCovariance
+from .foreign import refuse_foreign_variables
+from .input_data import data_as_constants
+from .minibatch import all_data_of
+from .stationary import StationaryCovariance
+
+__all__ = ["JITTER", "LatentProcess"]
+
+# Where formulas are compared with graphs, on the unconstrained scale: no number that is special.
+_ANYWHERE = 0.3
+
+#: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
+JITTER = 1e-6
+
+
+class LatentProcess:
+    """The :class:`~pymc_augconj.model.ProcessLaw` of a ``pm.gp.Latent``.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    gp : pm.gp.Latent
+        Its ``prior`` is one of the latents of ``lgm``.
+    lgm : LatentGaussianModel
+    gradient_of_inducing : bool
+        Whether :meth:`pull_cov` and :meth:`pull_cross` return derivatives by Z.
+
+    Raises
+    ------
+    AugmentationError
+        If ``gp`` is not the model's, depends on another model's variables, has several outputs,
+        has inputs that are no data, or a mean or covariance that depends on a Gaussian latent.
+    """
+
+    jitter = JITTER
+
+    def __init__(
+        self,
+        model: Model,
+        gp: Any,
+        lgm: LatentGaussianModel,
+        *,
+        gradient_of_inducing: bool = False,
+    ):
+        self.name = _name(gp, lgm)
+        self.inputs = _inputs(gp, self.name)
+        self._hyper = {h.value_name for h in lgm.hyperparameters}
+        by_name = {value.name: value for value in model.value_vars}
+        values = {name: by_name[name] for name in self._hyper}
+        width = self.inputs.shape[1]
+        X, Z = (pt.tensor(key, dtype="float64", shape=(None, width)) for key in ("X", "Z"))
+        with model:
+            graphs = [
+                gp.cov_func(Z),
+                gp.cov_func(X, Z),
+                gp.cov_func(X, diag=True),
+                pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
+            ]
+        latents = {block.name for block in lgm.blocks} | {b.value_name for b in lgm.blocks}
+        moving = [rv.name for rv in direct_parents(graphs, model) if rv.name in latents]
+        if moving:
+            raise AugmentationError(
+                f"gp {self.name!r}: expected a mean and a covariance that depend on "
+                f"hyperparameters alone, but they depend on the Gaussian latents {moving}; add "
+                "these to the predictor instead, or fit without inducing points"
+            )
+        graphs = model.replace_rvs_by_values(
+            [pt.as_tensor(graph).astype("float64") for graph in graphs]
+        )
+        refuse_foreign_variables(self.name, graphs)
+        # The fit keeps its law where the model is given other data.
+        *covariances, mean = graph_replace(graphs, data_as_constants(graphs), strict=False)
+        self._mean = PointFunction(mean, {**values, INPUTS: X})
+        formulas = StationaryCovariance.find(
+            gp.cov_func, model, values, gradient_of_inducing=gradient_of_inducing
+        )
+        point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
+        if formulas is None or not formulas.agrees_with(
+            PointFunction(covariances, {**values, INPUTS: X, INDUCING: Z}), point, self.inputs
+        ):
+            self._covariance = GraphCovariance(
+                covariances, values, X, Z, gradient_of_inducing=gradient_of_inducing
+            )
+        else:
+            self._covariance = formulas
+        self.names = tuple(
+            name
+            for name, value in values.items()
+            if any(depends_on(graph, value) for graph in [*covariances, mean])
+        )
+
+    def lanes(self, count: int) -> list[LatentProcess]:
+        found = [self]
+        for covariance in self._covariance.lanes(count)[1:]:
+            other = copy(self)
+            other._covariance = covariance
+            found.append(other)
+        return found
+
+    def cov(self, point: Point, Z):
+        return self._covariance.cov(point, Z)
+
+    def cross(self, point: Point, X, Z):
+        return self._covariance.cross(point, X, Z)
+
+    def pull_cov(self, point: Point, Z, weights):
+        return self._covariance.pull_cov(point, Z, weights)
+
+    def pull_cross(self, point: Point, X, Z, weights):
+        return self._covariance.pull_cross(point, X, Z, weights)
+
+    def mean(self, point: Point, X):
+        return np.array(self._mean({**point, INPUTS: X}), dtype=float)
+
+
+def _name(gp: Any, lgm: LatentGaussianModel) -> str:
+    names = [block.name for block in lgm.blocks]
+    name = getattr(getattr(gp, "f", None), "name", None)
+    if name not in names or not hasattr(gp, "cov_func"):
+        raise AugmentationError(
+            f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, "
+            f"got {gp!r}"
+        )
+    block = lgm.blocks[names.index(name)]
+    if block.copies > 1:
+        raise AugmentationError(
+            f"gp {name!r}: expected a process of one output for inducing points, got "
+            f"{block.copies}; write one pm.gp.Latent an output"
+        )
+    return name
+
+
+def _inputs(gp: Any, name: str) -> np.ndarray:
+    X = all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X
+    if isinstance(X, SharedVariable):
+        X = X.get_value(borrow=True)
+    elif isinstance(X, Constant):
+        X = X.data
+    elif isinstance(X, Variable):
+        with without_compilation():
+            X = X.eval()
+    if not (isinstance(X, np.ndarray) and X.ndim == 2):
+        raise AugmentationError(
+            f"gp {name!r}: expected inputs of shape (points, dimensions), got {type(X).__name__} "
+            f"of shape {np.shape(X)}"
+        )
+    return X

@@ -1,0 +1,39 @@
+"""Derivatives of a few scalars by entries of the point."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pytensor.gradient import grad
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.recognition.graph.functions import UNCONNECTED, Gradient
+
+__all__ = ["Slopes"]
+
+
+class Slopes(Gradient):
+    """Derivatives of several scalars by entries of the point, compiled at the first call.
+
+    Parameters
+    ----------
+    scalars : sequence of Variable
+    inputs : mapping from str to Variable
+        Entries of the point; derivatives are taken by the float ones that a scalar depends on.
+    """
+
+    def __init__(self, scalars: Sequence[Variable], inputs: Mapping[str, Variable]):
+        super().__init__(sum(scalars), inputs)
+        self._scalars = list(scalars)
+
+    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
+        """Return by entry the derivatives of the scalars, in their order."""
+        if not self._wrt:
+            return {}
+        found = iter(self._build()(point))
+        return {name: [next(found) for _ in self._scalars] for name in self._wrt}
+
+    def _graphs(self) -> list[Variable]:
+        wrt = self._wrt.values()
+        return [grad(scalar, var, **UNCONNECTED) for var in wrt for scalar in self._scalars]

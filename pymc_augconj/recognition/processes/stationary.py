@@ -1,0 +1,277 @@
+"""Stationary covariances, evaluated and differentiated by formulas instead of their graphs.
+
+A stationary kernel of PyMC, perhaps scaled, is k(x, z) = s·g(t) with t = c·|x/ℓ − z/ℓ|². All of t
+is one product of matrices,
+
+    t = (a, c|a|², 1)·(−2c b, 1, c|b|²),    a = x/ℓ, b = z/ℓ,
+
+and g takes a few passes over it in place; of the squared exponential log s goes into the product.
+Derivatives: with weights W and E = W ∘ s·g′(t),
+
+    ∂/∂aᵢ = 2c (aᵢ Σⱼ Eᵢⱼ − Σⱼ Eᵢⱼ bⱼ),    ∂/∂bⱼ = 2c (bⱼ Σᵢ Eᵢⱼ − Σᵢ Eᵢⱼ aᵢ),    ∂/∂s = ⟨W, g⟩.
+
+PyTensor's own graph of these takes some forty passes, each into an array of its own.
+"""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Mapping
+from copy import copy
+from typing import Any
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from numpy.typing import NDArray
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+
+from pymc_augconj.model import Argument, Point
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
+
+from .covariance_graph import INDUCING, INPUTS
+from .input_data import data_as_constants
+from .profiles import PROFILES
+from .slopes import Slopes
+
+__all__ = ["StationaryCovariance"]
+
+Array = NDArray[np.float64]
+
+_SCALE, _LENGTHS = Argument("weight", "scale"), Argument("weights", "lengths")
+
+# Of inputs, in the comparison with PyMC's graph, which rounds differently where they are far apart.
+_COMPARED, _TOLERANCE = 5, 1e-6
+
+
+class StationaryCovariance:
+    """The covariance s·g(|x − z|/ℓ) of a process, as a function of θ.
+
+    Parameters
+    ----------
+    kernel : pm.gp.cov.Stationary
+        Of a class that has a formula here.
+    scale, lengths : Variable
+        s and ℓ as graphs of ``values``.
+    values : mapping from str to Variable
+        Entries of the point.
+    gradient_of_inducing : bool
+        Whether derivatives by Z are wanted.
+    """
+
+    def __init__(
+        self,
+        kernel: Any,
+        scale: Variable,
+        lengths: Variable,
+        values: Mapping[str, Variable],
+        *,
+        gradient_of_inducing: bool = False,
+    ):
+        self._profile = PROFILES[type(kernel)]
+        dims = np.asarray(kernel.active_dims)
+        leading = np.array_equal(dims, np.arange(dims.size))
+        self._columns = slice(dims.size) if leading else dims
+        self._by_inducing = gradient_of_inducing
+        self._parameters = PointFunction([scale, lengths], values)
+        self._derivatives: Gradient
+        if lengths.ndim == 0:
+            # One number has one derivative by each entry, the same for all weights at one θ.
+            self._derivatives = Slopes([scale, lengths], values)
+        else:
+            weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
+            cost = weights[0] * scale + (weights[1] * lengths).sum()
+            given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
+            self._derivatives = Gradient(cost, values, given)
+        # The last values of both, by the entries of the point; threads have it in common.
+        self._known: dict[object, tuple[bytes, Any]] = {}
+
+    @classmethod
+    def find(
+        cls,
+        cov_func: Any,
+        model: Model,
+        values: Mapping[str, Variable],
+        *,
+        gradient_of_inducing: bool = False,
+    ) -> StationaryCovariance | None:
+        """Return the covariance where it is a stationary kernel times numbers, else None."""
+        factors = cov_func._factor_list if type(cov_func) is pm.gp.cov.Prod else [cov_func]
+        kernels = [factor for factor in factors if isinstance(factor, pm.gp.cov.BaseCovariance)]
+        if len(kernels) != 1 or type(kernels[0]) not in PROFILES:
+            return None
+        (kernel,) = kernels
+        scale = pt.constant(1.0)
+        for factor in factors:
+            if factor is kernel:
+                continue
+            number = _number(factor)
+            if number is None:
+                return None
+            scale = scale * number
+        lengths = kernel.ls
+        if lengths.ndim > 1:
+            return None
+        graphs = [pt.as_tensor(graph).astype("float64") for graph in (scale, lengths)]
+        graphs = model.replace_rvs_by_values(graphs)
+        if data := data_as_constants(graphs):
+            graphs = graph_replace(graphs, data, strict=False)
+        scale, lengths = graphs
+        return cls(kernel, scale, lengths, values, gradient_of_inducing=gradient_of_inducing)
+
+    def agrees_with(self, graph: PointFunction, point: Point, inputs: Array) -> bool:
+        """Return whether K(Z, Z), K(X, Z) and the diagonal are those of PyMC's own graph.
+
+        Parameters
+        ----------
+        graph : PointFunction
+            The three as a function of the point, X and Z.
+        point : mapping
+        inputs : ndarray, shape (n, d)
+            A few of them are compared.
+        """
+        some = inputs[np.linspace(0, len(inputs) - 1, _COMPARED).astype(int)]
+        X, Z = some[1:], some[:-1]
+        theirs = graph.as_it_stands({**point, INPUTS: X, INDUCING: Z})
+        ours = [self.cov(point, Z), *self.cross(point, X, Z)]
+        scale = np.abs(ours[-1]).max()
+        return all(
+            np.allclose(a, b, rtol=_TOLERANCE, atol=_TOLERANCE * scale)
+            for a, b in zip(ours, theirs, strict=True)
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The entries of the point that it depends on."""
+        return self._parameters.names
+
+    def lanes(self, count: int) -> list[StationaryCovariance]:
+        """Return up to ``count`` of these, each for a thread of its own."""
+        functions = (self._parameters, self._derivatives)
+        found = [self]
+        copies = zip(*(function.copies(count) for function in functions), strict=False)
+        for parameters, derivatives in list(copies)[1:]:
+            other = copy(self)
+            other._parameters, other._derivatives = parameters, derivatives
+            found.append(other)
+        return found
+
+    def cov(self, point: Point, Z: Array) -> Array:
+        """Return K(Z, Z)."""
+        return self.cross(point, Z, Z)[0]
+
+    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
+        """Return K(X, Z) and the diagonal of K(X, X)."""
+        scale, lengths = self._at(point)
+        # Far out an optimiser meets infinities, which are its own to judge.
+        with np.errstate(all="ignore"):
+            inside = self._profile.is_power and scale > 0.0
+            a, b = self._scaled(X, lengths), self._scaled(Z, lengths)
+            value = self._profile.value(self._distances(a, b, np.log(scale) if inside else 0.0))
+            if not inside:
+                value *= scale
+        return value, np.full(len(X), scale)
+
+    def pull_cov(self, point: Point, Z: Array, weights: Array):
+        """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
+        lengths = self._at(point)[1]
+        with np.errstate(all="ignore"):
+            a = self._scaled(Z, lengths)
+            by_scale, by_a, by_b = self._pull_distances(a, a, weights)
+            moved = by_a + by_b
+            by_lengths = np.sum(moved * a, axis=0)
+        return self._pulled(point, Z, by_scale, by_lengths, moved)
+
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]):
+        """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
+        lengths = self._at(point)[1]
+        with np.errstate(all="ignore"):
+            a, b = self._scaled(X, lengths), self._scaled(Z, lengths)
+            by_scale, by_a, by_b = self._pull_distances(a, b, weights[0])
+            by_scale += float(np.sum(weights[1]))
+            by_lengths = np.sum(by_a * a, axis=0) + np.sum(by_b * b, axis=0)
+        return self._pulled(point, Z, by_scale, by_lengths, by_b)
+
+    def _pulled(self, point: Point, Z: Array, by_scale: float, by_lengths: Array, moved: Array):
+        """Return derivatives by θ, given those by s and, but for s, by log(1/ℓ) and scaled Z."""
+        scale, lengths = self._at(point)
+        by_lengths = by_lengths.sum() if lengths.size == 1 else by_lengths
+        by_lengths = np.reshape(-scale * by_lengths / lengths, lengths.shape)
+        if isinstance(self._derivatives, Slopes):
+            found = {
+                name: by_scale * of_scale + by_lengths * of_length
+                for name, (of_scale, of_length) in self._keep(self._derivatives, point).items()
+            }
+        else:
+            given = {_SCALE: np.array(by_scale), _LENGTHS: by_lengths}
+            found = self._derivatives({**point, **given})
+        if not self._by_inducing:
+            return found, None
+        by_inducing = np.zeros(Z.shape)
+        by_inducing[:, self._columns] = (scale / lengths) * moved
+        return found, by_inducing
+
+    def _at(self, point: Point) -> tuple[float, Array]:
+        """Return s and ℓ."""
+        scale, lengths = self._keep(self._parameters, point)
+        return float(scale), lengths
+
+    def _keep(self, function: PointFunction | Slopes, point: Point) -> Any:
+        """Return the function at the point, from the last time where it was there, too."""
+        kind = type(function)
+        key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
+        known = self._known.get(kind)
+        if known is None or known[0] != key:
+            known = self._known[kind] = key, _copied(function(point))
+        return known[1]
+
+    def _scaled(self, X: Array, lengths: Array) -> Array:
+        return X[:, self._columns] / lengths
+
+    def _distances(self, a: Array, b: Array, shift: float = 0.0) -> Array:
+        """Return t, up to rounding, plus ``shift``."""
+        c = self._profile.factor
+        d = a.shape[1]
+        left, right = np.empty((len(a), d + 2)), np.empty((len(b), d + 2))
+        left[:, :d], left[:, d], left[:, d + 1] = a, c * np.vecdot(a, a), 1.0
+        right[:, :d], right[:, d] = (-2.0 * c) * b, 1.0
+        right[:, d + 1] = c * np.vecdot(b, b) + shift
+        return left @ right.T
+
+    def _pull_distances(self, a: Array, b: Array, W: Array) -> tuple[float, Array, Array]:
+        """Return ⟨W, g⟩ and the derivatives of it by a and by b."""
+        c, d = self._profile.factor, a.shape[1]
+        g, slope = self._profile.slope(self._distances(a, b))
+        whole = None if g is slope else float(np.vdot(W, g))
+        E = np.multiply(W, slope, out=slope)
+        # A column of ones sums the rows.
+        extended = np.ones((len(b), d + 1))
+        extended[:, :d] = b
+        products = E @ extended
+        rows = products[:, d]
+        by_a = (2.0 * c) * (a * rows[:, None] - products[:, :d])
+        extended = np.ones((len(a), d + 1))
+        extended[:, :d] = a
+        products = E.T @ extended
+        by_b = (2.0 * c) * (b * products[:, d:] - products[:, :d])
+        return float(rows.sum()) if whole is None else whole, by_a, by_b
+
+
+def _number(factor: Any) -> Any:
+    """Return a factor of a kernel where it is one number, else None."""
+    if isinstance(factor, numbers.Real):
+        return float(factor)
+    if isinstance(factor, np.ndarray):
+        return float(factor.ravel()[0]) if factor.size == 1 else None
+    if isinstance(factor, Variable) and getattr(factor, "ndim", 1) == 0:
+        return factor
+    return None
+
+
+def _copied(values: Any) -> Any:
+    """Return arrays that a function does not write to when it is called again."""
+    if isinstance(values, dict):
+        return {name: _copied(value) for name, value in values.items()}
+    return [np.array(value) for value in values]

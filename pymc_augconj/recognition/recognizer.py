@@ -1,0 +1,153 @@
+"""From a PyMC model to a :class:`~pymc_augconj.model.LatentGaussianModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.python_mode import untraced
+
+from .checks.checks import check_reading
+from .checks.densities import log_densities, log_prior
+from .graph.functions import NamedValues, PointFunction
+from .graph.space import ValueSpace
+from .latents.blocks import read_block
+from .observed.data import Inputs, Observations
+from .observed.match import ObservedGraph
+from .predictors.predictors import Predictors
+from .recognition import Recognition
+from .roles.choice import choose_structure
+from .roles.forward import read_forward
+from .roles.hyperparameters import read_hyperparameters
+
+__all__ = ["read_model"]
+
+
+def read_model(
+    model: Model,
+    *,
+    vars: Sequence[Variable] | None = None,
+    compile_kwargs: dict[str, Any] | None = None,
+    first_calls: int = 0,
+) -> Recognition:
+    """Read ``model``; raises what :func:`pymc_augconj.recognize` does.
+
+    Parameters
+    ----------
+    model, vars, compile_kwargs
+        As for :func:`pymc_augconj.recognize`.
+    first_calls : int
+        Number of initial calls of each function that run uncompiled, see :class:`.PointFunction`.
+    """
+    with untraced():
+        return _read(model, vars, (compile_kwargs or {}).get("mode"), first_calls)
+
+
+def _read(
+    model: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
+) -> Recognition:
+    if not model.observed_RVs:
+        raise RecognitionError(
+            "the model has no observed variable: expected a likelihood with observed=…"
+        )
+    _refuse_single_precision(model)
+    chosen = None if vars is None else set(_names(vars))
+    structure, matched = choose_structure(model, chosen)
+    space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
+    points = space.points()
+    predictors = Predictors(matched, structure.latents, space)
+    blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)
+    inputs = Inputs(structure.latents, structure.observed)
+    inputs.check()
+    maps = predictors.maps(points)
+    densities = log_densities(matched, structure.latents, space)
+    prior = log_prior(structure, space, densities)
+    reading = LatentGaussianModel(
+        blocks=blocks,
+        sites=_sites(matched, space, points[0], inputs),
+        hyperparameters=read_hyperparameters(
+            structure.latents, matched, predictors.graph, space, points[0], structure.held
+        ),
+        forward=read_forward(structure, space, points[0]),
+        n_predictors=sum(observed.size * len(observed.predictors) for observed in matched),
+        offset=predictors.offset,
+        maps=maps,
+        log_prior=space.function(prior),
+        log_prior_gradient=space.gradient(prior),
+        predictor_pullback=predictors.pullback(),
+        predictor=predictors,
+        value_names=tuple(value.name for value in model.value_vars),
+    )
+    for site in reading.sites:
+        site.y(points[0])  # refuses data out of range
+    theirs = [space.function(density, predictors.innovations) for density in densities]
+    check_reading(reading, theirs, [*points, *space.prior_points(points[0])])
+    return Recognition(
+        reading,
+        kinds=tuple(read.kind for read in maps),
+        factors=tuple(factor.name for factor in structure.factors),
+        start=points[0],
+        probes=tuple(points[1:]),
+    )
+
+
+def _names(vars: Sequence[Variable]) -> list[str]:
+    for var in vars:
+        if not isinstance(var, Variable):
+            raise TypeError(
+                f"expected vars to be variables of the model, found {var!r}; write vars=[f] or "
+                "vars=[model['f']]"
+            )
+    return [var.name for var in vars]
+
+
+def _refuse_single_precision(model: Model) -> None:
+    # Most covariances of processes have no Cholesky factor in it, and PyMC records NaN.
+    for value in model.value_vars:
+        if value.dtype in ("float16", "float32"):
+            raise RecognitionError(
+                f"variable {model.values_to_rvs[value].name!r} is of {value.dtype}: expected a "
+                "model of double precision; set pytensor.config.floatX = 'float64' before it is "
+                "built"
+            )
+
+
+def _sites(
+    matched: Sequence[ObservedGraph], space: ValueSpace, point: Point, inputs: Inputs
+) -> tuple[Site, ...]:
+    sites = []
+    start = 0
+    for observed in matched:
+        rows = []
+        for _ in observed.predictors:
+            rows.append(slice(start, start + observed.size))
+            start += observed.size
+        params = NamedValues(
+            list(observed.params), space.function(space.in_values(list(observed.params.values())))
+        )
+        values = PointFunction(observed.value.astype("float64").ravel(), {}, space.mode)
+        sites.append(
+            Site(
+                name=observed.rv.name,
+                likelihood=observed.likelihood,
+                size=observed.size,
+                rows=tuple(rows),
+                y=Observations(
+                    observed.rv.name,
+                    observed.size,
+                    observed.likelihood,
+                    values,
+                    params,
+                    point,
+                    inputs,
+                ),
+                params=params,
+                refusal=observed.refusal,
+            )
+        )
+    return tuple(sites)

@@ -1,0 +1,10 @@
+"""Which variable plays which part.
+
+===================  =====================================================
+``choice``           which Gaussian variables are integrated out
+``drawable``         whether a variable can be drawn from its distribution
+``forward``          free variables that nothing observed depends on
+``hyperparameters``  the roles of the hyperparameters
+``structure``        which variables depend on which
+===================  =====================================================
+"""

@@ -1,0 +1,266 @@
+"""Which Gaussian variables are integrated out: as many as every predictor is jointly affine in.
+
+A Gaussian variable that also enters elsewhere (a product of latents, a covariance, a potential)
+becomes a hyperparameter where its components are independent Normals, or where it was recognised
+by its density alone (a random walk): a sampler loses speed by that, and nothing else. Where it is a
+Gaussian process or a multivariate normal it is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.errors import (
+    AugmentationError,
+    NotAffineError,
+    RecognitionError,
+    UnknownLikelihoodError,
+)
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import (
+    direct_parents,
+    distribution_parameters,
+    parameters_of,
+)
+from pymc_augconj.recognition.latents.normal import (
+    GaussianVariable,
+    find_gaussian_variables,
+    in_innovations,
+)
+from pymc_augconj.recognition.latents.quadratic import read_quadratic
+from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
+
+from .structure import Structure, forward_variables
+
+__all__ = ["choose_structure"]
+
+
+def choose_structure(
+    model: Model, chosen: Collection[str] | None = None
+) -> tuple[Structure, list[ObservedGraph]]:
+    """Decide which Gaussian variables are latents, and match the observed ones to likelihoods.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    chosen : collection of str, optional
+        Names of the variables that may be latents; by default every one.
+
+    Raises
+    ------
+    NotAffineError
+        If a Gaussian process or a multivariate normal cannot be a latent.
+    UnknownLikelihoodError
+        If an observed variable that depends on one has no known augmentation.
+    RecognitionError
+        If there is no latent, or an observed variable depends on no free variable at all.
+    """
+    forward, undrawn = forward_variables(model)
+    found = _find(model, forward, chosen)
+    candidates, demoted = _acting_through_means(model, found, forward)
+    try:
+        candidates, matched = _match_most(model, candidates, forward)
+    except (NotAffineError, UnknownLikelihoodError) as error:
+        # Only here likelihoods without an augmentation, which every engine prefers not to meet.
+        try:
+            candidates, matched = _match_most(model, candidates, forward, densities=True)
+        except AugmentationError:
+            raise error from None
+    matched_rvs = [observed.rv for observed in matched]
+    unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
+    # A variable that was given a value (pm.observe) is a constant to those that depend on it.
+    used = direct_parents(
+        [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
+    )
+    for rv in unmatched:
+        if rv not in used and not direct_parents(distribution_parameters(rv), model):
+            raise RecognitionError(
+                f"observed variable {rv.name!r} depends on no free variable at all: expected "
+                "its distribution to depend on a latent variable or on a hyperparameter; "
+                "remove it, or connect it to the model"
+            )
+    if not candidates:
+        raise _no_latent(model, demoted, chosen)
+    if not matched:
+        raise RecognitionError(
+            f"observed variable {unmatched[0].name!r} depends on no Gaussian latent variable: "
+            "expected a predictor that contains one; sample this model with pm.sample's NUTS"
+        )
+    latents = {latent.rv for latent in candidates}
+    hyper = [rv for rv in model.free_RVs if rv not in latents and rv not in set(forward)]
+    held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
+    for latent in found:
+        if latent.precision is not None and latent.rv not in latents:
+            why = demoted.get(latent.name, "the predictors are not affine in it")
+            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
+    structure = Structure(
+        latents=candidates,
+        hyperparameters=hyper,
+        forward=forward,
+        held=held,
+        observed=matched_rvs,
+        factors=[*unmatched, *model.potentials],
+    )
+    return structure, matched
+
+
+def _find(
+    model: Model, forward: Sequence[Variable], chosen: Collection[str] | None
+) -> list[GaussianVariable]:
+    """Return the Gaussian variables, those first that gain most by being integrated out."""
+    roots = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
+    found = find_gaussian_variables(model, [*roots, *model.potentials])
+    known = {candidate.rv for candidate in found}
+    for rv in model.free_RVs:
+        value = model.rvs_to_values[rv]
+        wanted = chosen is None or {rv.name, value.name}.intersection(chosen)
+        if wanted and rv not in forward and rv not in known and not model.rvs_to_transforms[rv]:
+            candidate = read_quadratic(model, rv)
+            found += [] if candidate is None else [candidate]
+    found = [c for c in found if c.rv not in forward and c.total_size > 0]
+    if chosen is not None:
+        found = [c for c in found if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
+    # A Gaussian process before its intercept.
+    return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
+
+
+def _match_most(
+    model: Model,
+    candidates: Sequence[GaussianVariable],
+    forward: Sequence[Variable],
+    *,
+    densities: bool = False,
+) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
+    """Return as many of the candidates as can be latents, and the matches with these."""
+    try:
+        return candidates, _match(model, candidates, densities)
+    except AugmentationError as error:
+        return _largest_consistent(model, candidates, forward, error, densities)
+
+
+def _match(
+    model: Model, latents: Sequence[GaussianVariable], densities: bool
+) -> list[ObservedGraph]:
+    """Match every observed variable that depends on a latent; raises where one has no match."""
+    inputs = [latent.input for latent in latents]
+    return [
+        match_observed(model, rv, latents, densities=densities)
+        for rv in model.observed_RVs
+        if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
+    ]
+
+
+def _largest_consistent(
+    model: Model,
+    candidates: Sequence[GaussianVariable],
+    forward: Sequence[Variable],
+    error: AugmentationError,
+    densities: bool,
+) -> tuple[list[GaussianVariable], list[ObservedGraph]]:
+    """Add the candidates one by one, the processes first, while all predictors stay affine."""
+    accepted: list[GaussianVariable] = []
+    for candidate in candidates:
+        try:
+            _match(model, [*accepted, candidate], densities)
+        except AugmentationError as why:
+            # One known by its precision may have a likelihood without an augmentation.
+            if candidate.kind != "diagonal" and not (densities and candidate.precision):
+                raise why from None
+        else:
+            accepted.append(candidate)
+    # The prior of one that was left out may depend on one that was accepted.
+    accepted, _ = _acting_through_means(model, accepted, forward)
+    if not accepted:
+        raise error
+    return accepted, _match(model, accepted, densities)
+
+
+def _acting_through_means(
+    model: Model, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
+) -> tuple[list[GaussianVariable], dict[str, str]]:
+    """Leave out candidates until none enters a potential, a covariance or another prior.
+
+    Raises
+    ------
+    NotAffineError
+        If a Gaussian process or a multivariate normal would have to be left out.
+    """
+    kept = list(candidates)
+    left_out: dict[str, str] = {}
+    while (found := _first_elsewhere(model, kept, forward)) is not None:
+        candidate, why = found
+        if candidate.kind not in ("diagonal", "precision"):
+            raise NotAffineError(
+                f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
+                f"model only through predictors and means, but {why}; sample this model with "
+                "pm.sample's NUTS"
+            )
+        kept.remove(candidate)
+        left_out[candidate.name] = why
+    return kept, left_out
+
+
+def _first_elsewhere(
+    model: Model, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
+) -> tuple[GaussianVariable, str] | None:
+    by_rv = {candidate.rv: candidate for candidate in candidates}
+    for potential in model.potentials:
+        for parent in direct_parents([potential], model):
+            if parent in by_rv:
+                return by_rv[parent], f"the potential {potential.name!r} depends on it"
+    for rv in model.free_RVs:
+        if rv in forward:
+            continue
+        if rv in by_rv:
+            factor = by_rv[rv].log_factor
+            graphs, what = [by_rv[rv].scale, *([] if factor is None else [factor])], "covariance"
+        else:
+            graphs, what = parameters_of(rv), "prior"
+        for parent in direct_parents(graphs, model):
+            if parent in by_rv and parent is not rv:
+                return by_rv[parent], f"the {what} of {rv.name!r} depends on it"
+    return None
+
+
+def _no_latent(
+    model: Model, demoted: dict[str, str], chosen: Collection[str] | None
+) -> RecognitionError:
+    for name, why in demoted.items():
+        return RecognitionError(
+            f"variable {name!r} is Gaussian, but {why}, and there is no other Gaussian latent "
+            "variable: expected one that enters the model only through predictors and means; "
+            "sample this model with pm.sample's NUTS"
+        )
+    if chosen is not None:
+        return RecognitionError(
+            "expected at least one Gaussian latent variable among the variables to sample, found "
+            f"{sorted(chosen)}; name one (vars=[f, …]), or leave vars out"
+        )
+    for rv in model.free_RVs:
+        op_name = type(rv.owner.op).__name__
+        if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
+            return RecognitionError(
+                f"variable {rv.name!r} is Gaussian but has a transform, so that its law is a "
+                "truncated or ordered one; expected a Gaussian latent variable without a "
+                "transform; remove the transform= argument, or sample this model with pm.sample's "
+                "NUTS"
+            )
+        if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
+            return RecognitionError(
+                f"variable {rv.name!r} ({op_name.removesuffix('RV')}) is no Gaussian latent "
+                "variable: expected normal innovations and a normal init_dist, of a random walk "
+                "or an AR that is not transformed; a Gaussian random walk can also be written as "
+                "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
+                "pm.sample's NUTS"
+            )
+    listed = ", ".join(
+        f"{rv.name!r} ({type(rv.owner.op).__name__.removesuffix('RV')})" for rv in model.free_RVs
+    )
+    return RecognitionError(
+        "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
+        f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
+        "model with pm.sample's NUTS"
+    )

@@ -1,0 +1,102 @@
+"""Free variables that nothing observed depends on: imputed observations, ``gp.conditional``.
+
+Given everything else they are drawn from their own distribution, exactly, which is a block draw
+together with the latents: those are updated with the forward variables integrated out.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import graph_inputs
+from pytensor.tensor.random.type import RandomGeneratorType
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import Argument, ForwardVariable, Point
+from pymc_augconj.recognition.graph.derive import log_density_of
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.graph.space import ValueSpace
+
+from .structure import Structure
+
+__all__ = ["read_forward"]
+
+
+def read_forward(
+    structure: Structure, space: ValueSpace, point: Point
+) -> tuple[ForwardVariable, ...]:
+    """Return the forward variables in an order in which they can be drawn.
+
+    Parameters
+    ----------
+    structure : Structure
+    space : ValueSpace
+    point : mapping
+        Any point, for the shapes of its entries.
+    """
+    values = space.model.rvs_to_values
+    inputs = {}
+    for latent in structure.latents:
+        inputs[Argument("value", latent.name)] = latent.value_input
+    for rv in structure.forward:
+        inputs[values[rv].name] = values[rv]
+    # From random variables to graphs of values; one forward variable may depend on another.
+    replacements: dict[Variable, Variable] = {rv: rv for rv in space.hyperparameters}
+    replacements |= {rv: values[rv] for rv in space.model.observed_RVs}
+    replacements |= {
+        latent.replaced: latent.shaped(latent.value_input) for latent in structure.latents
+    }
+    found = []
+    for rv in structure.forward:
+        arguments = space.in_values(substitute(list(rv.owner.inputs), replacements))
+        node = rv.owner.clone_with_new_inputs(arguments)
+        draw = node.outputs[rv.owner.outputs.index(rv)]
+        value, transform = values[rv], space.model.rvs_to_transforms[rv]
+        if transform is None:
+            natural, drawn_value = value, draw
+            log_jacobian = 0.0
+        else:
+            natural = transform.backward(value, *node.inputs)
+            drawn_value = transform.forward(draw, *node.inputs)
+            log_jacobian = transform.log_jac_det(value, *node.inputs).sum()
+        # Those of the distributions that this one is made of are among them.
+        leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
+        generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
+        (drawn_value,) = substitute(
+            [drawn_value], dict(zip(leaves, generators.values(), strict=True))
+        )
+        log_density = log_density_of(space.model, draw, natural)
+        if log_density is None:
+            raise RecognitionError(
+                f"variable {rv.name!r}: expected a distribution with a log density, found "
+                f"{type(rv.owner.op).__name__.removesuffix('RV')}, of which PyMC has none; give "
+                "it one (logp=), or remove the variable, which nothing observed depends on"
+            )
+        log_density = log_density.sum() + log_jacobian
+        replacements[rv] = pt.specify_shape(natural, rv.type.shape).astype(rv.dtype)
+        found.append(
+            ForwardVariable(
+                name=rv.name,
+                value_name=value.name,
+                shape=tuple(point[value.name].shape),
+                draw=_ForwardDraw(
+                    space.function(drawn_value.astype(value.dtype), {**inputs, **generators}),
+                    tuple(generators),
+                ),
+                log_density=space.function(log_density.astype("float64"), inputs),
+            )
+        )
+    return tuple(found)
+
+
+class _ForwardDraw:
+    """Draws from a graph whose generators are inputs."""
+
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]):
+        self._function, self._generators = function, generators
+
+    def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:
+        children = dict(zip(self._generators, rng.spawn(len(self._generators)), strict=True))
+        return np.array(self._function({**point, **children}))

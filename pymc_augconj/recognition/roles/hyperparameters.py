@@ -1,0 +1,73 @@
+"""The roles of the hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from pytensor.graph.basic import Variable
+
+from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.observed.match import ObservedGraph
+
+__all__ = ["read_hyperparameters"]
+
+
+def read_hyperparameters(
+    latents: Sequence[GaussianVariable],
+    matched: Sequence[ObservedGraph],
+    predictors: Variable,
+    space: ValueSpace,
+    point: Point,
+    held: Mapping[str, str],
+) -> tuple[Hyperparameter, ...]:
+    """Return the hyperparameters, each with its role.
+
+    Parameters
+    ----------
+    latents, matched
+        The latents and the observed variables of the model.
+    predictors : Variable
+        The graph of the stacked η, in terms of value variables.
+    space : ValueSpace
+    point : mapping
+        Any point, for the shapes of its entries.
+    held : mapping
+        Why some of them must not be optimised, by their names.
+    """
+    covariances = space.in_values([latent.scale for latent in latents])
+    # A latent's value moves with its mean even where no predictor does: where no observation uses
+    # an entry, or where means cancel in a difference.
+    means = [latent.mean for latent in latents if latent.mean is not None]
+    affine = [predictors, *space.in_values(means)]
+    augmented: list[Variable] = []
+    plain: list[Variable] = []
+    for observed in matched:
+        likelihood = observed.likelihood
+        exact = likelihood.can_augment and not likelihood.has_auxiliary
+        group = plain if exact else augmented
+        group.extend(observed.params.values())
+    augmented, plain = space.in_values(augmented), space.in_values(plain)
+    found = []
+    for rv in space.hyperparameters:
+        value = space.model.rvs_to_values[rv]
+        in_prior = depends_on([*covariances, *plain], value)
+        if depends_on(augmented, value):
+            role = "both" if in_prior else "likelihood"
+        elif in_prior or depends_on(affine, value):
+            role = "prior"
+        else:
+            role = "none"
+        found.append(
+            Hyperparameter(
+                name=rv.name,
+                value_name=value.name,
+                shape=tuple(point[value.name].shape),
+                continuous=value.dtype.startswith("float"),
+                role=role,
+                why_not_optimised=held.get(rv.name),
+            )
+        )
+    return tuple(found)

@@ -1,0 +1,216 @@
+"""Writing the state of an approximation to a file, and reading it.
+
+One NumPy archive: arrays under dotted keys, everything else as JSON under ``"meta"``. It is read
+with ``allow_pickle=False``, so a file from elsewhere cannot run code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.model import LatentBlock
+
+from .fingerprint import Fingerprint
+from .layout import AffineMean, Labels
+
+__all__ = ["load_state", "save_state"]
+
+FORMAT = 2
+
+_SUFFIX = ".npz"
+
+_SCALARS = (
+    "method",
+    "evidence",
+    "objective",
+    "converged",
+    "message",
+    "timings",
+    "diagnostics",
+    "space",
+    "variables",
+    "random_seed",
+    "data",
+)
+_BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind")
+
+
+def save_state(state: Mapping[str, Any], path: str | Path) -> None:
+    """Write the fields of an approximation to ``path``, to which it adds a missing ``.npz``."""
+    prior, groups = state["prior"], state["groups"]
+    arrays: dict[str, np.ndarray] = {"h": state["h"], "lam": state["lam"], "offset": prior.offset}
+    meta: dict[str, Any] = {"format": FORMAT} | {name: state[name] for name in _SCALARS}
+    meta["blocks"] = []
+    for i, (block, full, merged, mean) in enumerate(
+        zip(prior.blocks, prior.full_maps, prior.maps, state["means"], strict=True)
+    ):
+        facts = {name: getattr(block.block, name) for name in _BLOCK}
+        meta["blocks"].append(facts | {"jitter": block.jitter, "others": list(mean.matrices)})
+        arrays[f"scale.{i}"] = block.array
+        arrays[f"mean.{i}"] = mean.constant
+        if block.block.entries is not None:
+            arrays[f"entries.{i}"] = block.block.entries
+        for j, matrix in enumerate(mean.matrices.values()):
+            arrays[f"mean.{i}.{j}"] = matrix
+        arrays |= _map_arrays(f"full.{i}", full) | _map_arrays(f"merged.{i}", merged)
+    arrays["first"] = groups.first
+    if groups.inverse is not None:
+        arrays["inverse"] = groups.inverse
+    coords = {name: _storable(name, labels) for name, labels in state["labels"].coords.items()}
+    for kind, values in (
+        ("theta", state["theta"]),
+        ("point", state["point"]),
+        ("observed", state["observed"]),
+        ("inducing", state["inducing"]),
+        ("coords", coords),
+    ):
+        meta[kind] = list(values)
+        arrays |= {f"{kind}.{i}": np.asarray(value) for i, value in enumerate(values.values())}
+    meta["dims"] = state["labels"].dims
+    meta["fingerprint"] = asdict(state["fingerprint"])
+    meta["history"] = state["history"].to_dict(orient="list")
+    arrays["meta"] = np.array(json.dumps(meta, default=_plain))
+    arrays["digest"] = np.array(_digest(arrays))
+    path = Path(path)
+    path = path if path.suffix == _SUFFIX else path.with_name(path.name + _SUFFIX)
+    np.savez_compressed(path, **arrays)
+
+
+def load_state(path: str | Path) -> dict[str, Any]:
+    """Return the fields that :func:`save_state` has written.
+
+    Raises
+    ------
+    FileNotFoundError
+    AugmentationError
+        If the file is none of these, or its contents have changed.
+    """
+    path = Path(path)
+    if not path.exists() and path.suffix != _SUFFIX:
+        path = path.with_name(path.name + _SUFFIX)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no saved approximation {path}")
+    if not zipfile.is_zipfile(path):
+        raise AugmentationError(f"expected {path} to be a saved approximation, found another file")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        if "meta" not in arrays:
+            raise AugmentationError("found no meta data")
+        return _read(arrays)
+    except Exception as error:
+        # Whatever a file may contain, it is one thing to whoever reads it.
+        raise AugmentationError(
+            f"expected {path} to be a saved approximation, whole and unchanged: "
+            f"{error if isinstance(error, AugmentationError) else repr(error)}"
+        ) from error
+
+
+def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    meta = json.loads(str(arrays["meta"]))
+    if meta["format"] != FORMAT:
+        raise AugmentationError(
+            f"expected format {FORMAT}, found {meta['format']}; use the version of pymc-augconj "
+            "that wrote it"
+        )
+    if str(arrays.pop("digest", "")) != _digest(arrays):
+        raise AugmentationError(
+            "found other contents than were saved (their checksum differs); save the fit again"
+        )
+    blocks, means = [], []
+    for i, facts in enumerate(meta["blocks"]):
+        others, jitter = facts.pop("others"), facts.pop("jitter")
+        entries = arrays.get(f"entries.{i}")
+        block = LatentBlock(
+            **{**facts, "shape": tuple(facts["shape"])}, scale=None, entries=entries
+        )
+        blocks.append(block_prior(block, np.asfortranarray(arrays[f"scale.{i}"]), jitter))
+        matrices = {name: arrays[f"mean.{i}.{j}"] for j, name in enumerate(others)}
+        means.append(AffineMean(arrays[f"mean.{i}"], matrices))
+    indices = range(len(blocks))
+    prior = LatentPrior(
+        arrays["offset"],
+        tuple(blocks),
+        tuple(_read_map(f"full.{i}", arrays) for i in indices),
+        tuple(_read_map(f"merged.{i}", arrays) for i in indices),
+    )
+
+    def named(kind: str) -> dict[str, np.ndarray]:
+        return {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
+
+    state = {name: meta[name] for name in _SCALARS}
+    state |= {kind: named(kind) for kind in ("theta", "point", "observed", "inducing")}
+    return state | {
+        "h": arrays["h"],
+        "lam": arrays["lam"],
+        "history": pd.DataFrame(meta["history"]),
+        "prior": prior,
+        "groups": RowGroups(arrays["first"], arrays.get("inverse")),
+        "means": tuple(means),
+        "labels": Labels(meta["dims"], named("coords")),
+        "fingerprint": Fingerprint(**meta["fingerprint"]),
+        "variables": tuple(meta["variables"]),
+    }
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    """Return a checksum of names, types, shapes and values."""
+    found = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        value = np.asarray(value)
+        found.update(f"{name} {value.dtype.str} {value.shape} ".encode())
+        found.update(np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def _storable(dim: str, labels: Any) -> np.ndarray:
+    """Return labels as an array that NumPy stores without pickling: numbers, words or dates."""
+    found = pd.Index(labels, tupleize_cols=False).to_numpy()
+    if found.dtype.kind != "O":
+        return found
+    if not all(isinstance(label, str) for label in found):
+        warnings.warn(
+            f"coords: labels of {dim!r} are saved as words; expected numbers, words or dates "
+            f"without a time zone, found {type(found[0]).__name__}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return np.array([str(label) for label in found], dtype=str)
+
+
+def _map_arrays(key: str, A: LinearMap) -> dict[str, np.ndarray]:
+    if isinstance(A, DenseMap):
+        found = {f"{key}.matrix": A.matrix}
+        return found if A.columns is None else found | {f"{key}.columns": A.columns}
+    found = {f"{key}.index": A.index, f"{key}.size": np.array(A.size)}
+    return found if A.coef is None else found | {f"{key}.coef": A.coef}
+
+
+def _read_map(key: str, arrays: dict[str, np.ndarray]) -> LinearMap:
+    if f"{key}.matrix" in arrays:
+        return DenseMap(np.asfortranarray(arrays[f"{key}.matrix"]), arrays.get(f"{key}.columns"))
+    return RowSelection(
+        arrays[f"{key}.index"], arrays.get(f"{key}.coef"), int(arrays[f"{key}.size"])
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Return a NumPy scalar or array as what JSON knows."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"cannot save a {type(value).__name__}")

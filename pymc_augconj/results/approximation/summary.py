@@ -1,0 +1,86 @@
+"""What a person reads when an approximation is printed."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_augconj.engines.registry import ENGINES
+from pymc_augconj.latents.base import BlockPrior
+
+__all__ = ["summarize"]
+
+_WIDTH = 100
+_LABEL = 17
+# Arrays of more hyperparameters than this are told by their shape.
+_MOST_NUMBERS = 8
+
+
+class Summarized(Protocol):
+    """The fields of an approximation that its summary shows."""
+
+    method: str
+    evidence: float
+    converged: bool
+    message: str
+    theta: Mapping[str, np.ndarray]
+    timings: Mapping[str, float]
+    diagnostics: Mapping[str, Any]
+    inducing: Mapping[str, np.ndarray]
+
+    @property
+    def blocks(self) -> Sequence[BlockPrior]:
+        """The latents' priors at θ."""
+        ...
+
+
+def summarize(approximation: Summarized) -> str:
+    """Return method, evidence, latents, hyperparameters and how the fit ended, a line each."""
+    error = float(approximation.diagnostics.get("evidence_error", 0.0))
+    evidence = f"{approximation.evidence:.4f}" + (f" ± {error:.2g}" if error else "")
+    evidence += f" ({ENGINES[approximation.method].evidence})"
+    rows = [("evidence", evidence), ("latents", _latents(approximation))]
+    if approximation.theta:
+        theta = ", ".join(f"{name} = {_number(v)}" for name, v in approximation.theta.items())
+        rows.append(("hyperparameters", theta))
+    rows.append(("ended", approximation.message))
+    if "total" in approximation.timings:
+        rows.append(("seconds", f"{approximation.timings['total']:.2f}"))
+    converged = "" if approximation.converged else ", NOT CONVERGED"
+    title = f"Approximation by pac.fit({approximation.method!r}){converged}"
+    return "\n".join([title, *(_row(label, text) for label, text in rows)])
+
+
+def _row(label: str, text: str) -> str:
+    first = f"  {label:<{_LABEL}}"
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_on_hyphens=False,
+    )
+
+
+def _latents(approximation: Summarized) -> str:
+    found = []
+    inner = {f"{name}_u": name for name in approximation.inducing}
+    for prior in approximation.blocks:
+        block = prior.block
+        if block.name in inner:
+            found.append(f"{inner[block.name]} ({block.total_size:,} inducing points)")
+        elif block.total_size == 1:
+            found.append(block.name)
+        else:
+            found.append(f"{block.name} ({block.total_size:,})")
+    return ", ".join(found)
+
+
+def _number(value) -> str:
+    value = np.asarray(value)
+    if value.size > _MOST_NUMBERS:
+        return f"<array of shape {value.shape}>"
+    return np.array2string(value, precision=4, separator=", ", max_line_width=1000)

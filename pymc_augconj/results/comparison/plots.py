@@ -1,0 +1,262 @@
+"""ArviZ's pictures of several fits of a model, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
+
+import arviz as az
+import numpy as np
+import xarray as xr
+from arviz_base.labels import BaseLabeller
+from arviz_plots import PlotCollection
+from arviz_plots.visuals import labelled_title
+
+from pymc_augconj.errors import AugmentationError
+
+from .entries import drawable_entries, node_name, with_divergences
+from .fits import Fits, as_datatrees, common_posteriors, scalar_draws
+
+MAX_LAG = 100
+_PANEL = (3.6, 2.0)  # width and height of a panel, inches
+_LEGEND_WIDTH = 1.2  # inches
+_WRAP = 3  # panels in a row
+
+# One panel per entry and fit, with the chains of that fit.
+_BY_FIT = {"rank": az.plot_rank, "trace": az.plot_trace, "autocorr": az.plot_autocorr}
+# One panel per entry, with all fits in it.
+_OVERLAID = {"ess_evolution": az.plot_ess_evolution, "dist": az.plot_dist}
+
+KINDS = (*_BY_FIT, *_OVERLAID, "forest")
+
+
+def plot_compare(
+    fits: Fits,
+    *,
+    kind: str | None = None,
+    var_names: str | Sequence[str] | None = None,
+    filter_vars: str | None = None,
+    coords: Mapping[Hashable, Any] | None = None,
+    max_entries: int = 3,
+    **plot_kwargs: Any,
+) -> PlotCollection | dict[str, PlotCollection]:
+    """Draw ArviZ's pictures of several fits of one model with matplotlib.
+
+    Parameters
+    ----------
+    fits : mapping of str to DataTree
+        As in :func:`compare`. Numbers of chains and draws may differ between fits: each fit is
+        drawn whole, nothing is trimmed.
+    kind : {"rank", "trace", "autocorr", "ess_evolution", "dist", "forest"}, optional
+        The picture; by default all of them.
+
+        * ``rank``, ``trace``, ``autocorr``: a grid with a row per entry, a column per fit and a
+          line per chain. Divergences are marked under the traces. Ranks compare the chains of one
+          fit with each other, so fits of one chain are left out there.
+        * ``ess_evolution``: a panel per entry, bulk (solid) and tail (dashed) effective sample
+          size of each fit against its number of draws.
+        * ``dist``: a panel per entry with the marginal densities of all fits.
+        * ``forest``: one panel with mean and intervals of each entry in each fit; suits many
+          entries (raise ``max_entries``).
+    var_names, filter_vars, coords : optional
+        As in :func:`compare`; by default all numeric variables that every fit has.
+    max_entries : int, default 3
+        Of an array variable with more entries than this only so many are drawn, evenly spaced
+        from the first to the last (of three: first, middle, last). Choose others by ``coords``.
+        Entries that are constant or not finite in any of the fits are left out first.
+    **plot_kwargs
+        Passed to the ArviZ function of ``kind``, for example ``max_lag`` or ``visuals``.
+
+    Returns
+    -------
+    PlotCollection or dict of str to PlotCollection
+        The picture, or with ``kind=None`` all of them by kind. Save one by ``.savefig(path)``.
+        Axes are in ``.viz["plot"]``, by entry (such as ``"f[3]"``) and, for the grids, by
+        ``fit``; what was drawn is there too, such as ``.viz["trace@nuts"]`` for fit "nuts".
+
+    Raises
+    ------
+    AugmentationError
+        If ``kind`` is unknown, no entry can be drawn, there would be more panels than ArviZ's
+        ``rcParams["plot.max_subplots"]``, or as in :func:`compare`.
+
+    Examples
+    --------
+    >>> pac.plot_compare({"gibbs": idata, "nuts": idata2}, kind="dist")  # doctest: +SKIP
+    """
+    if kind is not None and kind not in KINDS:
+        raise AugmentationError(f"kind: expected one of {list(KINDS)} or None, got {kind!r}")
+    if kind is None and plot_kwargs:
+        raise AugmentationError(
+            f"expected arguments of one picture together with its kind, got {sorted(plot_kwargs)} "
+            f"without kind; use kind=, one of {list(KINDS)}"
+        )
+    if max_entries < 1:
+        raise AugmentationError(f"max_entries: expected at least 1, got {max_entries}")
+    trees = as_datatrees(fits)
+    posteriors = common_posteriors(trees, var_names, filter_vars, coords)
+    entries = drawable_entries(posteriors, max_entries)
+    drawn = {fit: with_divergences(entries[fit], tree) for fit, tree in trees.items()}
+    ranked = {fit: tree for fit, tree in drawn.items() if tree["posterior"].sizes["chain"] > 1}
+    if kind == "rank" and not ranked:
+        raise AugmentationError(
+            f"rank: expected a fit of two or more chains, got one chain in each of {list(fits)}; "
+            "use kind='dist' to compare the fits with each other"
+        )
+    kinds = [kind] if kind else [name for name in KINDS if name != "rank" or ranked]
+    pictures = {
+        name: _draw(name, ranked if name == "rank" else drawn, plot_kwargs) for name in kinds
+    }
+    return pictures[kind] if kind else pictures
+
+
+def _draw(
+    kind: str, fits: Mapping[str, xr.DataTree], plot_kwargs: dict[str, Any]
+) -> PlotCollection:
+    data = xr.concat(
+        [tree["posterior"].to_dataset() for tree in fits.values()], dim="fit", join="outer"
+    ).assign_coords(fit=list(fits))
+    if kind == "forest":
+        return _draw_forest(data, plot_kwargs)
+    n_panels = len(data) * (len(fits) if kind in _BY_FIT else 1)
+    max_panels = az.rcParams["plot.max_subplots"]
+    if max_panels is not None and n_panels > max_panels:
+        raise AugmentationError(
+            f"{kind}: expected at most {max_panels} panels, got {n_panels} for {list(data)}; use "
+            'var_names, a smaller max_entries, or arviz.rcParams["plot.max_subplots"]'
+        )
+    return _draw_panels(kind, fits, data, plot_kwargs)
+
+
+def _draw_panels(
+    kind: str, fits: Mapping[str, xr.DataTree], data: xr.Dataset, plot_kwargs: dict[str, Any]
+) -> PlotCollection:
+    """Draw each fit in turn on shared axes.
+
+    ArviZ would take all fits at once, but it pads fits of unequal chains or draws with NaN, which
+    empties autocorrelations and makes ranks raise false alarms.
+    """
+    picture = _grid(data, kind) if kind in _BY_FIT else _wrap(data)
+    function = {**_BY_FIT, **_OVERLAID}[kind]
+    n_draws = {fit: math.prod(tree["posterior"].sizes.values()) for fit, tree in fits.items()}
+    longest = max(n_draws, key=n_draws.__getitem__)
+    for fit, tree in fits.items():
+        picture.coords = {"fit": fit}
+        arguments = _arguments(kind, tree, plot_kwargs, is_longest=fit == longest)
+        function(tree, plot_collection=picture, **arguments)
+        picture.coords = None
+        _keep_visuals_of(fit, picture)
+    picture.map(
+        labelled_title, "title", subset_info=True, ignore_aes="all", labeller=BaseLabeller()
+    )
+    if kind in _OVERLAID and len(fits) > 1:
+        picture.add_legend("fit")
+    return picture
+
+
+def _keep_visuals_of(fit: str, picture: PlotCollection) -> None:
+    """Rename what was just drawn, or the next fit would write into it and lack its chains."""
+    fresh = [
+        name
+        for name in picture.viz.children
+        if name not in ("plot", "row_index", "col_index") and "@" not in name
+    ]
+    picture.rename_visuals({name: f"{name}@{node_name(fit)}" for name in fresh})
+
+
+def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollection:
+    """Draw all fits at once: summaries can skip the NaN that pad the shorter fits."""
+    n_fits = data.sizes["fit"]
+    skip_padding = {name: {"skipna": True} for name in ("trunk", "twig", "point_estimate")}
+    height = 1 + len(data) * (0.2 + 0.15 * n_fits)
+    defaults = {
+        "combined": True,
+        "stats": skip_padding,
+        "backend": "matplotlib",
+        "figure_kwargs": {"figsize": (3 * _PANEL[0], height), "layout": "constrained"},
+    }
+    # ArviZ shifts and colours by a dimension of the name "model".
+    picture = az.plot_forest(data.rename(fit="model"), **(defaults | plot_kwargs))
+    if n_fits > 1:
+        picture.add_legend("model", title="fit")
+    return picture
+
+
+def _arguments(
+    kind: str, tree: xr.DataTree, given: dict[str, Any], *, is_longest: bool
+) -> dict[str, Any]:
+    """Return What is passed to ArviZ: our defaults for ``kind``, then the user's arguments."""
+    visuals: dict[str, Any] = {"title": False}  # drawn once for all fits
+    defaults: dict[str, Any] = {}
+    stats: dict[str, Any] = {}
+    if kind == "rank":
+        defaults["thin"] = True
+        stats["thin"] = {"factor": _thinning(tree["posterior"].to_dataset())}
+    elif kind == "autocorr":
+        # ArviZ draws its band for max_lag draws rather than for the number of draws.
+        visuals["credible_interval"] = False
+        defaults["max_lag"] = min(MAX_LAG, tree["posterior"].sizes["draw"])
+    elif kind == "ess_evolution":
+        visuals |= {"ess_bulk": False, "ess_tail": False, "ess_tail_line": {"linestyle": "--"}}
+        if not is_longest:
+            visuals["min_ess"] = False  # one line is enough
+    elif kind == "dist":
+        # The summaries of several fits would lie on top of each other.
+        visuals |= dict.fromkeys(
+            ("credible_interval", "point_estimate", "point_estimate_text"), False
+        )
+    merged = {
+        "visuals": visuals | given.get("visuals", {}),
+        "stats": stats | given.get("stats", {}),
+    }
+    return defaults | given | {name: values for name, values in merged.items() if values}
+
+
+def _thinning(posterior: xr.Dataset) -> int:
+    """Keep each k-th draw so that the draws within a chain are nearly independent.
+
+    The uniformity test of ranks takes draws for independent: with autocorrelation 0.7 four
+    chains of one distribution were flagged at α = 0.01 in 60 % of 150 simulations unthinned, in
+    3 % of 100 thinned like this. ArviZ's own factor comes from the ESS over chains, which is
+    small when chains disagree, and so thins away the very disagreement the picture is to show.
+    """
+    chains = scalar_draws(posterior)
+    ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
+    smallest = np.min(np.mean(ess, axis=0))
+    # Of fewer than four draws no effective size is known, and none is left out.
+    return max(1, math.ceil(chains.shape[1] / smallest)) if np.isfinite(smallest) else 1
+
+
+def _grid(data: xr.Dataset, kind: str) -> PlotCollection:
+    width, height = _PANEL
+    return PlotCollection.grid(
+        data,
+        rows=["__variable__"],
+        cols=["fit"],
+        aes={"color": ["chain"], "overlay": ["chain"]},
+        backend="matplotlib",
+        figure_kwargs={
+            "figsize": (width * data.sizes["fit"], height * len(data)),
+            # Ranks have limits of their own in each panel.
+            "sharey": False if kind == "rank" else "row",
+            "layout": "constrained",
+        },
+    )
+
+
+def _wrap(data: xr.Dataset) -> PlotCollection:
+    width, height = _PANEL
+    columns = min(_WRAP, len(data))
+    rows = -(-len(data) // columns)
+    return PlotCollection.wrap(
+        data,
+        cols=["__variable__"],
+        col_wrap=columns,
+        aes={"color": ["fit"], "overlay": ["fit"]},
+        backend="matplotlib",
+        figure_kwargs={
+            "figsize": (width * columns + _LEGEND_WIDTH, height * rows),
+            "layout": "constrained",
+        },
+    )

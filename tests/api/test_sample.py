@@ -1,0 +1,131 @@
+"""``pac.sample``: what it passes on, what it refuses, and what it leaves as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor
+import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import pymc_augconj as pac
+
+QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 5, "cores": 1}
+X = np.linspace(0.0, 1.0, 5)[:, None]
+
+
+@pytest.fixture
+def model():
+    with pm.Model(coords={"place": list("abcde")}) as model:
+        ls = pm.InverseGamma("ls", 5, 3)
+        f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X=X, dims="place")
+        pm.Deterministic("p", pm.math.invlogit(f), dims="place")
+        pm.Bernoulli("y", logit_p=f, observed=[0, 1, 1, 0, 1], dims="place")
+    return model
+
+
+def test_the_result_is_pymcs(model):
+    idata = pac.sample(6, tune=3, chains=2, model=model, **QUIET)
+    posterior = idata.posterior
+    assert {"ls", "f", "f_rotated_", "p"} == set(posterior.data_vars)
+    assert posterior["f"].dims == ("chain", "draw", "place")
+    assert posterior.sizes["chain"] == 2
+    assert posterior.sizes["draw"] == 6
+    np.testing.assert_allclose(posterior["p"], 1.0 / (1.0 + np.exp(-posterior["f"])))
+    assert {"observed_data", "sample_stats"} <= set(idata.children)
+
+
+def test_the_model_in_the_context_is_taken(model):
+    with model:
+        inside = pac.sample(4, tune=2, chains=1, **QUIET)
+    given = pac.sample(4, tune=2, chains=1, model=model, **QUIET)
+    np.testing.assert_array_equal(inside.posterior["f"], given.posterior["f"])
+
+
+def test_the_same_as_pymc_with_the_step(model):
+    ours = pac.sample(5, tune=3, chains=2, model=model, **QUIET)
+    theirs = pm.sample(
+        5, tune=3, chains=2, model=model, step=pac.AugmentedGibbs(model=model), **QUIET
+    )
+    # The draws are the same; f and p are computed from them, compiled in the one case.
+    np.testing.assert_array_equal(ours.posterior["f_rotated_"], theirs.posterior["f_rotated_"])
+    np.testing.assert_allclose(ours.posterior["f"], theirs.posterior["f"], rtol=1e-9, atol=1e-12)
+
+
+def test_keywords_reach_pymc(model):
+    start = model.initial_point()
+    seen = []
+    pac.sample(
+        3,
+        tune=0,
+        chains=1,
+        model=model,
+        initvals={"ls": 0.7, "f_rotated_": start["f_rotated_"]},
+        callback=lambda trace, draw: seen.append(draw.point),
+        **QUIET,
+    )
+    assert len(seen) == 3
+
+
+@pytest.mark.parametrize(("name", "value"), [("step", None), ("nuts_sampler", "nutpie")])
+def test_a_step_of_ones_own_is_refused(model, name, value):
+    with pytest.raises(TypeError, match=f"expected no '{name}'; use pm.sample"):
+        pac.sample(model=model, **{name: value})
+
+
+@pytest.mark.parametrize("options", [{"hyper_sampler": "nuts"}, {"sweeps": 2}])
+def test_options_of_the_step_change_the_draws(model, options):
+    def draws(**given):
+        return pac.sample(4, tune=2, chains=1, model=model, **given, **QUIET)
+
+    plain, ours, again = draws(), draws(**options), draws(**options)
+    for name in ("ls", "f"):
+        np.testing.assert_array_equal(ours.posterior[name], again.posterior[name])
+    assert not np.array_equal(plain.posterior["f"], ours.posterior["f"])
+    with pytest.raises(pac.RecognitionError, match="y"):
+        draws(vars=["y"])
+
+
+def test_no_model():
+    with pytest.raises(TypeError, match="model"):
+        pac.sample(5)
+
+
+def interrupt(trace, draw):
+    raise KeyboardInterrupt
+
+
+def test_everything_is_left_as_it_was(model):
+    mode = pytensor.config.mode
+    with threadpool_limits(2, user_api="blas"):
+        before = threadpool_info()
+        pac.sample(4, tune=2, chains=1, model=model, **QUIET)
+        assert threadpool_info() == before
+        with pytest.raises(ZeroDivisionError):
+            pac.sample(
+                4, tune=0, chains=1, model=model, callback=lambda trace, draw: 1 / 0, **QUIET
+            )
+        assert threadpool_info() == before
+        # Interrupted, PyMC returns what there is.
+        pac.sample(4, tune=0, chains=1, model=model, callback=interrupt, **QUIET)
+        assert threadpool_info() == before
+    assert pytensor.config.mode == mode
+
+
+def test_compile_options_are_used_throughout(model):
+    idata = pac.sample(
+        3, tune=2, chains=1, model=model, compile_kwargs={"mode": "FAST_COMPILE"}, **QUIET
+    )
+    assert np.isfinite(idata.posterior["f"]).all()
+
+
+def test_observations_are_read_when_sampling_starts():
+    with pm.Model() as model:
+        y = pm.Data("data", np.zeros(5, dtype=int))
+        f = pm.Normal("f", 0, 1, shape=5)
+        pm.Bernoulli("y", logit_p=f, observed=y)
+    first = pac.sample(400, tune=0, chains=1, model=model, **QUIET)
+    y.set_value(np.ones(5, dtype=y.dtype))
+    second = pac.sample(400, tune=0, chains=1, model=model, **QUIET)
+    difference = second.posterior["f"].mean() - first.posterior["f"].mean()
+    assert float(difference) > 0.5

@@ -1,0 +1,176 @@
+"""Every kind of prior over latents answers as the matrices do that it stands for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.dense import DensePrior
+from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.registry import block_prior, kind_of
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.model import LatentBlock
+
+
+class RandomWalk(BlockPrior):
+    """u = std · cumsum(v): no more than the abstract methods, as a new kind would begin."""
+
+    kind = "random walk"
+
+    @classmethod
+    def matrix_order(cls, block):
+        return 0
+
+    def scale(self, v):
+        return self.array * np.cumsum(v, axis=-1)
+
+    def scale_transpose(self, x):
+        return self.array * np.cumsum(x[..., ::-1], axis=-1)[..., ::-1]
+
+    def unscale(self, u):
+        return np.diff(u, prepend=0.0) / self.array
+
+    def unscale_transpose(self, x):
+        return -np.diff(x, append=0.0) / self.array
+
+    def log_det_scale(self):
+        return self.block.size * float(np.log(self.array))
+
+    def var(self):
+        return self.array**2 * np.arange(1.0, self.block.size + 1.0)
+
+    def pull_cov(self, A, gradient):
+        K = self.apply_cov(np.eye(self.block.size))
+        return np.array(2.0 * np.sum(gradient.congruence(A) * K) / self.array)
+
+    def pull_design(self, A, G):
+        return np.array(np.sum(G * self.whitened_design(A).T) / self.array)
+
+
+def a_block(kind: type[BlockPrior], size: int, copies: int = 1) -> LatentBlock:
+    return LatentBlock(
+        name="u", value_name="u", form="", shape=(copies * size,), size=size, copies=copies,
+        whitened=False, kind=kind.kind, scale=None,
+    )  # fmt: skip
+
+
+def cases():
+    rng = np.random.default_rng(0)
+    root = rng.normal(size=(5, 5))
+    K = np.asfortranarray(root @ root.T + 0.1 * np.eye(5))
+    std = rng.gamma(2.0, size=5)
+    ones = np.tri(5)
+    return {
+        "dense": (DensePrior(a_block(DensePrior, 5), K), np.linalg.cholesky),
+        "copies": (
+            DensePrior(a_block(DensePrior, 5, 2), K),
+            lambda a: np.kron(np.eye(2), np.linalg.cholesky(a)),
+        ),
+        "diagonal": (DiagonalPrior(a_block(DiagonalPrior, 5), std), np.diag),
+        "random walk": (RandomWalk(a_block(RandomWalk, 5), np.array(0.7)), lambda a: a * ones),
+    }
+
+
+CASES = cases()
+
+
+def maps(size: int):
+    rng = np.random.default_rng(1)
+    index = rng.integers(0, size, 7)
+    yield RowSelection(np.arange(size), None, size)
+    yield RowSelection(index, None, size)
+    yield RowSelection(index, rng.normal(size=7), size)
+    yield DenseMap(np.asfortranarray(rng.normal(size=(7, size))))
+    yield DenseMap(np.asfortranarray(rng.normal(size=(7, size))), rng.normal(size=size))
+
+
+class Gradient:
+    def __init__(self, matrix):
+        self.matrix = matrix
+
+    def congruence(self, A):
+        return A.dense().T @ self.matrix @ A.dense()
+
+    def congruence_diagonal(self, A):
+        return np.diagonal(self.congruence(A))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_products_are_those_of_the_matrices(name):
+    prior, root = CASES[name]
+    S = root(prior.array)
+    K, size = S @ S.T, len(S)
+    rng = np.random.default_rng(2)
+    x, X = rng.normal(size=size), rng.normal(size=(3, size))
+    close = np.testing.assert_allclose
+    close(prior.scale(x), S @ x, rtol=1e-10)
+    close(prior.scale(X), X @ S.T, rtol=1e-10)
+    close(prior.scale_transpose(x), S.T @ x, rtol=1e-10)
+    close(prior.scale_transpose(X), X @ S, rtol=1e-10)
+    close(prior.unscale(S @ x), x, rtol=1e-8)
+    close(prior.unscale_transpose(X @ S), X, rtol=1e-8)
+    close(prior.apply_cov(x), K @ x, rtol=1e-9)
+    close(prior.apply_cov(X), X @ K, rtol=1e-9)
+    close(prior.var(), np.diagonal(K), rtol=1e-10)
+    close(prior.add_cov(np.ones((size, size))), 1.0 + K, rtol=1e-9)
+    close(prior.log_det_scale(), np.linalg.slogdet(S)[1], rtol=1e-10)
+    density = -0.5 * x @ x - 0.5 * size * np.log(2 * np.pi) - np.linalg.slogdet(S)[1]
+    close(prior.log_density(x), density, rtol=1e-10)
+    if prior.diagonal_scale is not None:
+        close(np.diag(prior.diagonal_scale), S)
+    for A in maps(size):
+        dense = A.dense()
+        close(prior.whitened_design(A), dense @ S, rtol=1e-9, atol=1e-12)
+        close(prior.predictor_cov(A), dense @ K @ dense.T, rtol=1e-9, atol=1e-12)
+        close(prior.cross_cov(A), K @ dense.T, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_derivatives_are_those_of_the_matrices(name):
+    prior, root = CASES[name]
+    rng = np.random.default_rng(3)
+    for A in maps(prior.block.total_size):
+        dense = A.dense()
+        G = rng.normal(size=(len(dense), len(dense)))
+        G = G + G.T
+        H = rng.normal(size=(prior.block.total_size, len(dense)))
+
+        def of_cov(array, dense=dense, G=G):
+            half = dense @ root(array)
+            return np.sum(G * (half @ half.T))
+
+        def of_design(array, dense=dense, H=H):
+            return np.sum(H * (dense @ root(array)).T)
+
+        found = prior.pull_cov(A, Gradient(G)), prior.pull_design(A, H)
+        for function, derivative in zip((of_cov, of_design), found, strict=True):
+            direction = rng.normal(size=np.shape(prior.array))
+            if direction.ndim == 2:
+                direction = direction + direction.T
+            step = 1e-6
+            change = function(prior.array + step * direction)
+            change = (change - function(prior.array - step * direction)) / (2 * step)
+            np.testing.assert_allclose(np.sum(derivative * direction), change, rtol=2e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_maps_of_rows_are_matrices_too(name):
+    size = CASES[name][0].block.total_size
+    rng = np.random.default_rng(4)
+    for A in maps(size):
+        dense = A.dense()
+        M, u, w = (rng.normal(size=s) for s in ((len(dense),) * 2, (3, size), (3, len(dense))))
+        np.testing.assert_allclose(A.congruence(M), dense.T @ M @ dense, atol=1e-12)
+        np.testing.assert_allclose(A.apply_rows(u), u @ dense.T, atol=1e-12)
+        np.testing.assert_allclose(A.transpose_rows(w), w @ dense, atol=1e-12)
+
+
+def test_kinds_are_found_by_name():
+    for kind in (DensePrior, DiagonalPrior):
+        assert kind_of(a_block(kind, 3)) is kind
+    with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
+        block_prior(a_block(DiagonalPrior, 2), np.array([1.0, -1.0]))
+    with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
+        block_prior(a_block(DiagonalPrior, 2), np.array([1.0, np.nan]))

@@ -1,0 +1,293 @@
+"""The check against PyMC is not fooled by a wrong reading, and does not refuse a right one."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from pymc_augconj.api.report import recognize
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.likelihoods.base import Pattern
+from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
+from pymc_augconj.likelihoods.normal import Normal
+from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
+from pymc_augconj.likelihoods.student_t import StudentT
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+N = 8
+RNG = np.random.default_rng(9)
+X = RNG.standard_normal((N, 2))
+BINARY = RNG.integers(0, 2, N)
+COUNTS = RNG.poisson(3, N)
+REAL = RNG.standard_normal(N)
+
+invlogit = pm.math.invlogit
+
+
+def process():
+    return pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=1.0)).prior("f", X=X)
+
+
+def bernoulli(scale=1.0):
+    return pm.Bernoulli("wrong", logit_p=scale * process(), observed=BINARY)
+
+
+def student_t():
+    sigma = pm.HalfNormal("s", 2)
+    return pm.StudentT("wrong", nu=4, mu=process(), sigma=sigma, observed=REAL)
+
+
+def patterns(cls, *args, **kwargs):
+    return lambda patch: patch.setattr(cls, "patterns", (Pattern(*args, **kwargs),))
+
+
+def density(cls, change):
+    """Replace log p(y | η) by a change of the right one."""
+    right = cls.log_density
+    return lambda patch: patch.setattr(
+        cls, "log_density", lambda self, y, eta, params: change(right, self, y, eta, params)
+    )
+
+
+WRONG = {
+    "sign of the predictor": (
+        bernoulli,
+        patterns(BernoulliLogit, "BernoulliRV", ("p",), "p", "logit", negate=True),
+    ),
+    "sign of a tiny predictor": (
+        lambda: bernoulli(1e-9),
+        patterns(BernoulliLogit, "BernoulliRV", ("p",), "p", "logit", negate=True),
+    ),
+    "sign lost": (
+        lambda: pm.NegativeBinomial("wrong", mu=pm.math.exp(process()), alpha=2, observed=COUNTS),
+        patterns(
+            NegativeBinomial, "NegBinomialRV", ("n", "p"), "p", "logit", rename=(("n", "alpha"),)
+        ),
+    ),
+    "link": (
+        lambda: pm.Bernoulli("wrong", p=pm.math.invprobit(process()), observed=BINARY),
+        density(BernoulliProbit, lambda f, self, y, eta, params: f(self, y, 1.7 * eta, params)),
+    ),
+    "order of parameters": (
+        student_t,
+        patterns(StudentT, "StudentTRV", ("sigma", "mu", "nu"), "mu"),
+    ),
+    "scale": (
+        student_t,
+        density(
+            StudentT, lambda f, self, y, eta, p: f(self, y, eta, {**p, "sigma": p["sigma"] ** 2})
+        ),
+    ),
+    "constant": (
+        student_t,
+        density(StudentT, lambda f, self, y, eta, params: f(self, y, eta, params) + 1e-3),
+    ),
+    "one observation": (
+        student_t,
+        density(
+            StudentT,
+            lambda f, self, y, eta, params: (
+                f(self, y, eta, params) + 1e-3 * (np.arange(y.size) == 5)
+            ),
+        ),
+    ),
+    "rate": (
+        lambda: pm.Poisson("wrong", mu=pm.Gamma("r", 9, 1) * invlogit(process()), observed=COUNTS),
+        density(
+            PoissonSigmoid, lambda f, self, y, eta, p: f(self, y, eta, {"rate": 2 * p["rate"]})
+        ),
+    ),
+    "floor of a probability": (
+        bernoulli,
+        density(
+            BernoulliLogit,
+            lambda f, self, y, eta, params: np.maximum(f(self, y, eta, params), np.log(1e-7)),
+        ),
+    ),
+    "far from zero": (
+        student_t,
+        density(
+            StudentT,
+            lambda f, self, y, eta, params: (
+                f(self, y, eta, params) * np.where(np.abs(eta) > 30.0, 1.01, 1.0)
+            ),
+        ),
+    ),
+    "one observation among large ones": (
+        lambda: pm.Normal("wrong", process(), 10.0 ** (2.0 * np.arange(N) - 8.0), observed=REAL),
+        density(
+            Normal,
+            lambda f, self, y, eta, params: f(self, y, eta, params) + 1e-9 * (np.arange(N) == 7),
+        ),
+    ),
+    "not a number": (
+        student_t,
+        density(StudentT, lambda f, self, y, eta, params: f(self, y, eta, params) * np.nan),
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", WRONG)
+def test_wrong_likelihood_is_refused(mistake, monkeypatch):
+    build, break_it = WRONG[mistake]
+    with pm.Model() as model:
+        build()
+        pm.Normal("right", model["f"], 1, observed=REAL)
+    recognize(model)
+    break_it(monkeypatch)
+    with pytest.raises(RecognitionError, match=r"'wrong': read as .*log density differs"):
+        recognize(model)
+
+
+def test_wrong_map_is_refused(monkeypatch):
+    right = RowSelection.apply
+    monkeypatch.setattr(RowSelection, "apply", lambda self, u: right(self, u) * (1 + 1e-4))
+    with pm.Model() as model:
+        bernoulli()
+    with pytest.raises(
+        RecognitionError, match=r"'wrong': the predictor read from the model differs"
+    ):
+        recognize(model)
+
+
+def test_a_column_of_small_unit_that_is_lost_is_refused(monkeypatch):
+    """Its coefficients are as large as it is small; the others bring 1e9 of its own unit."""
+    right = DenseMap.apply
+    monkeypatch.setattr(
+        DenseMap, "apply", lambda self, u: right(self, np.where(np.arange(u.size) == 1, 0.0, u))
+    )
+    for unit in (1e-9, 1e-15, 1.0, 1e9):
+        with pm.Model() as model:
+            beta = pm.Normal("b", 0, [1.0, 1.0 / unit], shape=2)
+            pm.Bernoulli("wrong", logit_p=(X * [1.0, unit]) @ beta, observed=BINARY)
+        with pytest.raises(RecognitionError, match=r"'wrong': the predictor read from"):
+            recognize(model)
+
+
+def test_random_numbers_are_not_left_in_a_graph():
+    """A random variable left in a graph would make its value a fresh draw at every call."""
+    compile_module = sys.modules["pymc_augconj.recognition.graph.functions"]
+    with pm.Model():
+        s = pm.HalfNormal("s", 1)
+    with pytest.raises(RecognitionError, match="a random variable is left in it"):
+        compile_module.PointFunction(2 * s, {})
+
+
+# -- right readings that must pass -----------------------------------------------------------------
+
+FAR = {
+    "Normal": lambda: pm.Normal(
+        "y", pm.Normal("b", 0, 1000), pm.HalfNormal("s", 1), observed=REAL + 200
+    ),
+    "Student-t": lambda: pm.StudentT("y", nu=3, mu=100 * process(), sigma=1, observed=1e5 * REAL),
+    "Poisson": lambda: pm.Poisson("y", mu=1e4 * invlogit(process()), observed=COUNTS),
+    "Binomial": lambda: pm.Binomial("y", n=10**6, logit_p=process(), observed=COUNTS),
+    "probit": lambda: pm.Bernoulli(
+        "y", p=pm.math.invprobit(process() + 40), observed=np.ones(N, dtype=int)
+    ),
+    "complement": lambda: pm.Bernoulli(
+        "y", p=1 - pm.math.sigmoid(process() + 30), observed=np.ones(N, dtype=int)
+    ),
+    "tiny design": lambda: pm.Bernoulli(
+        "y", logit_p=(1e-6 * X) @ pm.Normal("b", 0, 1e6, shape=2), observed=BINARY
+    ),
+    "exposure": lambda: pm.NegativeBinomial(
+        "y", mu=1e6 * pm.math.exp(process()), alpha=1e-3, observed=COUNTS
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FAR)
+def test_data_far_from_the_prior(case, read):
+    with pm.Model() as model:
+        FAR[case]()
+    read(model)
+
+
+class Density:
+    """PyMC's log density as it is written, with its rounding, and in its stable form."""
+
+    def __init__(self, written, rounding, stable):
+        self.as_written, self.stable = lambda point: written, stable
+        self.with_rounding = lambda point: (written, np.full(N, rounding))
+
+    def __call__(self, point):
+        return self.stable
+
+
+def test_digits_lost_by_a_formula_are_no_difference_and_a_difference_is_one(read):
+    """Here log(1 − σ(η)) as it is written has lost what it is compared by."""
+    with pm.Model() as model:
+        bernoulli()
+    (site,) = read(model).lgm.sites
+    checks = sys.modules["pymc_augconj.recognition.checks.checks"]
+
+    def compare(ours, *theirs):
+        return checks._compare_densities(site, ours, checks._Theirs(Density(*theirs), {}))
+
+    right, wrong = np.full(N, -2.0), np.full(N, -2.1)
+    assert compare(right, right, 0.0, None) == N
+    assert compare(right, wrong, 0.2, None) == 0
+    assert compare(right, wrong, 0.0, right) == N
+    assert compare(right, right + 1e-9, 1e-8, None) == N
+    for off in (wrong, right + 1e-12, np.full(N, np.nan), np.full(N, -np.inf)):
+        with pytest.raises(RecognitionError, match="differs from PyMC's"):
+            compare(off, right, 0.0, right)
+    mixed = np.where(np.arange(N) == 0, -np.inf, right)
+    with pytest.raises(RecognitionError, match="differs from PyMC's"):
+        compare(right, mixed, 0.0, mixed)
+
+
+def test_rounding_is_told_entry_by_entry():
+    """Of a difference of large numbers, of one of small ones, and of single precision."""
+    x = pt.vector("x", shape=(3,))
+    function = PointFunction((x + 1e9) - 1e9, {"x": x})
+    value, bound = function.with_rounding({"x": np.array([1.0, 1e-9, 1e9])})
+    assert np.all(np.abs(value - [1.0, 1e-9, 1e9]) <= bound)
+    assert np.all(bound <= 1e-3)
+    value, bound = PointFunction(x * 3.7, {"x": x}).with_rounding({"x": np.array([1e-9, 1, 1e9])})
+    assert np.all(bound <= 1e-13 * value)
+    in_single = x * pt.log(pt.constant(np.int8(5)))
+    value, bound = PointFunction(in_single, {"x": x}).with_rounding({"x": np.ones(3)})
+    assert np.all(np.abs(value - np.log(5.0)) <= bound)
+    assert np.all(bound < 1e-6)
+
+
+def test_nothing_can_be_compared():
+    with pm.Model() as model:
+        eta = process() - 1e4
+        pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=np.ones(N, dtype=int))
+    with pytest.raises(RecognitionError, match=r"'y': PyMC's log density is not finite.*rescale"):
+        recognize(model)
+
+
+# -- parameters out of range -------------------------------------------------------------------
+
+
+def test_parameters_out_of_range_have_no_density(read):
+    """The package's densities do not look at parameters; PyMC's conditions stand in the prior."""
+    with pm.Model() as model:
+        a = pm.Normal("a", 2, 1)
+        pm.NegativeBinomial("y", mu=pm.math.exp(process()), alpha=a, observed=COUNTS)
+    reading = read(model)
+    start = reading.recognition.start
+    assert np.isfinite(reading.lgm.log_prior(start))
+    outside = {**start, "a": np.asarray(-0.3)}
+    assert reading.lgm.log_prior(outside) == -np.inf
+    assert model.compile_logp(mode="FAST_COMPILE")(outside) == -np.inf
+
+
+def test_underflow_has_no_density_and_raises_nothing(read):
+    with pm.Model() as model:
+        pm.Normal("y", process(), pm.HalfNormal("s", 1), observed=REAL)
+    reading = read(model)
+    for value in (-800.0, 800.0):
+        outside = {**reading.recognition.start, "s_log__": np.asarray(value)}
+        assert reading.lgm.log_prior(outside) == -np.inf

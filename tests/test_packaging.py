@@ -1,0 +1,52 @@
+"""What pyproject.toml declares is what the package imports."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import pymc_augconj as pac
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+# Imported by a dependency that does not require it itself; pyproject.toml says by which.
+INDIRECT = {"matplotlib"}
+
+
+def imported_distributions(sources: list[str]) -> set[str]:
+    """Return the distributions that ``sources`` import, the standard library left out."""
+    names: set[str] = set()
+    for source in sources:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and not node.level:
+                names.add(str(node.module).partition(".")[0])
+    names -= {"pymc_augconj", *sys.stdlib_module_names}
+    return {name.replace("_", "-") for name in names}
+
+
+def declared_distributions() -> set[str]:
+    """Return the names of the declared requirements, without versions and extras."""
+    return {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in PROJECT["dependencies"]}
+
+
+def test_dependencies_are_the_imported_ones():
+    sources = [p.read_text(encoding="utf-8") for p in (ROOT / "pymc_augconj").rglob("*.py")]
+    imported = imported_distributions(sources)
+    assert declared_distributions() - INDIRECT == imported
+    assert imported.isdisjoint(INDIRECT)
+
+
+def test_undeclared_import_is_found():
+    """Negative control."""
+    source = "import os.path\ndef f():\n    from some_library.part import g\n    from . import h"
+    assert imported_distributions([source]) == {"some-library"}
+
+
+def test_version_is_in_the_changelog():
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## {pac.__version__}" in changelog
