@@ -15,7 +15,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pymc_augconj.errors import NotAffineError, RecognitionError
+from pymc_augconj.errors import NotAffineError, NotPositiveDefiniteError, RecognitionError
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.likelihoods.density import select_params
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, PointMap, Site
@@ -101,12 +102,13 @@ def _as_it_stands(function: PointMap[float], point: Point) -> float:
 def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
     """Return the standard deviations of the innovations, ones where they take long to compute."""
     ones = np.ones(block.total_size)
-    if not block.diagonal and block.size**2 > _LARGEST_COVARIANCE:
+    if block.kind != "diagonal" and block.size**2 > _LARGEST_COVARIANCE:
         return ones
-    scale = np.asarray(_as_it_stands(block.scale, point), dtype=float)
-    with np.errstate(invalid="ignore"):
-        std = scale if block.diagonal else np.sqrt(np.tile(np.diagonal(scale), block.copies))
-    return np.where(np.isfinite(std) & (std > 0.0), std, 1.0)
+    try:
+        var = block_prior(block, np.array(_as_it_stands(block.scale, point), dtype=float)).var()
+    except NotPositiveDefiniteError:
+        return ones
+    return np.sqrt(np.where(np.isfinite(var) & (var > 0.0), var, 1.0))
 
 
 def _latents_to_compare(
