@@ -74,7 +74,7 @@ class RowSelection:
             return w
         weighted = w if self.coef is None else w * self.coef
         result = np.zeros((w.shape[0], self.size))
-        np.add.at(result, (slice(None), self.index), weighted)
+        np.add.at(result.T, self.index, weighted.T)
         return result
 
     def congruence(self, matrix: Array) -> Array:
