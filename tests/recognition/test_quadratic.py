@@ -145,7 +145,9 @@ PRIORS = {
             shape=N,
             initval=np.zeros(N),
         ),
-        lambda p: ar_parts([1 - 0.1 * np.exp(p["a_log__"])], np.sqrt(0.1) * np.exp(p["s_log__"]), 1),
+        lambda p: ar_parts(
+            [1 - 0.1 * np.exp(p["a_log__"])], np.sqrt(0.1) * np.exp(p["s_log__"]), 1
+        ),
     ),
     "covariance each": (
         lambda: pm.MvNormal("z", np.zeros(2), cov=pt.stack([COV, np.eye(2) * s()]), shape=(2, 2)),
@@ -297,9 +299,7 @@ NOT_GAUSSIAN = {
     "floor": lambda: pm.CustomDist(
         "z", logp=lambda v: -0.5 * v**2 - pt.floor(v), signature="->()", shape=N
     ),
-    "GARCH": lambda: pm.GARCH11(
-        "z", omega=0.1, alpha_1=0.1, beta_1=0.1, initial_vol=0.1, shape=N
-    ),
+    "GARCH": lambda: pm.GARCH11("z", omega=0.1, alpha_1=0.1, beta_1=0.1, initial_vol=0.1, shape=N),
 }
 
 

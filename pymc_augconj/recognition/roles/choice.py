@@ -98,7 +98,9 @@ def choose_structure(
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
         if latent.precision is not None and latent.rv not in latents:
-            why = demoted.get(latent.name, "no likelihood that is read has a predictor affine in it")
+            why = demoted.get(
+                latent.name, "no likelihood that is read has a predictor affine in it"
+            )
             held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
     structure = Structure(
         latents=candidates,
