@@ -63,6 +63,8 @@ def sample(
         If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
         If ``step`` or ``nuts_sampler`` is given.
+    RuntimeError
+        If the process of a chain was killed.
     """
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
@@ -87,4 +89,11 @@ def sample(
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
             stack.enter_context(without_compilation())
-        return pm.sample(draws, step=step, model=model, **kwargs)
+        try:
+            return pm.sample(draws, step=step, model=model, **kwargs)
+        except (ConnectionError, EOFError) as error:
+            raise RuntimeError(
+                f"the process of a chain ended before its last draw ({error or 'no message'}): it "
+                "was killed, most often for want of memory; use fewer processes at a time, "
+                "cores=…, or sample again"
+            ) from error

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import cloudpickle
 import numpy as np
 from pymc.model import Model, modelcontext
 from pymc.step_methods.compound import BlockedStep, StepMethodState
@@ -252,6 +253,10 @@ class AugmentedGibbs(BlockedStep):
         state.pop("_limiter", None)
         return state
 
+    def __reduce__(self) -> tuple:
+        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        return _unpickled, (type(self), cloudpickle.dumps(self.__getstate__()))
+
     def step(self, point):
         """Return the next point and its statistics."""
         try:
@@ -322,6 +327,13 @@ class AugmentedGibbs(BlockedStep):
             return {"evaluations": step_stats["evaluations"]}
 
         return (update_stats,)
+
+
+def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:
+    # The constructor would read the model once more.
+    step = object.__new__(kind)
+    step.__dict__.update(cloudpickle.loads(state))
+    return step
 
 
 def _prepare(recognition: Recognition, held: Collection[str]) -> None:
