@@ -128,7 +128,8 @@ def _multivariate(source: Source, size: int, scale: Scale) -> str:
 def _correlated(source: Source, size: int, scale: Scale) -> str:
     """A random covariance: Cholesky factor with an LKJ prior."""
     name, chol = source.name("packed"), source.name("chol")
-    asked, size = size, min(size, 3)
+    # Of one row PyMC has none.
+    asked, size = size, 3 if size > 2 else 2
     source.statement(
         f"{chol}_, *_ = pm.LKJCholeskyCov({name!r}, eta=2.0, n={size}, "
         f"sd_dist=pm.Exponential.dist({1.0 / float(scale)!r}, size={size}))"
