@@ -76,8 +76,7 @@ def unknown_link(rv, op_name, candidates, params, inputs) -> str:
         return sentence + (
             "A Poisson with a log link has no conjugate augmentation: use "
             "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
-            "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
-            "pm.sample's NUTS for this very model"
+            "or pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which are augmented exactly"
         )
     guards = {bound_of(var) for var in descendants(moving[0], inputs)} - {None}
     if guards:
