@@ -21,9 +21,7 @@ QUIET = {"progressbar": False}
 
 
 def walk(s):
-    return pm.GaussianRandomWalk(
-        "z", mu=0.1, sigma=s, init_dist=pm.Normal.dist(0.5, 1), shape=N
-    )
+    return pm.GaussianRandomWalk("z", mu=0.1, sigma=s, init_dist=pm.Normal.dist(0.5, 1), shape=N)
 
 
 def walk_twin(s):
@@ -128,7 +126,9 @@ def test_the_map_of_the_reproducer_is_no_hyperparameter():
 
 
 def test_a_sample_of_a_walk_comes_with_its_names(tmp_path):
-    idata = pac.sample(20, tune=20, chains=1, cores=1, model=written(walk, binary), random_seed=1, **QUIET)
+    idata = pac.sample(
+        20, tune=20, chains=1, cores=1, model=written(walk, binary), random_seed=1, **QUIET
+    )
     assert idata.posterior["z"].shape == (1, 20, N)
     fit = pac.fit("cavi", model=written(walk, binary), **QUIET)
     fit.save(tmp_path / "walk.npz")

@@ -58,7 +58,9 @@ def test_small_steps_of_a_walk_keep_their_digits():
     rows, cols = np.nonzero(Q)
     chol = covariance_of_precision(size, rows, cols, Q[rows, cols]).chol
     # The start is known from Q to 1e-16 of 1/step², so to four digits; the steps are not hurt.
-    np.testing.assert_allclose(np.diff(chol, axis=0)[:, 1:], step * np.eye(size)[1:, 1:], atol=1e-15)
+    np.testing.assert_allclose(
+        np.diff(chol, axis=0)[:, 1:], step * np.eye(size)[1:, 1:], atol=1e-15
+    )
 
 
 @pytest.mark.parametrize(
