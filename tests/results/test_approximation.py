@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import pickle
@@ -85,7 +86,7 @@ def brute_force(vi):
 def test_printed_in_a_few_lines(vi, weights):
     lines = repr(vi).splitlines()
     assert lines[0] == "Approximation by pac.fit('vgp')"
-    assert lines[1] == f"  evidence         {vi.evidence:.4f} (lower bound)"
+    assert lines[1] == f"  log evidence     {vi.log_evidence:.4f} (lower bound)"
     assert lines[2] == f"  latents          f ({N}), mu, b0"
     assert lines[3] == f"  hyperparameters  ls = {vi.theta['ls']:.4f}"
     assert len(lines) < 10
@@ -170,7 +171,7 @@ def test_saving_keeps_the_numbers(which, request, tmp_path):
     fit = request.getfixturevalue(which)
     fit.save(tmp_path / "fit")
     loaded = pac.Approximation.load(tmp_path / "fit")
-    for name in ("method", "evidence", "converged", "message", "timings", "names", "variables"):
+    for name in ("method", "log_evidence", "converged", "message", "timings", "names", "variables"):
         assert getattr(loaded, name) == getattr(fit, name)
     assert loaded.history.equals(fit.history)
     a, b = fit.sample(4, random_seed=1).posterior, loaded.sample(4, random_seed=1).posterior
@@ -192,7 +193,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 def test_a_file_has_any_name(weights, tmp_path, name):
     weights.save(tmp_path / name)
     assert [p.name for p in tmp_path.iterdir()] == [name.removesuffix(".npz") + ".npz"]
-    assert pac.Approximation.load(tmp_path / name).evidence == weights.evidence
+    assert pac.Approximation.load(tmp_path / name).log_evidence == weights.log_evidence
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -327,3 +328,8 @@ def test_data_set_after_the_fit_change_nothing_in_it(sparse):
         np.testing.assert_allclose(draws["f"], before["f"])
         np.testing.assert_allclose(draws["p"], expit(before["f"] + 0.7))
     np.testing.assert_allclose(std, again.std["f"])
+
+
+def test_only_variational_evidence_is_called_a_bound(cavi):
+    assert cavi.is_bound
+    assert not dataclasses.replace(cavi, method="ep").is_bound

@@ -20,6 +20,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.joint import LatentPrior
@@ -53,8 +54,8 @@ class Approximation:
         Hyperparameters at their point estimates, on the scale the user wrote them on.
     point : dict
         The same on PyMC's unconstrained scale.
-    evidence : float
-        The method's value of log p(y | θ), in nats: for ``"cavi"``, ``"vgp"`` and ``"svi"`` a lower
+    log_evidence : float
+        The method's value of log p(y | θ), in nats; :attr:`is_bound` says whether it is a lower
         bound.
     objective : float
         What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
@@ -89,7 +90,7 @@ class Approximation:
     lam: Array
     theta: dict[str, np.ndarray]
     point: dict[str, np.ndarray]
-    evidence: float
+    log_evidence: float
     objective: float
     history: pd.DataFrame
     converged: bool
@@ -108,11 +109,18 @@ class Approximation:
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
     data: dict[str, int] = field(default_factory=dict)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    # The user's model, neither pickled nor saved.
+    model: Any = None
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
 
     def __repr__(self) -> str:
         return summarize(self)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether :attr:`log_evidence` is a lower bound of log p(y | θ)."""
+        return ENGINES[self.method].bound
 
     # -- the Gaussian ---------------------------------------------------------------------------
 
@@ -224,7 +232,7 @@ class Approximation:
             {
                 "inference_library": "pymc_augconj",
                 "method": self.method,
-                "evidence": self.evidence,
+                "log_evidence": self.log_evidence,
                 "converged": int(self.converged),
                 "sampling_time": self.timings["total"] + time.perf_counter() - start,
             }
@@ -273,6 +281,7 @@ class Approximation:
     def __getstate__(self) -> dict:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
+        state["model"] = None
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
         if state["evaluate"] is not None:
             state["evaluate"] = cloudpickle.dumps(state["evaluate"])

@@ -89,7 +89,7 @@ def approximation_of(
         lam=outcome.lam,
         theta=constrained(model, hyper, point),
         point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        evidence=outcome.evidence,
+        log_evidence=outcome.evidence,
         objective=outcome.objective,
         history=_history(outcome),
         converged=outcome.converged,

@@ -36,7 +36,7 @@ _SUFFIX = ".npz"
 
 _SCALARS = (
     "method",
-    "evidence",
+    "log_evidence",
     "objective",
     "converged",
     "message",
