@@ -228,6 +228,7 @@ def fit(
         outcome = (engine.sparse if sparse else engine.dense)(problem)
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
+        result.model = written
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,

@@ -23,8 +23,9 @@ def sample(
     *,
     model: Model | None = None,
     vars: Sequence | None = None,
-    hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
+    hyper_sampler: Literal["auto", "slice", "elliptical", "nuts"] = "auto",
     sweeps: int | None = None,
+    sites: Literal["auto", "augmented", "held"] = "auto",
     blas_threads: int = 1,
     compile_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
@@ -44,7 +45,7 @@ def sample(
         Taken from the context where omitted.
     vars : sequence of variables or of their names, optional
         What the Gibbs step samples; PyMC assigns step methods to the rest. By default everything.
-    hyper_sampler, sweeps, blas_threads
+    hyper_sampler, sweeps, sites, blas_threads
         Options of the step, see :class:`~pymc_augconj.AugmentedGibbs`.
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for everything that is compiled.
@@ -78,6 +79,7 @@ def sample(
         model=model,
         hyper_sampler=hyper_sampler,
         sweeps=sweeps,
+        sites=sites,
         blas_threads=blas_threads,
         compile_kwargs=compile_kwargs,
     )

@@ -1,4 +1,4 @@
-"""The laws of auxiliary variables that PyMC lacks, as PyMC distributions of ω > 0.
+"""The distributions of auxiliary variables that PyMC lacks, as PyMC distributions of ω > 0.
 
 Their log densities are computed by NumPy, so that they have no derivative for PyTensor: a model
 with one of them can be evaluated, drawn from and drawn as a graph, but not sampled by NUTS.
@@ -25,12 +25,12 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     random_polya_gamma,
 )
 
-__all__ = ["POLYA_GAMMA", "AuxiliaryLaw", "Law"]
+__all__ = ["POLYA_GAMMA", "AuxiliaryDistribution", "Distribution"]
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    """A law of ω > 0 with parameters, as NumPy sees it.
+class Distribution:
+    """A distribution of ω > 0 with parameters, as NumPy sees it.
 
     Attributes
     ----------
@@ -54,7 +54,7 @@ def _random_polya_gamma(
 
 
 #: PG(h, 0).
-POLYA_GAMMA = Law(
+POLYA_GAMMA = Distribution(
     "PolyaGamma", lambda omega, h: logpdf_polya_gamma(omega, h, 0.0), _random_polya_gamma
 )
 
@@ -62,10 +62,10 @@ POLYA_GAMMA = Law(
 class _LogDensity(Op):
     """log p(ω), computed by NumPy."""
 
-    __props__ = ("law",)
+    __props__ = ("distribution",)
 
-    def __init__(self, law: Law) -> None:
-        self.law = law
+    def __init__(self, distribution: Distribution) -> None:
+        self.distribution = distribution
 
     def make_node(self, value: Any, *parameters: Any) -> Apply:
         inputs = [pt.as_tensor(part).astype("float64") for part in (value, *parameters)]
@@ -77,7 +77,9 @@ class _LogDensity(Op):
     ) -> None:
         value, *parameters = inputs
         with np.errstate(all="ignore"):
-            found = np.where(value > 0.0, self.law.logpdf(np.abs(value), *parameters), -np.inf)
+            found = np.where(
+                value > 0.0, self.distribution.logpdf(np.abs(value), *parameters), -np.inf
+            )
         shape = np.broadcast_shapes(*(np.shape(part) for part in inputs))
         outputs[0][0] = np.array(np.broadcast_to(found, shape), dtype="float64")
 
@@ -91,53 +93,64 @@ class _LogDensity(Op):
         output_gradients: Sequence[Variable],
     ) -> list[Variable]:
         raise NotImplementedError(
-            f"the density of the auxiliary variable's law {self.law.name} is computed by NumPy and "
-            "has no derivative; sample the original model with pac.sample, or with NUTS"
+            f"the density of ω ~ {self.distribution.name} is computed by NumPy and has "
+            "no derivative; sample the original model with pac.sample, or with NUTS"
         )
 
 
 class AuxiliaryLawRV(RandomVariable):
-    """The random variable of :class:`AuxiliaryLaw`."""
+    """The random variable of :class:`AuxiliaryDistribution`."""
 
-    name = "auxiliary_law"
+    name = "auxiliary_distribution"
     dtype = "floatX"
-    _print_name = ("AuxiliaryLaw", "\\operatorname{AuxiliaryLaw}")
-    __props__ = (*RandomVariable.__props__, "law")
+    _print_name = ("AuxiliaryDistribution", "\\operatorname{AuxiliaryDistribution}")
+    __props__ = (*RandomVariable.__props__, "distribution")
 
-    def __init__(self, law: Law, **kwargs: Any) -> None:
-        self.law = law
+    def __init__(self, distribution: Distribution, **kwargs: Any) -> None:
+        self.distribution = distribution
         super().__init__(**kwargs)
-        self._print_name = (law.name, f"\\operatorname{{{law.name}}}")
+        self._print_name = (distribution.name, f"\\operatorname{{{distribution.name}}}")
 
     def rng_fn(self, rng: np.random.Generator, *args: Any) -> np.ndarray:
         """Draw ω."""
         *parameters, size = args
         shape = np.broadcast_shapes(*map(np.shape, parameters)) if size is None else tuple(size)
-        return self.law.random(rng, shape, *parameters)
+        return self.distribution.random(rng, shape, *parameters)
 
 
-class AuxiliaryLaw(PositiveContinuous):
-    """ω with a law that NumPy knows.
+class AuxiliaryDistribution(PositiveContinuous):
+    """ω with a distribution that NumPy knows.
 
     Parameters
     ----------
-    law : Law
+    distribution : Distribution
     parameters : sequence of tensor_like
     """
 
     rv_type = AuxiliaryLawRV
 
     @classmethod
-    def dist(cls, law: Law, parameters: Sequence[Any] = (), **kwargs: Any) -> TensorVariable:
+    def dist(
+        cls, distribution: Distribution, parameters: Sequence[Any] = (), **kwargs: Any
+    ) -> TensorVariable:
         """Return the variable outside a model; see the class."""
-        return super().dist([pt.as_tensor(p) for p in parameters], law=law, **kwargs)
+        return super().dist(
+            [pt.as_tensor(p) for p in parameters], distribution=distribution, **kwargs
+        )
 
     @classmethod
     def rv_op(
-        cls, *parameters: TensorVariable, law: Law, size: Any = None, rng: Any = None, **kwargs: Any
+        cls,
+        *parameters: TensorVariable,
+        distribution: Distribution,
+        size: Any = None,
+        rng: Any = None,
+        **kwargs: Any,
     ) -> TensorVariable:
         """Return the random variable's node."""
-        op = AuxiliaryLawRV(law=law, signature=",".join(["()"] * len(parameters)) + "->()")
+        op = AuxiliaryLawRV(
+            distribution=distribution, signature=",".join(["()"] * len(parameters)) + "->()"
+        )
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(*parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
 
@@ -158,4 +171,4 @@ def _log_density(
     **kwargs: Any,
 ) -> TensorVariable:
     (value,) = values
-    return _LogDensity(op.law)(value, *parameters)
+    return _LogDensity(op.distribution)(value, *parameters)

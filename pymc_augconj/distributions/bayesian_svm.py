@@ -29,7 +29,7 @@ class BayesianSVMRV(RandomVariable):
         """Refuse to draw."""
         raise AugmentationError(
             "BayesianSVM is a pseudo-likelihood: exp(−2 max(1 − y f, 0)) does not sum to one over "
-            "y = −1 and 1, so that there is no law to draw y from; predict sign(f), or use "
+            "y = −1 and 1, so that y has no distribution to draw from; predict sign(f), or use "
             "pm.Bernoulli for predictive probabilities"
         )
 

@@ -109,6 +109,8 @@ class Approximation:
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
     data: dict[str, int] = field(default_factory=dict)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    # The user's model, neither pickled nor saved.
+    model: Any = None
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
 
@@ -279,6 +281,7 @@ class Approximation:
     def __getstate__(self) -> dict:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
+        state["model"] = None
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
         if state["evaluate"] is not None:
             state["evaluate"] = cloudpickle.dumps(state["evaluate"])
