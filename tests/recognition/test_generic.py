@@ -74,6 +74,16 @@ CASES = {
         set(),
         lambda y, eta, p: stats.gamma.logpdf(y, np.exp(2 * eta) / 0.49, scale=0.49 / np.exp(eta)),
     ),
+    "gamma of a mean and a standard deviation in proportion": Case(
+        lambda f: pm.Gamma(
+            "y", mu=exp(f), sigma=exp(f) / pm.math.sqrt(pm.HalfCauchy("a", 1)), observed=POSITIVE
+        ),
+        "Gamma",
+        "its own",
+        {"a"},
+        lambda y, eta, p: stats.gamma.logpdf(y, p["a"], scale=np.exp(eta) / p["a"]),
+        lambda y, eta, p: stats.gamma.logcdf(y, p["a"], scale=np.exp(eta) / p["a"]),
+    ),
     "Weibull": Case(
         lambda f: pm.Weibull(
             "y", pm.HalfNormal("a", 2), exp(f + pm.Normal("b")), observed=POSITIVE

@@ -262,9 +262,7 @@ def _no_latent(
                 "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
                 "pm.sample's NUTS"
             )
-    listed = ", ".join(
-        f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs
-    )
+    listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
         f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
