@@ -8,8 +8,10 @@
 ``derive``       PyMC's log density and distribution function as graphs
 ``functions``    graphs as functions of PyMC's point
 ``interpreter``  execution of a graph, one NumPy call for each operation
+``names``        distributions by the names that users write
 ``numpy_calls``  one operation of a graph as a NumPy function
 ``rewrite``      simplification, so that different spellings look alike
+``signs``        whether the sign of a graph depends on its inputs
 ``space``        from random variables to PyMC's point
 ===============  ==================================================================
 """

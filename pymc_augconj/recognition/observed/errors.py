@@ -15,6 +15,7 @@ from pymc_augconj.recognition.graph.affine import (
     first_nonlinear_op,
     is_affine,
 )
+from pymc_augconj.recognition.graph.names import distribution_name, name_of_op
 from pymc_augconj.recognition.latents.normal import GaussianVariable
 
 from .censoring import censored_base
@@ -32,14 +33,14 @@ def total_size(rv: Variable) -> str:
     )
 
 
-def unknown_distribution(rv: Variable, op_name: str) -> str:
+def unknown_distribution(rv: Variable) -> str:
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
-    known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
+    known = sorted({name_of_op(pattern.rv) for cls in augmented for pattern in cls.patterns})
     if (base := censored_base(rv)) is not None:
         return (
             f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
-            f"here of {type(base.owner.op).__name__.removesuffix('RV')}, whether or not there is "
-            "one without the censoring. Sample this model with pm.sample's NUTS instead"
+            f"here of {distribution_name(base)}, whether or not there is one without the "
+            "censoring. Sample this model with pm.sample's NUTS instead"
         )
     if isinstance(rv.owner.op, PartialObservedRV):
         return (
@@ -50,13 +51,12 @@ def unknown_distribution(rv: Variable, op_name: str) -> str:
         )
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
-        f"{op_name.removesuffix('RV')}; expected one of "
-        f"{', '.join(name.removesuffix('RV') for name in known)}. "
+        f"{distribution_name(rv)}; expected one of {', '.join(known)}. "
         "Sample this model with pm.sample's NUTS instead"
     )
 
 
-def unknown_link(rv, op_name, candidates, params, inputs) -> str:
+def unknown_link(rv, candidates, params, inputs) -> str:
     links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
     moving = [graph for graph in params if depends_on(graph, inputs)]
     if not moving:
@@ -66,7 +66,7 @@ def unknown_link(rv, op_name, candidates, params, inputs) -> str:
             "out of it, or sample this model with pm.sample's NUTS"
         )
     link = describe_link(moving[0], inputs)
-    distribution = op_name.removesuffix("RV")
+    distribution = distribution_name(rv)
     sentence = (
         f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
         f"{link if link.startswith('a link') else link + ' link'}; expected the link "

@@ -26,6 +26,7 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     parameters_of,
 )
+from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.latents.normal import (
     GaussianVariable,
     find_gaussian_variables,
@@ -280,15 +281,13 @@ def _no_latent(
             )
         if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(
-                f"variable {rv.name!r} ({op_name.removesuffix('RV')}) is no Gaussian latent "
+                f"variable {rv.name!r} ({distribution_name(rv)}) is no Gaussian latent "
                 "variable: expected normal innovations and a normal init_dist, of a random walk "
                 "or an AR that is not transformed; a Gaussian random walk can also be written as "
                 "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
                 "pm.sample's NUTS"
             )
-    listed = ", ".join(
-        f"{rv.name!r} ({type(rv.owner.op).__name__.removesuffix('RV')})" for rv in model.free_RVs
-    )
+    listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
         f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
