@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make dist · make bench DATA=<folder> · make clean
+# make demo · make test · make lint · make types · make fuzz · make dist · make bench DATA=<folder> · make clean
 #
 # Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
 # environment it needs in $(VENV), and later runs reuse it.
@@ -9,6 +9,10 @@ WORKERS ?= 2
 # Appended to pytest's and the benchmark's command lines, for instance ARGS="-k gibbs" or
 # ARGS="--quick".
 ARGS    ?=
+# make fuzz: how many random models, and the seed of the first. With ARGS=--moments small ones are
+# sampled and compared with importance sampling.
+N       ?= 200
+SEED    ?= 0
 
 PYTHON   := $(VENV)/bin/python
 # GPy, a peer of the benchmarks, does not go with PyMC: it gets an environment of its own. To use
@@ -23,7 +27,7 @@ DIST_VENV := .venv-dist
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test imports lint format dist bench has-data gpy clean
+.PHONY: help demo test fuzz imports lint types format dist bench has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -34,12 +38,18 @@ demo: $(VENV)/.installed-demo
 test: $(VENV)/.installed-test
 	$(ONE_BLAS_THREAD) $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
+fuzz: $(VENV)/.installed-test
+	$(ONE_BLAS_THREAD) $(PYTHON) -m fuzz --models $(N) --seed $(SEED) $(ARGS)
+
 imports: $(VENV)/.installed-test
 	$(PYTHON) -m pytest -q tests/test_imports.py
 
 lint: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+
+types: $(VENV)/.installed-lint
+	$(VENV)/bin/mypy
 
 format: $(VENV)/.installed-lint
 	$(VENV)/bin/ruff check --fix .
@@ -76,7 +86,7 @@ gpy: | $(PYTHON)
 
 clean:
 	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
-		build dist .pytest_cache .ruff_cache *.egg-info
+		build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

@@ -171,7 +171,9 @@ def _surroundings(source: Source) -> None:
             "initval=np.array([-0.5, 0.5]))"
         )
     if source.chance(0.04):
-        source.statement("pm.HalfNormal('bounded', 1.0, transform=transforms.Interval(0.2, 2.0))")
+        interval = "default_transform=transforms.Interval(0.2, 2.0)"
+        source.statement(f"pm.HalfNormal('bounded', 1.0, {interval})")
+        source.statement("pm.Normal('within', 0.0, 1.0, transform=transforms.Interval(-1.0, 3.0))")
     if source.chance(0.05):
         s = source.free("weighed", "pm.HalfNormal", "1.0")
         source.statement(f"pm.Potential('penalty', -{s} ** 2)")

@@ -38,7 +38,7 @@ _POSITIVE = (
 _OWN_TRANSFORM = ("pm.HalfNormal", "pm.Exponential", "pm.Gamma", "pm.LogNormal", "pm.Weibull")
 
 
-def positive(source: Source, unit: float = 1.0, *, random: float = 0.75) -> str:
+def positive(source: Source, unit: float = 1.0, *, random: float = 0.5) -> str:
     """Return a positive scalar of the order of ``unit``: a number, a variable or a function."""
     if not source.chance(random) or not source.afford(1):
         return literal(source.number(unit))
@@ -60,7 +60,8 @@ def positives(source: Source, size: int, unit: float = 1.0) -> str:
 def _write(source: Source, template: str, u: float, shape: str) -> str:
     more = shape
     if template.startswith(_OWN_TRANSFORM) and source.chance(0.15):
-        more += f", transform={source.pick(('transforms.log', 'transforms.log_exp_m1'))}"
+        # With transform= it would follow the logarithm that these have by default.
+        more += f", default_transform={source.pick(('transforms.log', 'transforms.log_exp_m1'))}"
     values = {
         "u": u,
         "per_u": 1.0 / u,

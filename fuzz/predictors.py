@@ -15,7 +15,7 @@ __all__ = ["predictor"]
 
 def predictor(source: Source, size: int, scale: float) -> str:
     """Return the code of a predictor of shape (size,), of prior standard deviation ``scale``."""
-    count = source.pick((1, 1, 1, 2, 2, 3) if not source.is_tiny else (1, 1, 2))
+    count = source.pick((1, 1, 1, 1, 2, 2, 2, 3) if not source.is_tiny else (1, 1, 2))
     terms = [_term(source, size, scale) for _ in range(count)]
     if source.chance(0.3):
         terms.append(_offset(source, size, scale))

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 from numpy.typing import NDArray
 from pymc.model import Model
-from pymc_augconj.engines.plan import make_plan
-from pymc_augconj.recognize.recognizer import read_model
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs import GibbsSampler, Target
+from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.gibbs.targets import Target
+from pymc_augconj.plan import make_plan
+from pymc_augconj.recognition.recognizer import read_model
 
 __all__ = ["REST", "Reading"]
 

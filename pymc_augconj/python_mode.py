@@ -18,7 +18,8 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Add, Clip, Composite, Mul
@@ -41,7 +42,7 @@ _AFTER_SPECIALIZE = 48.0
 
 
 @node_rewriter([Elemwise])
-def _vectorize(fgraph, node):
+def _vectorize(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     # Without compiled code these ops call a Python function for every element; what replaces them
     # is made of NumPy's own. Every stationary kernel clips its squared distances at zero.
     scalar_op = node.op.scalar_op
@@ -80,7 +81,7 @@ def _clip(x: Variable, lower: Variable, upper: Variable) -> Variable:
 
 
 @node_rewriter([Elemwise])
-def _add_to_diagonal(fgraph, node):
+def _add_to_diagonal(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     # PyMC stabilises K as K + jitter · I: n² additions, and n² numbers of I kept as a constant.
     if not isinstance(node.op.scalar_op, Add) or len(node.inputs) != 2:
         return None

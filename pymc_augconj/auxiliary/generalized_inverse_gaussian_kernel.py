@@ -12,11 +12,14 @@ to have −ψ of order one; Devroye's choice keeps the rate of acceptance bounde
 
 import math
 
+import numpy as np
 from numba import njit
+
+from pymc_augconj.typing import Array
 
 
 @njit(cache=True, error_model="numpy")
-def psi(y, alpha, lam):
+def psi(y: float, alpha: float, lam: float) -> tuple[float, float]:
     """ψ(y) and ψ′(y); a part whose weight is zero is left out, as it may be zero times infinity."""
     value, slope = 0.0, 0.0
     if alpha > 0.0:
@@ -30,7 +33,7 @@ def psi(y, alpha, lam):
 
 
 @njit(cache=True, error_model="numpy")
-def fill(rng, p, a, b, out):
+def fill(rng: np.random.Generator, p: Array, a: Array, b: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ GIG(p[i], a[i], b[i])."""
     for i in range(out.size):
         lam = abs(p[i])

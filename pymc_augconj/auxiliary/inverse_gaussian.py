@@ -1,21 +1,21 @@
-"""The inverse Gaussian law IG(mean, shape): draws, moments, Laplace transform and density.
+"""The inverse Gaussian distribution IG(mean, shape): draws, moments, Laplace transform and density.
 
     p(x) = √(shape / 2πx³) · exp(−shape (x − mean)² / (2 mean² x)),   x > 0.
 
 Everything is written in 1/mean, so that an infinite mean, to which a residual of exactly zero under
-Laplace noise leads, is an ordinary value: the law is then Lévy's, that of shape/χ²₁.
+Laplace noise leads, is an ordinary value: the distribution is then Lévy's, that of shape/χ²₁.
 Plain NumPy: as fast as Numba here, and nothing to compile.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from pymc_augconj.typing import Array
 
 from .checks import refuse
 
 
-def random_inverse_gaussian(
-    rng: np.random.Generator, mean: ArrayLike, shape: ArrayLike
-) -> NDArray[np.float64]:
+def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: ArrayLike) -> Array:
     """Draw independent x ~ IG(mean, shape), exactly, at any ratio of mean to shape.
 
     The method of Michael, Schucany & Haas: (x − mean)² shape/(mean² x) is χ²₁, and of the two roots
@@ -59,23 +59,21 @@ def random_inverse_gaussian(
     return np.where(larger, mean / np.where(larger, ratio, 1.0), x)
 
 
-def mean_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> NDArray[np.float64]:
+def mean_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:
     """E x, which is ``mean`` itself, broadcast; errors as `random_inverse_gaussian`."""
     mean, shape = _checked(mean, shape)
     return np.broadcast_arrays(mean, shape)[0].copy()
 
 
-def var_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> NDArray[np.float64]:
+def var_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:
     """Var x = mean³/shape; errors as `random_inverse_gaussian`."""
     mean, shape = _checked(mean, shape)
     with np.errstate(over="ignore"):
         return mean * mean / shape * mean
 
 
-def log_laplace_inverse_gaussian(
-    mean: ArrayLike, shape: ArrayLike, t: ArrayLike
-) -> NDArray[np.float64]:
-    """log E exp(−t x) = shape/mean − √(shape²/mean² + 2 shape t), for t ≥ −shape/(2 mean²).
+def log_laplace_inverse_gaussian(mean: ArrayLike, shape: ArrayLike, t: ArrayLike) -> Array:
+    """Return log E exp(−t x) = shape/mean − √(shape²/mean² + 2 shape t), for t ≥ −shape/(2 mean²).
 
     Parameters
     ----------
@@ -104,7 +102,7 @@ def log_laplace_inverse_gaussian(
     return np.where(radicand >= 0.0, value, np.inf)
 
 
-def logpdf_inverse_gaussian(x: ArrayLike, mean: ArrayLike, shape: ArrayLike) -> NDArray[np.float64]:
+def logpdf_inverse_gaussian(x: ArrayLike, mean: ArrayLike, shape: ArrayLike) -> Array:
     """Log density of IG(mean, shape); −∞ for x ≤ 0.
 
     Parameters
@@ -134,7 +132,7 @@ def logpdf_inverse_gaussian(x: ArrayLike, mean: ArrayLike, shape: ArrayLike) -> 
     return np.where(np.isnan(x), np.nan, np.where(inside, value, -np.inf))
 
 
-def _checked(mean: ArrayLike, shape: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _checked(mean: ArrayLike, shape: ArrayLike) -> tuple[Array, Array]:
     mean, shape = np.asarray(mean, dtype=float), np.asarray(shape, dtype=float)
     refuse("mean", mean, mean > 0.0, "a mean > 0 (infinity is allowed)")
     refuse("shape", shape, (shape > 0.0) & (shape < np.inf), "a finite shape > 0")

@@ -6,8 +6,10 @@ z ≤ 0. In the code, μ = ±mean is the mean after z has been reflected to the 
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.special import erfc, erfcx, log_ndtr, ndtr, ndtri
+
+from pymc_augconj.typing import Array
 
 from .checks import refuse
 
@@ -19,7 +21,7 @@ CONTINUED_FRACTION_TERMS = 60
 
 def random_truncated_normal(
     rng: np.random.Generator, mean: ArrayLike, positive: ArrayLike
-) -> NDArray[np.float64]:
+) -> Array:
     """Draw independent z ~ N(mean, 1), given z > 0 where ``positive``, else given z ≤ 0.
 
     By inversion, one uniform a draw, while the cut keeps Φ(μ) > 1e-197; farther in the tail by
@@ -56,7 +58,7 @@ def random_truncated_normal(
     return sign * x
 
 
-def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> NDArray[np.float64]:
+def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
     """E z = ±(μ + φ(μ)/Φ(μ)), without cancellation in the tail.
 
     Parameters
@@ -73,7 +75,7 @@ def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> NDArray[np.fl
     return sign * _mean_and_tail(mu)[0]
 
 
-def var_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> NDArray[np.float64]:
+def var_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
     """Var z = 1 − d (d − μ), d = μ + φ(μ)/Φ(μ), without cancellation in the tail.
 
     Parameters
@@ -92,10 +94,8 @@ def var_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> NDArray[np.flo
     return np.where(mu < CONTINUED_FRACTION_BELOW, d * (tail - d), 1.0 - d * (d - mu))
 
 
-def log_laplace_truncated_normal(
-    mean: ArrayLike, positive: ArrayLike, t: ArrayLike
-) -> NDArray[np.float64]:
-    """log E exp(−t z) = −t mean + t²/2 + log Φ(±(mean − t)) − log Φ(±mean), for every real t.
+def log_laplace_truncated_normal(mean: ArrayLike, positive: ArrayLike, t: ArrayLike) -> Array:
+    """Return log E exp(−t z) = −t mean + t²/2 + log Φ(±(mean − t)) − log Φ(±mean), any real t.
 
     Parameters
     ----------
@@ -114,17 +114,15 @@ def log_laplace_truncated_normal(
         As `random_truncated_normal`.
     """
     mu, sign = _reflected(mean, positive)
-    t = sign * np.asarray(t, dtype=float)
-    shifted = mu - t
+    moved = sign * np.asarray(t, dtype=float)
+    shifted = mu - moved
     # In the tail −tμ + t²/2 cancels against log Φ; what remains is the ratio of two scaled erfc's.
-    central = t * (0.5 * t - mu) + log_ndtr(shifted) - log_ndtr(mu)
+    central = moved * (0.5 * moved - mu) + log_ndtr(shifted) - log_ndtr(mu)
     scaled = _log_erfcx(-shifted / np.sqrt(2.0)) - _log_erfcx(-mu / np.sqrt(2.0))
     return np.where((mu > 0.0) & (shifted > 0.0), central, scaled)
 
 
-def logpdf_truncated_normal(
-    z: ArrayLike, mean: ArrayLike, positive: ArrayLike
-) -> NDArray[np.float64]:
+def logpdf_truncated_normal(z: ArrayLike, mean: ArrayLike, positive: ArrayLike) -> Array:
     """Log density at z; −∞ on the wrong side of zero.
 
     Parameters
@@ -154,9 +152,7 @@ def logpdf_truncated_normal(
     return np.where(np.isnan(z), np.nan, np.where(inside, value, -np.inf))
 
 
-def _reflected(
-    mean: ArrayLike, positive: ArrayLike
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _reflected(mean: ArrayLike, positive: ArrayLike) -> tuple[Array, Array]:
     """±mean and the sign, broadcast against each other."""
     mean = np.asarray(mean, dtype=float)
     refuse("mean", mean, np.isfinite(mean), "a finite mean")
@@ -165,8 +161,8 @@ def _reflected(
     return mu, np.broadcast_to(sign, mu.shape)
 
 
-def _tail_excess(rng: np.random.Generator, a: NDArray[np.float64]) -> NDArray[np.float64]:
-    """x > 0 with density ∝ exp(−a x − x²/2), for a ≫ 1."""
+def _tail_excess(rng: np.random.Generator, a: Array) -> Array:
+    """Return x > 0 with density ∝ exp(−a x − x²/2), for a ≫ 1."""
     x = rng.standard_exponential(a.shape) / a
     pending = np.arange(a.size)
     while True:
@@ -179,9 +175,9 @@ def _tail_excess(rng: np.random.Generator, a: NDArray[np.float64]) -> NDArray[np
 
 
 def _mean_and_tail(
-    mu: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """d = μ + φ(μ)/Φ(μ), and, below CONTINUED_FRACTION_BELOW only, g such that d = 1/(g − μ)."""
+    mu: Array,
+) -> tuple[Array, Array]:
+    """Return d = μ + φ(μ)/Φ(μ), and, below CONTINUED_FRACTION_BELOW, g such that d = 1/(g − μ)."""
     a = np.maximum(-mu, -CONTINUED_FRACTION_BELOW)
     # Laplace's continued fraction of Mills' ratio, 1/(a + 1/(a + 2/(a + 3/(a + …)))).
     g = np.zeros_like(a)
@@ -197,7 +193,7 @@ def _mean_and_tail(
     return np.where(mu < CONTINUED_FRACTION_BELOW, 1.0 / (a + g), inner + mills), g
 
 
-def _log_erfcx(x: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_erfcx(x: Array) -> Array:
     """log(exp(x²) erfc(x)), also where erfcx overflows."""
     return np.where(
         x < 0.0, x * x + np.log(erfc(np.minimum(x, 0.0))), np.log(erfcx(np.maximum(x, 0.0)))

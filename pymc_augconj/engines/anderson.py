@@ -8,13 +8,12 @@ Walker & Ni (2011), Anderson acceleration for fixed-point iterations. SIAM J. Nu
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from .base import Evaluation
+from pymc_augconj.typing import Array
+
+from .base import SiteEvaluation
 
 __all__ = ["Anderson", "extrapolate"]
-
-Array = NDArray[np.float64]
 
 
 DEPTH = 6
@@ -23,7 +22,7 @@ DEPTH = 6
 class Anderson:
     """Extrapolates x ← g(x) from the last few pairs of x and g(x) − x, least squares weighted."""
 
-    def __init__(self, depth: int = DEPTH):
+    def __init__(self, depth: int = DEPTH) -> None:
         self.depth = depth
         self.reset()
 
@@ -45,8 +44,8 @@ class Anderson:
         return x + step - (dx + d_step) @ coefficients
 
 
-def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
-    """Return extrapolated sites, or None; of EP's evaluations as of the bound's."""
+def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Array] | None:
+    """Return extrapolated sites, or None."""
     # In units of q: what a change of a site alone would do to its marginal.
     std = np.sqrt(current.var)
     weights = np.concatenate([std, current.var + std * np.abs(current.mean)])

@@ -28,6 +28,7 @@ __all__ = [
     "FitState",
     "Iteration",
     "LogPrior",
+    "SiteEvaluation",
     "SiteRule",
     "SparseProblem",
     "reporter",
@@ -52,12 +53,60 @@ class SiteRule(Protocol):
     #: True where the rule is about auxiliary variables, and so needs an augmentation.
     augmented: bool
 
-    def value(self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params):
+    def value(
+        self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params
+    ) -> Array:
         """Return ℓ(m, v) of every observation, shape (size,)."""
         ...
 
-    def targets(self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params):
+    def targets(
+        self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
         """Return ℓ and the target sites (ĥ, λ̂), these of the shape of ``mean``."""
+        ...
+
+
+class SiteEvaluation(Protocol):
+    """What an engine knows at one set of sites; arrays are of every row, shape (N,)."""
+
+    @property
+    def h(self) -> Array:
+        """The sites' linear coefficients."""
+        ...
+
+    @property
+    def lam(self) -> Array:
+        """The sites' precisions."""
+        ...
+
+    @property
+    def target_h(self) -> Array:
+        """Where the engine wants ``h``."""
+        ...
+
+    @property
+    def target_lam(self) -> Array:
+        """Where the engine wants ``lam``."""
+        ...
+
+    @property
+    def mean(self) -> Array:
+        """Means of the predictors."""
+        ...
+
+    @property
+    def var(self) -> Array:
+        """Variances of the predictors."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """The engine's value of the log evidence."""
+        ...
+
+    @property
+    def posterior(self) -> Any:
+        """The posterior of the latents; None where it has not been made."""
         ...
 
 
@@ -139,13 +188,14 @@ class Iteration:
 
 
 @dataclass
-class Climb:
-    """The end of a climb, and how it went."""
+class Climb[E: SiteEvaluation]:
+    """The end of a climb, and how it went; ``diagnostics`` as in :class:`FitOutcome`."""
 
-    evaluation: Evaluation
+    evaluation: E
     converged: bool
     message: str
     iterations: list[Iteration] = field(default_factory=list)
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -288,11 +338,11 @@ class FitOutcome:
     inducing: dict[str, Array] = field(default_factory=dict)
 
 
-def reporter(problem: FitProblem) -> Callable[[Iteration, Evaluation], None]:
+def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:
     """Return what hands every iteration to the problem's callback, counted over all θ."""
     count = 0
 
-    def report(iteration: Iteration, evaluation: Evaluation) -> None:
+    def report(iteration: Iteration, evaluation: SiteEvaluation) -> None:
         nonlocal count
         count += 1
         if problem.callback is not None:

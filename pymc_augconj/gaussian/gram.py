@@ -18,16 +18,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk, dtrsv
 from scipy.linalg.lapack import dpotrf
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import copy_lower, diagonal_view, square_work_array
+from pymc_augconj.typing import Array
 
 __all__ = ["GramFactor", "draw_latent", "factorize", "log_normalizer", "weighted_gram"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,12 +24,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsyrk, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import diagonal_view, mirror_lower, square_work_array
+from pymc_augconj.typing import Array
 
 __all__ = [
     "WeightSpaceFactor",
@@ -40,8 +40,6 @@ __all__ = [
     "factorize",
     "whiten_design",
 ]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

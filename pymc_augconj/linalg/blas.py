@@ -6,9 +6,12 @@ takes either memory order and passes the transpose on where that avoids the copy
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.blas import dsymv, dtrmv
+
+from pymc_augconj.typing import Array
 
 from .unlocked import invert_lower
 
@@ -24,7 +27,6 @@ __all__ = [
     "symmetric_product",
 ]
 
-Array = NDArray[np.float64]
 
 # Columns per step when a triangle is walked in NumPy: few enough that a step skips most of the
 # other triangle, many enough that the interpreter does not count.
@@ -52,7 +54,7 @@ def square_work_array(size: int, work: Array | None = None) -> Array:
 
 def diagonal_view(matrix: Array) -> Array:
     """Return a writable view of the diagonal of a contiguous square matrix, shape (N,)."""
-    order = "F" if matrix.flags.f_contiguous else "C"
+    order: Literal["F", "C"] = "F" if matrix.flags.f_contiguous else "C"
     return matrix.reshape(-1, order=order)[:: matrix.shape[0] + 1]
 
 

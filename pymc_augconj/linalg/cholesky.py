@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigvalsh
 from scipy.linalg.lapack import dpotrf
 
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array
 
 from .blas import copy_lower, diagonal_view, square_work_array
 
 __all__ = ["RELATIVE_JITTERS", "cholesky_with_jitter"]
 
-Array = NDArray[np.float64]
 
 # Tried in this order, as multiples of the mean of the covariance's diagonal.
 RELATIVE_JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)

@@ -10,11 +10,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["DenseMap", "LinearMap", "RowSelection"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class RowSelection:
         Length of u.
     """
 
-    index: NDArray[np.intp]
+    index: Index
     coef: Array | None
     size: int
 
@@ -49,6 +48,16 @@ class RowSelection:
         taken = u[self.index]
         return taken if self.coef is None else self.coef * taken
 
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        return np.abs(self.apply(u))
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        largest = np.zeros(self.size)
+        np.maximum.at(largest, self.index, 1.0 if self.coef is None else np.abs(self.coef))
+        return largest
+
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""
         weighted = w if self.coef is None else self.coef * w
@@ -65,7 +74,7 @@ class RowSelection:
             return w
         weighted = w if self.coef is None else w * self.coef
         result = np.zeros((w.shape[0], self.size))
-        np.add.at(result, (slice(None), self.index), weighted)
+        np.add.at(result.T, self.index, weighted.T)
         return result
 
     def congruence(self, matrix: Array) -> Array:
@@ -77,7 +86,7 @@ class RowSelection:
         total = np.bincount(flat, weights=weighted.ravel(), minlength=self.size**2)
         return total.reshape(self.size, self.size)
 
-    def rows(self, which: NDArray[np.intp]) -> RowSelection:
+    def rows(self, which: Index) -> RowSelection:
         """Return the map onto the predictors ``which`` alone."""
         coef = None if self.coef is None else self.coef[which]
         return RowSelection(self.index[which], coef, self.size)
@@ -119,6 +128,15 @@ class DenseMap:
         """Return A u, shape (N,)."""
         return self.matrix @ (u if self.columns is None else self.columns * u)
 
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        return np.abs(self.matrix) @ np.abs(u if self.columns is None else self.columns * u)
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        largest = np.maximum(self.matrix.max(axis=0), -self.matrix.min(axis=0))
+        return largest if self.columns is None else largest * np.abs(self.columns)
+
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""
         product = self.matrix.T @ w
@@ -137,7 +155,7 @@ class DenseMap:
         dense = self.dense()
         return dense.T @ matrix @ dense
 
-    def rows(self, which: NDArray[np.intp]) -> DenseMap:
+    def rows(self, which: Index) -> DenseMap:
         """Return the map onto the predictors ``which`` alone."""
         return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
 

@@ -9,19 +9,18 @@ from __future__ import annotations
 from functools import cached_property, lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 from .unlocked import invert_lower, lower_solve, lower_times
 
 __all__ = ["TriangularFactor"]
 
-Array = NDArray[np.float64]
-
 
 class TriangularFactor:
     """A lower triangular matrix L, Fortran-ordered; what is above the diagonal is not read."""
 
-    def __init__(self, chol: Array):
+    def __init__(self, chol: Array) -> None:
         self.chol = chol
 
     @cached_property

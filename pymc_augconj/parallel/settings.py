@@ -25,13 +25,14 @@ class ProcessSetting[T]:
         Gives the setting a value; returns a function that restores what was there before.
     """
 
-    def __init__(self, change: Callable[[T], Callable[[], None]]):
+    def __init__(self, change: Callable[[T], Callable[[], None]]) -> None:
         self._change = change
         self._wanted: list[tuple[object, T]] = []
-        self._restore: Callable[[], None] | None = None
+        self._restore: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         # A process that is forked while another thread holds the lock would wait for it for ever.
-        os.register_at_fork(after_in_child=self._renew_lock)
+        if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+            os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
         self._lock = threading.Lock()

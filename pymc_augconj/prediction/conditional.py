@@ -25,16 +25,15 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg.lapack import dtrtrs
 
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["count_threads", "draw_conditional", "draw_groups"]
 
-Array = NDArray[np.float64]
 Parts = Mapping[str, Array]
 
 # Relative to the new inputs' variance.
@@ -54,7 +53,7 @@ def count_threads(kernels: int, size: int) -> int:
 
 
 def draw_groups(
-    groups: Sequence[NDArray[np.intp]],
+    groups: Sequence[Index],
     f: Array,
     noise: Array,
     evaluators: Sequence[Callable[[int], Parts]],

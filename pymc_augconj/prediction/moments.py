@@ -17,15 +17,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit, logit
 
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
 from pymc_augconj.quadrature.tilted import tilted_moments
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["has_formulas", "response_moments"]
 
-Array = NDArray[np.float64]
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # Of the probability of all y, and of a second moment that has not converged by the largest count.
@@ -41,7 +40,7 @@ _SMALLEST_PART = 4
 # Probability for one unit of t at the end of its range, above which some is beyond.
 _OUT_OF_RANGE = 1e-12
 
-LogDensity = Callable[[Array, NDArray[np.intp]], Array]
+LogDensity = Callable[[Array, Index], Array]
 
 
 def has_formulas(likelihood: DensityLikelihood) -> bool:
@@ -75,7 +74,7 @@ def response_moments(
         for name, v in params.items()
     }
 
-    def log_density(y, which):
+    def log_density(y: Array, which: Index) -> Array:
         chosen = {name: v if v.ndim == 0 else v[which] for name, v in vectors.items()}
         return likelihood.log_density(y, np.broadcast_to(flat[which], y.shape), chosen)
 
@@ -123,7 +122,15 @@ def _censored_moments(
         if np.isinf(first):
             origin, step = (last, -1.0) if np.isfinite(last) else (0.0, 1.0)
 
-        def between(z, sites, part=part, lo=lo, hi=hi, origin=origin, step=step):
+        def between(
+            z: Array,
+            sites: Index,
+            part: Index = part,
+            lo: float = lo,
+            hi: float = hi,
+            origin: float = origin,
+            step: float = step,
+        ) -> Array:
             y = origin + step * z
             values = log_density(y, part[sites]) + np.log(abs(step))
             return np.where((y > lo) & (y < hi), values, -np.inf)
@@ -139,11 +146,11 @@ def _censored_moments(
 
 
 def _support(
-    log_density: LogDensity, part: NDArray[np.intp], lower: float, upper: float
+    log_density: LogDensity, part: Index, lower: float, upper: float
 ) -> tuple[float, float]:
     """Return the bounds, and for a bound that is infinite the end of the support."""
 
-    def some(y, which):
+    def some(y: Array, which: Index) -> Array:
         return log_density(y, part[which])
 
     first, last = _scale_of(some, part.size).ends
@@ -210,7 +217,7 @@ class _Weighted:
             return centre
         return np.concatenate([centre, self.scale.t(self.marks)[None]])
 
-    def __call__(self, t: Array, sites: NDArray[np.intp]) -> Array:
+    def __call__(self, t: Array, sites: Index) -> Array:
         y = self.scale.y(t)
         weighted = self.log_density(y, sites) + np.log1p(y * y) + self.scale.log_slope(t)
         first, last = self.scale.range
@@ -248,7 +255,7 @@ def _by_integrals(
     halves = []
     for part in np.array_split(np.arange(size), 2):
 
-        def some(y, which, part=part):
+        def some(y: Array, which: Index, part: Index = part) -> Array:
             return log_density(y, part[which])
 
         here = None if marks is None else marks[part]
@@ -259,9 +266,10 @@ def _by_integrals(
 def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
     tilted = tilted_moments(weighted, np.zeros(weighted.size), np.ones(weighted.size))
     normaliser, quadrature = np.exp(tilted.log_Z), tilted.quadrature
+    assert quadrature is not None  # only a closed form has none
 
-    def expect(func: Callable[[Array, NDArray[np.intp]], Array]) -> Array:
-        def relative(t, sites):
+    def expect(func: Callable[[Array, Index], Array]) -> Array:
+        def relative(t: Array, sites: Index) -> Array:
             y = weighted.scale.y(t)
             return func(y, sites) / (1.0 + y * y)
 

@@ -10,13 +10,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["Index", "SiteDensity"]
-
-Array = NDArray[np.float64]
-Index = NDArray[np.intp]
 
 
 class SiteDensity(Protocol):
@@ -32,7 +28,7 @@ class SiteDensity(Protocol):
         """Values of η where a peak, kink or singularity may sit, shape (L, N); L may be 0."""
         ...
 
-    def __call__(self, eta: Array, sites: Index) -> Array:
+    def __call__(self, eta: Array, sites: Index, /) -> Array:
         """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M).
 
         Parameters

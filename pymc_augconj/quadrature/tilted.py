@@ -16,15 +16,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 from .density import Index, SiteDensity
 from .mesh import make_mesh
 from .panels import Panels, Quadrature
 
 __all__ = ["Tilted", "check_cavities", "tilted_moments"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)

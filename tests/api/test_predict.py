@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import product
 
 import arviz as az
 import numpy as np
@@ -446,13 +447,38 @@ def test_other_data_changed_after_the_fit_are_refused(data, Xnew):
             pm.set_data({name: old})
 
 
-def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
+def test_parameters_can_be_given_for_each_new_input(counts, Xnew):
     model, gp = counts
-    with model:
-        vi = pac.fit("cavi", **QUIET)
-        several = {"n": np.arange(1, len(Xnew) + 1)}
-        with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
-            pac.predict(vi, gp, Xnew, kind="y", params=several)
+    n = np.where(np.arange(len(Xnew)) % 2, 5.0, 30.0)
+    asked = {"quantile": [0.3], "ynew": np.full(len(Xnew), 2.0)}
+    vi = pac.fit("cavi", model=model, **QUIET)
+    for result in (vi, vi.sample(20)):
+
+        def predict(n, result=result):
+            found = pac.predict(
+                result, gp, Xnew, "y", model=model, params={"n": n}, random_seed=1, **asked
+            )
+            return found.predictions
+
+        several, five, thirty = predict(n), predict(5), predict(30)
+        for name in ("y_mean", "y_std", "y_quantile", "y_log_density"):
+            expected = np.where(n == 5.0, five[name], thirty[name])
+            np.testing.assert_allclose(several[name], expected, rtol=1e-9)
+    with pytest.raises(pac.AugmentationError, match=r"params\['n'\]: expected one number, or one"):
+        pac.predict(vi, gp, Xnew, "y", model=model, params={"n": n[1:]})
+    with pytest.raises(pac.AugmentationError, match="ynew"):
+        pac.predict(vi, gp, Xnew, "y", model=model, params={"n": n}, ynew=5.5)
+
+
+def test_an_approximation_knows_its_model(counts, Xnew):
+    model, gp = counts
+    vi = pac.fit("cavi", model=model, **QUIET)
+    found = pac.predict(vi, gp, Xnew).predictions
+    np.testing.assert_array_equal(
+        found["f_mean"], pac.predict(vi, gp, Xnew, model=model).predictions["f_mean"]
+    )
+    with pytest.raises(pac.AugmentationError, match="model: expected"):
+        pac.predict(vi.sample(3), gp, Xnew)
 
 
 SMALL = {
@@ -511,7 +537,7 @@ def test_an_offset_is_given_at_the_new_inputs():
     fit = pac.fit("vgp", model=model, progressbar=False)
     with pytest.raises(pac.AugmentationError, match=r"offset=…"):
         pac.predict(fit, gp, new, "y", model=model)
-    with pytest.raises(pac.AugmentationError, match="one finite number for each of 3"):
+    with pytest.raises(pac.AugmentationError, match="offset: expected one number"):
         pac.predict(fit, gp, new, "y", model=model, offset=np.zeros(2))
     log = np.log(new_exposure)
     found = pac.predict(fit, gp, new, "y", model=model, offset=log).predictions["y_mean"]
@@ -530,3 +556,86 @@ def test_an_offset_is_given_at_the_new_inputs():
     f_new = pac.predict(tree, gp, new, model=model, random_seed=4).predictions["f"].values[0]
     eta = f_new + tree.posterior["b"].values[0][:, None] + log
     np.testing.assert_allclose(drawn["y_mean"], np.exp(eta).mean(axis=0), rtol=1e-10)
+
+
+# -- a fit and a model that do not belong together ------------------------------------------------
+
+INPUTS = np.sort(np.random.default_rng(3).uniform(-1.0, 1.0, (12, 1)), axis=0)
+POSITIVE = (np.sin(4.0 * INPUTS[:, 0]) > 0).astype(int)
+MATERN = pm.gp.cov.Matern32(1, ls=0.7)
+
+
+def process_model(cov=MATERN, X=INPUTS, mean=0.2, likelihood="logit", **kwargs):
+    with pm.Model() as model:
+        gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(mean), cov_func=9 * cov)
+        f = gp.prior("f", X=X, **kwargs)
+        if likelihood == "logit":
+            pm.Bernoulli("y", logit_p=f, observed=POSITIVE[: len(X)])
+        elif likelihood == "probit":
+            pm.Bernoulli("y", p=pm.math.invprobit(f), observed=POSITIVE)
+        else:
+            pm.Bernoulli("y", logit_p=f + 0.5, observed=POSITIVE)
+    return model, gp
+
+
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    model, gp = process_model()
+    dense = pac.fit("cavi", model=model, **QUIET)
+    dense.save(path := tmp_path_factory.mktemp("fits") / "fit")
+    return {
+        "dense": dense,
+        "loaded": pac.Approximation.load(path),
+        "sparse": pac.fit("vgp", model=model, gp=gp, inducing=INPUTS[::2], random_seed=1, **QUIET),
+        "draws": dense.sample(3, random_seed=1),
+    }
+
+
+OTHER_PROCESSES = {
+    "kernel": {"cov": pm.gp.cov.ExpQuad(1, ls=0.7)},
+    "inputs in another order": {"X": INPUTS[::-1]},
+    "noise in the kernel": {"cov": MATERN + pm.gp.cov.WhiteNoise(0.1)},
+    "mean": {"mean": 0.3},
+    "number of inputs": {"X": INPUTS[1:]},
+    "origin of the inputs": {"X": INPUTS + 0.5},
+}
+
+
+# A fit through inducing points is one of the process at any inputs; and draws without their data
+# say of inputs only what their covariance does.
+UNSEEN = {("sparse", change) for change in OTHER_PROCESSES if "inputs" in change}
+UNSEEN.add(("draws", "origin of the inputs"))
+SEEN = sorted(set(product(("dense", "loaded", "sparse", "draws"), OTHER_PROCESSES)) - UNSEEN)
+
+
+@pytest.mark.parametrize(("which", "change"), SEEN)
+def test_a_fit_of_another_process_is_refused(fits, which, change):
+    other, gp = process_model(**OTHER_PROCESSES[change])
+    with pytest.raises(pac.AugmentationError, match=r"gp 'f': expected .*fit this model"):
+        pac.predict(fits[which], gp, INPUTS[:2], model=other)
+
+
+@pytest.mark.parametrize("likelihood", ["probit", "offset"])
+@pytest.mark.parametrize("which", ["dense", "loaded", "sparse"])
+def test_a_fit_of_another_likelihood_is_refused_for_observations(fits, which, likelihood):
+    model, gp = process_model(likelihood=likelihood)
+    with pytest.raises(pac.AugmentationError, match=r"'y': expected the likelihood and the pred"):
+        pac.predict(fits[which], gp, INPUTS[:2] + 0.1, "y", model=model)
+    right, its = process_model()
+    expected = pac.predict(fits[which], its, INPUTS[:2] + 0.1, model=right).predictions
+    found = pac.predict(fits[which], gp, INPUTS[:2] + 0.1, model=model).predictions
+    np.testing.assert_array_equal(found["f_mean"], expected["f_mean"])
+
+
+@pytest.mark.parametrize("kwargs", [{}, {"reparameterize": False}, {"jitter": 1e-3}])
+def test_the_same_model_written_again_is_accepted(kwargs):
+    model, gp = process_model(**kwargs)
+    again, its = process_model(**kwargs)
+    fit = pac.fit("cavi", model=model, **QUIET)
+    for result in (fit, fit.sample(3, random_seed=1)):
+        for kind in ("f", "y"):
+            expected = pac.predict(result, gp, INPUTS + 0.1, kind, model=model, random_seed=2)
+            found = pac.predict(result, its, INPUTS + 0.1, kind, model=again, random_seed=2)
+            np.testing.assert_array_equal(
+                found.predictions[f"{kind}_mean"], expected.predictions[f"{kind}_mean"]
+            )

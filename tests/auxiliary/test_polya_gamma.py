@@ -223,7 +223,7 @@ mean_polya_gamma(1.0, 0.0)
 random_polya_gamma(np.random.default_rng(0), 1.0, np.zeros(3))
 assert "numba" not in sys.modules
 random_polya_gamma(np.random.default_rng(0), 1.5, np.zeros(3))
-from pymc_augconj.auxiliary import polya_gamma_kernels as kernels
+from pymc_augconj.auxiliary.polya_gamma import kernels
 assert len(kernels.fill_by_thinning.signatures) == 1
 assert not kernels.fill_by_saddlepoint.signatures
 random_polya_gamma(np.random.default_rng(0), np.int64(2), np.zeros((3, 2)).T)

@@ -73,9 +73,9 @@ NOT_AFFINE = {
     "floor": (lambda: bernoulli(pt.floor(process())), "'f'.*operation Floor"),
     "mod": (lambda: bernoulli(pt.mod(process(), 2.0)), "'f'.*operation Mod"),
     "step": (lambda: bernoulli(pm.math.switch(process() > 0, 1.0, -1.0)), "'f'.*operation GT"),
-    "observed variable": (
-        lambda: bernoulli(process("g") + pm.Normal("z", process(), 1, observed=REAL)),
-        "'y'.*found the observed variable 'z' in it.*whose distribution depends on a latent",
+    "small constant": (
+        lambda: pm.NegativeBinomial("y", mu=exp(process()) + 1e-9, alpha=2.0, observed=COUNTS),
+        "'f'.*operation Exp",
     ),
     "one of two": (lambda: bernoulli(process() + process("g") ** 2), "not in 'g'.*operation Sqr"),
 }
@@ -157,6 +157,23 @@ UNKNOWN = {
     "bounded logit": (
         lambda: bernoulli_p(pm.math.maximum(invlogit(process()), 0.02)),
         "'y'.*Bernoulli with a link that ends in Maximum",
+    ),
+    "guarded logit": (
+        # Where no prior draw would show it, but an outlier does.
+        lambda: bernoulli_p(pt.maximum(pt.minimum(invlogit(process()), 1 - 1e-7), 1e-7)),
+        "'y'.*ends in Maximum.*Leave pm.math.maximum and pm.math.minimum out",
+    ),
+    "guard by a switch": (
+        lambda: bernoulli_p(pm.math.switch((p := invlogit(process())) < 1e-7, 1e-7, p)),
+        "'y'.*ends in Switch.*Leave pm.math.switch out",
+    ),
+    "guarded probit": (
+        lambda: bernoulli_p(pt.maximum(pm.math.invprobit(process()), 1e-100)),
+        "'y'.*ends in Maximum",
+    ),
+    "small lapse": (
+        lambda: bernoulli_p(1e-13 + (1 - 2e-13) * invlogit(process())),
+        "'y'.*ends in Add",
     ),
     "no latent after all": (
         lambda: (bernoulli(f := process()), pm.Normal("w", f - f, 1, observed=REAL)),

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import json
 import pickle
 
 import numpy as np
+import pandas as pd
 import pymc as pm
 import pytest
 from scipy.special import expit
@@ -82,7 +86,7 @@ def brute_force(vi):
 def test_printed_in_a_few_lines(vi, weights):
     lines = repr(vi).splitlines()
     assert lines[0] == "Approximation by pac.fit('vgp')"
-    assert lines[1] == f"  evidence         {vi.evidence:.4f} (lower bound)"
+    assert lines[1] == f"  log evidence     {vi.log_evidence:.4f} (lower bound)"
     assert lines[2] == f"  latents          f ({N}), mu, b0"
     assert lines[3] == f"  hyperparameters  ls = {vi.theta['ls']:.4f}"
     assert len(lines) < 10
@@ -167,7 +171,7 @@ def test_saving_keeps_the_numbers(which, request, tmp_path):
     fit = request.getfixturevalue(which)
     fit.save(tmp_path / "fit")
     loaded = pac.Approximation.load(tmp_path / "fit")
-    for name in ("method", "evidence", "converged", "message", "timings", "names", "variables"):
+    for name in ("method", "log_evidence", "converged", "message", "timings", "names", "variables"):
         assert getattr(loaded, name) == getattr(fit, name)
     assert loaded.history.equals(fit.history)
     a, b = fit.sample(4, random_seed=1).posterior, loaded.sample(4, random_seed=1).posterior
@@ -183,6 +187,110 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
     for name in ("other.npz", "other.txt"):
         with pytest.raises(pac.AugmentationError, match="saved approximation"):
             pac.Approximation.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("name", ["fit", "fit.v1", "fit.npz", "fit.0.npz"])
+def test_a_file_has_any_name(weights, tmp_path, name):
+    weights.save(tmp_path / name)
+    assert [p.name for p in tmp_path.iterdir()] == [name.removesuffix(".npz") + ".npz"]
+    assert pac.Approximation.load(tmp_path / name).log_evidence == weights.log_evidence
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no saved approximation .*missing\.v1\.npz"):
+        pac.Approximation.load(tmp_path / "missing.v1")
+
+
+LABELS = {
+    "dates": pd.date_range("2024-01-31", periods=4, freq="ME"),
+    "numbers": [4, 3, 2, 1],
+    "words": ["a", "b", "ä", "d"],
+    "pairs": [("a", 1), ("a", 2), ("b", 1), ("b", 2)],
+    "days": [datetime.date(2024, 1, day) for day in (1, 2, 3, 4)],
+    "dates of a zone": pd.date_range("2024-01-31", periods=4, tz="Europe/Berlin"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_are_kept(tmp_path, kind):
+    with pm.Model(coords={"t": LABELS[kind]}):
+        b = pm.Normal("b", 0, 1, dims="t")
+        pm.Bernoulli("y", logit_p=b, observed=[0, 1, 1, 0], dims="t")
+        fit = pac.fit("cavi", **QUIET)
+    if as_words := kind in ("pairs", "days", "dates of a zone"):
+        with pytest.warns(UserWarning, match="labels of 't' are saved as words; expected numbers"):
+            fit.save(tmp_path / "fit")
+    else:
+        fit.save(tmp_path / "fit")
+    loaded = pac.Approximation.load(tmp_path / "fit")
+    kept, found = fit.mean["b"]["t"].values, loaded.mean["b"]["t"].values
+    np.testing.assert_array_equal([str(k) for k in kept] if as_words else kept, found)
+    assert loaded.sample(2).posterior["b"].dims == fit.sample(2).posterior["b"].dims
+
+
+def rewrite(path, change):
+    """Change the arrays of a saved file."""
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    change(arrays)
+    np.savez(path, **arrays)
+
+
+def without(name):
+    return lambda arrays: arrays.pop(name)
+
+
+def entry(name, value):
+    return lambda arrays: arrays[name].ravel().__setitem__(0, value)
+
+
+def of(name, value):
+    return lambda arrays: arrays.__setitem__(name, value(arrays[name]))
+
+
+CHANGES = {
+    "a site is missing": without("h"),
+    "a covariance is missing": without("scale.0"),
+    "sites of other observations": of("lam", lambda lam: lam[:-1]),
+    "a covariance of other inputs": of("scale.0", lambda K: K[:-1]),
+    "a mean of another latent": of("mean.0", lambda m: m[:-1]),
+    "an index that is out of range": entry("full.0.index", 10**6),
+    "a number that is none": entry("h", np.nan),
+    "words in the place of numbers": of("h", lambda h: h.astype(str)),
+    "no JSON": of("meta", lambda meta: np.array(str(meta)[1:])),
+    "another format": of(
+        "meta", lambda meta: np.array(json.dumps({**json.loads(str(meta)), "format": 9}))
+    ),
+    "objects": of("offset", lambda offset: offset.astype(object)),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_changed_file_is_refused(cavi, tmp_path, change):
+    path = tmp_path / "fit.npz"
+    cavi.save(path)
+    rewrite(path, lambda arrays: None)
+    pac.Approximation.load(path)
+    rewrite(path, CHANGES[change])
+    with pytest.raises(pac.AugmentationError, match=r"fit\.npz to be a saved .*unchanged: "):
+        pac.Approximation.load(path)
+
+
+def test_other_numbers_than_were_saved_are_refused(cavi, tmp_path):
+    path = tmp_path / "fit.npz"
+    cavi.save(path)
+    rewrite(path, entry("h", 0.123))
+    with pytest.raises(pac.AugmentationError, match="checksum"):
+        pac.Approximation.load(path)
+
+
+def test_a_truncated_file_is_refused(cavi, tmp_path):
+    cavi.save(tmp_path / "fit.npz")
+    content = (tmp_path / "fit.npz").read_bytes()
+    for size in (0, 30, len(content) // 2, len(content) - 30):
+        (tmp_path / "part.npz").write_bytes(content[:size])
+        with pytest.raises(pac.AugmentationError, match="saved approximation"):
+            pac.Approximation.load(tmp_path / "part.npz")
 
 
 def test_stands_in_a_comparison(vi):
@@ -220,3 +328,8 @@ def test_data_set_after_the_fit_change_nothing_in_it(sparse):
         np.testing.assert_allclose(draws["f"], before["f"])
         np.testing.assert_allclose(draws["p"], expit(before["f"] + 0.7))
     np.testing.assert_allclose(std, again.std["f"])
+
+
+def test_only_variational_evidence_is_called_a_bound(cavi):
+    assert cavi.is_bound
+    assert not dataclasses.replace(cavi, method="ep").is_bound

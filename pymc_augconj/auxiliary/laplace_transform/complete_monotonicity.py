@@ -1,4 +1,4 @@
-"""Is φ the Laplace transform of a law on [0, ∞)? The condition of every augmentation, checked.
+"""Check that φ is the Laplace transform of a distribution on [0, ∞).
 
 By Bernstein's theorem it is if and only if φ(0) = 1 and φ is completely monotone,
 
@@ -14,14 +14,15 @@ Both give the Taylor coefficients of φ(r + R z)/φ(r), and a sign counts where 
 out from its rounding.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from pymc_augconj.typing import Array, ComplexArray
 
 from .density import saddlepoints
-from .distribution import LogPhi, TiltedLaw
+from .distribution import LogPhi, RealDerivatives, TiltedDistribution
 from .inversion import CAREFUL, Sites
 
 ORDER = 16
@@ -62,7 +63,7 @@ class Monotonicity:
 def check_completely_monotone(
     log_phi: LogPhi,
     *,
-    derivatives: Callable[[NDArray[np.float64]], ArrayLike] | None = None,
+    derivatives: RealDerivatives | None = None,
     r: ArrayLike | None = None,
     order: int = ORDER,
     density: bool = True,
@@ -80,8 +81,8 @@ def check_completely_monotone(
         Where to look. Default: twelve decades about the scale of φ, five points a decade.
     order : int, default 16
     density : bool
-        Whether to look at the inverted density too, which has a sign of its own where the law has
-        atoms besides one at its end (a finite mixture of Gaussians).
+        Whether to look at the inverted density too, which has a sign of its own where the
+        distribution has atoms besides one at its end (a finite mixture of Gaussians).
 
     Returns
     -------
@@ -93,27 +94,31 @@ def check_completely_monotone(
         return Monotonicity(
             False, 0.0, 0, f"expected φ(0) = 1, that is log φ(0) = 0, found {found}"
         )
-    law = TiltedLaw(log_phi)
+    distribution = TiltedDistribution(log_phi)
     if r is None:
-        scale = 1.0 / (law.origin + 1.0 / law.scale) if law.origin > 0.0 else law.scale
+        scale = (
+            1.0 / (distribution.origin + 1.0 / distribution.scale)
+            if distribution.origin > 0.0
+            else distribution.scale
+        )
         r = GRID * (scale if np.isfinite(scale) else 1.0)
     r = np.asarray(r, dtype=float)
-    failure = _check_values(log_phi, r)
-    if isinstance(failure, Monotonicity):
-        return failure
-    r = r[:failure]
+    checked = _check_values(log_phi, r)
+    if isinstance(checked, Monotonicity):
+        return checked
+    r = r[:checked]
     failure = _check_derivatives(log_phi, derivatives, r, order)
-    if failure is None and density and not law.is_point_mass:
-        failure = _check_density(law, r)
+    if failure is None and density and not distribution.is_point_mass:
+        failure = _check_density(distribution, r)
     return Monotonicity(True) if failure is None else failure
 
 
-def _values(log_phi: LogPhi, s: NDArray) -> NDArray[np.complex128]:
+def _values(log_phi: LogPhi, s: Array) -> ComplexArray:
     with np.errstate(all="ignore"):
         return np.asarray(log_phi(np.asarray(s, dtype=np.complex128)), dtype=np.complex128)
 
 
-def _check_values(log_phi: LogPhi, r: NDArray) -> Monotonicity | int:
+def _check_values(log_phi: LogPhi, r: Array) -> Monotonicity | int:
     """Order 0: real, finite. Returns how many points of the grid are above underflow."""
     values = _values(log_phi, r)
     for i, value in enumerate(values):
@@ -128,7 +133,9 @@ def _check_values(log_phi: LogPhi, r: NDArray) -> Monotonicity | int:
     return r.size
 
 
-def _check_derivatives(log_phi, derivatives, r: NDArray, order: int) -> Monotonicity | None:
+def _check_derivatives(
+    log_phi: LogPhi, derivatives: RealDerivatives | None, r: Array, order: int
+) -> Monotonicity | None:
     mean = -_values(log_phi, r + 1e-20j * r).imag / (1e-20 * r)
     with np.errstate(all="ignore"):
         radius = np.minimum(RADIUS * r, np.where(mean > 0.0, MAX_EXPONENT / mean, np.inf))
@@ -160,7 +167,7 @@ def _not(sign: str) -> str:
     return "negative" if sign == "positive" else "positive"
 
 
-def _cauchy(log_phi, r, radius, order):
+def _cauchy(log_phi: LogPhi, r: Array, radius: Array, order: int) -> tuple[Array, Array]:
     """Taylor coefficients of φ(r + R z)/φ(r), (n, order + 1), and their rounding, (n, 1)."""
     angle = 2.0 * np.pi * np.arange(CIRCLE_POINTS // 2 + 1) / CIRCLE_POINTS
     # By symmetry half the circle is enough.
@@ -180,7 +187,7 @@ def _cauchy(log_phi, r, radius, order):
     return taylor, rounding[:, None]
 
 
-def _exponential_series(derivatives, radius, order):
+def _exponential_series(derivatives: Array, radius: Array, order: int) -> tuple[Array, Array]:
     """As `_cauchy`, from k c_k = Σ_j j a_j c_{k−j} with the Taylor coefficients a of log φ."""
     order = min(order, derivatives.shape[0] - 1)
     factorial = np.cumprod(np.concatenate(([1.0], np.arange(1.0, order + 1.0))))
@@ -195,18 +202,18 @@ def _exponential_series(derivatives, radius, order):
     return taylor, ULPS * 1.1e-16 * (1.0 + steps) * bound
 
 
-def _check_density(law: TiltedLaw, r: NDArray) -> Monotonicity | None:
-    """The density at the mean of each tilt, by two rules that tell how far to trust it."""
+def _check_density(distribution: TiltedDistribution, r: Array) -> Monotonicity | None:
+    """Check the density at the mean of each tilt, by two rules that tell how far to trust it."""
     with np.errstate(all="ignore"):
-        x = law.mean(r)
+        x = distribution.mean(r)
     x = x[np.isfinite(x) & (x > 0.0)]
     if x.size == 0:
         return None
     x = np.unique(np.concatenate((x, x.max() * np.geomspace(1.3, 30.0, 12))))
-    tilt = saddlepoints(law, x)
-    finite = np.isfinite(law.real(tilt))
+    tilt = saddlepoints(distribution, x)
+    finite = np.isfinite(distribution.real(tilt))
     x, tilt = x[finite], tilt[finite]
-    sites = Sites(law, tilt)
+    sites = Sites(distribution, tilt)
     index = np.nonzero(sites.is_wide)[0]
     if index.size == 0:
         return None
@@ -219,6 +226,6 @@ def _check_density(law: TiltedLaw, r: NDArray) -> Monotonicity | None:
     i = int(np.argmax(wrong))
     reason = (
         f"expected a density of ω that is not negative, found {finer[i] / x[index][i]:.3g} at "
-        f"ω = {x[index][i] + law.origin:.6g} under the tilt r = {tilt[index][i]:.6g}"
+        f"ω = {x[index][i] + distribution.origin:.6g} under the tilt r = {tilt[index][i]:.6g}"
     )
     return Monotonicity(False, float(tilt[index][i]), None, reason)

@@ -9,13 +9,15 @@ import math
 import numpy as np
 from numba import njit
 
+from pymc_augconj.typing import Array, ComplexArray, Index
+
 NEGLIGIBLE = -80.0  # the log of a term that adds nothing to a sum of order exp(−A/2)
 MAX_STEPS = 60
 LAST_STEP = 1e-6  # of a period, a dozen standard deviations
 
 
 @njit(cache=True, error_model="numpy")
-def fill_nodes(r, x, origin, half_a, out):
+def fill_nodes(r: Array, x: Array, origin: Array, half_a: float, out: ComplexArray) -> None:
     """Euler's nodes: ``out[i, k]`` = r + (A/2 + iπk)/(x − origin)."""
     for i in range(out.shape[0]):
         inverse = 1.0 / (x[i] - origin[i])
@@ -25,7 +27,17 @@ def fill_nodes(r, x, origin, half_a, out):
 
 
 @njit(cache=True, error_model="numpy")
-def euler_sums(values, log_phi_r, x, origin, half_a, weights, cdf, pdf, errors):
+def euler_sums(
+    values: ComplexArray,
+    log_phi_r: Array,
+    x: Array,
+    origin: Array,
+    half_a: float,
+    weights: Array,
+    cdf: Array,
+    pdf: Array,
+    errors: Array,
+) -> None:
     """F(x), x f(x) and how far each of them is from converged, from log φ at Euler's nodes.
 
     ``weights`` has a row a sum: the first for the result, the second for one with a term less;
@@ -62,8 +74,10 @@ def euler_sums(values, log_phi_r, x, origin, half_a, weights, cdf, pdf, errors):
 
 
 @njit(cache=True, error_model="numpy")
-def fourier_cdf(x, low, period, real, imag):
-    """F(x) and f(x) of a law on [low, low + period] from its Fourier coefficients, k ≥ 1.
+def fourier_cdf(
+    x: float, low: float, period: float, real: Array, imag: Array
+) -> tuple[float, float]:
+    """F(x) and f(x) of a distribution on [low, low + period] from its Fourier coefficients, k ≥ 1.
 
     f(x) = (1 + 2 Σ_k Re c_k e^{2πik(x − low)/period})/period, and F its integral from ``low``.
     """
@@ -80,7 +94,9 @@ def fourier_cdf(x, low, period, real, imag):
 
 
 @njit(cache=True, error_model="numpy")
-def fourier_coefficients(values, log_phi_r, tau, low, real, imag):
+def fourier_coefficients(
+    values: ComplexArray, log_phi_r: float, tau: Array, low: float, real: Array, imag: Array
+) -> None:
     """c_k = exp(log φ(r + iτ) − log φ(r) + iτ · low), one site."""
     for k in range(values.size):
         size = math.exp(min(values[k].real - log_phi_r, 0.0))
@@ -89,7 +105,17 @@ def fourier_coefficients(values, log_phi_r, tau, low, real, imag):
 
 
 @njit(cache=True, error_model="numpy")
-def fourier_quantiles(u, start, low, period, log_phi_r, values, tau, offsets, out):
+def fourier_quantiles(
+    u: Array,
+    start: Array,
+    low: Array,
+    period: Array,
+    log_phi_r: Array,
+    values: ComplexArray,
+    tau: Array,
+    offsets: Index,
+    out: Array,
+) -> None:
     """Solve F(x) = u for every site, by Newton's iteration within a bracket."""
     work = np.empty((2, max(1, np.max(offsets[1:] - offsets[:-1]))))
     for i in range(u.size):
@@ -118,7 +144,17 @@ def fourier_quantiles(u, start, low, period, log_phi_r, values, tau, offsets, ou
 
 
 @njit(cache=True, error_model="numpy")
-def fourier_sums(x, low, period, log_phi_r, values, tau, offsets, cdf, pdf):
+def fourier_sums(
+    x: Array,
+    low: Array,
+    period: Array,
+    log_phi_r: Array,
+    values: ComplexArray,
+    tau: Array,
+    offsets: Index,
+    cdf: Array,
+    pdf: Array,
+) -> None:
     """F(x) and f(x) for every site."""
     work = np.empty((2, max(1, np.max(offsets[1:] - offsets[:-1]))))
     for i in range(x.size):

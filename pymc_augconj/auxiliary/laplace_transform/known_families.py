@@ -1,7 +1,7 @@
-"""Laws whose Laplace transform φ and whose tilts are known in closed form, and finding them.
+"""Distributions whose Laplace transform φ and tilts have closed forms, and finding them.
 
 =====================  =====================================  ====================================
-law at r = 0           φ(r)                                   tilt by r
+distribution at r = 0           φ(r)                                   tilt by r
 =====================  =====================================  ====================================
 Gamma(k, rate s)       (1 + r/s)^{−k}                         Gamma(k, rate s + r)
 GIG(−ν, 0, b)          2 (z/2)^ν K_ν(z)/Γ(ν), z = √(2br)       GIG(−ν, 2r, b)
@@ -12,11 +12,10 @@ They belong to Student-t, Matérn (ν = ½ is Laplace) and logistic likelihoods.
 a φ with each, at one free parameter or two read off from φ itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import gammaln, xlogy
 
@@ -28,10 +27,10 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     logpdf_polya_gamma,
     random_polya_gamma,
 )
+from pymc_augconj.typing import Array
 
 __all__ = ["GammaTilts", "InverseGaussianTilts", "KnownTilts", "PolyaGammaTilts", "find_known"]
 
-Array = NDArray[np.float64]
 
 SMOOTHNESS = (0.5, 1.5, 2.5)
 LOGISTIC_POWERS = (1.0, 2.0)
@@ -40,7 +39,7 @@ TOLERANCE = 1e-8
 
 
 class KnownTilts:
-    """The tilts of one law; its name is what a person reads."""
+    """The tilts of one distribution; its name is what a person reads."""
 
     name: str
 
@@ -65,13 +64,13 @@ class GammaTilts(KnownTilts):
     rate: float
     name = "gamma"
 
-    def log_phi(self, r):
+    def log_phi(self, r: Array) -> Array:
         return -self.shape * np.log1p(r / self.rate)
 
-    def random(self, rng, r):
+    def random(self, rng: np.random.Generator, r: Array) -> Array:
         return rng.standard_gamma(self.shape, size=np.shape(r)) / (self.rate + r)
 
-    def logpdf(self, omega, r):
+    def logpdf(self, omega: Array, r: Array) -> Array:
         rate = self.rate + r
         log_norm = self.shape * np.log(rate) - gammaln(self.shape)
         return log_norm + xlogy(self.shape - 1.0, omega) - rate * omega
@@ -85,15 +84,15 @@ class InverseGaussianTilts(KnownTilts):
     b: float
     name = "generalised inverse Gaussian"
 
-    def log_phi(self, r):
+    def log_phi(self, r: Array) -> Array:
         z = np.sqrt(2.0 * self.b * r)
         polynomial = (self.nu > 1.0) * z + (self.nu > 2.0) * z**2 / 3.0
         return np.log1p(polynomial) - z
 
-    def random(self, rng, r):
+    def random(self, rng: np.random.Generator, r: Array) -> Array:
         return random_generalized_inverse_gaussian(rng, -self.nu, 2.0 * r, self.b)
 
-    def logpdf(self, omega, r):
+    def logpdf(self, omega: Array, r: Array) -> Array:
         return logpdf_generalized_inverse_gaussian(omega, -self.nu, 2.0 * r, self.b)
 
 
@@ -105,20 +104,20 @@ class PolyaGammaTilts(KnownTilts):
     tau: float
     name = "Pólya–Gamma"
 
-    def log_phi(self, r):
+    def log_phi(self, r: Array) -> Array:
         half = 0.5 * np.sqrt(r / self.tau)
         return -self.h * (half + np.log1p(np.exp(-2.0 * half)) - np.log(2.0))
 
-    def random(self, rng, r):
+    def random(self, rng: np.random.Generator, r: Array) -> Array:
         return random_polya_gamma(rng, self.h, np.sqrt(r / self.tau)) / (2.0 * self.tau)
 
-    def logpdf(self, omega, r):
+    def logpdf(self, omega: Array, r: Array) -> Array:
         scaled = 2.0 * self.tau * omega
         return logpdf_polya_gamma(scaled, self.h, np.sqrt(r / self.tau)) + np.log(2.0 * self.tau)
 
 
 def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
-    """Return the known law with this φ, or None.
+    """Return the known distribution with this φ, or None.
 
     Parameters
     ----------
@@ -135,18 +134,18 @@ def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
     at = float(log_phi(np.array([scale]))[0])
     with np.errstate(all="ignore"):
         expected = log_phi(scale * GRID)
-        for law in _candidates(log_phi, scale, at):
-            difference = np.abs(law.log_phi(scale * GRID) - expected)
+        for distribution in _candidates(log_phi, scale, at):
+            difference = np.abs(distribution.log_phi(scale * GRID) - expected)
             compared = np.isfinite(expected)
             if compared.any() and np.all(
                 difference[compared] <= TOLERANCE * (1.0 + np.abs(expected[compared]))
             ):
-                return law
+                return distribution
     return None
 
 
-def _candidates(log_phi, scale: float, at: float):
-    """Yield a law of each family that agrees with φ at the scale, and one place more."""
+def _candidates(log_phi: Callable[[Array], Array], scale: float, at: float) -> Iterator[KnownTilts]:
+    """Yield a distribution of each family that agrees with φ at the scale, and one place more."""
     for nu in SMOOTHNESS:
         z = brentq(lambda x, nu=nu: InverseGaussianTilts(nu, 0.5).log_phi(x**2) - at, 1e-6, 60.0)
         yield InverseGaussianTilts(nu, _rounded(0.5 * z**2 / scale))

@@ -1,28 +1,32 @@
 """Tilts whose standard deviation is small beside their mean: two methods that need no damping.
 
-Euler summation multiplies the rounding of log φ by exp(A/2) = 1e5, and a narrow law has a large
-|log φ|. But such a law lives, up to a mass ε, on an interval [low, high] of a dozen standard
-deviations about its mean, and both ends are known by Chernoff's bound,
+Euler summation multiplies the rounding of log φ by exp(A/2) = 1e5, and a narrow distribution has a
+large |log φ|. But such a distribution lives, up to a mass ε, on an interval [low, high] of a dozen
+standard deviations about its mean, and both ends are known by Chernoff's bound,
 
     P(ω < low) ≤ exp(t low) φ(r + t)/φ(r),   P(ω > high) ≤ exp(−t high) φ(r − t)/φ(r).
 
-**Fourier series** (`FourierLaws`). On that interval the density is the Fourier series of period
-high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule, whose error is
-the mass outside, ε, and what the coefficients left out amount to, about ε too, where they decay.
-The nodes do not depend on x, so one evaluation of φ serves all of Newton's steps.
+**Fourier series** (`FourierDistributions`). On that interval the density is the Fourier series of
+period high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule, whose
+error is the mass outside, ε, and what the coefficients left out amount to, about ε too, where they
+decay. The nodes do not depend on x, so one evaluation of φ serves all of Newton's steps.
 
-**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny, the normal law with
-corrections of second order in them: error of third order, 1e-8 at the switch-over. It is needed
-because the rounding of log φ, which is of the order of 1/CV², then ruins any inversion.
+**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny, the normal distribution
+with corrections of second order in them: error of third order, 1e-8 at the switch-over. It is
+needed because the rounding of log φ, which is of the order of 1/CV², then ruins any inversion.
 """
 
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from .distribution import TiltedLaw
+from pymc_augconj.typing import Array, ComplexArray, Index, Mask
+
+from .distribution import TiltedDistribution
 
 HALF_A = 11.5  # A/2 of Euler summation
 NARROW = 0.3  # coefficient of variation below which these methods are tried
@@ -38,7 +42,7 @@ TAYLOR_TERMS = 14
 
 
 @dataclass
-class FourierLaws:
+class FourierDistributions:
     """The sites of a batch that have a Fourier series, and an Euler origin for those that do not.
 
     Attributes
@@ -55,22 +59,24 @@ class FourierLaws:
         Where each site's nodes begin.
     """
 
-    usable: NDArray[np.bool_]
-    origin: NDArray[np.float64]
-    floor: NDArray[np.float64]
-    low: NDArray[np.float64]
-    period: NDArray[np.float64]
-    log_phi_r: NDArray[np.float64]
-    tau: NDArray[np.float64]
-    values: NDArray[np.complex128]
-    offsets: NDArray[np.int64]
+    usable: Mask
+    origin: Array
+    floor: Array
+    low: Array
+    period: Array
+    log_phi_r: Array
+    tau: Array
+    values: ComplexArray
+    offsets: Index
 
 
-def fourier_laws(law: TiltedLaw, r: NDArray, std: NDArray, log_phi_r: NDArray) -> FourierLaws:
+def fourier_laws(
+    distribution: TiltedDistribution, r: Array, std: Array, log_phi_r: Array
+) -> FourierDistributions:
     """Find the intervals and evaluate the coefficients; ``r``, ``std``, ``log_phi_r``: (n,)."""
     t = LADDER / std[:, None]
     base = log_phi_r[:, None]
-    lower = law.real(r[:, None] + t) - base
+    lower = distribution.real(r[:, None] + t) - base
     low = _best((LOG_TAIL - lower) / t, np.max)
     origins = np.nan_to_num((LOG_ORIGIN_TAIL - lower) / t, nan=-np.inf)
     best = np.argmax(origins, axis=1)[:, None]
@@ -79,45 +85,52 @@ def fourier_laws(law: TiltedLaw, r: NDArray, std: NDArray, log_phi_r: NDArray) -
     floor = np.where(origin > 0.0, origin + HALF_A / best_t, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         downward = r[:, None] * t / (r[:, None] + t)  # below r, and about t where that is far below
-        upper = law.real(np.maximum(r[:, None] - downward, 0.0)) - base
+        upper = distribution.real(np.maximum(r[:, None] - downward, 0.0)) - base
         high = _best((upper - LOG_TAIL) / downward, np.min)
     tau_end = DECAY / std[:, None]
-    decayed = law(r[:, None] + 1j * tau_end).real - base < LOG_TAIL
+    decayed = distribution(r[:, None] + 1j * tau_end).real - base < LOG_TAIL
     end = np.take_along_axis(tau_end, np.argmax(decayed, axis=1)[:, None], axis=1)[:, 0]
     low = np.maximum(low, 0.0)
     with np.errstate(invalid="ignore"):
         period = high - low
         counts = np.ceil(end * period / (2.0 * np.pi))
         usable = decayed.any(axis=1) & (period > 0.0) & (counts <= MAX_COEFFICIENTS)
-    low, period, counts = low[usable], period[usable], counts[usable].astype(np.int64)
+    low, period, counts = low[usable], period[usable], counts[usable].astype(np.intp)
     offsets = np.concatenate(([0], np.cumsum(counts)))
     k = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts) + 1
     tau = 2.0 * np.pi * k / np.repeat(period, counts)
-    values = law(np.repeat(r[usable], counts) + 1j * tau)
-    return FourierLaws(usable, origin, floor, low, period, log_phi_r[usable], tau, values, offsets)
+    values = distribution(np.repeat(r[usable], counts) + 1j * tau)
+    return FourierDistributions(
+        usable, origin, floor, low, period, log_phi_r[usable], tau, values, offsets
+    )
 
 
 @dataclass
 class NormalCumulants:
     """Mean, standard deviation, skewness, excess kurtosis, and who is near normal; shape (n,)."""
 
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
-    skewness: NDArray[np.float64]
-    excess: NDArray[np.float64]
-    near_normal: NDArray[np.bool_]
+    mean: Array
+    std: Array
+    skewness: Array
+    excess: Array
+    near_normal: Mask
 
-    def __getitem__(self, which):
-        fields = (self.mean, self.std, self.skewness, self.excess, self.near_normal)
-        return NormalCumulants(*(field[which] for field in fields))
+    def __getitem__(self, which: Mask) -> NormalCumulants:
+        return NormalCumulants(
+            self.mean[which],
+            self.std[which],
+            self.skewness[which],
+            self.excess[which],
+            self.near_normal[which],
+        )
 
-    def quantile(self, u: NDArray) -> NDArray:
+    def quantile(self, u: Array) -> Array:
         """Cornish and Fisher's expansion to second order."""
         z, g, e = ndtri(u), self.skewness, self.excess
         shift = g * (z * z - 1) / 6 + e * (z**3 - 3 * z) / 24 - g * g * (2 * z**3 - 5 * z) / 36
         return np.maximum(self.mean + self.std * (z + shift), 0.0)
 
-    def cdf_and_pdf(self, x: NDArray) -> tuple[NDArray, NDArray]:
+    def cdf_and_pdf(self, x: Array) -> tuple[Array, Array]:
         """Edgeworth's expansion to second order."""
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             z = (x - self.mean) / self.std
@@ -131,7 +144,9 @@ class NormalCumulants:
             return np.clip(ndtr(z) - normal * below, 0.0, 1.0), density / self.std
 
 
-def normal_cumulants(law: TiltedLaw, r: NDArray, mean: NDArray, std: NDArray) -> NormalCumulants:
+def normal_cumulants(
+    distribution: TiltedDistribution, r: Array, mean: Array, std: Array
+) -> NormalCumulants:
     """Third and fourth cumulants from Cauchy integrals of log φ on a circle in the half-plane.
 
     The circle is about r with radius r/2, or, for an r too near zero for that, it reaches from r on
@@ -143,7 +158,7 @@ def normal_cumulants(law: TiltedLaw, r: NDArray, mean: NDArray, std: NDArray) ->
     centre = np.where(wide, r, r + radius)
     angle = 2.0 * np.pi * np.arange(CIRCLE_POINTS // 2 + 1) / CIRCLE_POINTS
     circle = np.maximum(np.cos(angle), -1.0) + 1j * np.sin(angle)
-    values = law(centre[:, None] + radius[:, None] * circle)
+    values = distribution(centre[:, None] + radius[:, None] * circle)
     weights = np.full(angle.size, 2.0)
     weights[[0, -1]] = 1.0
     order = np.arange(TAYLOR_TERMS)
@@ -169,7 +184,7 @@ def normal_cumulants(law: TiltedLaw, r: NDArray, mean: NDArray, std: NDArray) ->
     )
 
 
-def _best(values: NDArray, choose) -> NDArray:
-    """The best bound of each row, infinite ones and those not evaluated left out."""
+def _best(values: Array, choose: Callable[..., Array]) -> Array:
+    """Return the best bound of each row, infinite ones and those not evaluated left out."""
     worst = -np.inf if choose is np.max else np.inf
     return choose(np.where(np.isfinite(values), values, worst), axis=1)

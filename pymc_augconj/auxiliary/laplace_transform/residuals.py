@@ -1,12 +1,12 @@
-"""The law with density ∝ φ(e²) of a residual e, φ known only as a function.
+"""The distribution with density ∝ φ(e²) of a residual e, φ known only as a function.
 
 |e| is tabulated on the same double-exponential scale as the normaliser, |e| = s exp(½π sinh t): on
 cells of t the distribution function is integrated by Gauss–Legendre's rule, and within a cell it is
 a cubic whose end slopes are the exact density. The error in the distribution function is below
 1e-8.
 
-Mixing over ω is no short cut here: e | ω is normal, but ω then follows a law with the density
-∝ π_φ(ω)/√ω, not π_φ, and has to be inverted as well.
+Mixing over ω is no short cut here: e | ω is normal, but ω then follows a distribution with the
+density ∝ π_φ(ω)/√ω, not π_φ, and has to be inverted as well.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+
+from pymc_augconj.typing import Array
 
 __all__ = ["ResidualLaw"]
 
@@ -31,7 +33,7 @@ _LEAST_DECAY = 1e-6
 
 
 class ResidualLaw:
-    """A symmetric law, tabulated when made.
+    """A symmetric distribution, tabulated when made.
 
     Parameters
     ----------
@@ -39,7 +41,7 @@ class ResidualLaw:
         log φ on float arrays of any shape.
     """
 
-    def __init__(self, log_phi: Callable[[np.ndarray], np.ndarray]):
+    def __init__(self, log_phi: Callable[[np.ndarray], np.ndarray]) -> None:
         with np.errstate(all="ignore"):
             distance = np.abs(np.log(-log_phi(np.exp(2.0 * _LOG_SCALES))))
         self._log_scale = _LOG_SCALES[np.nanargmin(distance)]
@@ -59,7 +61,7 @@ class ResidualLaw:
             value = self._log_phi(np.exp(2.0 * log_e)) + log_e + np.log(np.cosh(t))
         return np.where(np.isnan(value), -np.inf, value)
 
-    def _second_moment(self, t, log_values, log_ends) -> float:
+    def _second_moment(self, t: Array, log_values: Array, log_ends: Array) -> float:
         """Return E[e²]; the tail beyond the table is continued as a power of |e|."""
         log_terms = log_values + np.pi * np.sinh(t)
         top = log_terms.max()

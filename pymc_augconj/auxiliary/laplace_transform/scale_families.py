@@ -11,13 +11,13 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.typing import Array
 
 from .complete_monotonicity import check_completely_monotone
 from .density import logpdf_tilted
-from .distribution import LogPhi, TiltedLaw
+from .distribution import LogPhi, TiltedDistribution
 from .table_sampler import TiltedSampler
 
 __all__ = ["ScaleFamilies", "ScaledTilts"]
@@ -35,20 +35,20 @@ class ScaledTilts:
     sampler: TiltedSampler
     factor: float
 
-    def random(self, rng: np.random.Generator, r: NDArray[np.float64]) -> NDArray[np.float64]:
+    def random(self, rng: np.random.Generator, r: Array) -> Array:
         """Draw one ω from the tilt of each entry of ``r``."""
         return self.factor * self.sampler.random(rng, self.factor * r)
 
-    def logpdf(self, omega: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.float64]:
+    def logpdf(self, omega: Array, r: Array) -> Array:
         """Return the log density of the tilts by ``r`` at ``omega``."""
-        value = logpdf_tilted(omega / self.factor, self.sampler.law, self.factor * r)
+        value = logpdf_tilted(omega / self.factor, self.sampler.distribution, self.factor * r)
         return value - np.log(self.factor)
 
 
 @dataclass(frozen=True)
 class _Shape:
     scale: float
-    values: NDArray[np.float64]
+    values: Array
     sampler: TiltedSampler
 
 
@@ -93,7 +93,7 @@ def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
         verdict = check_completely_monotone(log_phi, density=False)
     if not verdict.ok:
         raise NotSuperGaussianError(verdict.reason)
-    return TiltedSampler(TiltedLaw(log_phi))
+    return TiltedSampler(TiltedDistribution(log_phi))
 
 
 def find_scale(log_phi: LogPhi, start: float = 1.0) -> float | None:
@@ -116,7 +116,7 @@ def find_scale(log_phi: LogPhi, start: float = 1.0) -> float | None:
         return float(np.exp(x)) if abs(step) < 1e-13 else None
 
 
-def _agree(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
+def _agree(a: Array, b: Array) -> bool:
     known = np.isfinite(a) & np.isfinite(b)
     if known.sum() < GRID.size // 2 or not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return False

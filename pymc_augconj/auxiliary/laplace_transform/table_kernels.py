@@ -12,6 +12,8 @@ import math
 import numpy as np
 from numba import njit
 
+from pymc_augconj.typing import Array, Index
+
 DEGREE = 12  # of the Chebyshev interpolant of h on a panel
 GAUSS = 5
 EMPTY = 1e-14  # a cell of that mass ends the search on its side
@@ -25,7 +27,7 @@ TO_POWERS = np.linalg.inv(np.vander(GAUSS_NODES, increasing=True))
 
 
 @njit(cache=True, error_model="numpy")
-def interpolant(coefficients, z):
+def interpolant(coefficients: Array, z: float) -> float:
     """Σ c_k T_k(z), by Clenshaw's recurrence."""
     ahead, further = 0.0, 0.0
     for k in range(DEGREE, 0, -1):
@@ -34,7 +36,8 @@ def interpolant(coefficients, z):
 
 
 @njit(cache=True, error_model="numpy")
-def cell_mass(log_values, omegas, r, log_phi_r, width):
+def cell_mass(log_values: Array, omegas: Array, r: float, log_phi_r: float, width: float) -> float:
+    """Return the mass of one cell under the tilt r, by Gauss–Legendre's rule."""
     mass = 0.0
     for g in range(GAUSS):
         mass += GAUSS_WEIGHTS[g] * math.exp(log_values[g] - r * omegas[g] - log_phi_r)
@@ -43,9 +46,19 @@ def cell_mass(log_values, omegas, r, log_phi_r, width):
 
 @njit(cache=True, error_model="numpy")
 def within_cell(
-    share, tail, left, width, log_values, omegas, coefficients, centre, half, r, log_phi_r
-):
-    """v at which the mass from ``left`` is ``share``: a guess by the polynomial, then Newton."""
+    share: float,
+    tail: float,
+    left: float,
+    width: float,
+    log_values: Array,
+    omegas: Array,
+    coefficients: Array,
+    centre: float,
+    half: float,
+    r: float,
+    log_phi_r: float,
+) -> float:
+    """Find v with the mass ``share`` left of it: a guess by the polynomial, then Newton."""
     density = np.empty(GAUSS)
     for g in range(GAUSS):
         density[g] = math.exp(log_values[g] - r * omegas[g] - log_phi_r)
@@ -106,22 +119,22 @@ def within_cell(
 
 @njit(cache=True, error_model="numpy")
 def fill_quantiles(
-    u,
-    r,
-    log_phi_r,
-    atom,
-    start,
-    tolerance,
-    lefts,
-    widths,
-    log_values,
-    omegas,
-    panel,
-    coefficients,
-    centres,
-    halves,
-    out,
-):
+    u: Array,
+    r: Array,
+    log_phi_r: Array,
+    atom: Array,
+    start: Index,
+    tolerance: float,
+    lefts: Array,
+    widths: Array,
+    log_values: Array,
+    omegas: Array,
+    panel: Index,
+    coefficients: Array,
+    centres: Array,
+    halves: Array,
+    out: Array,
+) -> None:
     """Quantiles of each site from the cells; NaN where the masses do not add up to 1 − atom.
 
     ``start`` is a cell with mass. From it the cells are visited outwards, the side with the larger

@@ -12,15 +12,21 @@ draw checks the table: the integrals must add up to one less the atom. Where the
 with the same uniform.
 """
 
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, Index
 
 from . import table_kernels as kernels
 from .density import MAX_LOG, mean_curve, untilted_log_density
-from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt
-from .quantiles import quantile_tilted
+from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
+from .quantiles import flat_pair, quantile_tilted
 
 TABLE_PAYS = 100  # draws, from which on the table costs less than inversions
 LEAST_VARIATION = 0.25  # coefficient of variation of a tilt that the cells resolve
@@ -38,32 +44,58 @@ TAIL = 1e-12  # mass that the table may leave out on either side
 MARGIN = 10.0  # by which the range of r is widened when a table has to be extended
 
 
+class Cells(NamedTuple):
+    """The cells of the table, from left to right, and the panels that they are cut from.
+
+    Attributes
+    ----------
+    lefts, widths : ndarray, shape (cells,)
+        In v = log ω.
+    log_values, omegas : ndarray, shape (cells, GAUSS)
+        h and ω in the Gauss nodes of each cell.
+    panel : ndarray of int, shape (cells,)
+    coefficients : ndarray, shape (panels, DEGREE + 1)
+        Of Chebyshev's polynomials.
+    centres, halves : ndarray, shape (panels,)
+        In v.
+    """
+
+    lefts: Array
+    widths: Array
+    log_values: Array
+    omegas: Array
+    panel: Index
+    coefficients: Array
+    centres: Array
+    halves: Array
+
+
 class TiltedSampler:
     """Draws from the tilts of one φ, by a table that is built and extended when needed.
 
     Parameters
     ----------
-    log_phi : callable or TiltedLaw
+    log_phi : callable or TiltedDistribution
         log φ on complex128 arrays of any shape, at fixed hyperparameters. For other hyperparameters
         make another sampler: its first use costs two to five milliseconds. A hyperparameter that
         only scales r needs none: if φ(r) = φ₀(κr), draw ω₀ from φ₀ at κr; then ω = κω₀.
 
     Attributes
     ----------
-    law : TiltedLaw
+    distribution : TiltedDistribution
     covered : tuple of float
         The range of r that the table serves; (∞, 0) as long as there is none.
     fallbacks : int
         How many draws were made by inversion, because the tilt was narrow or the table failed.
     """
 
-    def __init__(self, log_phi: LogPhi | TiltedLaw) -> None:
-        self.law: TiltedLaw = as_law(log_phi)
+    def __init__(self, log_phi: LogPhi | TiltedDistribution) -> None:
+        self.distribution: TiltedDistribution = as_distribution(log_phi)
         self.covered = (np.inf, 0.0)
         self.fallbacks = 0
         self._drawn = 0
-        self._panels: dict[int, list[tuple[float, float, NDArray]]] = {}
-        self._cells: tuple | None = None
+        self._panels: dict[int, list[tuple[float, float, Array]]] = {}
+        self._cells: Cells | None = None
         self._usable = True
 
     def random(
@@ -72,7 +104,7 @@ class TiltedSampler:
         r: ArrayLike,
         *,
         moments: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> Array:
         """Draw one ω from the tilt of each entry of ``r``.
 
         Parameters and errors as in `random_tilted`, with which the result agrees to rounding of F:
@@ -91,93 +123,92 @@ class TiltedSampler:
         r: ArrayLike,
         *,
         moments: tuple[ArrayLike, ArrayLike] | None = None,
-    ) -> NDArray[np.float64]:
-        """The quantiles F⁻¹(u) of the tilts; as `quantile_tilted`."""
+    ) -> Array:
+        """Return the quantiles F⁻¹(u) of the tilts; as `quantile_tilted`."""
         r, u = checked_tilt(r), np.asarray(u, dtype=float)
         refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
         shape = np.broadcast_shapes(u.shape, r.shape)
         u, r = (np.array(np.broadcast_to(a, shape), dtype=float).ravel() for a in (u, r))
-        if moments is not None:
-            moments = [np.broadcast_to(np.asarray(m, dtype=float), shape).ravel() for m in moments]
+        pair = flat_pair(moments, shape)
         self._drawn += r.size
         early = self._cells is None and self._drawn < TABLE_PAYS
-        if early or not self._usable or self.law.is_point_mass:
-            return quantile_tilted(u, self.law, r, moments=moments).reshape(shape)
+        if early or not self._usable or self.distribution.is_point_mass:
+            return quantile_tilted(u, self.distribution, r, moments=pair).reshape(shape)
 
-        if moments is None:
-            mean, std = self.law.rough_moments(r)
+        if pair is None:
+            mean, std = self.distribution.rough_moments(r)
         else:
-            mean, std = moments[0] - self.law.origin, np.sqrt(moments[1])
+            mean, std = pair[0] - self.distribution.origin, np.sqrt(pair[1])
         tabled = ~(std < LEAST_VARIATION * mean)
         x = np.full(r.size, np.nan)
         if tabled.any():
             x[tabled] = self._by_table(u[tabled], r[tabled], mean[tabled])
             # A φ that no table describes: do not try again.
-            self._usable = np.count_nonzero(np.isnan(x[tabled])) < USELESS * r.size
+            self._usable = bool(np.count_nonzero(np.isnan(x[tabled])) < USELESS * r.size)
         others = np.isnan(x)
         if others.any():
             self.fallbacks += int(np.count_nonzero(others))
-            if moments is not None:
-                moments = [m[others] for m in moments]
-            x[others] = quantile_tilted(u[others], self.law, r[others], moments=moments)
+            if pair is not None:
+                pair = (pair[0][others], pair[1][others])
+            x[others] = quantile_tilted(u[others], self.distribution, r[others], moments=pair)
         return x.reshape(shape)
 
-    def _by_table(self, u: NDArray, r: NDArray, mean: NDArray) -> NDArray:
+    def _by_table(self, u: Array, r: Array, mean: Array) -> Array:
         """Quantiles from the table, NaN where it cannot vouch for them."""
-        log_phi_r = self.law.real(r)
+        log_phi_r = self.distribution.real(r)
         refuse("r", r, np.isfinite(log_phi_r), "an r at which log φ is finite")
-        self._cover(r.min(), r.max())
-        lefts, *rest = self._cells
+        cells = self._cover(r.min(), r.max())
         with np.errstate(divide="ignore", over="ignore"):
-            atom = np.minimum(np.exp(self.law.log_atom - log_phi_r), 1.0)
-            start = np.searchsorted(lefts, np.log(mean)) - 1
-        start = np.clip(start, 0, lefts.size - 1)
+            atom = np.minimum(np.exp(self.distribution.log_atom - log_phi_r), 1.0)
+            start = np.searchsorted(cells.lefts, np.log(mean)) - 1
+        start = np.clip(start, 0, cells.lefts.size - 1)
         out = np.empty(u.size)
-        kernels.fill_quantiles(u, r, log_phi_r, atom, start, MASS_TOLERANCE, lefts, *rest, out)
-        return out + self.law.origin
+        kernels.fill_quantiles(u, r, log_phi_r, atom, start, MASS_TOLERANCE, *cells, out)
+        return out + self.distribution.origin
 
-    def _cover(self, least: float, greatest: float) -> None:
-        """Make the table serve all r of [least, greatest]."""
+    def _cover(self, least: float, greatest: float) -> Cells:
+        """Make the table serve all r of [least, greatest], and return its cells."""
         low, high = self.covered
-        if low <= least and greatest <= high:
-            return
+        if self._cells is not None and low <= least and greatest <= high:
+            return self._cells
         if self._cells is not None:
             least = least / MARGIN if least < low else low
             greatest = greatest * MARGIN if greatest > high else high
-            if not np.isfinite(self.law.real(np.array([greatest]))[0]):
+            if not np.isfinite(self.distribution.real(np.array([greatest]))[0]):
                 greatest /= MARGIN
         self.covered = (least, greatest)
         first = int(np.floor(self._left_end(greatest) / PANEL))
         last = int(np.floor(self._right_end(least) / PANEL))
         missing = [j for j in range(first, max(first, last) + 1) if j not in self._panels]
         self._add_panels(missing)
-        self._make_cells()
+        self._cells = self._make_cells()
+        return self._cells
 
     def _left_end(self, r: float) -> float:
-        """A log x below which, atom apart, the tilt r has at most 1e-12, by Chernoff's bound."""
-        base = self.law.real(np.array([r]))[0]
-        mean = self.law.mean(np.array([r]))[0]
-        log_s = np.arange(-np.log(mean), np.log(self.law.farthest), 0.25)
+        """Bound log x below which, atom apart, the tilt r has at most 1e-12, by Chernoff."""
+        base = self.distribution.real(np.array([r]))[0]
+        mean = self.distribution.mean(np.array([r]))[0]
+        log_s = np.arange(-np.log(mean), np.log(self.distribution.farthest), 0.25)
         s = np.exp(log_s)
         with np.errstate(all="ignore"):
-            ratio = np.exp(self.law.real(r + s) - base)
-            x = (np.log(TAIL) - np.log(ratio - np.exp(self.law.log_atom - base))) / s
+            ratio = np.exp(self.distribution.real(r + s) - base)
+            x = (np.log(TAIL) - np.log(ratio - np.exp(self.distribution.log_atom - base))) / s
         x = x[np.isfinite(x) & (x > 0.0)]
-        return np.log(x.max()) if x.size else -np.log(self.law.farthest)
+        return np.log(x.max()) if x.size else -np.log(self.distribution.farthest)
 
     def _right_end(self, r: float) -> float:
-        """A log x above which the tilt r has at most 1e-12, by Chernoff's or by Markov's bound.
+        """Bound log x above which the tilt r has at most 1e-12, by Chernoff or by Markov.
 
         Markov's is of 1 − exp(−ω/x), whose mean is 1 − φ(r + 1/x)/φ(r): it serves at r = 0.
         """
-        base = self.law.real(np.array([r]))[0]
-        mean = self.law.mean(np.array([r]))[0]
+        base = self.distribution.real(np.array([r]))[0]
+        mean = self.distribution.mean(np.array([r]))[0]
         log_s = np.arange(-min(MAX_LOG, 60.0 + abs(np.log(mean)) * 3), -np.log(mean), 0.5)
-        lost = -np.expm1(self.law.real(r + np.exp(log_s)) - base)
+        lost = -np.expm1(self.distribution.real(r + np.exp(log_s)) - base)
         bounds = [-log_s[lost <= (1.0 - np.exp(-1.0)) * TAIL].max(initial=-MAX_LOG)]
         if r > 0.0:
             t = r * np.linspace(0.05, 1.0, 20)
-            x = (self.law.real(r - t) - base - np.log(TAIL)) / t
+            x = (self.distribution.real(r - t) - base - np.log(TAIL)) / t
             bounds.append(np.log(x[x > 0.0].min(initial=np.exp(MAX_LOG))))
         return min(bounds)
 
@@ -198,7 +229,7 @@ class TiltedSampler:
             v = left + 0.5 * width * (1.0 + np.cos(angle))
             h, mass, error = (
                 values.reshape(v.shape)
-                for values in untilted_log_density(self.law, np.exp(v.ravel()))
+                for values in untilted_log_density(self.distribution, np.exp(v.ravel()))
             )
             coefficients = h @ to_coefficients.T
             mass = mass.max(axis=1)
@@ -214,7 +245,7 @@ class TiltedSampler:
                     remaining += [(j, a, 0.5 * w), (j, a + 0.5 * w, 0.5 * w)]
             pending = remaining
 
-    def _make_cells(self) -> None:
+    def _make_cells(self) -> Cells:
         """Cut the panels into cells on which the Gauss sums are exact to 1e-10, whatever r."""
         panels = sorted(
             (panel for group in self._panels.values() for panel in group), key=lambda p: p[0]
@@ -223,25 +254,30 @@ class TiltedSampler:
         coefficients = np.array([panel[2] for panel in panels])
         centres, halves = left + 0.5 * width, 0.5 * width
 
-        def gauss_values(lefts, widths, panel):
+        def gauss_values(lefts: Array, widths: Array, panel: Index) -> tuple[Array, Array]:
             v = lefts[:, None] + 0.5 * widths[:, None] * (1.0 + kernels.GAUSS_NODES)
             z = (v - centres[panel][:, None]) / halves[panel][:, None]
             basis = np.cos(np.arccos(z)[:, :, None] * np.arange(kernels.DEGREE + 1))
             return (basis @ coefficients[panel][:, :, None])[:, :, 0], np.exp(v)
 
-        curve = mean_curve(self.law, left[0], left[-1] + width[-1])
+        curve = mean_curve(self.distribution, left[0], left[-1] + width[-1])
         # Begin with cells of half a panel of full width.
         panel, finished = np.repeat(np.arange(len(panels)), 2), []
         left = np.stack([left, centres], axis=1).ravel()
         width = np.repeat(halves, 2)
-        whole = gauss_values(left, width, panel)
+        whole: Sequence[Array] = gauss_values(left, width, panel)
         for halving in range(MAX_CELL_HALVINGS + 1):
             half = 0.5 * width
             parts = [gauss_values(a, half, panel) for a in (left, left + half)]
             tilts = self._hardest_tilts(left + half, curve)
-            log_phi = self.law.real(tilts)
+            log_phi = self.distribution.real(tilts)
 
-            def mass(values, widths, tilts=tilts, log_phi=log_phi):
+            def mass(
+                values: Sequence[Array],
+                widths: Array,
+                tilts: Array = tilts,
+                log_phi: Array = log_phi,
+            ) -> Array:
                 h, omega = (a[:, None, :] for a in values)
                 with np.errstate(all="ignore"):
                     density = np.exp(h - tilts[:, :, None] * omega - log_phi[:, :, None])
@@ -257,20 +293,21 @@ class TiltedSampler:
             left, panel = np.append(left[split], (left + half)[split]), np.tile(panel[split], 2)
             width = np.tile(half[split], 2)
             whole = [np.concatenate([part[i][split] for part in parts]) for i in (0, 1)]
-        lefts, *rest = (np.concatenate(column) for column in zip(*finished, strict=True))
-        order = np.argsort(lefts)
-        cells = [a[order] for a in (lefts, *rest)]
+        columns = [np.concatenate(column) for column in zip(*finished, strict=True)]
+        order = np.argsort(columns[0])
+        lefts, widths, values, omega, panel = (column[order] for column in columns)
         # Off with what is all rounding, right of the last mass of the least tilt.
-        _, widths, values, omega, _ = cells
         r = self.covered[0]
         with np.errstate(all="ignore"):
-            density = np.exp(values - r * omega - self.law.real(np.array([r])))
+            density = np.exp(values - r * omega - self.distribution.real(np.array([r])))
             empty = 0.5 * widths * (density @ kernels.GAUSS_WEIGHTS) < EMPTY_END
         keep = max(empty.size - int(np.argmin(empty[::-1])), 1)
-        cells = [np.ascontiguousarray(a[:keep]) for a in cells]
-        self._cells = (*cells, coefficients, centres, halves)
+        lefts, widths, values, omega, panel = (
+            np.ascontiguousarray(a[:keep]) for a in (lefts, widths, values, omega, panel)
+        )
+        return Cells(lefts, widths, values, omega, panel, coefficients, centres, halves)
 
-    def _hardest_tilts(self, log_x: NDArray, curve: tuple[NDArray, NDArray]) -> NDArray:
+    def _hardest_tilts(self, log_x: Array, curve: tuple[Array, Array]) -> Array:
         """Tilts of the covered range that vary most about x: its saddlepoint, 1/x, 4/x; (n, 3)."""
         log_r, log_mean = curve
         saddle = np.interp(-log_x, -log_mean, log_r)

@@ -1,6 +1,7 @@
-"""The Pólya–Gamma law PG(h, c): draws, moments, Laplace transform and density.
+"""The Pólya–Gamma distribution PG(h, c): draws, moments, Laplace transform and density.
 
-PG(h, c) is the law of ω = (1/2π²) Σ_{k≥1} g_k / ((k − ½)² + c²/4π²), g_k ~ Gamma(h, 1), and
+PG(h, c) is the distribution of ω = (1/2π²) Σ_{k≥1} g_k / ((k − ½)² + c²/4π²), g_k ~ Gamma(h, 1),
+and
 
     E exp(−tω) = ( cosh(c/2) / cosh √(c²/4 + t/2) )ʰ.
 
@@ -18,9 +19,10 @@ Riemann zeta functions, and Brownian excursions, Bull. AMS 38.
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from pymc_augconj.auxiliary.checks import refuse
+from pymc_augconj.typing import Array, ComplexArray
 
 from .unit import random_unit_polya_gamma
 
@@ -29,15 +31,15 @@ CONTOUR_NODES = 48
 CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v²x) is exp(−40)
 
 
-def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
+def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> Array:
     """Draw independent ω ~ PG(h, c), exactly, at a cost that stays flat in h.
 
-    For every real h up to 1e8, small, fractional or large, the law is exact to the rounding of
-    float64 (of h log cosh, where h is large); above, it is within 1/h of it in total variation.
-    Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a corrected
-    saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use of each
-    compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1 none: see
-    `polya_gamma_unit`.
+    For every real h up to 1e8, small, fractional or large, the distribution is exact to the
+    rounding of float64 (of h log cosh, where h is large); above, it is within 1/h of it in total
+    variation. Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a
+    corrected saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use
+    of each compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1
+    none: see `polya_gamma_unit`.
 
     Parameters
     ----------
@@ -45,7 +47,7 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     h : array_like, real, ≥ 0
         Shape; PG(0, c) is the point mass at zero.
     c : array_like, real
-        Tilt; the law is even in c.
+        Tilt; the distribution is even in c.
 
     Returns
     -------
@@ -59,8 +61,8 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
 
     References
     ----------
-    The laws: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle, Polson &
-    Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
+    The distributions: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle,
+    Polson & Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
     """
     h, c = _checked(h, c)
     shape = np.broadcast_shapes(h.shape, c.shape)
@@ -87,7 +89,7 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     return out.reshape(shape)
 
 
-def mean_polya_gamma(h: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
+def mean_polya_gamma(h: ArrayLike, c: ArrayLike) -> Array:
     """E ω = h tanh(c/2) / (2c); h/4 at c = 0.
 
     Parameters
@@ -107,7 +109,7 @@ def mean_polya_gamma(h: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
     return 0.25 * h * np.where(z > 0.0, np.tanh(safe) / safe, 1.0)
 
 
-def var_polya_gamma(h: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
+def var_polya_gamma(h: ArrayLike, c: ArrayLike) -> Array:
     """Var ω = h (sinh c − c) / (4c³ cosh²(c/2)); h/24 at c = 0.
 
     Parameters
@@ -133,8 +135,8 @@ def var_polya_gamma(h: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
     return h / 16.0 * np.where(near_zero, series, closed)
 
 
-def log_laplace_polya_gamma(h: ArrayLike, c: ArrayLike, t: ArrayLike) -> NDArray[np.float64]:
-    """log E exp(−t ω), without cancellation at small t; +∞ where the expectation diverges.
+def log_laplace_polya_gamma(h: ArrayLike, c: ArrayLike, t: ArrayLike) -> Array:
+    """Return log E exp(−t ω), without cancellation at small t; +∞ where the expectation diverges.
 
     Parameters
     ----------
@@ -178,7 +180,7 @@ def log_laplace_polya_gamma(h: ArrayLike, c: ArrayLike, t: ArrayLike) -> NDArray
     return np.where((u > -EDGE) | (h == 0.0), value, np.inf)
 
 
-def logpdf_polya_gamma(x: ArrayLike, h: ArrayLike, c: ArrayLike) -> NDArray[np.float64]:
+def logpdf_polya_gamma(x: ArrayLike, h: ArrayLike, c: ArrayLike) -> Array:
     """Log density of PG(h, c), at any real h > 0, and in both tails.
 
     The alternating series for the density loses all digits in the right tail; here the transform is
@@ -221,9 +223,7 @@ def logpdf_polya_gamma(x: ArrayLike, h: ArrayLike, c: ArrayLike) -> NDArray[np.f
     return value
 
 
-def _logpdf_by_contour(
-    x: NDArray[np.float64], h: NDArray[np.float64], z: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _logpdf_by_contour(x: Array, h: Array, z: Array) -> Array:
     # f(x) = 1/(2πi) ∫ exp(s x) cosh(√(2s))⁻ʰ ds on s = −EDGE/2 + (a + iv)², ds = 2i(a + iv) dv.
     # a² is half the saddle's distance Δ from the edge, or 1/x if that is more: nearer to the edge
     # the integrand is too sharp for the nodes.
@@ -241,21 +241,21 @@ def _logpdf_by_contour(
     return log_density + np.log(8.0 / np.pi * width * total)
 
 
-def _checked(h: ArrayLike, c: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _checked(h: ArrayLike, c: ArrayLike) -> tuple[Array, Array]:
     h, c = np.asarray(h, dtype=float), np.asarray(c, dtype=float)
     refuse("h", h, (h >= 0.0) & (h < np.inf), "a finite shape ≥ 0")
     refuse("c", c, np.isfinite(c), "a finite tilt")
     return h, c
 
 
-def _flat(values: NDArray[np.float64], shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _flat(values: Array, shape: tuple[int, ...]) -> Array:
     """Contiguous and one-dimensional: the only type the kernels are compiled for."""
     if values.shape != shape:
         values = np.broadcast_to(values, shape)
     return np.ascontiguousarray(values).reshape(-1)
 
 
-def _log_cosh(z: NDArray[np.float64]) -> NDArray[np.float64]:
+def _log_cosh(z: Array) -> Array:
     small = np.minimum(z, 1.0)  # there log1p keeps the digits of z²/2
     return np.where(
         z < 1.0,
@@ -264,13 +264,13 @@ def _log_cosh(z: NDArray[np.float64]) -> NDArray[np.float64]:
     )
 
 
-def _log_cosh_sqrt(u: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """log cosh √u on the plane cut along u < −EDGE, on the branch that is real for real u."""
+def _log_cosh_sqrt(u: ComplexArray) -> ComplexArray:
+    """Return log cosh √u on the plane cut along u < −EDGE, real for real u."""
     q = np.sqrt(u)  # Re q ≥ 0, so |exp(−2q)| ≤ 1 and the principal logarithm is the right one
     return q + np.log(1.0 + np.exp(-2.0 * q)) - np.log(2.0)
 
 
-def _solve_saddle(xi: NDArray[np.float64]) -> NDArray[np.float64]:
+def _solve_saddle(xi: Array) -> Array:
     """Δ = u + EDGE > 0 at which tanh(√u)/√u = xi, to about eight digits."""
     delta = (1.0 / xi) ** 2 + 2.0 / xi  # right in both limits
     for _ in range(6):

@@ -1,6 +1,6 @@
 """The Numba loops behind ``random_polya_gamma``: thinning at small h, saddlepoint at large h.
 
-Both loops draw x = 4ω, whose law J*(h, z), z = |c|/2, has the Laplace transform
+Both loops draw x = 4ω, whose distribution J*(h, z), z = |c|/2, has the Laplace transform
 cosh(z)ʰ / cosh(√(z² + 2s))ʰ. They are two kernels so that a Bernoulli likelihood (h = 1) compiles
 the first, a dozen lines of arithmetic, and never the second.
 
@@ -34,12 +34,15 @@ D = ½ D₂ τ² + O(τ⁴). Then, with β = (1 + α)/4, for h ≥ 1 and all z (
 so a normal τ is accepted at a rate of 1 − O(1/h). The true density is ρ times the saddlepoint
 density, 1 − 1/(12h) < ρ < 1 (ρ = 1 for an inverse Gaussian, Stirling's ratio for a gamma, between
 them here). Only when the uniform falls into that gap is ρ computed, by a contour integral. So the
-draw has the exact law, at a cost that does not depend on h.
+draw has the exact distribution, at a cost that does not depend on h.
 """
 
 import math
 
+import numpy as np
 from numba import njit
+
+from pymc_augconj.typing import Array
 
 LOG_2 = math.log(2.0)
 EDGE = math.pi**2 / 4  # cosh √u = 0 at u = −EDGE: the end of the domain
@@ -49,13 +52,13 @@ MAX_JUMPS_BY_THINNING = 2.0  # of a whole draw; with more, the other kernel is f
 NEVER_BEYOND = 40.0  # R(x) < 1e-17 for x > NEVER_BEYOND + 3 h (checked in the tests)
 NEGLIGIBLE = 1e-17  # below the spacing of the uniforms
 SLACK = 0.16  # the smallest admissible is 0.152, at h = 1 and z ≈ 1.6
-NORMAL_ABOVE = 1e8  # here the proposal itself is within 1/h of the law, in total variation
+NORMAL_ABOVE = 1e8  # here the proposal itself is within 1/h of the distribution, in total variation
 CONTOUR_NODES = 32  # relative error 1e-13 for h ≥ 2
 CONTOUR_EXPONENT = 40.0  # the contour ends where its factor exp(−v²x) is exp(−40)
 
 
 @njit(cache=True, error_model="numpy")
-def fill_by_thinning(rng, h, c, out):
+def fill_by_thinning(rng: np.random.Generator, h: Array, c: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ PG(h[i], c[i]); the cost grows with h log(1 + exp(−|c|))."""
     for i in range(out.size):
         z = 0.5 * abs(c[i])
@@ -119,7 +122,7 @@ def fill_by_thinning(rng, h, c, out):
 
 
 @njit(cache=True, error_model="numpy")
-def saddle(u):
+def saddle(u: float) -> tuple[float, float, float]:
     """K, ξ = K′ and K″ at θ = −u/2, for u > −EDGE."""
     if abs(u) < 0.01:
         # The closed form of K″ cancels at u = 0. Taylor, error below 1e-13.
@@ -142,7 +145,7 @@ def saddle(u):
 
 
 @njit(cache=True, error_model="numpy")
-def coordinate(u0):
+def coordinate(u0: float) -> tuple[float, float, float]:
     """α, β and D₂ of the coordinate τ in which D has no cubic term at u₀ ≥ 0."""
     _, xi, K2 = saddle(u0)
     if u0 < 0.01:  # dK″/du, by Taylor where the closed form cancels
@@ -156,7 +159,7 @@ def coordinate(u0):
 
 
 @njit(cache=True, error_model="numpy")
-def density_over_saddlepoint(u, h):
+def density_over_saddlepoint(u: float, h: float) -> float:
     """ρ, the density of J*(h) over its saddlepoint approximation, at the x whose saddle is u.
 
     The inversion integral f(x) = 1/(2πi) ∫ exp(s x) cosh(√(2s))⁻ʰ ds runs along the parabola
@@ -190,7 +193,7 @@ def density_over_saddlepoint(u, h):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_by_saddlepoint(rng, h, c, out):
+def fill_by_saddlepoint(rng: np.random.Generator, h: Array, c: Array, out: Array) -> None:
     """Draw ``out[i]`` ~ PG(h[i], c[i]) for h[i] >= 1, at a cost that does not depend on h."""
     for i in range(out.size):
         u0 = 0.25 * c[i] * c[i]

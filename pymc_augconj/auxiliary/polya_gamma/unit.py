@@ -19,11 +19,11 @@ functions. Statistics & Probability Letters 79.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array, Mask
 
 __all__ = ["acceptance", "random_unit_polya_gamma"]
 
-Array = NDArray[np.float64]
 
 # Where both series have lost 1e-16 after four terms.
 SWITCH = 0.64
@@ -58,7 +58,7 @@ def random_unit_polya_gamma(rng: np.random.Generator, c: Array) -> Array:
     return 0.25 * out
 
 
-def _candidates(rng: np.random.Generator, z: Array) -> tuple[Array, NDArray[np.bool_]]:
+def _candidates(rng: np.random.Generator, z: Array) -> tuple[Array, Mask]:
     """Return inverse Gaussian x of mean 1/z and shape 1, and whether each is accepted."""
     half = 0.5 * np.square(rng.standard_normal(z.size))
     x = 1.0 / (z + half + np.sqrt(half * (2.0 * z + half)))

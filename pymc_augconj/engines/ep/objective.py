@@ -28,16 +28,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
 
 from .sites import ConditionedPrior, GaussianPrior, SiteGroup, all_moments
 
 __all__ = ["EPEvaluation", "EPObjective", "log_gaussian_site"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,7 @@ class EPObjective:
         power: float = 1.0,
         *,
         shrink: Array | float = 1.0,
-    ):
+    ) -> None:
         if not 0.0 < power <= 1.0:
             raise ValueError(f"power: expected a number in (0, 1], got {power}")
         covered = np.zeros(prior.size, dtype=int)

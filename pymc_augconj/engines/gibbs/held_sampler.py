@@ -46,6 +46,8 @@ Array = NDArray[np.float64]
 
 # Draws from the Gaussian approximation among which one with a density is looked for.
 _START_ATTEMPTS = 100
+# Draws of ω in each step, where there are some.
+_SWEEPS = 4
 # Steps over which the standard deviation of r is taken.
 _RECENT = 50
 
@@ -60,8 +62,9 @@ class HeldGibbsSampler(GibbsSampler):
     held : collection of str
         The observed variables whose sites are held.
     sites : HeldSites
-    sweeps : int
-        Elliptical slices in each step; ω is drawn anew before each.
+    sweeps : int, optional
+        Elliptical slices in each step. By default as many as the held sites ask for; where ω is
+        drawn too, it is drawn anew before each of four parts of them.
     """
 
     def __init__(
@@ -70,15 +73,14 @@ class HeldGibbsSampler(GibbsSampler):
         plan: Plan,
         point: Point,
         probes: Sequence[Point] = (),
-        sweeps: int = 1,
+        sweeps: int | None = None,
         *,
         held: Collection[str],
         sites: HeldSites,
     ):
-        alone = len(held) == len(model.sites)
-        super().__init__(model, plan, point, probes, sweeps=1 if alone else sweeps)
+        self._alone, self._given = len(held) == len(model.sites), sweeps
+        super().__init__(model, plan, point, probes, sweeps=1 if self._alone else sweeps or _SWEEPS)
         self.sites = sites
-        self._slices = sweeps if alone else 1
         self._names = frozenset(held)
         self._held = [data for data in self._data if self._is_held(data)]
         self._recent: deque[float] = deque(maxlen=_RECENT)
@@ -169,6 +171,11 @@ class HeldGibbsSampler(GibbsSampler):
 
     # -- move 4 -------------------------------------------------------------------------------
 
+    def _count_slices(self) -> int:
+        if self._alone:
+            return self._given or self.sites.slices
+        return 1 if self._given else -(-self.sites.slices // _SWEEPS)
+
     def _draw_latents(self, rng, point, omegas, info, relax: bool):
         # An elliptical slice starts at the present latents.
         return super()._draw_latents(rng, point, omegas, info, relax=True)
@@ -180,7 +187,7 @@ class HeldGibbsSampler(GibbsSampler):
         eta = prior.predictor(prior.innovations(v))
         centre = prior.predictor(prior.innovations(mean))
         value = self._residual(eta)
-        for _ in range(self._slices):
+        for _ in range(self._count_slices()):
             fresh = posterior.apply(rng.standard_normal(posterior.size))
             eta_fresh = prior.predictor(prior.innovations(fresh))
             here, there = eta - centre, eta_fresh - centre
@@ -190,5 +197,6 @@ class HeldGibbsSampler(GibbsSampler):
             v = mean + cos * (v - mean) + sin * (fresh - mean)
             eta = centre + cos * here + sin * there
             info.trials += trials
+            info.slices += 1
         info.residual = value
         return v

@@ -7,7 +7,8 @@ densities. They are those of the variational Gaussian approximation at a typical
 
 chosen when a chain starts, again at the end of windows that double during tuning, and never after.
 A λ < 0, where log p is not concave, is set to zero with h = E ∂ log p, which leaves the mean of the
-approximation as it is.
+approximation as it is. Sites (0, 0) hold where there is no approximation: the ellipses of the
+latents are then those of their prior.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from numpy.typing import NDArray
 
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.likelihoods.base import Likelihood
 from pymc_augconj.model import LatentGaussianModel, Point
 
 __all__ = ["HeldSites"]
@@ -32,6 +35,30 @@ Array = NDArray[np.float64]
 _FIRST_WINDOW = 10
 # The sites need not be at the fixed point, only close.
 _MAX_ITER, _TOL = 50, 1e-2
+# Elliptical slices a step: this many times the evaluations that a slice takes, within bounds.
+# Where sites fit, a slice takes 1.2 evaluations, and 4 slices give 0.8 effective samples a step;
+# where one takes 3 evaluations, 0.2 effective samples a step with 4 slices and 0.5 with 12.
+_SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
+
+
+class _Rule(VariationalGaussian):
+    """The rule of the VGP for held sites; that of CAVI, which integrates ω out, for the others."""
+
+    def __init__(self, held: Collection[int]):
+        self._held, self._cavi = held, CoordinateAscent()
+
+    def _other(self, likelihood: Likelihood) -> bool:
+        return id(likelihood) not in self._held
+
+    def value(self, likelihood, y, mean, var, params):
+        if self._other(likelihood):
+            return self._cavi.value(likelihood, y, mean, var, params)
+        return super().value(likelihood, y, mean, var, params)
+
+    def targets(self, likelihood, y, mean, var, params):
+        if self._other(likelihood):
+            return self._cavi.targets(likelihood, y, mean, var, params)
+        return super().targets(likelihood, y, mean, var, params)
 
 
 class HeldSites:
@@ -40,6 +67,8 @@ class HeldSites:
     Parameters
     ----------
     model : LatentGaussianModel
+    held : collection of str
+        The observed variables whose sites are held.
     names : collection of str
         Entries of the point whose typical value is found: the continuous hyperparameters.
     probes : sequence of mapping
@@ -49,63 +78,75 @@ class HeldSites:
     ----------
     h, lam : ndarray, shape (N,), or None
         Sites of every predictor; None before the first choice.
+    slices : int
+        Elliptical slices a step.
+    trials : float
+        Evaluations that an elliptical slice took in the last window.
     """
 
     def __init__(
-        self, model: LatentGaussianModel, names: Collection[str], probes: Sequence[Point] = ()
+        self,
+        model: LatentGaussianModel,
+        held: Collection[str],
+        names: Collection[str],
+        probes: Sequence[Point] = (),
     ):
-        self._model, self._names, self._probes = model, tuple(names), tuple(probes)
+        self._model, self._held, self._names = model, tuple(held), tuple(names)
+        self._probes = tuple(probes)
         self.h: Array | None = None
         self.lam: Array | None = None
+        self.slices, self.trials = _FEWEST_SLICES, 1.0
         self._count, self._window = 0, _FIRST_WINDOW
         self._sums: dict[str, Array] = {}
 
     @property
     def state(self) -> dict[str, Any]:
         """What was chosen and learned."""
-        return {
-            "h": self.h,
-            "lam": self.lam,
-            "count": self._count,
-            "window": self._window,
-            "sums": dict(self._sums),
-        }
+        known = ("h", "lam", "slices", "trials", "_count", "_window")
+        return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
 
     @state.setter
     def state(self, state: dict[str, Any]) -> None:
-        self.h, self.lam = state["h"], state["lam"]
-        self._count, self._window = state["count"], state["window"]
-        self._sums = dict(state["sums"])
+        for name, value in state.items():
+            setattr(self, name, value)
 
-    def learn(self, point: Point) -> None:
-        """Add a point of tuning; at the end of a window choose the sites at the mean θ."""
-        self._count += 1
+    def learn(self, point: Point, trials: float) -> None:
+        """Add a step of tuning; at the end of a window choose the sites at the mean θ.
+
+        Parameters
+        ----------
+        point : mapping
+            Where the step ended.
+        trials : float
+            Evaluations that each elliptical slice took.
+        """
+        sums, self._count = self._sums, self._count + 1
         for name in self._names:
-            self._sums[name] = self._sums.get(name, 0.0) + point[name]
+            sums[name] = sums.get(name, 0.0) + point[name]
+        sums[""] = sums.get("", 0.0) + trials
         if self._count < self._window:
             return
-        typical = {name: np.asarray(total / self._count) for name, total in self._sums.items()}
+        self.trials = float(sums.pop("")) / self._count
+        self.slices = int(np.clip(np.ceil(_SLICES * self.trials), _FEWEST_SLICES, _MOST_SLICES))
+        typical = {name: np.asarray(total / self._count) for name, total in sums.items()}
         self.choose({**point, **typical})
         self._count, self._window, self._sums = 0, 2 * self._window, {}
 
     def choose(self, point: Point) -> None:
-        """Choose the sites at ``point``; keep the present ones where there is no approximation.
-
-        Raises
-        ------
-        NotPositiveDefiniteError
-            If there are no present ones.
-        """
-        family = BoundFamily(self._model, VariationalGaussian(), [point, *self._probes])
+        """Choose the sites at ``point``; keep the present ones where there is no approximation."""
+        held = {id(site.likelihood) for site in self._model.sites if site.name in self._held}
         start = None if self.h is None else (self.h, self.lam)
+        h = lam = np.full(self._model.n_predictors, np.nan)
         try:
+            family = BoundFamily(self._model, _Rule(held), [point, *self._probes])
             found = climb(family.at(point, factorized=True), start, max_iter=_MAX_ITER, tol=_TOL)
         except NotPositiveDefiniteError:
-            if self.h is None:
-                raise
-            return
-        end = found.evaluation
-        lam = np.maximum(end.target_lam, 0.0)
-        h = end.target_h + (lam - end.target_lam) * end.mean
+            pass
+        else:
+            end = found.evaluation
+            lam = np.maximum(end.target_lam, 0.0)
+            h = end.target_h + (lam - end.target_lam) * end.mean
         if np.isfinite(h).all() and np.isfinite(lam).all():
             self.h, self.lam = h, lam
+        elif self.h is None:
+            self.h = self.lam = np.zeros(self._model.n_predictors)

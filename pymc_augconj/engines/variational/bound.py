@@ -43,12 +43,13 @@ class BoundFamily:
     Parameters
     ----------
     model : LatentGaussianModel
-    rule : SiteRule
+    rule : SiteRule, optional
+        None for an engine with targets of its own.
     points : sequence of mapping
         A point of θ, and others at which predictors must agree to be merged.
     """
 
-    def __init__(self, model: LatentGaussianModel, rule: SiteRule, points: Sequence[Point]):
+    def __init__(self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]):
         self.model, self.rule = model, rule
         self.priors = LatentPriors(model, points)
         self.space = choose_space(model, self.priors.groups)

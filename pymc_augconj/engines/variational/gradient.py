@@ -15,9 +15,12 @@ back by the model's vector–Jacobian products; no derivative of a Cholesky fact
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from pymc_augconj.engines.base import SiteEvaluation
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.linalg.linear_map import DenseMap
@@ -30,13 +33,14 @@ __all__ = ["bound_gradient"]
 Array = NDArray[np.float64]
 
 
-def bound_gradient(bound: Bound, evaluation: Evaluation) -> dict[str, Array]:
+def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     """Return d bound/dθ at sites that equal their targets.
 
     Parameters
     ----------
     bound : Bound
-    evaluation : Evaluation
+        Or what another engine has in its place.
+    evaluation : SiteEvaluation
         The last evaluation made, from :func:`~pymc_augconj.engines.variational.ascent.climb`.
 
     Returns

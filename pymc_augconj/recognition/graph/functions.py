@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import copy
 from typing import Any
@@ -155,6 +155,30 @@ class PointFunction:
             return self.compile()(point)
         return values[0] if self._single else values
 
+    def as_written(self, point: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the value of the graph as it is written, finite or not.
+
+        For a single output. None where the graph is not for the interpreter.
+        """
+        with suppress(NotInterpretedError):
+            return self._interpret(Interpreter.as_written, point)[0]
+        return None
+
+    def with_rounding(
+        self, point: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the same, and bounds on rounding: :meth:`.Interpreter.with_rounding`."""
+        with suppress(NotInterpretedError):
+            (value,), (error,) = self._interpret(Interpreter.with_rounding, point)
+            return value, error
+        return None
+
+    def _interpret[T](self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]) -> T:
+        # Another thread may compile meanwhile, and take the interpreter away.
+        run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
+        self._interpreter = run
+        return evaluate(run, *(point[name] for name in self._inputs))
+
     def _interpreted(
         self, point: Mapping[str, np.ndarray], *, only_if_stable: bool = False
     ) -> list[np.ndarray] | None:
@@ -163,15 +187,13 @@ class PointFunction:
             return None
         if not self._inputs and not self.shared:
             return None
-        try:
-            # Another thread may compile meanwhile, and take the interpreter away.
-            run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
-            self._interpreter = run
-            if only_if_stable and not run.is_stable:
-                return None
-            return run(*(point[name] for name in self._inputs))
-        except NotInterpretedError:
-            return None
+
+        def evaluate(run: Interpreter, *arguments: np.ndarray) -> list[np.ndarray] | None:
+            return None if only_if_stable and not run.is_stable else run(*arguments)
+
+        with suppress(NotInterpretedError):
+            return self._interpret(evaluate, point)
+        return None
 
 
 class _Constants:

@@ -37,8 +37,8 @@ from .super_gaussian import likelihood_of, parameters_of_family
 __all__ = ["ObservedGraph", "match_observed"]
 
 _DENSITY_ENGINES = (
-    'pac.fit with method "vgp", "ep", "qp" or "svi" needs no augmentation: these engines handle '
-    "this very model"
+    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
+    '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
 )
 
 

@@ -22,17 +22,21 @@ from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.checks.densities import conditional_log_densities
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
 from pymc_augconj.recognition.processes.minibatch import all_data_of
+from pymc_augconj.recognition.roles.structure import parameters_of
 
 __all__ = [
     "BatchFunction",
     "DensityOfPrior",
     "constrained",
+    "covariance_function",
     "kernel_function",
     "kernel_functions",
     "unconstrained_function",
     "value_at_zero",
+    "variable_function",
 ]
 
 
@@ -211,12 +215,32 @@ def kernel_functions(
     Returns
     -------
     dict
-        ``"mean_old"``, ``"mean_new"``, ``"old"`` (K(X, X)), ``"cross"`` (K(Xnew, X)), ``"new"``
-        and ``"new_diagonal"``: functions of constrained values by the names of the variables.
+        ``"mean_old"``, ``"mean_new"``, ``"mean_at"`` (at X), ``"old"`` (K(X, X)), ``"cross"``
+        (K(Xnew, X)), ``"new"`` and ``"new_diagonal"``: functions of constrained values by the
+        names of the variables.
     """
     graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
     # An approximation has one value of its hyperparameters.
     return {key: PointFunction(graph, inputs, first_calls=1) for key, graph in graphs.items()}
+
+
+def variable_function(model: Model, name: str) -> PointFunction:
+    """Return a variable of the model as a function of free variables, by their names."""
+    (graph,), inputs = _in_variables(model, [model[name]])
+    return PointFunction(graph, inputs, first_calls=1)
+
+
+def covariance_function(model: Model, name: str) -> PointFunction | None:
+    """Return the prior covariance of a Gaussian variable, of constrained values by their names.
+
+    None where no variable of this name has a covariance.
+    """
+    graphs = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
+    for latent in find_gaussian_variables(model, [*graphs, *model.potentials]):
+        if latent.name == name and latent.kind == "dense":
+            (graph,), inputs = _in_variables(model, [latent.scale.astype("float64")])
+            return PointFunction(graph, inputs, first_calls=1)
+    return None
 
 
 def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:
@@ -230,12 +254,14 @@ def _kernel_graphs(
 ) -> tuple[dict[str, Variable], dict[str, Variable]]:
     n_new = len(Xnew)
     own = pt.as_tensor(all_data_of(gp.X) if isinstance(gp.X, Variable) else gp.X)
+    at = own if X is None else pt.as_tensor(X)
     with model:
         graphs = {
             "mean_old": pt.broadcast_to(gp.mean_func(own), (own.shape[0],)),
+            "mean_at": pt.broadcast_to(gp.mean_func(at), (at.shape[0],)),
             "mean_new": pt.broadcast_to(gp.mean_func(Xnew), (n_new,)),
-            "old": gp.cov_func(own),
-            "cross": gp.cov_func(Xnew, own if X is None else X),
+            "old": gp.cov_func(at),
+            "cross": gp.cov_func(Xnew, at),
             "new": gp.cov_func(Xnew),
             "new_diagonal": gp.cov_func(Xnew, diag=True),
         }

@@ -13,7 +13,9 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.type import TensorType
 
-__all__ = ["checksums", "data_as_constants", "data_behind", "input_data"]
+from pymc_augconj.recognition.graph.affine import value_leaves
+
+__all__ = ["checksums", "data_as_constants", "data_behind", "input_data", "sums_of_arrays"]
 
 
 def data_behind(
@@ -54,6 +56,18 @@ def data_as_constants(variables: Iterable[Variable]) -> dict[SharedVariable, Con
         for var in ancestors(variables)
         if isinstance(var, SharedVariable) and isinstance(var.type, TensorType)
     }
+
+
+def sums_of_arrays(graph: Variable) -> list[float]:
+    """Return sums, with fixed weights, over each array of numbers that a graph is computed from."""
+    found = []
+    for leaf in value_leaves([graph]):
+        if isinstance(leaf, Constant | SharedVariable):
+            value = np.asarray(leaf.data if isinstance(leaf, Constant) else leaf.get_value())
+            if value.ndim > 0 and value.dtype.kind in "biuf":
+                weights = np.random.default_rng(value.size).uniform(1.0, 2.0, value.size)
+                found.append(float(value.ravel() @ weights))
+    return sorted(found)
 
 
 def checksums(variables: Iterable[Variable]) -> dict[str, int]:

@@ -37,6 +37,10 @@ from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 
+# Kinds of latents that a sampler may treat as hyperparameters; none that a fit may (see ``held``)
+# but independent ones.
+_OPTIONAL = ("diagonal", "precision")
+
 
 def choose_structure(
     model: Model, chosen: Collection[str] | None = None
@@ -94,7 +98,9 @@ def choose_structure(
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
         if latent.precision is not None and latent.rv not in latents:
-            why = demoted.get(latent.name, "the predictors are not affine in it")
+            why = demoted.get(
+                latent.name, "no likelihood that is read has a predictor affine in it"
+            )
             held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
     structure = Structure(
         latents=candidates,
@@ -166,8 +172,7 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            # One known by its precision may have a likelihood without an augmentation.
-            if candidate.kind != "diagonal" and not (densities and candidate.precision):
+            if candidate.kind not in _OPTIONAL:
                 raise why from None
         else:
             accepted.append(candidate)
@@ -192,7 +197,7 @@ def _acting_through_means(
     left_out: dict[str, str] = {}
     while (found := _first_elsewhere(model, kept, forward)) is not None:
         candidate, why = found
-        if candidate.kind not in ("diagonal", "precision"):
+        if candidate.kind not in _OPTIONAL:
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "

@@ -1,12 +1,14 @@
 """A Gaussian approximation of the posterior, stored as its sites and θ.
 
-=================  ===================================================
+=================  ===========================================================
 ``approximation``  the class that ``pac.fit`` returns
 ``assembly``       from an engine's result to an approximation
 ``data_check``     whether the model's data are still those of the fit
+``fingerprint``    numbers by which a model tells whether it is the one fitted
 ``layout``         prior means and names of axes
+``model_check``    whether a fit is one of this model
 ``sparse``         approximations through inducing points
 ``storage``        saving and loading
 ``summary``        the printed summary
-=================  ===================================================
+=================  ===========================================================
 """

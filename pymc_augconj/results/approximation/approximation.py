@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from pathlib import Path
+from typing import Any
 
 import arviz as az
 import cloudpickle
@@ -19,6 +20,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.joint import LatentPrior
@@ -26,7 +28,9 @@ from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import condition
 
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, in_order
+from .storage import load_state, save_state
 from .summary import summarize
 
 __all__ = ["Approximation"]
@@ -50,8 +54,8 @@ class Approximation:
         Hyperparameters at their point estimates, on the scale the user wrote them on.
     point : dict
         The same on PyMC's unconstrained scale.
-    evidence : float
-        The method's value of log p(y | θ), in nats: for ``"cavi"``, ``"vgp"`` and ``"svi"`` a lower
+    log_evidence : float
+        The method's value of log p(y | θ), in nats; :attr:`is_bound` says whether it is a lower
         bound.
     objective : float
         What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
@@ -86,7 +90,7 @@ class Approximation:
     lam: Array
     theta: dict[str, np.ndarray]
     point: dict[str, np.ndarray]
-    evidence: float
+    log_evidence: float
     objective: float
     history: pd.DataFrame
     converged: bool
@@ -104,11 +108,19 @@ class Approximation:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
     data: dict[str, int] = field(default_factory=dict)
+    fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    # The user's model, neither pickled nor saved.
+    model: Any = None
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
 
     def __repr__(self) -> str:
         return summarize(self)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether :attr:`log_evidence` is a lower bound of log p(y | θ)."""
+        return ENGINES[self.method].bound
 
     # -- the Gaussian ---------------------------------------------------------------------------
 
@@ -220,7 +232,7 @@ class Approximation:
             {
                 "inference_library": "pymc_augconj",
                 "method": self.method,
-                "evidence": self.evidence,
+                "log_evidence": self.log_evidence,
                 "converged": int(self.converged),
                 "sampling_time": self.timings["total"] + time.perf_counter() - start,
             }
@@ -269,6 +281,7 @@ class Approximation:
     def __getstate__(self) -> dict:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
+        state["model"] = None
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
         if state["evaluate"] is not None:
             state["evaluate"] = cloudpickle.dumps(state["evaluate"])
@@ -285,11 +298,9 @@ class Approximation:
         Parameters
         ----------
         path : str or Path
-            ``.npz`` is added where it lacks it.
+            ``.npz`` is added where it does not end so.
         """
-        from .storage import save_approximation
-
-        save_approximation(self, path)
+        save_state({name: getattr(self, name) for name in self.__dataclass_fields__}, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Approximation:
@@ -306,10 +317,23 @@ class Approximation:
         Returns
         -------
         Approximation
-        """
-        from .storage import load_approximation
 
-        return load_approximation(path)
+        Raises
+        ------
+        FileNotFoundError
+            If there is no such file.
+        AugmentationError
+            If the file is no saved approximation, or not what was saved.
+        """
+        state = load_state(path)
+        # Every kind of approximation says which states it holds.
+        kinds = [kind for kind in Approximation.__subclasses__() if kind._holds(state)]
+        return (kinds or [Approximation])[0](**state)
+
+    @classmethod
+    def _holds(cls, state: Mapping[str, Any]) -> bool:
+        """Return whether ``state`` is one of this class rather than of its base."""
+        return True
 
     # -- helpers --------------------------------------------------------------------------------
 

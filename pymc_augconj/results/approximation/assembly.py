@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from pymc_augconj.engines.base import FitOutcome, SparseProblem
+from pymc_augconj.engines.base import FitOutcome, Iteration, SparseProblem
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel
@@ -17,6 +17,7 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, LazyMeans
 from .sparse import SparseApproximation
 
@@ -45,6 +46,7 @@ def approximation_of(
         What the engine was given where processes act through inducing points.
     """
     point = outcome.point
+    observed = {site.name: _observed(model, site, point) for site in lgm.sites}
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
     laws = {} if sparse is None else {law.name: law for law in sparse.laws}
@@ -61,7 +63,12 @@ def approximation_of(
     means = tuple(read_means()) if model.data_vars else LazyMeans(read_means)
     labels = Labels(
         {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
-        {str(d): np.asarray(c) for d, c in model.coords.items() if c is not None},
+        {
+            # One label an entry, also where labels are tuples.
+            str(d): pd.Index(c, tupleize_cols=False).to_numpy()
+            for d, c in model.coords.items()
+            if c is not None
+        },
     )
     evaluate = LatentDraws(model, lgm, dict(point))
     kind, further = Approximation, {"evaluate": evaluate}
@@ -82,7 +89,7 @@ def approximation_of(
         lam=outcome.lam,
         theta=constrained(model, hyper, point),
         point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        evidence=outcome.evidence,
+        log_evidence=outcome.evidence,
         objective=outcome.objective,
         history=_history(outcome),
         converged=outcome.converged,
@@ -95,16 +102,18 @@ def approximation_of(
         means=means,
         labels=labels,
         variables=variables,
-        observed={site.name: _observed(model, site, point) for site in lgm.sites},
+        observed=observed,
         random_seed=random_seed,
         data=checksums(model.data_vars),
+        fingerprint=Fingerprint.of(lgm, point, observed),
         **further,
     )
 
 
 def _history(outcome: FitOutcome) -> pd.DataFrame:
     done = outcome.iterations
-    columns = {entry.name: [getattr(one, entry.name) for one in done] for entry in fields(done[0])}
+    # None where the sites are at their targets from the start.
+    columns = {one.name: [getattr(each, one.name) for each in done] for one in fields(Iteration)}
     # The count starts anew at every value of θ.
     starts = np.diff(columns["iteration"], prepend=np.inf) <= 0
     return pd.DataFrame({"theta": np.cumsum(starts) - 1, **columns})

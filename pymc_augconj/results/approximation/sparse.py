@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import cloudpickle
 import numpy as np
@@ -45,6 +46,10 @@ class SparseApproximation(Approximation):
     # The processes' entries of PyMC's point, by name; and the model's other variables from draws.
     value_names: dict[str, str] = field(default_factory=dict)
     deterministics: LatentDraws | None = None
+
+    @classmethod
+    def _holds(cls, state: Mapping[str, Any]) -> bool:
+        return bool(state["inducing"])
 
     def inducing_name(self, name: str) -> str:
         """Return the name of a process's values at its inducing inputs."""

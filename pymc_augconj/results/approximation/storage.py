@@ -1,4 +1,4 @@
-"""Writing an :class:`~.approximation.Approximation` to a file, and reading it.
+"""Writing the state of an approximation to a file, and reading it.
 
 One NumPy archive: arrays under dotted keys, everything else as JSON under ``"meta"``. It is read
 with ``allow_pickle=False``, so a file from elsewhere cannot run code.
@@ -6,8 +6,12 @@ with ``allow_pickle=False``, so a file from elsewhere cannot run code.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import warnings
 import zipfile
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +25,18 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentBlock
 
-from .approximation import Approximation
+from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels
-from .sparse import SparseApproximation
 
-__all__ = ["load_approximation", "save_approximation"]
+__all__ = ["load_state", "save_state"]
 
 FORMAT = 2
 
+_SUFFIX = ".npz"
+
 _SCALARS = (
     "method",
-    "evidence",
+    "log_evidence",
     "objective",
     "converged",
     "message",
@@ -45,13 +50,14 @@ _SCALARS = (
 _BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind")
 
 
-def save_approximation(fit: Approximation, path: str | Path) -> None:
-    """Write ``fit`` to ``path``, with the suffix ``.npz`` if it has none."""
-    arrays: dict[str, np.ndarray] = {"h": fit.h, "lam": fit.lam, "offset": fit.prior.offset}
-    meta: dict[str, Any] = {"format": FORMAT} | {name: getattr(fit, name) for name in _SCALARS}
+def save_state(state: Mapping[str, Any], path: str | Path) -> None:
+    """Write the fields of an approximation to ``path``, to which it adds a missing ``.npz``."""
+    prior, groups = state["prior"], state["groups"]
+    arrays: dict[str, np.ndarray] = {"h": state["h"], "lam": state["lam"], "offset": prior.offset}
+    meta: dict[str, Any] = {"format": FORMAT} | {name: state[name] for name in _SCALARS}
     meta["blocks"] = []
     for i, (block, full, merged, mean) in enumerate(
-        zip(fit.prior.blocks, fit.prior.full_maps, fit.prior.maps, fit.means, strict=True)
+        zip(prior.blocks, prior.full_maps, prior.maps, state["means"], strict=True)
     ):
         facts = {name: getattr(block.block, name) for name in _BLOCK}
         meta["blocks"].append(facts | {"jitter": block.jitter, "others": list(mean.matrices)})
@@ -62,41 +68,70 @@ def save_approximation(fit: Approximation, path: str | Path) -> None:
         for j, matrix in enumerate(mean.matrices.values()):
             arrays[f"mean.{i}.{j}"] = matrix
         arrays |= _map_arrays(f"full.{i}", full) | _map_arrays(f"merged.{i}", merged)
-    arrays["first"] = fit.groups.first
-    if fit.groups.inverse is not None:
-        arrays["inverse"] = fit.groups.inverse
-    for kind in ("theta", "point", "observed"):
-        values = getattr(fit, kind)
+    arrays["first"] = groups.first
+    if groups.inverse is not None:
+        arrays["inverse"] = groups.inverse
+    coords = {name: _storable(name, labels) for name, labels in state["labels"].coords.items()}
+    for kind, values in (
+        ("theta", state["theta"]),
+        ("point", state["point"]),
+        ("observed", state["observed"]),
+        ("inducing", state["inducing"]),
+        ("coords", coords),
+    ):
         meta[kind] = list(values)
         arrays |= {f"{kind}.{i}": np.asarray(value) for i, value in enumerate(values.values())}
-    meta["inducing"] = list(fit.inducing)
-    arrays |= {f"inducing.{i}": Z for i, Z in enumerate(fit.inducing.values())}
-    meta["dims"] = fit.labels.dims
-    meta["coords"] = {name: np.asarray(value).tolist() for name, value in fit.labels.coords.items()}
-    meta["history"] = fit.history.to_dict(orient="list")
+    meta["dims"] = state["labels"].dims
+    meta["fingerprint"] = asdict(state["fingerprint"])
+    meta["history"] = state["history"].to_dict(orient="list")
     arrays["meta"] = np.array(json.dumps(meta, default=_plain))
-    np.savez_compressed(Path(path).with_suffix(".npz") if not Path(path).suffix else path, **arrays)
-
-
-def load_approximation(path: str | Path) -> Approximation:
-    """Read what :func:`save_approximation` has written."""
+    arrays["digest"] = np.array(_digest(arrays))
     path = Path(path)
-    if not path.exists() and not path.suffix:
-        path = path.with_suffix(".npz")
-    if not zipfile.is_zipfile(path) and path.exists():
+    path = path if path.suffix == _SUFFIX else path.with_name(path.name + _SUFFIX)
+    np.savez_compressed(path, **arrays)
+
+
+def load_state(path: str | Path) -> dict[str, Any]:
+    """Return the fields that :func:`save_state` has written.
+
+    Raises
+    ------
+    FileNotFoundError
+    AugmentationError
+        If the file is none of these, or its contents have changed.
+    """
+    path = Path(path)
+    if not path.exists() and path.suffix != _SUFFIX:
+        path = path.with_name(path.name + _SUFFIX)
+    if not path.exists():
+        raise FileNotFoundError(f"there is no saved approximation {path}")
+    if not zipfile.is_zipfile(path):
         raise AugmentationError(f"expected {path} to be a saved approximation, found another file")
-    with np.load(path, allow_pickle=False) as archive:
-        arrays = dict(archive)
-    if "meta" not in arrays:
-        raise AugmentationError(f"expected {path} to be a saved approximation, found no meta data")
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = dict(archive)
+        if "meta" not in arrays:
+            raise AugmentationError("found no meta data")
+        return _read(arrays)
+    except Exception as error:
+        # Whatever a file may contain, it is one thing to whoever reads it.
+        raise AugmentationError(
+            f"expected {path} to be a saved approximation, whole and unchanged: "
+            f"{error if isinstance(error, AugmentationError) else repr(error)}"
+        ) from error
+
+
+def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     meta = json.loads(str(arrays["meta"]))
     if meta["format"] != FORMAT:
         raise AugmentationError(
-            f"{path}: expected format {FORMAT} of a saved approximation, found {meta['format']}; "
-            "use the version of pymc-augconj that wrote it"
+            f"expected format {FORMAT}, found {meta['format']}; use the version of pymc-augconj "
+            "that wrote it"
         )
-    meta.setdefault("diagnostics", {})
-    meta.setdefault("data", {})
+    if str(arrays.pop("digest", "")) != _digest(arrays):
+        raise AugmentationError(
+            "found other contents than were saved (their checksum differs); save the fit again"
+        )
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
@@ -114,25 +149,48 @@ def load_approximation(path: str | Path) -> Approximation:
         tuple(_read_map(f"full.{i}", arrays) for i in indices),
         tuple(_read_map(f"merged.{i}", arrays) for i in indices),
     )
-    named = {
-        kind: {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
-        for kind in ("theta", "point", "observed")
+
+    def named(kind: str) -> dict[str, np.ndarray]:
+        return {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
+
+    state = {name: meta[name] for name in _SCALARS}
+    state |= {kind: named(kind) for kind in ("theta", "point", "observed", "inducing")}
+    return state | {
+        "h": arrays["h"],
+        "lam": arrays["lam"],
+        "history": pd.DataFrame(meta["history"]),
+        "prior": prior,
+        "groups": RowGroups(arrays["first"], arrays.get("inverse")),
+        "means": tuple(means),
+        "labels": Labels(meta["dims"], named("coords")),
+        "fingerprint": Fingerprint(**meta["fingerprint"]),
+        "variables": tuple(meta["variables"]),
     }
-    scalars = {name: meta[name] for name in _SCALARS} | {"variables": tuple(meta["variables"])}
-    inducing = {name: arrays[f"inducing.{i}"] for i, name in enumerate(meta.get("inducing", ()))}
-    kind = SparseApproximation if inducing else Approximation
-    return kind(
-        h=arrays["h"],
-        lam=arrays["lam"],
-        history=pd.DataFrame(meta["history"]),
-        prior=prior,
-        groups=RowGroups(arrays["first"], arrays.get("inverse")),
-        means=tuple(means),
-        inducing=inducing,
-        labels=Labels(meta["dims"], {n: np.asarray(v) for n, v in meta["coords"].items()}),
-        **named,
-        **scalars,
-    )
+
+
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    """Return a checksum of names, types, shapes and values."""
+    found = hashlib.sha256()
+    for name, value in sorted(arrays.items()):
+        value = np.asarray(value)
+        found.update(f"{name} {value.dtype.str} {value.shape} ".encode())
+        found.update(np.ascontiguousarray(value).tobytes())
+    return found.hexdigest()
+
+
+def _storable(dim: str, labels: Any) -> np.ndarray:
+    """Return labels as an array that NumPy stores without pickling: numbers, words or dates."""
+    found = pd.Index(labels, tupleize_cols=False).to_numpy()
+    if found.dtype.kind != "O":
+        return found
+    if not all(isinstance(label, str) for label in found):
+        warnings.warn(
+            f"coords: labels of {dim!r} are saved as words; expected numbers, words or dates "
+            f"without a time zone, found {type(found[0]).__name__}",
+            UserWarning,
+            stacklevel=4,
+        )
+    return np.array([str(label) for label in found], dtype=str)
 
 
 def _map_arrays(key: str, A: LinearMap) -> dict[str, np.ndarray]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import numpy as np
 
 from pymc_augconj.engines.registry import ENGINES
-
-if TYPE_CHECKING:
-    from .approximation import Approximation
+from pymc_augconj.latents.base import BlockPrior
 
 __all__ = ["summarize"]
 
@@ -20,12 +19,30 @@ _LABEL = 17
 _MOST_NUMBERS = 8
 
 
-def summarize(approximation: Approximation) -> str:
+class Summarized(Protocol):
+    """The fields of an approximation that its summary shows."""
+
+    method: str
+    log_evidence: float
+    converged: bool
+    message: str
+    theta: Mapping[str, np.ndarray]
+    timings: Mapping[str, float]
+    diagnostics: Mapping[str, Any]
+    inducing: Mapping[str, np.ndarray]
+
+    @property
+    def blocks(self) -> Sequence[BlockPrior]:
+        """The latents' priors at θ."""
+        ...
+
+
+def summarize(approximation: Summarized) -> str:
     """Return method, evidence, latents, hyperparameters and how the fit ended, a line each."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
-    evidence = f"{approximation.evidence:.4f}" + (f" ± {error:.2g}" if error else "")
+    evidence = f"{approximation.log_evidence:.4f}" + (f" ± {error:.2g}" if error else "")
     evidence += f" ({ENGINES[approximation.method].evidence})"
-    rows = [("evidence", evidence), ("latents", _latents(approximation))]
+    rows = [("log evidence", evidence), ("latents", _latents(approximation))]
     if approximation.theta:
         theta = ", ".join(f"{name} = {_number(v)}" for name, v in approximation.theta.items())
         rows.append(("hyperparameters", theta))
@@ -48,7 +65,7 @@ def _row(label: str, text: str) -> str:
     )
 
 
-def _latents(approximation: Approximation) -> str:
+def _latents(approximation: Summarized) -> str:
     found = []
     inner = {f"{name}_u": name for name in approximation.inducing}
     for prior in approximation.blocks:

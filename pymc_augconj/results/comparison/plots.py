@@ -186,7 +186,7 @@ def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollectio
 def _arguments(
     kind: str, tree: xr.DataTree, given: dict[str, Any], *, is_longest: bool
 ) -> dict[str, Any]:
-    """What is passed to ArviZ: our defaults for ``kind``, then the user's arguments."""
+    """Return What is passed to ArviZ: our defaults for ``kind``, then the user's arguments."""
     visuals: dict[str, Any] = {"title": False}  # drawn once for all fits
     defaults: dict[str, Any] = {}
     stats: dict[str, Any] = {}

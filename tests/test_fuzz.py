@@ -1,0 +1,194 @@
+"""The fuzzer runs, finds nothing on a few dozen models, and finds what is made wrong on purpose."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+from fuzz import reading
+from fuzz.__main__ import main
+from fuzz.comparison import Outcome, compare_densities, guarded
+from fuzz.grammar import random_model
+from fuzz.importance import importance_sample
+from fuzz.moments import compare_moments
+from fuzz.reference import Reference
+from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.linalg.linear_map import DenseMap
+
+# The package and PyTensor may warn of what random models do far from any data.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+HEADER = "import numpy as np, pymc as pm, pytensor.tensor as pt\n"
+REGRESSION = (
+    HEADER
+    + """
+X = np.array([[1.0, 2e-9], [-0.5, 1e-9], [2.0, -3e-9], [0.3, 1.5e-9]])
+with pm.Model() as model:
+    beta = pm.Normal("beta", 0.0, np.array([1.0, {scale}]), shape=2)
+    pm.Bernoulli("y", logit_p=X @ beta, observed=np.array([1, 0, 1, 1]))
+"""
+)
+SMALL = (
+    HEADER
+    + """
+with pm.Model() as model:
+    b = pm.Normal("b", 1.0, 2.0)
+    pm.Bernoulli("y", logit_p=b * np.array([1.0, -0.5, 2.0]), observed=np.array([1, 0, 0]))
+"""
+)
+
+
+SCALED = (
+    HEADER
+    + """
+with pm.Model() as model:
+    s = pm.HalfNormal("s", 1.0)
+    b = pm.Normal("b", 0.0, s)
+    pm.Bernoulli("y", logit_p=b * np.array([1.0, -0.5, 2.0]), observed=np.array([1, 0, 0]))
+"""
+)
+FLOORED = (
+    HEADER
+    + """
+with pm.Model() as model:
+    b = pm.Normal("b", 0.0, 20.0)
+    p = pt.maximum(1e-7, pt.minimum(pm.math.sigmoid(b * np.array([1.0, 3.0])), 1.0 - 1e-7))
+    pm.Bernoulli("y", p=p, observed=np.array([1, 0]))
+"""
+)
+
+
+def compared(text: str) -> Outcome:
+    return guarded(text, compare_densities)
+
+
+@pytest.mark.slow
+def test_a_few_dozen_models_are_read_right(capsys):
+    assert main(["--models", "20", "--seed", "20000", "--small"]) == 0, capsys.readouterr().out
+    assert main(["--models", "4", "--seed", "20000"]) == 0, capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_few_small_models_are_sampled_right(capsys):
+    assert main(["--models", "2", "--seed", "20000", "--moments"]) == 0, capsys.readouterr().out
+
+
+def test_the_same_seed_gives_the_same_program():
+    assert random_model(7) == random_model(7) != random_model(8)
+
+
+def test_a_program_that_is_right_is_read():
+    assert compared(REGRESSION.format(scale="3e9")).kind == "read"
+    assert guarded(SMALL, compare_moments).kind == "read"
+
+
+# -- negative controls ----------------------------------------------------------------------------
+
+
+def misread(monkeypatch, **changes):
+    """Let every reading be changed after the package has checked it."""
+    plain = reading.read_model
+
+    def read(*arguments, **options):
+        recognition = plain(*arguments, **options)
+        model = recognition.model
+        changed = {name: change(getattr(model, name)) for name, change in changes.items()}
+        return replace(recognition, model=replace(model, **changed))
+
+    monkeypatch.setattr(reading, "read_model", read)
+
+
+class Changed:
+    """A function of the point with another value."""
+
+    def __init__(self, function, change):
+        self.function, self.change, self.names = function, change, function.names
+
+    def __call__(self, point):
+        return self.change(self.function(point), point)
+
+
+def test_a_dropped_tiny_column_is_found(monkeypatch):
+    def drop(A, point):
+        dense = A.dense()
+        return DenseMap(np.where(np.abs(dense) < 1e-8, 0.0, dense))
+
+    misread(monkeypatch, maps=lambda maps: tuple(Changed(read, drop) for read in maps))
+    # With a prior of that unit the column does nothing.
+    assert compared(REGRESSION.format(scale="1e-6")).kind == "read"
+    found = compared(REGRESSION.format(scale="3e9"))
+    assert found.kind == "mismatch"
+    assert "'y'" in found.detail
+
+
+def test_a_shifted_offset_is_found(monkeypatch):
+    misread(monkeypatch, offset=lambda offset: Changed(offset, lambda x, _: x + 1e-8))
+    assert compared(REGRESSION.format(scale="3e9")).kind == "mismatch"
+
+
+def test_a_forgotten_factor_of_the_prior_is_found(monkeypatch):
+    assert compared(SCALED).kind == "read"
+
+    def without_jacobian(value, point):
+        return value - point["s_log__"]
+
+    misread(monkeypatch, log_prior=lambda f: Changed(f, without_jacobian))
+    found = compared(SCALED)
+    assert found.kind == "mismatch"
+    assert "hyperparameters" in found.detail
+
+
+def test_a_floor_that_is_not_read_is_found(monkeypatch):
+    logit = BernoulliLogit()
+    misread(monkeypatch, sites=lambda sites: tuple(replace(s, likelihood=logit) for s in sites))
+    assert compared(FLOORED).kind == "mismatch"
+
+
+def test_a_wrong_site_is_found_by_moments_alone(monkeypatch):
+    monkeypatch.setattr(BernoulliLogit, "sites", lambda self, y, omega, params: (y - 0.3, omega))
+    assert compared(SMALL).kind == "read"
+    found = guarded(SMALL, compare_moments)
+    assert found.kind == "mismatch"
+    assert "standard errors" in found.detail
+
+
+def test_other_errors_than_the_packages_are_told_from_refusals(monkeypatch):
+    def fail(*_, **__):
+        raise KeyError("inside")
+
+    monkeypatch.setattr(reading, "read_model", fail)
+    assert compared(SMALL).kind == "traceback"
+    assert compared(HEADER + "model = None.missing\n").kind == "invalid"
+
+
+# -- the reference --------------------------------------------------------------------------------
+
+
+def test_tolerances_come_from_rounding():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        # Loses half of the digits at 1e-8, and all of them beyond 1e-16.
+        pm.Potential("difference", pt.log((1.0 + x) - 1.0))
+    reference = Reference(model)
+    stable, unstable = (reference({"x": np.array(at)})["difference"] for at in (0.3, 1e-8))
+    assert stable.tolerance[0] < 1e-10
+    assert stable.is_tight.all()
+    assert not unstable.disagrees(np.log([1e-8])).any()
+    assert unstable.disagrees(np.log([2e-8])).any() == unstable.is_tight.all()
+
+
+def test_importance_sampling_agrees_with_the_closed_form():
+    with pm.Model() as model:
+        pm.Normal("y", pm.Normal("b", 1.0, 2.0), 1.0, observed=np.array([0.3, 1.7]))
+    rng = np.random.default_rng(0)
+    # Precision ¼ + 2, mean (¼ + 0.3 + 1.7) / 2.25.
+    weighted = importance_sample(model, rng.normal(0.0, 1.0, (100, 1)), rng)
+    mean, error = weighted.mean(weighted.draws)
+    assert weighted.effective > 1000
+    assert abs(mean[0] - 1.0) < 5.0 * error[0]
+    square, error = weighted.mean((weighted.draws - 1.0) ** 2)
+    assert abs(square[0] - 1.0 / 2.25) < 5.0 * error[0]
