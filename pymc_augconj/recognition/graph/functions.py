@@ -22,6 +22,7 @@ from pymc_augconj.model import Key
 from pymc_augconj.python_mode import untraced, without_compilation
 
 from .interpreter import Interpreter, NotInterpretedError, interpret
+from .straight_line import Executed, StraightLine
 
 __all__ = [
     "UNCONNECTED",
@@ -107,13 +108,15 @@ class PointFunction:
                 self._function = _Constants(interpret(self._outputs))
         if self._function is None:
             with without_compilation() if self._mode is None else nullcontext():
-                self._function = pytensor.function(
+                function = pytensor.function(
                     list(self._inputs.values()),
                     [pytensor.Out(output, borrow=True) for output in self._outputs],
                     mode=get_mode(self._mode).including(_OUT_OF_SUPPORT),
                     trust_input=True,
                     on_unused_input="ignore",
                 )
+            kind = StraightLine if self._mode is None else Executed
+            self._function = kind(function, self.names)
         self._interpreter = None
         return self
 
@@ -138,9 +141,7 @@ class PointFunction:
                 return values[0] if self._single else values
         if self._function is None:
             self.compile()
-        # Far out a sampler meets infinities, which are its own to judge.
-        with np.errstate(all="ignore"):
-            values = self._function(*(point[name] for name in self._inputs))
+        values = self._function(point)
         return values[0] if self._single else values
 
     def as_it_stands(self, point: Mapping[str, np.ndarray]) -> Any:
@@ -201,7 +202,7 @@ class _Constants:
     def __init__(self, values: Sequence[np.ndarray]):
         self._values = list(values)
 
-    def __call__(self) -> list[np.ndarray]:
+    def __call__(self, point: Mapping[Key, np.ndarray]) -> list[np.ndarray]:
         return [np.array(value) for value in self._values]
 
 
