@@ -40,8 +40,10 @@ _CONVERSIONS = {"float64": "float", "int64": "int", "bool": "bool"}
 #: What expressions may call.
 NAMES: dict[str, Any] = {
     name: getattr(math, name)
-    for name in ("cos", "cosh", "erf", "erfc", "exp", "expm1", "lgamma", "log", "log10", "log1p")
-    + ("log2", "isinf", "isnan", "pow", "sin", "sinh", "sqrt", "tan", "tanh")
+    for name in (
+        *("cos", "cosh", "erf", "erfc", "exp", "expm1", "lgamma", "log", "log10", "log1p"),
+        *("log2", "isinf", "isnan", "pow", "sin", "sinh", "sqrt", "tan", "tanh"),
+    )
 } | {"inf": math.inf, "nan": math.nan, "np": np}
 
 # Of numbers, by the scalar op's name; {0}, {1} … are the arguments. What Python raises for, NumPy

@@ -84,7 +84,7 @@ class StraightLine(Executed):
                     return self._run(point)
                 with np.errstate(all="ignore"):
                     return self._run(point)
-            except Exception:  # noqa: S110
+            except Exception:
                 pass
         return super().__call__(point)
 
@@ -209,7 +209,9 @@ class _Writer:
         needed = {*self._fgraph.outputs, *self._fgraph.inputs}
         finished = []
         for node in reversed(nodes):
-            last = [var for var in dict.fromkeys([*node.inputs, *node.outputs]) if var not in needed]
+            last = [
+                var for var in dict.fromkeys([*node.inputs, *node.outputs]) if var not in needed
+            ]
             needed.update(last)
             finished.append(
                 [v for v in last if not (isinstance(v, Constant) or is_number(v))],
