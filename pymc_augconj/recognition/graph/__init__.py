@@ -9,6 +9,7 @@
 ``expressions``    one operation of a rewritten graph as Python source
 ``functions``      graphs as functions of PyMC's point
 ``interpreter``    execution of a graph, one NumPy call for each operation
+``names``          what users call variables and distributions in messages
 ``numpy_calls``    one operation of a graph as a NumPy function
 ``rewrite``        simplification, so that different spellings look alike
 ``signs``          whether the sign of a graph depends on some of its inputs
