@@ -188,6 +188,6 @@ def test_kinds_are_found_by_name():
         block_prior(a_block(DiagonalPrior, 2), np.array([1.0, -1.0]))
     with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
         block_prior(a_block(DiagonalPrior, 2), np.array([1.0, np.nan]))
-    entries = np.array([[0, 1, 0, 1], [0, 1, 1, 0]])
+    block = a_block(PrecisionPrior, 2, entries=np.array([[0, 1, 0, 1], [0, 1, 1, 0]]))
     with pytest.raises(NotPositiveDefiniteError, match="prior precision of 'u'"):
-        block_prior(a_block(PrecisionPrior, 2, entries=entries), np.array([1.0, 1.0, 2.0, 2.0]))
+        block_prior(block, np.array([1.0, 1.0, 2.0, 2.0]))

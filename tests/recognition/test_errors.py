@@ -238,12 +238,6 @@ NO_LATENT = {
         lambda: bernoulli(pm.TruncatedNormal("b", 0, 1, lower=0, shape=N)),
         r"no Gaussian latent variable.*found 'b' \(TruncatedNormal\)",
     ),
-    "covariances of a batch": (
-        lambda: bernoulli(
-            pm.MvNormal("f", mu=np.zeros(2), cov=np.stack([np.eye(2)] * N), shape=(N, 2)).sum(-1)
-        ),
-        "'f' is a batch of multivariate normals with a covariance each: expected one covariance",
-    ),
     "marginal process": (
         lambda: pm.gp.Marginal(
             cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ls", 1))

@@ -340,3 +340,21 @@ def test_a_walk_that_is_not_read_is_told_the_spelling_that_is():
         pm.Normal("y", z, s(), observed=np.ones(N))
     with pytest.raises(pac.RecognitionError, match=r"'z' \(RandomWalk\).*cumsum\(\)"):
         pac.recognize(model)
+
+
+def test_effects_that_sum_to_zero_are_not_optimised(read):
+    """The spelling that the message names is the same model, and is read."""
+    E = np.linalg.svd(np.eye(4) - 0.25)[0][:, :3]
+    found = {}
+    for spelling in ("ZeroSumNormal", "Normal"):
+        with pm.Model() as model:
+            if spelling == "Normal":
+                z = E @ pm.Normal("z", 0, 1.3, shape=3)
+            else:
+                z = pm.ZeroSumNormal("z", 1.3, shape=4)
+            pm.Normal("y", (z + pm.Normal("b", 0, 1))[np.arange(N) % 4], s(), observed=np.ones(N))
+        found[spelling] = read(model)
+    assert set(found["ZeroSumNormal"].kinds) == {"b"}
+    with pytest.raises(pac.AugmentationError, match=r"'z'.*ZeroSumNormal.*E @ pm\.Normal"):
+        pac.fit("vgp", model=found["ZeroSumNormal"].pymc_model, progressbar=False)
+    assert set(found["Normal"].kinds) == {"z", "b"}

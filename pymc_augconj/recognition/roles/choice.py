@@ -8,13 +8,14 @@ Gaussian process or a multivariate normal it is an error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import (
     AugmentationError,
+    DataError,
     NotAffineError,
     RecognitionError,
     UnknownLikelihoodError,
@@ -62,6 +63,8 @@ def choose_structure(
         If an observed variable that depends on one has no known augmentation.
     RecognitionError
         If there is no latent, or an observed variable depends on no free variable at all.
+    DataError
+        If an observed variable that depends on a latent has no observations.
     """
     forward, undrawn = forward_variables(model)
     found = _find(model, forward, chosen)
@@ -74,6 +77,12 @@ def choose_structure(
             candidates, matched = _match_most(model, candidates, forward, densities=True)
         except AugmentationError:
             raise error from None
+    for observed in matched:
+        if observed.size == 0:
+            raise DataError(
+                f"observed variable {observed.rv.name!r}: expected observations, found the shape "
+                f"{observed.shape}; leave the variable out while there are none"
+            )
     matched_rvs = [observed.rv for observed in matched]
     unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
     # A variable that was given a value (pm.observe) is a constant to those that depend on it.
@@ -96,22 +105,38 @@ def choose_structure(
         )
     latents = {latent.rv for latent in candidates}
     hyper = [rv for rv in model.free_RVs if rv not in latents and rv not in set(forward)]
-    held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
-    for latent in found:
-        if latent.precision is not None and latent.rv not in latents:
-            why = demoted.get(
-                latent.name, "no likelihood that is read has a predictor affine in it"
-            )
-            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
     structure = Structure(
         latents=candidates,
         hyperparameters=hyper,
         forward=forward,
-        held=held,
+        held=_held(found, latents, hyper, demoted, undrawn),
         observed=matched_rvs,
         factors=[*unmatched, *model.potentials],
     )
     return structure, matched
+
+
+def _held(
+    found: Sequence[GaussianVariable],
+    latents: Collection[Variable],
+    hyper: Sequence[Variable],
+    demoted: Mapping[str, str],
+    undrawn: Mapping[str, str],
+) -> dict[str, str]:
+    """Return why some of the hyperparameters ``hyper`` must not be optimised."""
+    held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
+    for latent in found:
+        if latent.kind == "precision" and latent.rv not in latents:
+            why = demoted.get(latent.name, "no likelihood that is read is affine in it")
+            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
+    for rv in hyper:
+        if type(rv.owner.op).__name__ == "ZeroSumNormalRV":
+            held[rv.name] = (
+                "it is Gaussian (ZeroSumNormal) on a subspace; write it as E @ pm.Normal('z', 0, "
+                "sigma, shape=n - 1), E an (n, n - 1) array of orthonormal columns that sum to "
+                "zero, which is read as a latent"
+            )
+    return held
 
 
 def _find(
