@@ -102,7 +102,7 @@ def _outcome(text: str, check) -> Outcome:
 
 def sentence(error: Exception) -> str:
     """Return an error's sentence without the names and numbers of this model."""
-    text = re.sub(r"'[^']*'", "‘…’", str(error))
+    text = re.sub(r"(?<!\w)'[^' ]*'", "‘…’", str(error))
     return re.sub(r"\d[\d.e+-]*", "#", text)
 
 

@@ -129,6 +129,13 @@ CASES = {
         {"parameter0"},
         lambda y, eta, p: stats.binom.logpmf(y, p["parameter0"], ndtr(eta)),
     ),
+    "Binomial, a random share of an inverse logit": Case(
+        lambda f: pm.Binomial("y", n=9, p=pm.Beta("s", 2, 2) * invlogit(f), observed=COUNTS),
+        "Binomial",
+        "logit",
+        {"s"},
+        lambda y, eta, p: stats.binom.logpmf(y, 9, p["s"] * expit(eta)),
+    ),
     "negative binomial, softplus": Case(
         lambda f: pm.NegativeBinomial(
             "y", mu=pm.math.log1pexp(f), alpha=pm.HalfNormal("a"), observed=COUNTS
