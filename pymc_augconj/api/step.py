@@ -172,6 +172,7 @@ class AugmentedGibbs(BlockedStep):
         self.held = held_names(self.recognition.model, sites)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
+            self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
         # Refuses what no memory holds, before anything of that size is evaluated.
         self._space = self._choose_space()
         self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
