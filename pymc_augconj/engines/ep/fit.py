@@ -10,17 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields
 from functools import cached_property, partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.several import MultiDensity, OnePredictor
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.quadrature.panels import Quadrature
+from pymc_augconj.typing import Array
 
 from .gradient import tilted_quadratures
 from .objective import EPEvaluation, EPObjective
@@ -31,15 +30,14 @@ from .solve import solve
 
 __all__ = ["ExpectationPropagation"]
 
-Array = NDArray[np.float64]
-
 
 class _EPFamily:
     """EP of one model, for every θ: what the shared optimiser asks of a family of bounds."""
 
     def __init__(self, model: LatentGaussianModel, points, power: float):
-        self.base = BoundFamily(model, None, points)
+        self.base = BoundFamily(model, _Variances(), points)
         self.model, self.priors, self.y = model, self.base.priors, self.base.y
+        self.layout = self.base.layout
         self.power = power
         self.rule: _FixedTilted | None = None
 
@@ -54,14 +52,24 @@ class _EPBound:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
         groups = [
-            SiteGroup(site.rows[0], LikelihoodDensity(site.likelihood, y, site.params(point)))
+            SiteGroup(site.rows, LikelihoodDensity(site.likelihood, y, site.params(point)))
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
         prior = ModelPrior(self.prior, family.priors.groups, space=family.base.space.space)
         self.objective = EPObjective(prior, groups, family.power)
 
 
-class _FixedTilted:
+class _Variances:
+    """The part of a rule that says how moments are stacked."""
+
+    monotone = False
+
+    def full(self, terms: MultiDensity) -> bool:
+        """See :class:`~pymc_augconj.engines.base.SiteRule`."""
+        return False
+
+
+class _FixedTilted(_Variances):
     """A site's part of the evidence as a function of its parameters: E_tilted[log p].
 
     Its derivative is that of log Ẑ (:mod:`.ep_gradient`); nodes and weights stay where they are.
@@ -76,8 +84,8 @@ class _FixedTilted:
         found = tilted_quadratures(self._bound.objective, self._evaluation)
         return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
-    def value(self, likelihood, y: Array, mean: Array, var: Array, params) -> Array:
-        return self._quadratures[id(y)].expect(LikelihoodDensity(likelihood, y, params))
+    def value(self, terms: OnePredictor, y: Array, mean: Array, var: Array, params) -> Array:
+        return self._quadratures[id(y)].expect(LikelihoodDensity(terms.likelihood, y, params))
 
 
 def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
@@ -100,7 +108,7 @@ class ExpectationPropagation:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariance at the start raises."""
-        several = [site.name for site in problem.model.sites if len(site.rows) > 1]
+        several = [site.name for site in problem.model.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(
                 f"{several}: expected likelihoods of one predictor, whose moments are integrals "

@@ -28,16 +28,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
 
 from .sites import ConditionedPrior, GaussianPrior, SiteGroup, all_moments
 
 __all__ = ["EPEvaluation", "EPObjective", "log_gaussian_site"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -84,6 +82,16 @@ class EPEvaluation:
         d_mean = (self.tilted.mean - self.mean) / np.sqrt(self.var)
         d_var = self.matched_var / self.var - 1.0
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
+
+    @property
+    def cov(self) -> Array:
+        """See :class:`pymc_augconj.engines.base.Evaluation`: no predictors are coupled."""
+        return self.var
+
+    @property
+    def precision_units(self) -> Array:
+        """See :attr:`pymc_augconj.engines.base.Evaluation.precision_units`."""
+        return self.var + np.sqrt(self.var) * np.abs(self.mean)
 
     @property
     def bound(self) -> float:

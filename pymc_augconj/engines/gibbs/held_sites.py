@@ -6,8 +6,8 @@ densities. They are those of the variational Gaussian approximation at a typical
     λ = −E ∂² log p(y | η),        h = E ∂ log p(y | η) + λ E η,
 
 chosen when a chain starts, again at the end of windows that double during tuning, and never after.
-A λ < 0, where log p is not concave, is set to zero with h = E ∂ log p, which leaves the mean of the
-approximation as it is.
+Where log p is not concave, negative eigenvalues of λ are set to zero, and h is such that the mean
+of the approximation stays as it is.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.typing import Array
 
 __all__ = ["HeldSites"]
 
-Array = NDArray[np.float64]
 
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
@@ -47,18 +47,25 @@ class HeldSites:
 
     Attributes
     ----------
-    h, lam : ndarray, shape (N,), or None
-        Sites of every predictor; None before the first choice.
+    h, lam : ndarray, or None
+        Sites of all predictors, stacked; None before the first choice.
     """
 
     def __init__(
         self, model: LatentGaussianModel, names: Collection[str], probes: Sequence[Point] = ()
     ):
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
+        # As the VGP stacks them.
+        self._layout = SiteLayout([s.shape for s in model.sites], [True] * len(model.sites))
+        self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None
         self.lam: Array | None = None
         self._count, self._window = 0, _FIRST_WINDOW
         self._sums: dict[str, Array] = {}
+
+    def of(self, name: str) -> tuple[Array, Array]:
+        """Return (h, Λ) of an observed variable, shapes (P, N) and (P, P, N)."""
+        return self._layout.moments(self.h, self.lam)[self._index[name]]
 
     @property
     def state(self) -> dict[str, Any]:
@@ -105,7 +112,7 @@ class HeldSites:
                 raise
             return
         end = found.evaluation
-        lam = np.maximum(end.target_lam, 0.0)
-        h = end.target_h + (lam - end.target_lam) * end.mean
-        if np.isfinite(h).all() and np.isfinite(lam).all():
-            self.h, self.lam = h, lam
+        if np.isfinite(end.target_h).all() and np.isfinite(end.target_lam).all():
+            coupling = self._layout.coupling
+            self.lam = coupling.nonnegative(end.target_lam)
+            self.h = end.target_h + coupling.product(self.lam - end.target_lam, end.mean)

@@ -54,7 +54,7 @@ def check_reading(
                 _compare_predictors(model.sites, eta, affine)
                 keyed = {innovation_key(name): u for name, u in innovations.items()}
                 with np.errstate(all="ignore"):
-                    ours = site.likelihood.log_density(
+                    ours = site.terms.log_density(
                         site.y(point), site.select(eta), site.params(point)
                     )
                 if not site.likelihood.can_augment:
@@ -92,7 +92,7 @@ def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray)
     """Evaluate a density that was rebuilt row by row at some of its rows alone."""
     some = np.arange(site.size)[::-2]
     params = select_params(site.params(point), some, site.size)
-    alone = site.likelihood.log_density(site.y(point)[some], eta[some], params)
+    alone = site.terms.log_density(site.y(point)[some], eta[:, some], params)
     if not np.allclose(alone, together[some], rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
         cause = None if site.refusal is None else site.refusal.__cause__
         if isinstance(cause, NotAffineError):
@@ -106,8 +106,7 @@ def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray)
 
 def _compare_predictors(sites: Sequence[Site], eta: np.ndarray, affine: np.ndarray) -> None:
     for site in sites:
-        for rows in site.rows:
-            theirs, ours = eta[rows], affine[rows]
+        for theirs, ours in zip(site.select(eta), site.select(affine), strict=True):
             use = np.isfinite(theirs)
             scale = 1.0 + np.abs(theirs[use]).max(initial=0.0)
             if np.any(~(np.abs(ours - theirs)[use] <= _TOLERANCE * scale)):
