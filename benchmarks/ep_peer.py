@@ -60,7 +60,7 @@ def learned(data: str, name: str, log_lengthscale: float, log_amplitude: float) 
         "seconds": seconds,
         "first_seconds": first,
         "without_recognition": found.timings["optimisation"],
-        "evidence": found.evidence,
+        "evidence": found.log_evidence,
         "converged": found.converged,
         "sweeps": len(found.history),
         "kernels": int(found.history.theta.nunique()),

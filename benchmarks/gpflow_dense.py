@@ -54,7 +54,7 @@ def measure_fit(*, data: str, name: str, noise: str, learned: bool, method: str)
     return {
         "first_seconds": seconds[0],
         "refit_seconds": min(seconds[1:]),
-        "bound": vi.evidence,
+        "bound": vi.log_evidence,
         "iterations": len(vi.history),
         "converged": vi.converged,
         "timings": vi.timings,

@@ -64,7 +64,7 @@ def study(X, X_test, y, y_test, observe: Callable) -> dict[str, np.ndarray]:
             vi = pac.fit(method, model=model, progressbar=False)
             assert vi.converged
             p = pac.predict(vi, gp, X_test, "y", model=model, ynew=y_test).predictions
-            values[i] = vi.evidence / len(y), float(p["y_log_density"].mean())
+            values[i] = vi.log_evidence / len(y), float(p["y_log_density"].mean())
     return found
 
 

@@ -77,7 +77,7 @@ def main(draws: int = DRAWS) -> pd.DataFrame:
     summary = pd.DataFrame(
         {
             method: {
-                "log p(y)": fit.evidence,
+                "log p(y)": fit.log_evidence,
                 "largest shift of a mean, in std": np.abs(
                     (fit.mean["f"].values - mean) / std
                 ).max(),

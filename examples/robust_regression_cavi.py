@@ -60,7 +60,8 @@ def main() -> None:
         covered = float(inside.values[held_out].mean())
         theta = ", ".join(f"{key} {float(value):.2f}" for key, value in vi.theta.items())
         print(
-            f"{name:10s} bound {vi.evidence:8.2f}, held-out log density {log_density[name]:.3f}, "
+            f"{name:10s} bound {vi.log_evidence:8.2f}, "
+            f"held-out log density {log_density[name]:.3f}, "
             f"mean at the outlier {at_outlier[name]:5.2f}, 90 % intervals hold {covered:.0%}; "
             f"{theta}; {vi.timings['total']:.2f} s"
         )

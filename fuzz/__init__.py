@@ -1,4 +1,17 @@
 """A fuzzer: random PyMC models, each read by the package and compared with PyMC.
 
 Run it by ``make fuzz N=2000 SEED=0`` (log densities) or ``make fuzz N=200 SEED=0 ARGS=--moments``.
+
+``source``
+    A program's text, and the random choices that make it.
+``hyperparameters``, ``latents``, ``predictors``, ``likelihoods``, ``grammar``
+    What programs are made of, up to a whole model.
+``interpreter``, ``reference``
+    PyMC's log density without compiling it, with the error that rounding leaves in it.
+``reading``
+    The package's log density, from what it read, and a few of its steps.
+``comparison``
+    One model's outcome.
+``importance``, ``moments``
+    Posterior moments of small models by importance sampling, and by the sampler.
 """

@@ -54,6 +54,9 @@ class _Observed:
 
     def __init__(self, source: Source, kind: str, size: int):
         self._source, self._kind, self._size = source, kind, size
+        self._shape: tuple[int, ...] = (size,)
+        if size % 2 == 0 and source.chance(0.08):
+            self._shape = (2, size // 2)
         has_unit = kind in ("real", "positive", "package")
         self._unit = source.unit(0.5) if has_unit else 1.0
         link_scale = source.pick(_LINK_SCALES)
@@ -71,18 +74,15 @@ class _Observed:
         code = re.sub(r"\{(\w+)\}", lambda match: self._fill(match[1]), code)
         distribution, arguments = code.split("(", 1)
         module = "" if distribution.startswith("pac.") else "pm."
-        y = self._data()
-        options = ""
+        y = self._data().reshape(self._shape)
         if y.size > 1 and not source.is_tiny and source.chance(0.08):
-            y = np.ma.masked_array(y, mask=source.rng.random(y.size) < 0.4)
-            y.mask[0] = False
+            y = np.ma.masked_array(y, mask=source.rng.random(y.shape) < 0.4)
+            y.mask.flat[0] = False
             observed = literal(y)
         else:
             observed = source.data("y", y, shared=0.2)
         name = source.name("y")
-        source.statement(
-            f"{module}{distribution}({name!r}, {arguments[:-1]}{options}, observed={observed})"
-        )
+        source.statement(f"{module}{distribution}({name!r}, {arguments[:-1]}, observed={observed})")
 
     def _fill(self, key: str) -> str:
         source, unit = self._source, self._unit
@@ -91,16 +91,16 @@ class _Observed:
         if key == "n":
             return self._number_of_trials()
         if key == "S":
-            return positives(source, self._size, unit)
+            return f"{positives(source, self._size, unit)}.reshape({self._shape})"
         if key == "x":
-            return source.data("exposure", np.abs(source.normal(self._size)) * 5.0 + 1.0)
+            return source.data("exposure", np.abs(source.normal(self._shape)) * 5.0 + 1.0)
         if key in ("low", "high"):
             bound = unit * (2.0 if key == "high" else 0.1 if self._kind == "positive" else -2.0)
             if source.chance(0.5):
                 return literal(bound)
             # Some observations are not censored.
             none = np.inf if key == "high" else -np.inf
-            bounds = np.where(source.rng.random(self._size) < 0.5, bound, none)
+            bounds = np.where(source.rng.random(self._shape) < 0.5, bound, none)
             return f"np.array({bounds.tolist()})".replace("inf", "np.inf")
         simple = {
             "s": lambda: positive(source, unit * source.pick((1.0, 1.0, 0.1, 10.0))),
@@ -118,18 +118,20 @@ class _Observed:
             code = predictor(self._source, self._size, scale)
             if self._source.chance(0.1):
                 code = f"({code} + np.zeros({self._size}))"
+            if len(self._shape) > 1:
+                code = f"pt.broadcast_to({code}, ({self._size},)).reshape({self._shape})"
             # An expression that has free variables in it may be written once only.
             self._eta[key] = self._source.temporary("eta", code)
         return self._eta[key]
 
     def _number_of_trials(self) -> str:
         if self._trials is None:
-            self._trials = self._source.rng.integers(1, 12, self._size)
+            self._trials = self._source.rng.integers(1, 12, self._shape)
             if self._source.chance(0.1):
                 self._trials = self._trials * 10**5
         if self._source.chance(0.3):
-            self._trials = np.full(self._size, self._trials.max())
-            return repr(int(self._trials[0]))
+            self._trials = np.full(self._shape, self._trials.max())
+            return repr(int(self._trials.max()))
         return self._source.data("trials", self._trials, shared=0.2)
 
     def _data(self) -> NDArray:
@@ -177,5 +179,8 @@ def _surroundings(source: Source) -> None:
     if source.chance(0.05):
         s = source.free("weighed", "pm.HalfNormal", "1.0")
         source.statement(f"pm.Potential('penalty', -{s} ** 2)")
+    if source.chance(0.02):
+        b = source.free("b", "pm.Normal", "0.0, 1.0")
+        source.statement(f"pm.Potential('pull', -0.5 * ({b} - 1.0) ** 2)")
     if source.chance(0.05):
         source.statement("pm.Poisson('future', pm.Gamma('rate', 2.0, 1.0))")

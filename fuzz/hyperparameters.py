@@ -38,7 +38,7 @@ _POSITIVE = (
 _OWN_TRANSFORM = ("pm.HalfNormal", "pm.Exponential", "pm.Gamma", "pm.LogNormal", "pm.Weibull")
 
 
-def positive(source: Source, unit: float = 1.0, *, random: float = 0.75) -> str:
+def positive(source: Source, unit: float = 1.0, *, random: float = 0.5) -> str:
     """Return a positive scalar of the order of ``unit``: a number, a variable or a function."""
     if not source.chance(random) or not source.afford(1):
         return literal(source.number(unit))

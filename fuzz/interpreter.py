@@ -26,8 +26,9 @@ from pytensor.tensor.random.op import RandomVariable
 __all__ = ["Interpreter", "UnsupportedGraphError"]
 
 # Size of the noise, relative: four units in the last place. PyTensor keeps numbers that single
-# precision can hold (22647.0) in it, and takes their logarithm in it.
-_NOISE = {np.dtype(np.float64): 2.0**-50, np.dtype(np.float32): 2.0**-21}
+# precision can hold (22647.0) in it, and takes their logarithm and their reciprocal in it.
+_SINGLE = 2.0**-21
+_NOISE = {np.dtype(np.float64): 2.0**-50, np.dtype(np.float32): _SINGLE}
 
 # Operations that move or choose numbers, or whose result is exact.
 _EXACT = frozenset(
@@ -64,6 +65,7 @@ class Interpreter:
         used = [*(var for node in self._nodes for var in node.inputs), *self._outputs]
         leaves = dict.fromkeys(var for var in used if var.owner is None)
         self._constants = {var: var.data for var in leaves if isinstance(var, Constant)}
+        self._single = [var for var, data in self._constants.items() if _is_rounded(data)]
         self._shared = [
             var for var in leaves if isinstance(var, SharedVariable) and var not in given
         ]
@@ -91,6 +93,8 @@ class Interpreter:
         """
         given = [_noisy(np.asarray(value), noise) if noise else value for value in values]
         known: dict[Variable, Any] = {**self._constants}
+        if noise is not None:
+            known.update({var: _noisy(var.data, noise, _SINGLE) for var in self._single})
         for var in self._shared:
             value = var.get_value(borrow=True)
             is_generator = isinstance(value, np.random.Generator)
@@ -147,6 +151,19 @@ class _Node:
             known[var] = _noisy(value, noise) if noise is not None and self._rounds else value
 
 
+def _is_rounded(data: Any) -> bool:
+    """Return whether a constant may have been, or may come to be, rounded to single precision.
+
+    PyTensor keeps 3.5 in single precision, and puts its reciprocal, rounded, in its place.
+    """
+    if getattr(data, "dtype", None) not in _NOISE or data.size != 1 or not np.isfinite(data).all():
+        return False
+    if data.dtype == np.float64 and (data != data.astype(np.float32) or data == np.round(data)):
+        return False
+    mantissa, _ = np.frexp(np.abs(data.ravel()[0]))
+    return mantissa not in (0.0, 0.5)
+
+
 def _function_of(node: Apply) -> Callable:
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_compile")
     inputs = [var.clone() for var in node.inputs]
@@ -155,8 +172,8 @@ def _function_of(node: Apply) -> Callable:
         return pytensor.function(inputs, outputs, mode=mode)
 
 
-def _noisy(value: Any, noise: np.random.Generator) -> Any:
-    size = _NOISE.get(getattr(value, "dtype", None))
+def _noisy(value: Any, noise: np.random.Generator, size: float | None = None) -> Any:
+    size = size or _NOISE.get(getattr(value, "dtype", None))
     if size is None:
         return value
     off = 1.0 + size * noise.uniform(-1.0, 1.0, np.shape(value))

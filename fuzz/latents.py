@@ -53,10 +53,10 @@ def _spread(source: Source, scale: Scale) -> str:
         return f"sigma={code}" if source.chance(0.7) else f"tau=1.0 / ({code}) ** 2"
     spelling = source.pick(("sigma", "sigma", "tau", "precision"))
     if spelling == "sigma":
-        return f"sigma={positive(source, float(scale), random=0.5)}"
+        return f"sigma={positive(source, float(scale), random=0.4)}"
     if spelling == "tau":
-        return f"tau={positive(source, float(scale) ** -2, random=0.5)}"
-    return f"tau={positive(source, float(scale), random=0.5)} ** -2"
+        return f"tau={positive(source, float(scale) ** -2, random=0.4)}"
+    return f"tau={positive(source, float(scale), random=0.4)} ** -2"
 
 
 # -- normal vectors -------------------------------------------------------------------------------
@@ -128,7 +128,8 @@ def _multivariate(source: Source, size: int, scale: Scale) -> str:
 def _correlated(source: Source, size: int, scale: Scale) -> str:
     """A random covariance: Cholesky factor with an LKJ prior."""
     name, chol = source.name("packed"), source.name("chol")
-    asked, size = size, min(size, 3)
+    # Of one row PyMC has none.
+    asked, size = size, 3 if size > 2 else 2
     source.statement(
         f"{chol}_, *_ = pm.LKJCholeskyCov({name!r}, eta=2.0, n={size}, "
         f"sd_dist=pm.Exponential.dist({1.0 / float(scale)!r}, size={size}))"
@@ -225,7 +226,8 @@ def _basis_functions(source: Source, size: int, scale: Scale) -> str:
 
 
 _KINDS: tuple[Callable[[Source, int, Scale], str], ...] = (
-    *(_normal, _normal, _normal, _non_centred, _non_centred, _centred, _centred, _multivariate),
-    *(_process, _process, _process, _process, _basis_functions, _walk, _solved, _correlated),
+    *(_normal, _normal, _normal, _normal, _normal, _non_centred, _non_centred, _non_centred),
+    *(_centred, _centred, _centred, _multivariate, _multivariate, _multivariate, _walk, _solved),
+    *(_process, _process, _process, _process, _process, _process, _basis_functions, _correlated),
     *(_random_walk_of_pymc, _zero_sum),
 )

@@ -15,7 +15,7 @@ __all__ = ["predictor"]
 
 def predictor(source: Source, size: int, scale: float) -> str:
     """Return the code of a predictor of shape (size,), of prior standard deviation ``scale``."""
-    count = source.pick((1, 1, 1, 2, 2, 3) if not source.is_tiny else (1, 1, 2))
+    count = source.pick((1, 1, 1, 1, 2, 2, 2, 3) if not source.is_tiny else (1, 1, 2))
     terms = [_term(source, size, scale) for _ in range(count)]
     if source.chance(0.3):
         terms.append(_offset(source, size, scale))
@@ -39,6 +39,8 @@ def _offset(source: Source, size: int, scale: float) -> str:
         return source.data("offset", source.normal(size, scale), shared=0.3)
     if source.chance(0.5):
         return real(source, scale)
+    if source.chance(0.1) and not source.is_tiny:
+        return f"{literal(0.1 * scale)} * {source.free('count', 'pm.Poisson', '2.0')}"
     # A function of a hyperparameter that is not linear in it.
     x = source.data("x", source.normal(size))
     return f"{literal(source.number(scale))} * pt.tanh({real(source)} * {x})"
@@ -70,6 +72,9 @@ def _selected(source: Source, size: int, scale: float) -> str:
     groups = min(groups, 2) if source.is_tiny else groups
     v = latent(source, groups, scale)
     idx = source.data("idx", source.rng.integers(0, groups, size), shared=0.2)
+    if source.chance(0.05):
+        share = f"np.full({groups}, {1.0 / groups!r})"
+        idx = source.free("group", "pm.Categorical", f"{share}, observed={idx}")
     code = f"{v}[{idx}]"
     if source.chance(0.3):
         unit = source.unit()
@@ -180,6 +185,42 @@ def _scaled(source: Source, size: int, scale: float) -> str:
     return source.pick(forms)()
 
 
+def _weighted(source: Source, size: int, scale: float) -> str:
+    """Two latents with weights that add up to one."""
+    first, second = _plain(source, size, scale), _plain(source, size, scale)
+    if source.afford(1):
+        weights = source.free("weights", "pm.Dirichlet", "np.array([2.0, 1.5])")
+        return f"({weights}[0] * {first} + {weights}[1] * {second})"
+    return f"(0.3 * {first} + 0.7 * {second})"
+
+
+def _of_a_matrix(source: Source, size: int, scale: float) -> str:
+    """Latents of several axes."""
+    spread = positive(source, scale)
+    distribution, arguments = source.pick(
+        (
+            ("pm.Normal", f"0.0, {spread}, shape=(2, {size})"),
+            ("pm.Normal", f"np.array([[0.1], [-0.2]]), {spread}, shape=(2, {size})"),
+            (
+                "pm.MvNormal",
+                f"np.zeros({size}), cov={spread} ** 2 * (0.5 + 0.5 * np.eye({size})), "
+                f"shape=(2, {size})",
+            ),
+        )
+    )
+    B = source.free("B", distribution, arguments)
+    idx = source.data("idx", source.rng.integers(0, 2, size))
+    forms = (
+        f"{B}[{idx}, np.arange({size})]",
+        f"({B}[0] - 0.4 * {B}[1])",
+        f"{B}.sum(axis=0)",
+        f"{B}.T[:, 1]",
+        f"({literal(source.normal((2, size)))} * {B}).sum(axis=0)",
+        f"(np.array([0.3, -0.6]) @ {B})",
+    )
+    return source.pick(forms)
+
+
 def _plain(source: Source, size: int, scale: float) -> str:
     kind = source.pick((_intercept, _slope, _identity, _selected))
     code = kind(source, size, scale)
@@ -201,5 +242,5 @@ _TINY: tuple[Term, ...] = (
 _KINDS: tuple[Term, ...] = (
     *(_intercept, _slope, _slope, _identity, _identity, _identity, _selected, _selected),
     *(_regression, _regression, _by_columns, _lagged, _assembled, _outer, _scaled, _scaled),
-    *(_mapped,),
+    *(_mapped, _weighted, _of_a_matrix),
 )

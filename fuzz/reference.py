@@ -55,7 +55,7 @@ class Density:
     @property
     def is_tight(self) -> NDArray[np.bool_]:
         """Where a comparison would show an error."""
-        return self.tolerance <= _LOOSE * (1.0 + np.abs(self.value))
+        return np.isfinite(self.value) & (self.tolerance <= _LOOSE * (1.0 + np.abs(self.value)))
 
     def sum(self) -> Density:
         """Return the sum as one entry."""
@@ -115,14 +115,12 @@ class Reference:
 
     @staticmethod
     def _choose(written: Density, stable: Density) -> Density:
-        # Minus infinity, say of a probability that underflows, is no value where there is another.
-        def rank(density: Density) -> Array:
-            worth = np.where(np.isfinite(density.value), density.tolerance, 1e300)
-            return np.where(np.isnan(worth), np.inf, worth)
-
         if written.value.shape != stable.value.shape:
             return written
-        better = rank(stable) < rank(written)
+        # Minus infinity, say of a probability that underflows, is no value where there is another.
+        better = ~written.is_tight & np.isfinite(stable.value)
+        worse = np.isfinite(written.value) & ~(stable.tolerance < written.tolerance)
+        better &= ~worse
         value = np.where(better, stable.value, written.value)
         return Density(value, np.where(better, stable.tolerance, written.tolerance))
 

@@ -59,11 +59,12 @@ class Source:
 
     def unit(self, probability: float = 0.35) -> float:
         """Return a unit of measurement: mostly one, otherwise from 1e-9 to 1e9."""
-        return 10.0 ** float(self.rng.integers(-9, 10)) if self.chance(probability) else 1.0
+        power = int(self.rng.integers(-9, 10))
+        return _odd(10.0**power) if self.chance(probability) else 1.0
 
     def number(self, scale: float = 1.0) -> float:
         """Return a positive number of the order of ``scale``."""
-        return _rounded(scale * float(np.exp(0.5 * self.rng.standard_normal())))
+        return _odd(_rounded(scale * float(np.exp(0.5 * self.rng.standard_normal()))))
 
     def normal(self, shape: int | tuple[int, ...], scale: float | Array = 1.0) -> Array:
         """Return normal numbers of a few digits."""
@@ -158,6 +159,15 @@ def _rounded(values: Any) -> Any:
     """Keep a few digits, so that a program is readable."""
     flat = [float(f"{x:.{_DIGITS}g}") + 0.0 for x in np.ravel(values)]
     return np.array(flat).reshape(np.shape(values)) if np.ndim(values) else flat[0]
+
+
+def _odd(value: float) -> float:
+    """Return a number beside ``value`` that single precision cannot hold.
+
+    One that it can hold PyTensor keeps in it, and puts its reciprocal or its logarithm, rounded,
+    in its place: PyMC's own log density is then off by 1e-8.
+    """
+    return float(f"{1.0000001 * value:.9g}")
 
 
 def _identifier(name: str) -> str:

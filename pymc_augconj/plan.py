@@ -108,7 +108,9 @@ def has_many(plan: Plan) -> bool:
     return sum(h.size for h in plan.collapsed) >= _FEWEST_FOR_GRADIENT
 
 
-def describe(plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = False) -> str:
+def describe(
+    plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = False, held: bool = False
+) -> str:
     """Return how ``hyperparameter`` will be sampled, in a few words.
 
     Parameters
@@ -116,12 +118,18 @@ def describe(plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = 
     plan, hyperparameter
     by_gradient : bool
         Whether the collapsed move is made by NUTS.
+    held : bool
+        Whether there are held sites.
     """
     if hyperparameter in plan.likelihood:
-        return "slice sampling given the latents, ω integrated out"
+        without = "" if held else ", ω integrated out"
+        return f"slice sampling given the latents{without}"
     if hyperparameter in plan.joint:
-        return "slice sampling given the whitened latents, ω integrated out"
+        how = "elliptical slices" if held else "slice sampling"
+        return f"{how} given the whitened latents" + ("" if held else ", ω integrated out")
     if hyperparameter in plan.collapsed:
+        if held:
+            return "elliptical slices given the standardised latents"
         how = "NUTS" if by_gradient else "slice sampling"
         return f"{how} given ω, latents integrated out"
     if hyperparameter in plan.prior_only:

@@ -10,7 +10,7 @@ Python virtual machine would otherwise execute an element at a time, or an n × 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -18,10 +18,11 @@ import numpy as np
 import pytensor
 import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
 from pytensor.link.vm import VMLinker
-from pytensor.scalar.basic import Add, Clip, Mul
+from pytensor.scalar.basic import Add, Clip, Composite, Mul
 from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -41,7 +42,7 @@ _AFTER_SPECIALIZE = 48.0
 
 
 @node_rewriter([Elemwise])
-def _vectorize(fgraph, node):
+def _vectorize(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     # Without compiled code these ops call a Python function for every element; what replaces them
     # is made of NumPy's own. Every stationary kernel clips its squared distances at zero.
     scalar_op = node.op.scalar_op
@@ -54,9 +55,21 @@ def _vectorize(fgraph, node):
         (x,) = node.inputs
         small = pt.log1p(-pt.exp(x))
         result = pt.switch(pt.lt(x, -np.log(2.0)), small, pt.log(-pt.expm1(x)))
+    elif isinstance(scalar_op, Composite):
+        result = _expanded(scalar_op, node.inputs)
     else:
         return None
     return [result.astype(node.outputs[0].dtype)]
+
+
+def _expanded(composite: Composite, inputs: Sequence[Variable]) -> Variable:
+    """Return an elementwise operation, small integer powers say, as those it consists of."""
+    fgraph = composite.fgraph
+    values = dict(zip(fgraph.inputs, inputs, strict=True))
+    for node in fgraph.toposort():
+        given = [pt.constant(v.data) if isinstance(v, Constant) else values[v] for v in node.inputs]
+        values[node.outputs[0]] = Elemwise(node.op)(*given)
+    return values[fgraph.outputs[0]]
 
 
 def _clip(x: Variable, lower: Variable, upper: Variable) -> Variable:
@@ -68,7 +81,7 @@ def _clip(x: Variable, lower: Variable, upper: Variable) -> Variable:
 
 
 @node_rewriter([Elemwise])
-def _add_to_diagonal(fgraph, node):
+def _add_to_diagonal(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
     # PyMC stabilises K as K + jitter · I: n² additions, and n² numbers of I kept as a constant.
     if not isinstance(node.op.scalar_op, Add) or len(node.inputs) != 2:
         return None

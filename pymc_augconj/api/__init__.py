@@ -1,14 +1,15 @@
 """What users call: the step method for PyMC's samplers, fits, predictions and tables.
 
-============  =======================================================================
-``augment``   ``pac.augment``: a copy of the model in which ω is a free variable
-``fit``       ``pac.fit``: a Gaussian approximation of the posterior
-``inducing``  options of ``pac.fit`` about inducing points and minibatches
-``predict``   ``pac.predict``: predictions from draws or from an approximation
-``progress``  the progress bar of ``pac.fit`` and the user's callback
-``report``    ``pac.recognize``: what was found and how it will be sampled, as tables
-``sample``    ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
-``step``      ``pac.AugmentedGibbs``: the step method for ``pm.sample``
-``updates``   slice sampling and NUTS for the hyperparameters of one move
-============  =======================================================================
+=====================  =======================================================================
+``augment``            ``pac.augment``: a copy of the model in which ω is a free variable
+``elliptical_update``  generalised elliptical slices for the hyperparameters of one move
+``fit``                ``pac.fit``: a Gaussian approximation of the posterior
+``inducing``           options of ``pac.fit`` about inducing points and minibatches
+``predict``            ``pac.predict``: predictions from draws or from an approximation
+``progress``           the progress bar of ``pac.fit`` and the user's callback
+``report``             ``pac.recognize``: what was found and how it will be sampled, as tables
+``sample``             ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
+``step``               ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``updates``            slice sampling and NUTS for the hyperparameters of one move
+=====================  =======================================================================
 """

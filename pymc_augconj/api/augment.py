@@ -12,7 +12,11 @@ import pytensor.tensor as pt
 from pymc.model import Model, modelcontext
 from pymc.model.fgraph import clone_model
 
-from pymc_augconj.distributions.auxiliary_variable import POLYA_GAMMA, AuxiliaryLaw, Law
+from pymc_augconj.distributions.auxiliary_variable import (
+    POLYA_GAMMA,
+    AuxiliaryDistribution,
+    Distribution,
+)
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.super_gaussian import SuperGaussian
 from pymc_augconj.recognition.observed.match import ObservedGraph
@@ -182,7 +186,7 @@ def _polya_gamma(
     def joint(observed, y, params, arguments, eta):
         h = shape(y, params) + pt.zeros(observed.shape)
         name = f"{observed.rv.name}_omega"
-        omega = AuxiliaryLaw(name, POLYA_GAMMA, [h], **arguments)
+        omega = AuxiliaryDistribution(name, POLYA_GAMMA, [h], **arguments)
         return [omega], log_factor
 
     return joint
@@ -203,9 +207,9 @@ def _binomial(y, eta, omega, params):
 def _poisson(observed, y, params, arguments, eta):
     name = observed.rv.name
     n = pm.Poisson(f"{name}_thinned", params["rate"], **arguments)
-    # PG(0, ·) is zero with certainty: there the site ignores ω, whose law is then any.
+    # PG(0, ·) is zero with certainty: there the site ignores ω, whose distribution is then any.
     h = pt.maximum(y + n, 1.0)
-    omega = AuxiliaryLaw(f"{name}_omega", POLYA_GAMMA, [h], **arguments)
+    omega = AuxiliaryDistribution(f"{name}_omega", POLYA_GAMMA, [h], **arguments)
 
     def log_factor(y, eta, n, omega, params):
         h = y + n
@@ -232,9 +236,9 @@ def _super_gaussian(observed, y, params, arguments, eta):
     def random(rng, shape, *values):
         return likelihood.draw_prior(rng, shape, dict(zip(names, values, strict=True)))
 
-    law = Law("InverseLaplace", logpdf, random)
+    distribution = Distribution("InverseLaplace", logpdf, random)
     hyper = [params[name] for name in names]
-    omega = AuxiliaryLaw(f"{observed.rv.name}_omega", law, hyper, **arguments)
+    omega = AuxiliaryDistribution(f"{observed.rv.name}_omega", distribution, hyper, **arguments)
 
     def log_factor(y, eta, omega, params):
         if likelihood.is_location:

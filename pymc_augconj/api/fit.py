@@ -161,7 +161,7 @@ def fit(
     --------
     >>> with model:  # doctest: +SKIP
     ...     vi = pac.fit(method="cavi")
-    >>> vi.evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
+    >>> vi.log_evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
     if method not in ENGINES:
         raise AugmentationError(f"expected method among {list(ENGINES)}, got {method!r}")
@@ -228,6 +228,7 @@ def fit(
         outcome = (engine.sparse if sparse else engine.dense)(problem)
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
+        result.model = written
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,

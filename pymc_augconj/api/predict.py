@@ -13,7 +13,12 @@ from pymc.model import Model, modelcontext
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.prediction.conditional import count_threads, draw_groups
-from pymc_augconj.prediction.mixtures import DrawnMixture, GaussianMixture
+from pymc_augconj.prediction.mixtures import (
+    DrawnMixture,
+    GaussianMixture,
+    GroupedMixture,
+    Mixture,
+)
 from pymc_augconj.recognition.prediction.draws import equal_draws, predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor, read_predictor
@@ -71,12 +76,13 @@ def predict(
         The process itself, or the observations. The latter need a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations.
     model : pymc.Model, optional
-        Taken from the context where omitted.
+        Where omitted, the model of the context, or the one that an approximation was fitted to.
     observed : str, optional
         The observed variable, where several depend on the process.
     params : mapping, optional
         Parameters of the likelihood at the new inputs, where they differ between the
-        observations: ``{"n": 20}`` for a binomial, say. By their names in the likelihood.
+        observations: ``{"n": 20}`` for a binomial, say, or an array of shape (P,). By their names
+        in the likelihood.
     offset : array_like, shape (P,) or (), optional
         What the predictor has at the new inputs besides the process and other Gaussian latents,
         where it differs between observations: the logarithm of an exposure, say.
@@ -131,7 +137,7 @@ def predict(
         )
     if kind == "y" and full_cov:
         raise AugmentationError("full_cov is about the process: use kind='f' with it")
-    model = modelcontext(model)
+    model = _model_of(model, result)
     Xnew = _check_inputs(gp, Xnew)
     several = gp.f.ndim > 1
     if several and kind == "y":
@@ -148,6 +154,10 @@ def predict(
     read = None
     if kind == "y":
         offset = None if offset is None else _check_offset(offset, len(Xnew))
+        params = {
+            name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
+            for name, value in (params or {}).items()
+        }
         read = read_predictor(everything, gp, observed, params, offset)
     if read is not None and read.site.likelihood.unpredictable:
         raise AugmentationError(
@@ -159,6 +169,16 @@ def predict(
     check_draws(drawn, everything, gp.f.name)
     rng = _generator(random_seed)
     return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
+
+
+def _model_of(model: Model | None, result: Any) -> Model:
+    model = model or Model.get_context(error_if_none=False) or getattr(result, "model", None)
+    if model is None:
+        raise AugmentationError(
+            "model: expected the model that was sampled, found none; pass model=, or call "
+            "pac.predict inside `with model:`"
+        )
+    return modelcontext(model)
 
 
 def _draws(result: Any) -> Any:
@@ -212,14 +232,21 @@ def _what(gp: Any) -> str:
     return repr(gp)
 
 
-def _check_offset(offset: Any, size: int) -> np.ndarray:
-    offset = np.asarray(offset, dtype=float)
-    if offset.shape not in ((), (size,)) or not np.isfinite(offset).all():
+def _check_numbers(name: str, given: Any, size: int) -> np.ndarray:
+    values = np.asarray(given, dtype=float)
+    if values.shape not in ((), (size,)) or np.isnan(values).any():
         raise AugmentationError(
-            f"offset: expected one finite number for each of {size} inputs, got shape "
-            f"{offset.shape}"
+            f"{name}: expected one number, or one for each of {size} inputs, got shape "
+            f"{values.shape}{' with NaN' if np.isnan(values).any() else ''}"
         )
-    return np.broadcast_to(offset, (size,))
+    return values
+
+
+def _check_offset(offset: Any, size: int) -> np.ndarray:
+    values = _check_numbers("offset", offset, size)
+    if not np.isfinite(values).all():
+        raise AugmentationError("offset: expected finite numbers, found an infinity")
+    return np.broadcast_to(values, (size,))
 
 
 def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
@@ -294,7 +321,11 @@ def _from_approximation(
     mean = rest + coef * mean_new + cross @ posterior.alpha
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
     mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
-    return request.tree(request.of_y(mixture, read), attrs, read)
+    return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
+
+
+def _by_inputs(mixture: Mixture, read: NewPredictor) -> Mixture | GroupedMixture:
+    return GroupedMixture(mixture, read.varying) if read.varying else mixture
 
 
 def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):
@@ -389,7 +420,7 @@ def _from_draws(
         return request.tree(found, attrs, sampled=sampled)
     eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
     mixture = DrawnMixture(read.site.likelihood, eta, params)
-    return request.tree(request.of_y(mixture, read), attrs, read)
+    return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
 
 
 def _needed(tree, names: list[str]):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -15,8 +15,9 @@ from rich.text import Text
 
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import cheapest_space
+from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.model import LatentBlock
-from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, held_names, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -34,10 +35,11 @@ def recognize(
 ) -> RecognitionReport:
     """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
 
-    A likelihood without an augmentation is read by its density alone, which is enough for the
-    engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of :func:`~pymc_augconj.fit`; the table
-    says so. Nothing is sampled, and the model is not changed. Print the result to see what was
-    found and how it will be sampled.
+    A likelihood without an augmentation is read by its density alone. That is enough for
+    :func:`~pymc_augconj.sample`, which then holds Gaussian sites in its place, and for the engines
+    ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of :func:`~pymc_augconj.fit`; the table says for
+    each observed variable whether it is augmented or has held sites. Nothing is sampled, and the
+    model is not changed. Print the result to see what was found and how it will be sampled.
 
     Parameters
     ----------
@@ -87,18 +89,13 @@ class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
     def __rich__(self) -> Group:
-        plan = make_plan(self.model)
-        augmented = all(site.likelihood.can_augment for site in self.model.sites)
-        tables = [self._latents(), self._sites()]
+        plan, held = make_plan(self.model), held_names(self.model)
+        tables = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
-            table = _table(
-                "Hyperparameters", "variable", "shape", "sampled by" if augmented else "set by"
-            )
-            nuts = augmented and self._by_gradient(plan)
-            how = "pac.fit, which optimises it"
+            table = _table("Hyperparameters", "variable", "shape", "sampled by")
+            nuts = not held and self._by_gradient(plan)
             for hyper in self.model.hyperparameters:
-                if augmented:
-                    how = describe(plan, hyper, by_gradient=nuts)
+                how = describe(plan, hyper, by_gradient=nuts, held=bool(held))
                 table.add_row(hyper.name, _shape(hyper.shape), how)
             tables.append(table)
         for variable in self.model.forward:
@@ -120,8 +117,8 @@ class RecognitionReport(Recognition):
             table.add_row(block.name, _size(block), block.form, kind)
         return table
 
-    def _sites(self) -> Table:
-        table = _table("Observed", "variable", "size", "likelihood", "link", "augmentation")
+    def _sites(self, held: Collection[str]) -> Table:
+        table = _table("Observed", "variable", "size", "likelihood", "link", "sites")
         for site in self.model.sites:
             likelihood = site.likelihood
             table.add_row(
@@ -129,7 +126,7 @@ class RecognitionReport(Recognition):
                 f"{site.size:,}",
                 likelihood.name,
                 likelihood.link,
-                likelihood.augmentation,
+                _kind(likelihood, site.name in held),
             )
         return table
 
@@ -148,6 +145,16 @@ class RecognitionReport(Recognition):
         blocks = ", ".join(block.name for block in self.model.blocks)
         sites = ", ".join(site.name for site in self.model.sites)
         return f"<Recognition: latents {blocks}; observed {sites}>"
+
+
+def _kind(likelihood: DensityLikelihood, held: bool) -> str:
+    if held:
+        return "held sites (density alone)"
+    return (
+        f"augmented: {likelihood.augmentation}"
+        if likelihood.has_auxiliary
+        else likelihood.augmentation
+    )
 
 
 def _table(title: str, *columns: str) -> Table:

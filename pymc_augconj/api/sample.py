@@ -23,8 +23,9 @@ def sample(
     *,
     model: Model | None = None,
     vars: Sequence | None = None,
-    hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
+    hyper_sampler: Literal["auto", "slice", "elliptical", "nuts"] = "auto",
     sweeps: int | None = None,
+    sites: Literal["auto", "augmented", "held"] = "auto",
     blas_threads: int = 1,
     compile_kwargs: dict[str, Any] | None = None,
     **kwargs: Any,
@@ -44,7 +45,7 @@ def sample(
         Taken from the context where omitted.
     vars : sequence of variables or of their names, optional
         What the Gibbs step samples; PyMC assigns step methods to the rest. By default everything.
-    hyper_sampler, sweeps, blas_threads
+    hyper_sampler, sweeps, sites, blas_threads
         Options of the step, see :class:`~pymc_augconj.AugmentedGibbs`.
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for everything that is compiled.
@@ -63,6 +64,8 @@ def sample(
         If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
         If ``step`` or ``nuts_sampler`` is given.
+    RuntimeError
+        If the process of a chain was killed.
     """
     for name in ("step", "nuts_sampler"):
         if name in kwargs:
@@ -76,6 +79,7 @@ def sample(
         model=model,
         hyper_sampler=hyper_sampler,
         sweeps=sweeps,
+        sites=sites,
         blas_threads=blas_threads,
         compile_kwargs=compile_kwargs,
     )
@@ -87,4 +91,11 @@ def sample(
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
             stack.enter_context(without_compilation())
-        return pm.sample(draws, step=step, model=model, **kwargs)
+        try:
+            return pm.sample(draws, step=step, model=model, **kwargs)
+        except (ConnectionError, EOFError) as error:
+            raise RuntimeError(
+                f"the process of a chain ended before its last draw ({error or 'no message'}): it "
+                "was killed, most often for want of memory; use fewer processes at a time, "
+                "cores=…, or sample again"
+            ) from error

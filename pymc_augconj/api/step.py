@@ -9,8 +9,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
+import cloudpickle
 import numpy as np
 from pymc.model import Model, modelcontext
+from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
@@ -27,6 +29,7 @@ from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import Plan, can_use_gradient, has_many, held_names, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 
+from .elliptical_update import EllipticalUpdate
 from .report import recognize
 from .updates import GradientUpdate, SliceUpdate
 
@@ -40,8 +43,19 @@ _START_ATTEMPTS = 20
 # Draws of (ω, latents) a step where hyperparameters with a factorisation are sampled too.
 _SWEEPS = 4
 
+# Evaluations an elliptical slice at which draws are worth a warning.
+_MANY_TRIALS = 8
+
+_HELD_STATS = {
+    "elliptical_trials": (np.float64, []),
+    "residual_std": (np.float64, []),
+    "warning": (SamplerWarning, None),
+}
+
 # Key of the held sites in what a chain has learned.
 _HELD = "held sites"
+
+_HYPER_SAMPLERS = ("auto", "slice", "elliptical", "nuts")
 
 _MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
@@ -134,8 +148,6 @@ class AugmentedGibbs(BlockedStep):
         "evaluations": (np.int64, []),
         "jitter": (np.float64, []),
         "model_logp": (np.float64, []),
-        "elliptical_trials": (np.int64, []),
-        "residual_std": (np.float64, []),
     }
     _state_class = AugmentedGibbsState
 
@@ -149,7 +161,7 @@ class AugmentedGibbs(BlockedStep):
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
         blas_threads: int = 1,
-        hyper_sampler: Literal["auto", "slice", "nuts"] = "auto",
+        hyper_sampler: Literal["auto", "slice", "elliptical", "nuts"] = "auto",
         sweeps: int | None = None,
         sites: Literal["auto", "augmented", "held"] = "auto",
     ):
@@ -159,13 +171,16 @@ class AugmentedGibbs(BlockedStep):
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
         self.held = held_names(self.recognition.model, sites)
+        if self.held:
+            self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
+            self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
         # Refuses what no memory holds, before anything of that size is evaluated.
         self._space = self._choose_space()
         self.plan = _restrict(make_plan(self.recognition.model, self.held), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
         self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
-        self._by_gradient = self._choose_gradient(hyper_sampler)
+        self._kinds = self._choose_updates(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
         _prepare(self.recognition, self.held)
@@ -177,10 +192,12 @@ class AugmentedGibbs(BlockedStep):
         lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
         return choose_space(lgm, LatentPriors(lgm, points).groups)
 
-    def _choose_gradient(self, hyper_sampler: str) -> tuple[str, ...]:
-        if hyper_sampler not in ("auto", "slice", "nuts"):
+    def _choose_updates(self, hyper_sampler: str) -> dict[str, type]:
+        """Return the update of each move that is not sampled by slices along its axes."""
+        if hyper_sampler not in _HYPER_SAMPLERS:
             raise ValueError(
-                f"expected hyper_sampler to be 'auto', 'slice' or 'nuts', got {hyper_sampler!r}"
+                f"expected hyper_sampler to be one of {', '.join(map(repr, _HYPER_SAMPLERS))}, got "
+                f"{hyper_sampler!r}"
             )
         possible = can_use_gradient(self.recognition.model, self.plan)
         if hyper_sampler == "nuts" and not possible:
@@ -188,12 +205,17 @@ class AugmentedGibbs(BlockedStep):
                 "hyper_sampler='nuts' needs hyperparameters that enter through covariances and "
                 "offsets alone; use hyper_sampler='slice' for this model"
             )
-        chosen = possible and hyper_sampler == "nuts"
-        if possible and hyper_sampler == "auto" and has_many(self.plan):
-            chosen = self._space.has_cheap_gradient
-        return ("collapsed",) if chosen else ()
+        if hyper_sampler == "auto":
+            hyper_sampler = "elliptical" if self.held else "slice"
+            if not self.held and possible and has_many(self.plan):
+                hyper_sampler = "nuts" if self._space.has_cheap_gradient else "slice"
+        if hyper_sampler == "elliptical":
+            return {"collapsed": EllipticalUpdate, "joint": EllipticalUpdate}
+        return {"collapsed": GradientUpdate} if hyper_sampler == "nuts" else {}
 
-    def _choose_sweeps(self, sweeps: int | None) -> int:
+    def _choose_sweeps(self, sweeps: int | None) -> int | None:
+        if sweeps is None and self.held:
+            return None  # chosen during tuning
         if sweeps is None:
             return _SWEEPS if self._sizes["collapsed"] + self._sizes["joint"] else 1
         if not isinstance(sweeps, int | np.integer) or sweeps < 1:
@@ -205,12 +227,12 @@ class AugmentedGibbs(BlockedStep):
         self.started = False
         self._remaining = -1
         self._updates = {
-            move: GradientUpdate(size) if move in self._by_gradient else SliceUpdate(size)
-            for move, size in self._sizes.items()
+            move: self._kinds.get(move, SliceUpdate)(size) for move, size in self._sizes.items()
         }
         names = [h.value_name for move in _MOVES for h in getattr(self.plan, move)]
         lgm, probes = self.recognition.model, self.recognition.probes
-        self._sites = HeldSites(lgm, names, probes) if self.held else None
+        self._sites = HeldSites(lgm, self.held, names, probes) if self.held else None
+        self._warned = False
 
     @property
     def learned(self) -> dict[str, Any]:
@@ -252,6 +274,10 @@ class AugmentedGibbs(BlockedStep):
         state.pop("_limiter", None)
         return state
 
+    def __reduce__(self) -> tuple:
+        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        return _unpickled, (type(self), cloudpickle.dumps(self.__getstate__()))
+
     def step(self, point):
         """Return the next point and its statistics."""
         try:
@@ -272,23 +298,42 @@ class AugmentedGibbs(BlockedStep):
             point = self._disperse(point)
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
         new, info = self._sampler.step(self.rng, point, updates)
-        if self.tune and self._sites is not None:
-            self._sites.learn(new)
-        return new, [
-            {
-                "tune": self.tune,
-                "log_evidence": info.log_evidence,
-                "evaluations": info.evaluations,
-                "jitter": info.jitter,
-                "model_logp": info.log_density,
-                "elliptical_trials": info.trials,
-                "residual_std": info.residual_std,
-            }
-        ]
+        stats = {
+            "tune": self.tune,
+            "log_evidence": info.log_evidence,
+            "evaluations": info.evaluations,
+            "jitter": info.jitter,
+            "model_logp": info.log_density,
+        }
+        if self._sites is not None:
+            if self.tune:
+                self._sites.learn(new, info.trials / info.slices)
+            stats["elliptical_trials"] = info.trials / info.slices
+            stats["residual_std"] = info.residual_std
+            stats["warning"] = self._warn()
+        return new, [stats]
+
+    def _warn(self) -> SamplerWarning | None:
+        """Return, once a chain and after tuning, what to say of sites that fit badly."""
+        if self.tune or self._warned:
+            return None
+        self._warned = True
+        if self._sites.trials < _MANY_TRIALS:
+            return None
+        listed = ", ".join(repr(name) for name in self.held)
+        return SamplerWarning(
+            WarningType.BAD_ACCEPTANCE,
+            f"The held sites of {listed} fit the posterior badly: an elliptical slice took "
+            f"{self._sites.trials:.0f} evaluations during tuning (expected fewer than "
+            f"{_MANY_TRIALS}), so that draws are exact but correlated. Try more tuning steps "
+            "(tune=1000), more slices a step (sweeps=50), tighter priors, sites='augmented' where "
+            "there is an augmentation, or NUTS.",
+            "warn",
+        )
 
     def _make_sampler(self, point) -> GibbsSampler:
         arguments = (self.recognition.model, self.plan, point, self.recognition.probes, self.sweeps)
-        if not self.held:
+        if self._sites is None:
             return GibbsSampler(*arguments)
         return HeldGibbsSampler(*arguments, held=self.held, sites=self._sites)
 
@@ -322,6 +367,13 @@ class AugmentedGibbs(BlockedStep):
             return {"evaluations": step_stats["evaluations"]}
 
         return (update_stats,)
+
+
+def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:
+    # The constructor would read the model once more.
+    step = object.__new__(kind)
+    step.__dict__.update(cloudpickle.loads(state))
+    return step
 
 
 def _prepare(recognition: Recognition, held: Collection[str]) -> None:

@@ -55,6 +55,7 @@ class SliceUpdate:
             "mean": np.zeros(size),
             "scatter": np.zeros((size, size)),
             "axes": None,
+            "centre": None,
         }
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
@@ -97,7 +98,7 @@ class SliceUpdate:
             self.size
         )
         variances, vectors = np.linalg.eigh(cov)
-        state["axes"] = vectors * np.sqrt(variances)
+        state["axes"], state["centre"] = vectors * np.sqrt(variances), state["mean"]
         state["window"] *= 2
         state["count"] = 0
         state["mean"] = np.zeros(self.size)

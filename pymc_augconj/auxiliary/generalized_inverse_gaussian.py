@@ -1,4 +1,4 @@
-"""The generalised inverse Gaussian law GIG(p, a, b): draws, moments, transform and density.
+"""The generalised inverse Gaussian distribution GIG(p, a, b): draws, moments and density.
 
     p(x) ∝ x^{p−1} exp(−(a x + b/x)/2),   x > 0.
 
@@ -56,7 +56,7 @@ def random_generalized_inverse_gaussian(
     Raises
     ------
     ValueError
-        If a parameter is not finite, ``a`` or ``b`` negative, or the law improper.
+        If a parameter is not finite, ``a`` or ``b`` negative, or the distribution improper.
 
     References
     ----------

@@ -1,9 +1,9 @@
-"""The inverse Gaussian law IG(mean, shape): draws, moments, Laplace transform and density.
+"""The inverse Gaussian distribution IG(mean, shape): draws, moments, Laplace transform and density.
 
     p(x) = √(shape / 2πx³) · exp(−shape (x − mean)² / (2 mean² x)),   x > 0.
 
 Everything is written in 1/mean, so that an infinite mean, to which a residual of exactly zero under
-Laplace noise leads, is an ordinary value: the law is then Lévy's, that of shape/χ²₁.
+Laplace noise leads, is an ordinary value: the distribution is then Lévy's, that of shape/χ²₁.
 Plain NumPy: as fast as Numba here, and nothing to compile.
 """
 

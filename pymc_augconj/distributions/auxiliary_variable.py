@@ -1,4 +1,4 @@
-"""The laws of auxiliary variables that PyMC lacks, as PyMC distributions of ω > 0.
+"""The distributions of auxiliary variables that PyMC lacks, as PyMC distributions of ω > 0.
 
 Their log densities are computed by NumPy, so that they have no derivative for PyTensor: a model
 with one of them can be evaluated, drawn from and drawn as a graph, but not sampled by NUTS.
@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc.distributions.continuous import PositiveContinuous
 from pymc.distributions.shape_utils import rv_size_is_none
 from pymc.logprob.abstract import _logprob
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
@@ -25,12 +25,12 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     random_polya_gamma,
 )
 
-__all__ = ["POLYA_GAMMA", "AuxiliaryLaw", "Law"]
+__all__ = ["POLYA_GAMMA", "AuxiliaryDistribution", "Distribution"]
 
 
 @dataclass(frozen=True, eq=False)
-class Law:
-    """A law of ω > 0 with parameters, as NumPy sees it.
+class Distribution:
+    """A distribution of ω > 0 with parameters, as NumPy sees it.
 
     Attributes
     ----------
@@ -47,12 +47,14 @@ class Law:
     random: Callable[..., np.ndarray]
 
 
-def _random_polya_gamma(rng, shape, h):
+def _random_polya_gamma(
+    rng: np.random.Generator, shape: tuple[int, ...], h: np.ndarray
+) -> np.ndarray:
     return random_polya_gamma(rng, np.broadcast_to(h, shape), np.zeros(shape))
 
 
 #: PG(h, 0).
-POLYA_GAMMA = Law(
+POLYA_GAMMA = Distribution(
     "PolyaGamma", lambda omega, h: logpdf_polya_gamma(omega, h, 0.0), _random_polya_gamma
 )
 
@@ -60,78 +62,99 @@ POLYA_GAMMA = Law(
 class _LogDensity(Op):
     """log p(ω), computed by NumPy."""
 
-    __props__ = ("law",)
+    __props__ = ("distribution",)
 
-    def __init__(self, law: Law):
-        self.law = law
+    def __init__(self, distribution: Distribution) -> None:
+        self.distribution = distribution
 
-    def make_node(self, value, *parameters):
+    def make_node(self, value: Any, *parameters: Any) -> Apply:
         inputs = [pt.as_tensor(part).astype("float64") for part in (value, *parameters)]
         output = pt.broadcast_arrays(*inputs)[0].type()
         return Apply(self, inputs, [output])
 
-    def perform(self, node, inputs, outputs):
+    def perform(
+        self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[np.ndarray | None]]
+    ) -> None:
         value, *parameters = inputs
         with np.errstate(all="ignore"):
-            found = np.where(value > 0.0, self.law.logpdf(np.abs(value), *parameters), -np.inf)
+            found = np.where(
+                value > 0.0, self.distribution.logpdf(np.abs(value), *parameters), -np.inf
+            )
         shape = np.broadcast_shapes(*(np.shape(part) for part in inputs))
         outputs[0][0] = np.array(np.broadcast_to(found, shape), dtype="float64")
 
-    def infer_shape(self, node, shapes):
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         return [pt.broadcast_shape(*shapes, arrays_are_shapes=True)]
 
-    def pullback(self, inputs, outputs, output_gradients):
+    def pullback(
+        self,
+        inputs: Sequence[Variable],
+        outputs: Sequence[Variable],
+        output_gradients: Sequence[Variable],
+    ) -> list[Variable]:
         raise NotImplementedError(
-            f"the density of the auxiliary variable's law {self.law.name} is computed by NumPy and "
-            "has no derivative; sample the original model with pac.sample, or with NUTS"
+            f"the density of ω ~ {self.distribution.name} is computed by NumPy and has "
+            "no derivative; sample the original model with pac.sample, or with NUTS"
         )
 
 
 class AuxiliaryLawRV(RandomVariable):
-    """The random variable of :class:`AuxiliaryLaw`."""
+    """The random variable of :class:`AuxiliaryDistribution`."""
 
-    name = "auxiliary_law"
+    name = "auxiliary_distribution"
     dtype = "floatX"
-    _print_name = ("AuxiliaryLaw", "\\operatorname{AuxiliaryLaw}")
-    __props__ = (*RandomVariable.__props__, "law")
+    _print_name = ("AuxiliaryDistribution", "\\operatorname{AuxiliaryDistribution}")
+    __props__ = (*RandomVariable.__props__, "distribution")
 
-    def __init__(self, law: Law | None = None, **kwargs: Any):
-        self.law = law
+    def __init__(self, distribution: Distribution, **kwargs: Any) -> None:
+        self.distribution = distribution
         super().__init__(**kwargs)
-        if law is not None:
-            self._print_name = (law.name, f"\\operatorname{{{law.name}}}")
+        self._print_name = (distribution.name, f"\\operatorname{{{distribution.name}}}")
 
-    def rng_fn(self, rng, *args):
+    def rng_fn(self, rng: np.random.Generator, *args: Any) -> np.ndarray:
         """Draw ω."""
         *parameters, size = args
         shape = np.broadcast_shapes(*map(np.shape, parameters)) if size is None else tuple(size)
-        return self.law.random(rng, shape, *parameters)
+        return self.distribution.random(rng, shape, *parameters)
 
 
-class AuxiliaryLaw(PositiveContinuous):
-    """ω with a law that NumPy knows.
+class AuxiliaryDistribution(PositiveContinuous):
+    """ω with a distribution that NumPy knows.
 
     Parameters
     ----------
-    law : Law
+    distribution : Distribution
     parameters : sequence of tensor_like
     """
 
     rv_type = AuxiliaryLawRV
 
     @classmethod
-    def dist(cls, law: Law, parameters: Sequence[Any] = (), **kwargs: Any) -> TensorVariable:
+    def dist(
+        cls, distribution: Distribution, parameters: Sequence[Any] = (), **kwargs: Any
+    ) -> TensorVariable:
         """Return the variable outside a model; see the class."""
-        return super().dist([pt.as_tensor(p) for p in parameters], law=law, **kwargs)
+        return super().dist(
+            [pt.as_tensor(p) for p in parameters], distribution=distribution, **kwargs
+        )
 
     @classmethod
-    def rv_op(cls, *parameters, law: Law, size=None, rng=None, **kwargs):
+    def rv_op(
+        cls,
+        *parameters: TensorVariable,
+        distribution: Distribution,
+        size: Any = None,
+        rng: Any = None,
+        **kwargs: Any,
+    ) -> TensorVariable:
         """Return the random variable's node."""
-        op = AuxiliaryLawRV(law=law, signature=",".join(["()"] * len(parameters)) + "->()")
+        op = AuxiliaryLawRV(
+            distribution=distribution, signature=",".join(["()"] * len(parameters)) + "->()"
+        )
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(*parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
 
-    def support_point(rv, size, *parameters):
+    def support_point(rv: TensorVariable, size: Any, *parameters: TensorVariable) -> TensorVariable:
         """Return ones."""
         if rv_size_is_none(size):
             return pt.ones(pt.broadcast_arrays(*parameters)[0].shape)
@@ -139,6 +162,13 @@ class AuxiliaryLaw(PositiveContinuous):
 
 
 @_logprob.register(AuxiliaryLawRV)
-def _log_density(op, values, rng, size, *parameters, **kwargs):
+def _log_density(
+    op: AuxiliaryLawRV,
+    values: Sequence[TensorVariable],
+    rng: Variable,
+    size: Variable,
+    *parameters: TensorVariable,
+    **kwargs: Any,
+) -> TensorVariable:
     (value,) = values
-    return _LogDensity(op.law)(value, *parameters)
+    return _LogDensity(op.distribution)(value, *parameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytensor.tensor as pt
 from pymc.distributions.distribution import Discrete
 from pymc.distributions.shape_utils import rv_size_is_none
@@ -24,11 +25,11 @@ class BayesianSVMRV(RandomVariable):
     _print_name = ("BayesianSVM", "\\operatorname{BayesianSVM}")
 
     @classmethod
-    def rng_fn(cls, rng, f, size):
+    def rng_fn(cls, rng: np.random.Generator, f: np.ndarray, size: Any) -> np.ndarray:
         """Refuse to draw."""
         raise AugmentationError(
             "BayesianSVM is a pseudo-likelihood: exp(−2 max(1 − y f, 0)) does not sum to one over "
-            "y = −1 and 1, so that there is no law to draw y from; predict sign(f), or use "
+            "y = −1 and 1, so that y has no distribution to draw from; predict sign(f), or use "
             "pm.Bernoulli for predictive probabilities"
         )
 
@@ -66,11 +67,11 @@ class BayesianSVM(Discrete):
         """Return the variable outside a model; see the class."""
         return super().dist([pt.as_tensor(f)], **kwargs)
 
-    def support_point(rv, size, f):
+    def support_point(rv: TensorVariable, size: Any, f: TensorVariable) -> TensorVariable:
         """Return 1."""
         return pt.ones(f.shape if rv_size_is_none(size) else size, dtype="int64")
 
-    def logp(value, f):
+    def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
         """Return the log factor."""
         loss = pt.maximum(1.0 - value * f, 0.0)
         return pt.where(pt.eq(pt.abs(value), 1), -2.0 * loss, -float("inf"))

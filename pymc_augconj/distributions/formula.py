@@ -16,7 +16,8 @@ import pytensor
 import pytensor.tensor as pt
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.gradient import grad
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import Op
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.scalar.basic import Composite
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
@@ -60,7 +61,7 @@ class Formula:
         If it is not elementwise although a parameter is an array.
     """
 
-    def __init__(self, function: Callable[[TensorVariable], Variable] | object, what: str):
+    def __init__(self, function: Callable[[TensorVariable], Variable] | object, what: str) -> None:
         self.what = what
         self._argument = pt.tensor(what, dtype="float64", shape=(None,))
         value = function(self._argument) if callable(function) else function
@@ -144,11 +145,11 @@ class Formula:
         """Return its values at ``x``, real or complex, broadcast against ``parameters``."""
         return self._evaluate(0, x, parameters)
 
-    def derivative(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]):
+    def derivative(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
         """Return its derivative of order 1 or 2 by the argument, at real ``x``."""
         return self._evaluate(order, x, parameters)
 
-    def _evaluate(self, order: int, x, parameters):
+    def _evaluate(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
         x = np.asarray(x)
         x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64, copy=False)
         parameters = [np.asarray(p, dtype=np.float64) for p in parameters]
@@ -181,7 +182,9 @@ class Formula:
                 "log1p, sqrt, cosh and powers"
             ) from None
 
-    def _function(self, order: int, dtype: str, scalar: tuple[bool, ...]):
+    def _function(
+        self, order: int, dtype: str, scalar: tuple[bool, ...]
+    ) -> Callable[..., np.ndarray]:
         key = (order, dtype, scalar)
         if key not in self._functions:
             x = pt.tensor(self.what, dtype=dtype, shape=(None,))
@@ -234,7 +237,7 @@ def _like(new: Variable, root: Variable) -> Variable:
     return new.dimshuffle(["x"] * root.ndim) if root.ndim else new
 
 
-def _keeps_order(op) -> bool:
+def _keeps_order(op: Op) -> bool:
     return (
         isinstance(op, DimShuffle)
         and not op.drop
@@ -242,12 +245,12 @@ def _keeps_order(op) -> bool:
     )
 
 
-def _is_elementwise(node) -> bool:
+def _is_elementwise(node: Apply) -> bool:
     op = node.op
     return isinstance(op, Elemwise | CheckParameterValue) or _keeps_order(op)
 
 
-def _rewritten(node, inputs: list[Variable], without_axes: bool) -> Variable:
+def _rewritten(node: Apply, inputs: list[Variable], without_axes: bool) -> Variable:
     if without_axes and not isinstance(node.op, Elemwise):
         # Axes prepended for broadcasting, or a check of parameters.
         return inputs[0]

@@ -28,7 +28,9 @@ class MaternNoiseRV(RandomVariable):
     _print_name = ("MaternNoise", "\\operatorname{MaternNoise}")
 
     @classmethod
-    def rng_fn(cls, rng, nu, mu, rho, size):
+    def rng_fn(
+        cls, rng: np.random.Generator, nu: np.ndarray, mu: np.ndarray, rho: np.ndarray, size: Any
+    ) -> np.ndarray:
         """Draw y = μ + e: e | ω ~ N(0, 1/2ω) with 1/ω ~ Gamma(ν + ½, rate ν/2ρ²)."""
         if size is None:
             size = np.broadcast_shapes(np.shape(nu), np.shape(mu), np.shape(rho))
@@ -81,12 +83,16 @@ class MaternNoise(Continuous):
         parameters = [pt.constant(np.float64(nu)), pt.as_tensor(mu), pt.as_tensor(rho)]
         return super().dist(parameters, **kwargs)
 
-    def support_point(rv, size, nu, mu, rho):
+    def support_point(
+        rv: TensorVariable, size: Any, nu: TensorVariable, mu: TensorVariable, rho: TensorVariable
+    ) -> TensorVariable:
         """Return μ."""
         point = pt.broadcast_arrays(mu, rho)[0]
         return point if rv_size_is_none(size) else pt.full(size, point)
 
-    def logp(value, nu, mu, rho):
+    def logp(
+        value: TensorVariable, nu: TensorVariable, mu: TensorVariable, rho: TensorVariable
+    ) -> TensorVariable:
         """Return the log density."""
         # Broadcasting may have repeated ν, which is one number.
         while not isinstance(nu, Constant):

@@ -58,7 +58,7 @@ class Family:
         log_c: Formula | None = None,
         support: Sequence[float] | None = None,
         closed_form: bool = False,
-    ):
+    ) -> None:
         self.log_phi, self.coefficients, self.log_c = log_phi, coefficients, log_c
         self.support, self.closed_form = support, closed_form
         self.formulas = {"log_phi": log_phi, **(coefficients or {})}
@@ -124,20 +124,24 @@ class Family:
             else self._draw_discrete(rng, f, parameters)
         )
 
-    def _draw_location(self, rng, f, parameters):
+    def _draw_location(
+        self, rng: np.random.Generator, f: np.ndarray, parameters: Sequence[np.ndarray]
+    ) -> np.ndarray:
         phi = self.select("log_phi", parameters)
         y = np.empty(f.shape)
         rows = np.stack([np.broadcast_to(p, f.shape) for p in phi], axis=-1) if phi else None
         for values in distinct(phi):
             here = np.ones(f.shape, bool) if rows is None else (rows == np.stack(values)).all(-1)
 
-            def log_phi(r, values=values):
+            def log_phi(r: np.ndarray, values: Sequence[np.ndarray] = values) -> np.ndarray:
                 return self.log_phi.evaluate(r, values)
 
             y[here] = f[here] + ResidualLaw(log_phi).random(rng, int(here.sum()))
         return y
 
-    def _draw_discrete(self, rng, f, parameters):
+    def _draw_discrete(
+        self, rng: np.random.Generator, f: np.ndarray, parameters: Sequence[np.ndarray]
+    ) -> np.ndarray:
         constant = [name for name, formula in self.formulas.items() if name != "log_phi"]
         if self.support is None:
             raise AugmentationError(
@@ -166,11 +170,11 @@ class SuperGaussianRV(RandomVariable):
     _print_name = ("SuperGaussian", "\\operatorname{SuperGaussian}")
     __props__ = (*RandomVariable.__props__, "family")
 
-    def __init__(self, family: Family | None = None, **kwargs: Any):
+    def __init__(self, family: Family, **kwargs: Any) -> None:
         self.family = family
         super().__init__(**kwargs)
 
-    def rng_fn(self, rng, f, *args):
+    def rng_fn(self, rng: np.random.Generator, f: np.ndarray, *args: Any) -> np.ndarray:
         """Draw y; see :meth:`Family.draw`."""
         *parameters, size = args
         shape = np.broadcast_shapes(np.shape(f), *map(np.shape, parameters))
@@ -179,7 +183,15 @@ class SuperGaussianRV(RandomVariable):
 
 
 @_logprob.register(SuperGaussianRV)
-def _log_density(op, values, rng, size, f, *parameters, **kwargs):
+def _log_density(
+    op: SuperGaussianRV,
+    values: Sequence[TensorVariable],
+    rng: Variable,
+    size: Variable,
+    f: TensorVariable,
+    *parameters: TensorVariable,
+    **kwargs: Any,
+) -> TensorVariable:
     (y,) = values
     return op.family.log_density(y, f, parameters)
 
@@ -244,7 +256,7 @@ class SuperGaussian(Distribution):
 
     rv_type = SuperGaussianRV
 
-    def __new__(cls, name: str, *args, **kwargs):
+    def __new__(cls, name: str, *args: Any, **kwargs: Any) -> TensorVariable:
         try:
             return super().__new__(cls, name, *args, **kwargs)
         except NotSuperGaussianError as error:
@@ -297,7 +309,15 @@ class SuperGaussian(Distribution):
         return super().dist([pt.as_tensor(f), *family.parameters], family=family, **kwargs)
 
     @classmethod
-    def rv_op(cls, f, *parameters, family: Family, size=None, rng=None, **kwargs):
+    def rv_op(
+        cls,
+        f: TensorVariable,
+        *parameters: TensorVariable,
+        family: Family,
+        size: Any = None,
+        rng: Any = None,
+        **kwargs: Any,
+    ) -> TensorVariable:
         """Return the random variable's node."""
         discrete = family.support is not None and np.asarray(family.support).dtype.kind in "iu"
         op = SuperGaussianRV(
@@ -308,7 +328,9 @@ class SuperGaussian(Distribution):
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
         return op(f, *parameters, size=size, rng=rng, return_next_rng=True, **kwargs)[1]
 
-    def support_point(rv, size, f, *parameters):
+    def support_point(
+        rv: TensorVariable, size: Any, f: TensorVariable, *parameters: TensorVariable
+    ) -> TensorVariable:
         """Return f, or the first value of a discrete y."""
         family = rv.owner.op.family
         point = f if family.is_location else pt.zeros_like(f)

@@ -11,7 +11,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-from .base import Evaluation
+from .base import SiteEvaluation
 
 __all__ = ["Anderson", "extrapolate"]
 
@@ -22,7 +22,7 @@ DEPTH = 6
 class Anderson:
     """Extrapolates x ← g(x) from the last few pairs of x and g(x) − x, least squares weighted."""
 
-    def __init__(self, depth: int = DEPTH):
+    def __init__(self, depth: int = DEPTH) -> None:
         self.depth = depth
         self.reset()
 
@@ -44,8 +44,8 @@ class Anderson:
         return x + step - (dx + d_step) @ coefficients
 
 
-def extrapolate(anderson: Anderson, current: Evaluation) -> tuple[Array, Array] | None:
-    """Return extrapolated sites, or None; of EP's evaluations as of the bound's."""
+def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Array] | None:
+    """Return extrapolated sites, or None."""
     # In units of q: what a change of a site alone would do to its marginal.
     std = np.sqrt(current.var)
     weights = np.concatenate([std, current.precision_units])

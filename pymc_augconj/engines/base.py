@@ -18,7 +18,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.likelihoods.several import MultiLikelihood
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessLaw
 from pymc_augconj.typing import Array
 
@@ -30,6 +30,7 @@ __all__ = [
     "FitState",
     "Iteration",
     "LogPrior",
+    "SiteEvaluation",
     "SiteRule",
     "SparseProblem",
     "reporter",
@@ -53,7 +54,7 @@ class SiteRule(Protocol):
     #: True where the rule is about auxiliary variables, and so needs an augmentation.
     augmented: bool
 
-    def full(self, terms: MultiDensity) -> bool:
+    def full(self, terms: MultiLikelihood) -> bool:
         """Return whether it takes covariances of the predictors, (P, P, N), and gives such Λ.
 
         Else it takes their variances, (P, N), and gives the diagonal of Λ.
@@ -61,15 +62,69 @@ class SiteRule(Protocol):
         ...
 
     def value(
-        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
         """Return ℓ(m, V) of every observation, shape (N,), for ``mean`` of shape (P, N)."""
         ...
 
     def targets(
-        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         """Return ℓ and the target sites (ĥ, Λ̂), of the shapes of ``mean`` and ``cov``."""
+        ...
+
+
+class SiteEvaluation(Protocol):
+    """What an engine knows at one set of sites; arrays are stacked as those of Evaluation."""
+
+    @property
+    def h(self) -> Array:
+        """The sites' linear coefficients."""
+        ...
+
+    @property
+    def lam(self) -> Array:
+        """The sites' precisions."""
+        ...
+
+    @property
+    def target_h(self) -> Array:
+        """Where the engine wants ``h``."""
+        ...
+
+    @property
+    def target_lam(self) -> Array:
+        """Where the engine wants ``lam``."""
+        ...
+
+    @property
+    def mean(self) -> Array:
+        """Means of the predictors."""
+        ...
+
+    @property
+    def var(self) -> Array:
+        """Variances of the predictors."""
+        ...
+
+    @property
+    def cov(self) -> Array:
+        """Variances of the predictors, then covariances of coupled pairs."""
+        ...
+
+    @property
+    def precision_units(self) -> Array:
+        """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
+        ...
+
+    @property
+    def bound(self) -> float:
+        """The engine's value of the log evidence."""
+        ...
+
+    @property
+    def posterior(self) -> Any:
+        """The posterior of the latents; None where it has not been made."""
         ...
 
 
@@ -166,13 +221,14 @@ class Iteration:
 
 
 @dataclass
-class Climb:
-    """The end of a climb, and how it went."""
+class Climb[E: SiteEvaluation]:
+    """The end of a climb, and how it went; ``diagnostics`` as in :class:`FitOutcome`."""
 
-    evaluation: Evaluation
+    evaluation: E
     converged: bool
     message: str
     iterations: list[Iteration] = field(default_factory=list)
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -315,11 +371,11 @@ class FitOutcome:
     inducing: dict[str, Array] = field(default_factory=dict)
 
 
-def reporter(problem: FitProblem) -> Callable[[Iteration, Evaluation], None]:
+def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:
     """Return what hands every iteration to the problem's callback, counted over all θ."""
     count = 0
 
-    def report(iteration: Iteration, evaluation: Evaluation) -> None:
+    def report(iteration: Iteration, evaluation: SiteEvaluation) -> None:
         nonlocal count
         count += 1
         if problem.callback is not None:

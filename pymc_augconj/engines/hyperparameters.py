@@ -17,17 +17,15 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import minimize
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.typing import Array
 
-from .base import Climb, Evaluation, FitProblem, Iteration, LogPrior
+from .base import Climb, FitProblem, Iteration, LogPrior, SiteEvaluation
 
 __all__ = ["Family", "HyperClimb", "ascend", "maximise"]
-
-Array = NDArray[np.float64]
 
 
 # What a value of θ without a posterior counts for: a bowl around the best θ, so steep that a line
@@ -49,7 +47,7 @@ class Family(Protocol):
 
 
 @dataclass
-class HyperClimb:
+class HyperClimb[E: SiteEvaluation]:
     """The end of an optimisation of hyperparameters.
 
     Attributes
@@ -72,7 +70,7 @@ class HyperClimb:
     """
 
     point: dict[str, np.ndarray]
-    climb: Climb
+    climb: Climb[E]
     objective: float
     converged: bool = False
     message: str = ""
@@ -81,7 +79,7 @@ class HyperClimb:
     gradient: dict[str, Array] = field(default_factory=dict)
 
 
-def maximise(
+def maximise[E: SiteEvaluation](
     family: Family,
     members: Sequence[Hyperparameter],
     point: Point,
@@ -90,10 +88,10 @@ def maximise(
     max_iter: int,
     tol: float,
     gradient_tol: float = 1e-4,
-    callback: Callable[[Iteration, Evaluation], None] | None = None,
-    inner: Callable[..., Climb],
+    callback: Callable[[Iteration, SiteEvaluation], None] | None = None,
+    inner: Callable[..., Climb[E]],
     gradient: Callable[..., dict[str, Array]],
-) -> HyperClimb:
+) -> HyperClimb[E]:
     """Maximise the bound plus ``log_prior`` over ``members``.
 
     Parameters
@@ -139,7 +137,7 @@ def maximise(
             "maxcor": 10,
         },
     )
-    best = search.best
+    best = search.known_best
     slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
     # L-BFGS-B also ends where the objective's digits are used up, which is as good: by itself, or
     # with a line search that finds nothing where nothing is left to gain.
@@ -156,17 +154,34 @@ def maximise(
     return best
 
 
-class _Search:
+class _Search[E: SiteEvaluation]:
     """The objective as L-BFGS sees it, to be minimised, with the best θ so far."""
 
-    def __init__(self, family, members, point, log_prior, max_iter, tol, callback, inner, gradient):
+    def __init__(
+        self,
+        family: Family,
+        members: Sequence[Hyperparameter],
+        point: Point,
+        log_prior: LogPrior,
+        max_iter: int,
+        tol: float,
+        callback: Callable[[Iteration, SiteEvaluation], None] | None,
+        inner: Callable[..., Climb[E]],
+        gradient: Callable[..., dict[str, Array]],
+    ) -> None:
         self.family, self.members, self.log_prior = family, tuple(members), log_prior
         self.template, self.max_iter, self.tol, self.callback = dict(point), max_iter, tol, callback
         self.inner, self.gradient = inner, gradient
-        self.best: HyperClimb | None = None
+        self.best: HyperClimb[E] | None = None
         self.iterations: list[Iteration] = []
         self.evaluations = 0
         self._known: tuple[bytes, tuple[float, Array]] | None = None
+
+    @property
+    def known_best(self) -> HyperClimb[E]:
+        """The best θ, once there has been an attempt that did not raise."""
+        assert self.best is not None
+        return self.best
 
     def flatten(self, point: Point) -> Array:
         return np.concatenate([np.ravel(point[h.value_name]).astype(float) for h in self.members])
@@ -182,8 +197,9 @@ class _Search:
         try:
             return self.attempt(x)
         except (NotPositiveDefiniteError, FloatingPointError):
-            away = x - self.flatten(self.best.point)
-            return -self.best.objective + _BOWL * (1.0 + away @ away), 2.0 * _BOWL * away
+            best = self.known_best
+            away = x - self.flatten(best.point)
+            return -best.objective + _BOWL * (1.0 + float(away @ away)), 2.0 * _BOWL * away
 
     def attempt(self, x: Array) -> tuple[float, Array]:
         key = x.tobytes()
@@ -214,19 +230,19 @@ class _Search:
         }
         if self.best is None or value > self.best.objective:
             self.best = HyperClimb(point, inner, value, gradient=named)
-        answer = (-value, -self.flatten(named))
+        answer = -value, -self.flatten(named)
         self._known = (key, answer)
         return answer
 
 
-def ascend(
+def ascend[E: SiteEvaluation](
     family: Family,
     problem: FitProblem,
-    report: Callable[[Iteration, Evaluation], None],
+    report: Callable[[Iteration, SiteEvaluation], None],
     *,
-    inner: Callable[..., Climb],
+    inner: Callable[..., Climb[E]],
     gradient: Callable[..., dict[str, Array]],
-) -> HyperClimb:
+) -> HyperClimb[E]:
     """Climb at the problem's θ, or over θ with a climb at each, as it asks for.
 
     Parameters
@@ -237,7 +253,9 @@ def ascend(
     report : callable
         From :func:`reporter`.
     """
-    limits = {"max_iter": problem.max_iter, "tol": problem.tol, "callback": report}
+    limits: dict[str, Any] = {
+        "max_iter": problem.max_iter, "tol": problem.tol, "callback": report,
+    }  # fmt: skip
     if problem.members:
         return maximise(
             family,

@@ -45,7 +45,7 @@ def _number(accepts: Callable[[float], bool]) -> Callable[[Any], bool]:
 
 
 def _count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and value >= 1
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
 
 
 def _rate(value: Any) -> bool:

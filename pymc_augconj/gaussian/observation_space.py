@@ -281,6 +281,6 @@ def draw_eta(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps: Array) 
 
 
 def _solve(factor: ObservationSpaceFactor, x: Array) -> Array:
-    """Return C⁻¹ x, overwriting x. (Two dtrsv take a fifth of the time of one dpotrs.)"""
+    """Return C⁻¹ x, overwriting x: two dtrsv take a fifth of the time of one dpotrs."""
     half = dtrsv(factor.chol_C, x, lower=1, overwrite_x=1)
     return dtrsv(factor.chol_C, half, lower=1, trans=1, overwrite_x=1)

@@ -58,7 +58,7 @@ class SignedPosterior:
         matrix is not positive definite in floating point.
     """
 
-    def __init__(self, K: Array, h: Array, lam: Array, *, work: Array | None = None):
+    def __init__(self, K: Array, h: Array, lam: Array, *, work: Array | None = None) -> None:
         if not (np.isfinite(lam).all() and np.isfinite(h).all()):
             raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
         self.K, self.h, self.lam = K, h, lam
@@ -67,7 +67,8 @@ class SignedPosterior:
         self._positive = observation_space.condition(self._factor, np.zeros_like(h), h)
         self.mean, self.alpha = self._positive.mean, self._positive.alpha
         self.log_det = self._factor.log_det
-        self._W = self._KW = self._chol_Q = None
+        # W, K W and the Cholesky factor of Q, where a precision is negative.
+        self._correction: tuple[Array, Array, Array] | None = None
         if self._negative.size:
             self._correct()
         self.log_normalizer = 0.5 * (float(h @ self.mean) - self.log_det)
@@ -90,13 +91,14 @@ class SignedPosterior:
         self.alpha = self.alpha + W @ weights
         self.mean = self.mean + KW @ weights
         self.log_det += float(np.sum(np.log(size)) + 2.0 * np.log(np.diagonal(chol_Q)).sum())
-        self._W, self._KW, self._chol_Q = W, KW, chol_Q
+        self._correction = W, KW, chol_Q
 
     def var(self, *, work: Array | None = None) -> Array:
         """Return the marginal variances diag Σ, shape (N,)."""
         var = self._positive.var(work=work)
-        if self._chol_Q is not None:
-            half, _ = dtrtrs(self._chol_Q, self._KW.T, lower=1)
+        if self._correction is not None:
+            _, KW, chol_Q = self._correction
+            half, _ = dtrtrs(chol_Q, KW.T, lower=1)
             var = var + np.einsum("ij,ij->j", half, half)
         return var
 
@@ -106,8 +108,9 @@ class SignedPosterior:
         copy_lower(self._factor.chol_C, R)
         R, _ = dpotri(R, lower=1, overwrite_c=1)
         R = mirror_lower(R)
-        if self._chol_Q is not None:
-            half, _ = dtrtrs(self._chol_Q, self._W.T, lower=1)
+        if self._correction is not None:
+            W, _, chol_Q = self._correction
+            half, _ = dtrtrs(chol_Q, W.T, lower=1)
             R -= half.T @ half
         return R
 
@@ -135,7 +138,8 @@ class SignedPosterior:
 
     def _halves(self, cross: Array) -> tuple[Array, Array | None]:
         half, _ = dtrtrs(self._factor.chol_C, cross.T, lower=1)
-        if self._chol_Q is None:
+        if self._correction is None:
             return half, None
-        correction, _ = dtrtrs(self._chol_Q, (cross @ self._W).T, lower=1)
+        W, _, chol_Q = self._correction
+        correction, _ = dtrtrs(chol_Q, (cross @ W).T, lower=1)
         return half, correction

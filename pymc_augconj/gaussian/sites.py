@@ -83,7 +83,7 @@ class Coupling:
         The rows of each pair, those of one variable and one pair of predictors together.
     """
 
-    def __init__(self, n_rows: int, rows: Sequence[Index] = ()):
+    def __init__(self, n_rows: int, rows: Sequence[Index] = ()) -> None:
         self.n_rows, self.rows = n_rows, tuple(rows)
         pairs = [(own[p], own[q]) for own in self.rows for p, q in _upper(own)]
         empty = np.empty(0, dtype=np.intp)
@@ -118,8 +118,8 @@ class Coupling:
     def trace(self, lam: Array, cov: Array) -> float:
         """Return tr(ΛΣ)."""
         n = self.n_rows
-        found = lam[:n] @ cov[:n]
-        return found + 2.0 * (lam[n:] @ cov[n:]) if self.first.size else found
+        found = float(lam[:n] @ cov[:n])
+        return found + 2.0 * float(lam[n:] @ cov[n:]) if self.first.size else found
 
     def squared_norm(self, lam: Array, cov: Array) -> float:
         """Return tr(ΛVΛV), V the blocks of ``cov`` alone: how large a change of Λ is to q."""
@@ -175,7 +175,7 @@ class SiteLayout:
         Whether its Λ are P × P blocks.
     """
 
-    def __init__(self, shapes: Sequence[tuple[int, int]], full: Sequence[bool]):
+    def __init__(self, shapes: Sequence[tuple[int, int]], full: Sequence[bool]) -> None:
         row = 0
         pair = n_rows = sum(P * N for P, N in shapes)
         spans, coupled = [], []

@@ -111,7 +111,7 @@ class LikelihoodFacts(ABC):
     #: The link as a person reads it, for instance ``"logit"``.
     link: ClassVar[str] = "identity"
     #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
-    augmentation: ClassVar[str] = "none: vgp, ep, qp, svi"
+    augmentation: ClassVar[str] = "none"
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
     can_augment: ClassVar[bool] = False
     #: The spellings under which it is found in a model.

@@ -21,6 +21,9 @@ from .registry import register
 
 __all__ = ["StudentT"]
 
+# Beyond, log Γ((ν + 1)/2) − log Γ(ν/2) has lost the digits that readings are compared by.
+_LARGEST_NU = 1e8
+
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
@@ -31,6 +34,16 @@ class StudentT(Likelihood):
     name = "Student-t"
     augmentation = "gamma-distributed precision"
     patterns = (Pattern("StudentTRV", inputs=("nu", "mu", "sigma"), predictor="mu"),)
+
+    def check(self, y, params):
+        largest = float(np.max(params["nu"]))
+        if largest > _LARGEST_NU:
+            return (
+                f"expected nu up to {_LARGEST_NU:.0e}, found {largest:.6g}, where PyMC's log "
+                "density is a difference of numbers too large for double precision; use "
+                "pm.Normal, from which this distribution does not differ"
+            )
+        return super().check(y, params)
 
     def log_density(self, y, eta, params: Params):
         nu, sigma = params["nu"], params["sigma"]

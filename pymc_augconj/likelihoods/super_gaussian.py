@@ -32,7 +32,7 @@ from .registry import register
 
 __all__ = ["Phi", "SuperGaussian"]
 
-# Laws, with their tables, of so many values of the hyperparameters are kept.
+# Distributions, with their tables, of so many values of the hyperparameters are kept.
 _KEPT = 8
 # And of residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.
 _KEPT_RESIDUAL_LAWS = 4096
@@ -83,8 +83,9 @@ class SuperGaussian(Likelihood):
     is_location : bool
         Whether c² = (y − η)²; then ``params`` has ``log_c`` and no g, alpha, beta and gamma.
     known : KnownTilts, optional
-        The law of ω in closed form, as :meth:`find_known` returns it at some hyperparameters.
-        Then the law is looked for again at every other value of the hyperparameters.
+        The distribution of ω in closed form, as :meth:`find_known` returns it at some
+        hyperparameters. Then the distribution is looked for again at every other value of the
+        hyperparameters.
     """
 
     name = "super-Gaussian"
@@ -146,10 +147,10 @@ class SuperGaussian(Likelihood):
     def _draw(self, rng, r, params):
         values = self.phi.values(params)
         if _is_one(values):
-            return self._law(values).random(rng, r)
+            return self._distribution(values).random(rng, r)
         omega = np.empty_like(r)
         for here, own in self._groups(values, r.shape):
-            omega[here] = self._law(own).random(rng, r[here])
+            omega[here] = self._distribution(own).random(rng, r[here])
         return omega
 
     def sites(self, y, omega, params):
@@ -213,14 +214,15 @@ class SuperGaussian(Likelihood):
             mean = np.where(np.isnan(mean), by_step, mean)
         return mean
 
-    # -- the law of y -------------------------------------------------------------------------
+    # -- the distribution of y
+    # -------------------------------------------------------------------------
 
     @property
     def unpredictable(self):
         if self.is_location:
             return None
         return (
-            "g, α, β and γ are known at the observed y alone, so that there is no law of a new y; "
+            "g, α, β and γ are known at the observed y alone, so that a new y has no distribution; "
             "predict kind='f'"
         )
 
@@ -286,16 +288,17 @@ class SuperGaussian(Likelihood):
             log_phi = self.phi.log_phi(r, self.phi.values(params))
         return params["log_c"] + g * eta + log_phi
 
-    # -- the law of ω -------------------------------------------------------------------------
+    # -- the distribution of ω
+    # -------------------------------------------------------------------------
 
     def _log_law(self, omega, r, params):
         omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
         values = self.phi.values(params)
         if _is_one(values):
-            return self._law(values).logpdf(omega, r)
+            return self._distribution(values).logpdf(omega, r)
         result = np.empty(omega.shape)
         for here, own in self._groups(values, omega.shape):
-            result[here] = self._law(own).logpdf(omega[here], r[here])
+            result[here] = self._distribution(own).logpdf(omega[here], r[here])
         return result
 
     def _groups(
@@ -307,7 +310,7 @@ class SuperGaussian(Likelihood):
         for i, row in enumerate(distinct):
             yield np.unravel_index(np.flatnonzero(which == i), shape), [np.array(v) for v in row]
 
-    def _law(self, values: list[np.ndarray]) -> Any:
+    def _distribution(self, values: list[np.ndarray]) -> Any:
         """Return the tilts of φ at hyperparameters: ``random(rng, r)`` and ``logpdf(ω, r)``."""
         key = tuple(float(np.ravel(value)[0]) for value in values)
         if key not in self._laws:

@@ -6,6 +6,8 @@ takes either memory order and passes the transpose on where that avoids the copy
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 from scipy.linalg.blas import dsymv, dtrmv
 
@@ -52,7 +54,7 @@ def square_work_array(size: int, work: Array | None = None) -> Array:
 
 def diagonal_view(matrix: Array) -> Array:
     """Return a writable view of the diagonal of a contiguous square matrix, shape (N,)."""
-    order = "F" if matrix.flags.f_contiguous else "C"
+    order: Literal["F", "C"] = "F" if matrix.flags.f_contiguous else "C"
     return matrix.reshape(-1, order=order)[:: matrix.shape[0] + 1]
 
 

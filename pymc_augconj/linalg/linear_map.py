@@ -48,6 +48,16 @@ class RowSelection:
         taken = u[self.index]
         return taken if self.coef is None else self.coef * taken
 
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        return np.abs(self.apply(u))
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        largest = np.zeros(self.size)
+        np.maximum.at(largest, self.index, 1.0 if self.coef is None else np.abs(self.coef))
+        return largest
+
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""
         weighted = w if self.coef is None else self.coef * w
@@ -64,7 +74,7 @@ class RowSelection:
             return w
         weighted = w if self.coef is None else w * self.coef
         result = np.zeros((w.shape[0], self.size))
-        np.add.at(result, (slice(None), self.index), weighted)
+        np.add.at(result.T, self.index, weighted.T)
         return result
 
     def congruence(self, matrix: Array) -> Array:
@@ -117,6 +127,15 @@ class DenseMap:
     def apply(self, u: Array) -> Array:
         """Return A u, shape (N,)."""
         return self.matrix @ (u if self.columns is None else self.columns * u)
+
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        return np.abs(self.matrix) @ np.abs(u if self.columns is None else self.columns * u)
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        largest = np.maximum(self.matrix.max(axis=0), -self.matrix.min(axis=0))
+        return largest if self.columns is None else largest * np.abs(self.columns)
 
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""

@@ -52,7 +52,8 @@ def covariance_of_precision(
     Raises
     ------
     NotPositiveDefiniteError
-        If Q has no Cholesky factor, or an entry that is not finite.
+        If Q has an entry that is not finite or no Cholesky factor, or is singular to working
+        precision.
     """
     lower = rows >= cols
     # Entry (i, j) of Q is entry (n − 1 − j, n − 1 − i) of P Q P, in the lower triangle as well.
@@ -65,6 +66,10 @@ def covariance_of_precision(
             if width < _NARROW * size
             else _inverse_of_factor(size, i, j, values)
         )
+    if info == 0:
+        # Of a singular Q rounding leaves positive pivots.
+        largest = np.bincount(i[i == j], values[i == j], size) * np.diagonal(inverse) ** 2
+        info = int(not largest.max(initial=0.0) * size * np.finfo(float).eps < 1.0)
     if info != 0:
         raise NotPositiveDefiniteError(
             f"{name} has no Cholesky factor: expected a positive definite matrix"

@@ -20,7 +20,7 @@ __all__ = ["TriangularFactor"]
 class TriangularFactor:
     """A lower triangular matrix L, Fortran-ordered; what is above the diagonal is not read."""
 
-    def __init__(self, chol: Array):
+    def __init__(self, chol: Array) -> None:
         self.chol = chol
 
     @cached_property

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ _pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
 _pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
 
 
-def _routine(module, name: str) -> tuple[Callable[..., None], type]:
+def _routine(module: ModuleType, name: str) -> tuple[Callable[..., None], type]:
     """Return a routine and the type of its integers; all of its arguments are pointers."""
     capsule = module.__pyx_capi__[name]
     signature = _name_of(capsule)
@@ -86,7 +87,9 @@ def lower_solve(
     return _apply(_dtrsm, L, X, transposed, right, factor)
 
 
-def _apply(routine, L: Array, X: Array, transposed: bool, right: bool, factor: float) -> Array:
+def _apply(
+    routine: Callable[..., None], L: Array, X: Array, transposed: bool, right: bool, factor: float
+) -> Array:
     rows, columns = X.shape
     size = columns if right else rows
     if L.shape != (size, size):

@@ -25,7 +25,7 @@ class ProcessSetting[T]:
         Gives the setting a value; returns a function that restores what was there before.
     """
 
-    def __init__(self, change: Callable[[T], Callable[[], None]]):
+    def __init__(self, change: Callable[[T], Callable[[], None]]) -> None:
         self._change = change
         self._wanted: list[tuple[object, T]] = []
         self._restore: Callable[[], None] = lambda: None

@@ -19,7 +19,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.legendre import NODES, WEIGHTS
 from pymc_augconj.typing import Array
 
-from .mixtures import Mixture, quantiles
+from .mixtures import GroupedMixture, Mixture, quantiles
 from .moments import has_formulas
 
 __all__ = ["moments_of_y"]
@@ -32,11 +32,16 @@ _TAIL, _TAIL_SHARE = 1e-8, 1e-5
 _PANELS, _ACCURACY = 8, 1e-4
 
 
-def moments_of_y(mixture: Mixture, size: int) -> tuple[Array, Array]:
+def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, Array]:
     """Return mean and variance of y at each of ``size`` inputs; NaN where there are none.
 
     By the distribution function where a continuous y's density has not given them.
     """
+    if isinstance(mixture, GroupedMixture):
+        mean, var = np.empty(size), np.empty(size)
+        for which, part in mixture.parts:
+            mean[which], var[which] = moments_of_y(part, which.size)
+        return mean, var
     mean, var = mixture.moments()
     unknown = np.flatnonzero(np.isnan(var))
     likelihood = mixture.likelihood
@@ -44,7 +49,7 @@ def moments_of_y(mixture: Mixture, size: int) -> tuple[Array, Array]:
         mean, var = np.array(mean), np.array(var)
         # There may be no distribution function either.
         with suppress(AugmentationError):
-            mean[unknown], var[unknown] = _by_distribution(mixture.at(unknown), unknown.size)
+            mean[unknown], var[unknown] = _by_distribution(mixture.at(unknown, {}), unknown.size)
     return mean, var
 
 

@@ -8,7 +8,7 @@ the log density at given y.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import numpy as np
@@ -49,25 +49,28 @@ class Mixture(Protocol):
         """Return log E[p(y | η)] at each input, (P,)."""
         ...
 
-    def at(self, which: Index) -> Mixture:
-        """Return the laws at some of the inputs."""
+    def at(self, which: Index, params: Params) -> Mixture:
+        """Return the distributions at some of the inputs, with some parameters replaced."""
         ...
 
 
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
 
-    def __init__(self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params):
+    def __init__(
+        self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params
+    ) -> None:
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
 
-    def at(self, which):
-        return GaussianMixture(self.likelihood, self.mean[which], self.var[which], self.params)
+    def at(self, which: Index, params: Params) -> GaussianMixture:
+        replaced = {**self.params, **params}
+        return GaussianMixture(self.likelihood, self.mean[which], self.var[which], replaced)
 
-    def _expect(self, func) -> Array:
+    def _expect(self, func: Callable[[Array, Index], Array]) -> Array:
         return gaussian_expectation(func, self.mean, self.var)[0]
 
-    def moments(self):
+    def moments(self) -> tuple[Array, Array]:
         closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
         if closed is not None:
             return closed
@@ -75,7 +78,7 @@ class GaussianMixture:
             return self._integrated_moments()
         mean = self._expect(lambda eta, which: self.likelihood.moments(eta, self.params)[0])
 
-        def spread(eta, which):
+        def spread(eta: Array, which: Index) -> Array:
             # Relative to the mean, so that the variance of the means does not cancel.
             centre, var = self.likelihood.moments(eta, self.params)
             return var + (centre - mean[which, None]) ** 2
@@ -96,12 +99,12 @@ class GaussianMixture:
         missing = 1.0 - weights.sum(axis=1) > _NEGLIGIBLE
         return np.where(missing, np.nan, mean), np.where(missing, np.nan, total)
 
-    def cdf(self, y):
+    def cdf(self, y: Array) -> Array:
         return self._expect(
             lambda eta, which: self.likelihood.cdf(y[which, None], eta, self.params)
         )
 
-    def log_density(self, y):
+    def log_density(self, y: Array) -> Array:
         closed = self.likelihood.log_predictive(y, self.mean, self.var, self.params)
         if closed is not None:
             return closed
@@ -112,7 +115,7 @@ class GaussianMixture:
         # Zero where the density is nothing everywhere.
         largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
 
-        def relative(eta, which):
+        def relative(eta: Array, which: Index) -> Array:
             log_density = self.likelihood.log_density(y[which, None], eta, self.params)
             return np.exp(np.minimum(log_density - largest[which, None], 700.0))
 
@@ -123,28 +126,71 @@ class GaussianMixture:
 class DrawnMixture:
     """Over draws: ``eta`` of shape (S, P), every parameter a scalar or of shape (S, 1)."""
 
-    def __init__(self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]):
+    def __init__(
+        self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]
+    ) -> None:
         self.likelihood, self.eta, self.params = likelihood, eta, params
 
-    def at(self, which):
-        return DrawnMixture(self.likelihood, self.eta[:, which], self.params)
+    def at(self, which: Index, params: Params) -> DrawnMixture:
+        return DrawnMixture(self.likelihood, self.eta[:, which], {**self.params, **params})
 
-    def moments(self):
+    def moments(self) -> tuple[Array, Array]:
         means, variances = response_moments(self.likelihood, self.eta, self.params)
         mean = means.mean(axis=0)
         return mean, np.mean(variances + (means - mean) ** 2, axis=0)
 
-    def cdf(self, y):
+    def cdf(self, y: Array) -> Array:
         return self.likelihood.cdf(y, self.eta, self.params).mean(axis=0)
 
-    def log_density(self, y):
+    def log_density(self, y: Array) -> Array:
         terms = self.likelihood.log_density(
             np.broadcast_to(y, self.eta.shape), self.eta, self.params
         )
         return logsumexp(terms, axis=0) - np.log(self.eta.shape[0])
 
 
-def quantiles(mixture: Mixture, levels: Array, size: int) -> Array:
+class GroupedMixture:
+    """Inputs in groups within which every parameter of the likelihood is the same.
+
+    Parameters
+    ----------
+    mixture : Mixture
+        Of all inputs.
+    varying : mapping
+        Parameters that differ between the inputs, each of shape (P,).
+    """
+
+    def __init__(self, mixture: Mixture, varying: Params) -> None:
+        self.likelihood, self.params = mixture.likelihood, mixture.params
+        values = np.stack(list(varying.values()))
+        _, first, group = np.unique(values, axis=1, return_index=True, return_inverse=True)
+        self.parts: list[tuple[Index, Mixture]] = []
+        for number, one in enumerate(first):
+            which = np.flatnonzero(group == number)
+            own = {name: np.asarray(value[one]) for name, value in varying.items()}
+            self.parts.append((which, mixture.at(which, own)))
+        self._size = values.shape[1]
+
+    def moments(self) -> tuple[Array, Array]:
+        mean, var = np.empty(self._size), np.empty(self._size)
+        for which, part in self.parts:
+            mean[which], var[which] = part.moments()
+        return mean, var
+
+    def cdf(self, y: Array) -> Array:
+        return self._gather(lambda which, part: part.cdf(y[which]))
+
+    def log_density(self, y: Array) -> Array:
+        return self._gather(lambda which, part: part.log_density(y[which]))
+
+    def _gather(self, function: Callable[[Index, Mixture], Array]) -> Array:
+        found = np.empty(self._size)
+        for which, part in self.parts:
+            found[which] = function(which, part)
+        return found
+
+
+def quantiles(mixture: Mixture | GroupedMixture, levels: Array, size: int) -> Array:
     """Return the quantiles of y, shape (len(levels), P), by bisection of the distribution function.
 
     For a discrete y they are the smallest values whose distribution function reaches the level.
@@ -153,7 +199,7 @@ def quantiles(mixture: Mixture, levels: Array, size: int) -> Array:
     return np.stack([_quantile(mixture, float(p), size, discrete) for p in levels])
 
 
-def _quantile(mixture: Mixture, level: float, size: int, discrete: bool) -> Array:
+def _quantile(mixture: Mixture | GroupedMixture, level: float, size: int, discrete: bool) -> Array:
     lower, upper = _bracket(mixture, level, size, discrete)
     for _ in range(_BISECTIONS):
         middle = np.floor(0.5 * (lower + upper)) if discrete else 0.5 * (lower + upper)
@@ -164,7 +210,9 @@ def _quantile(mixture: Mixture, level: float, size: int, discrete: bool) -> Arra
     return upper
 
 
-def _bracket(mixture: Mixture, level: float, size: int, discrete: bool) -> tuple[Array, Array]:
+def _bracket(
+    mixture: Mixture | GroupedMixture, level: float, size: int, discrete: bool
+) -> tuple[Array, Array]:
     """Return values whose distribution functions are below ``level``, and not below it."""
     if discrete:
         lower, upper, step = -np.ones(size), np.zeros(size), np.ones(size)

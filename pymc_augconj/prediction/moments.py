@@ -74,7 +74,7 @@ def response_moments(
         for name, v in params.items()
     }
 
-    def log_density(y, which):
+    def log_density(y: Array, which: Index) -> Array:
         chosen = {name: v if v.ndim == 0 else v[which] for name, v in vectors.items()}
         return likelihood.log_density(y, np.broadcast_to(flat[which], y.shape), chosen)
 
@@ -122,7 +122,15 @@ def _censored_moments(
         if np.isinf(first):
             origin, step = (last, -1.0) if np.isfinite(last) else (0.0, 1.0)
 
-        def between(z, sites, part=part, lo=lo, hi=hi, origin=origin, step=step):
+        def between(
+            z: Array,
+            sites: Index,
+            part: Index = part,
+            lo: float = lo,
+            hi: float = hi,
+            origin: float = origin,
+            step: float = step,
+        ) -> Array:
             y = origin + step * z
             values = log_density(y, part[sites]) + np.log(abs(step))
             return np.where((y > lo) & (y < hi), values, -np.inf)
@@ -142,7 +150,7 @@ def _support(
 ) -> tuple[float, float]:
     """Return the bounds, and for a bound that is infinite the end of the support."""
 
-    def some(y, which):
+    def some(y: Array, which: Index) -> Array:
         return log_density(y, part[which])
 
     first, last = _scale_of(some, part.size).ends
@@ -247,7 +255,7 @@ def _by_integrals(
     halves = []
     for part in np.array_split(np.arange(size), 2):
 
-        def some(y, which, part=part):
+        def some(y: Array, which: Index, part: Index = part) -> Array:
             return log_density(y, part[which])
 
         here = None if marks is None else marks[part]
@@ -258,9 +266,10 @@ def _by_integrals(
 def _integrate(weighted: _Weighted, masses: Array) -> tuple[Array, Array]:
     tilted = tilted_moments(weighted, np.zeros(weighted.size), np.ones(weighted.size))
     normaliser, quadrature = np.exp(tilted.log_Z), tilted.quadrature
+    assert quadrature is not None  # only a closed form has none
 
     def expect(func: Callable[[Array, Index], Array]) -> Array:
-        def relative(t, sites):
+        def relative(t: Array, sites: Index) -> Array:
             y = weighted.scale.y(t)
             return func(y, sites) / (1.0 + y * y)
 

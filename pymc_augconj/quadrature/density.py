@@ -28,7 +28,7 @@ class SiteDensity(Protocol):
         """Values of η where a peak, kink or singularity may sit, shape (L, N); L may be 0."""
         ...
 
-    def __call__(self, eta: Array, sites: Index) -> Array:
+    def __call__(self, eta: Array, sites: Index, /) -> Array:
         """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M).
 
         Parameters

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["FIRST_STEP", "HALF_WIDTH", "gaussian_expectation"]
 
@@ -34,7 +34,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 
 def gaussian_expectation(
-    func: Callable[[Array, Array], Array], mean: Array, var: Array, *, rtol: float = 1e-10
+    func: Callable[[Array, Index], Array], mean: Array, var: Array, *, rtol: float = 1e-10
 ) -> tuple[Array, Array, Array]:
     """Return E[g(η)], η ~ N(mean, var), and its derivatives by mean and by var.
 
@@ -87,7 +87,14 @@ def _new_nodes(step: float, level: int) -> Array:
     return np.arange(-HALF_WIDTH + step, HALF_WIDTH + step, 2.0 * step)
 
 
-def _sums(func, nodes: Array, mean: Array, std: Array, centre: Array, active: Array) -> Array:
+def _sums(
+    func: Callable[[Array, Index], Array],
+    nodes: Array,
+    mean: Array,
+    std: Array,
+    centre: Array,
+    active: Index,
+) -> Array:
     weights = np.exp(-0.5 * nodes**2 - _HALF_LOG_2PI)
     eta = mean[active, None] + std[active, None] * nodes
     values = func(eta, active) - centre[active, None]

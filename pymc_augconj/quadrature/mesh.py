@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Index, Mask
 
 __all__ = ["Mesh", "make_mesh"]
 
@@ -174,7 +174,9 @@ def _find_modes(
     return site, mode, _width(left, mode, right, t_left, t_mode, t_right), t_mode
 
 
-def _width(left: Array, mode: Array, right: Array, t_left: Array, t_mode: Array, t_right: Array):
+def _width(
+    left: Array, mode: Array, right: Array, t_left: Array, t_mode: Array, t_right: Array
+) -> Array:
     """Return 1/√(curvature) of the parabola through three points, or a guess from the bracket."""
     slopes = (t_mode - t_left) / (mode - left) + (t_mode - t_right) / (right - mode)
     curvature = 2.0 * slopes / (right - left)
@@ -192,7 +194,7 @@ def _step_out(
     ray_mode = np.repeat(np.arange(mode.size), 2)
     unit = np.where(np.arange(ray_mode.size) % 2 == 0, -1.0, 1.0) * width[ray_mode]
 
-    def is_low(rays: Index, distance: Array) -> Array:
+    def is_low(rays: Index, distance: Array) -> Mask:
         owner = ray_mode[rays]
         t = log_tilted(mode[owner] + distance, site[owner])
         return t + 4.0 * np.log1p(distance / unit[rays]) < top[site[owner]] - DROP

@@ -11,17 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index, Mask
 
-from .density import Index
 from .legendre import NODES, TO_COEFFICIENTS, WEIGHTS
 from .mesh import Mesh
 
 __all__ = ["Panels", "Quadrature"]
 
+
+PanelArrays = tuple[Index, Array, Array, Array]
 
 _NODES = NODES[:, None]
 _MIDDLE, _LAST = TO_COEFFICIENTS[6:8], TO_COEFFICIENTS[14:16]
@@ -70,7 +72,7 @@ class Panels:
         mesh: Mesh,
         cavity_mean: Array,
         std: Array,
-    ):
+    ) -> None:
         self._log_likelihood = log_likelihood
         self._centre, self._std = mesh.centre, std
         self._origin = cavity_mean + std * mesh.centre
@@ -81,7 +83,7 @@ class Panels:
         self._g, self._x, self._half = self._evaluate(mesh.site, mesh.start, mesh.stop)
         self.error = np.zeros(self._size)
 
-    def _evaluate(self, site, start, stop):
+    def _evaluate(self, site: Index, start: Array, stop: Array) -> tuple[Array, Array, Array]:
         half = 0.5 * (stop - start)
         x = 0.5 * (start + stop) + half * _NODES
         exponent = self._log_likelihood(self._origin[site] + self._std[site] * x, site)
@@ -123,20 +125,22 @@ class Panels:
         parts = (np.concatenate(p, axis=-1) for p in zip(*finished, strict=True))
         self._site, self._g, self._x, self._half = _in_order(*parts)
 
-    def _bad(self, site: Index, error: Array, tolerance: float) -> tuple[Array, Array]:
+    def _bad(self, site: Index, error: Array, tolerance: float) -> tuple[Mask, Array]:
         bad = ~(error <= tolerance)
         # Bisection leaves one bad panel at a kink or step and two at a narrow peak, but every
         # panel where the error is rounding.
         crowded = np.bincount(site[bad], minlength=self._size) > MOST_BAD_PANELS
         return bad & ~crowded[site], error
 
-    def _bisect(self, site: Index, x: Array, half: Array):
+    def _bisect(self, site: Index, x: Array, half: Array) -> PanelArrays:
         middle = x.mean(axis=0)
         twice = np.concatenate([site, site])
         start, stop = (middle - half, middle), (middle, middle + half)
         return twice, *self._evaluate(twice, np.concatenate(start), np.concatenate(stop))
 
-    def _errors(self, sums, site, g, x, half, pointwise):
+    def _errors(
+        self, sums: Array, site: Index, g: Array, x: Array, half: Array, pointwise: bool
+    ) -> Array:
         total = sums[0]
         mean = sums[1] / total
         var = sums[2] / total - mean**2
@@ -147,7 +151,7 @@ class Panels:
             return scale * np.abs(_LAST @ g).max(axis=0)
         return scale * _rule_error(g)
 
-    def moments(self, higher):
+    def moments(self, higher: bool) -> dict[str, Any]:
         """Return the fields of :class:`Tilted`, by name."""
         site, x, half, size = self._site, self._x, self._half, self._size
         self._sums = _raw_moments(site, self._g, x, half, size)
@@ -170,7 +174,8 @@ class Panels:
             fields |= {"third": self._std**3 * third, "fourth": self._std**4 * fourth}
         return fields
 
-    def quadrature(self):
+    def quadrature(self) -> Quadrature:
+        """Return the nodes and their tilted probabilities; call :meth:`moments` first."""
         f = self._origin[self._site] + self._std[self._site] * self._x
         weights = self._g * (WEIGHTS[:, None] * (self._half / self._total[self._site]))
         return Quadrature(self._site, f, weights, self._size)
@@ -206,20 +211,20 @@ class Panels:
         return result
 
 
-def _in_order(site, g, x, half):
+def _in_order(site: Index, g: Array, x: Array, half: Array) -> PanelArrays:
     """Return panels sorted by site and position."""
     order = np.lexsort((x[0], site))
     return site[order], g[:, order], x[:, order], half[order]
 
 
-def _rule_error(g):
+def _rule_error(g: Array) -> Array:
     """Return the error of the rule for each panel's mean, from the Legendre coefficients."""
     last, middle = np.abs(_LAST @ g).max(axis=0), np.abs(_MIDDLE @ g).max(axis=0)
     height = np.maximum(g.max(axis=0), np.finfo(float).tiny)
     return np.where(last * height <= middle**2, last**2 / height, last)
 
 
-def _raw_moments(site, g, x, half, size):
+def _raw_moments(site: Index, g: Array, x: Array, half: Array, size: int) -> Array:
     weighted = WEIGHTS[:, None] * g
     zeroth = half * weighted.sum(axis=0)
     weighted *= x

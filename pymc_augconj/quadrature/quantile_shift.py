@@ -16,6 +16,8 @@ import math
 import numpy as np
 from numba import njit
 
+from pymc_augconj.typing import Array, Index
+
 from .legendre import FROM_LEFT, FROM_RIGHT, ORDER, TO_COEFFICIENTS, WEIGHTS
 
 __all__ = ["fill_delta", "fill_site", "tail_quantile"]
@@ -89,7 +91,17 @@ def tail_quantile(p: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def fill_delta(site, g, x, half, total, mean, std, part, error):
+def fill_delta(
+    site: Index,
+    g: Array,
+    x: Array,
+    half: Array,
+    total: Array,
+    mean: Array,
+    std: Array,
+    part: Array,
+    error: Array,
+) -> None:
     """Fill ``part`` with E[(u − z)²] over each panel and ``error`` with the estimate of its error.
 
     Parameters
@@ -114,7 +126,18 @@ def fill_delta(site, g, x, half, total, mean, std, part, error):
 
 
 @njit(cache=True, error_model="numpy")
-def fill_site(g, x, half, first, stop, total, mean, std, part, error):
+def fill_site(
+    g: Array,
+    x: Array,
+    half: Array,
+    first: int,
+    stop: int,
+    total: float,
+    mean: float,
+    std: float,
+    part: Array,
+    error: Array,
+) -> None:
     """Do what :func:`fill_delta` does for the panels ``first`` to ``stop`` of one site."""
     column, below, above = np.empty(ORDER), np.empty(ORDER), np.empty(ORDER)
     # The mass beyond a panel, summed from the far end; kept in ``part`` until it is needed.
@@ -141,7 +164,9 @@ def fill_site(g, x, half, first, stop, total, mean, std, part, error):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def fill_tails(column, before, after, mass, below, above):
+def fill_tails(
+    column: Array, before: float, after: float, mass: float, below: Array, above: Array
+) -> None:
     """Fill in the probabilities on either side of each node of one panel.
 
     Only the smaller of the two is needed; where a whole panel lies in one half of the
@@ -169,7 +194,7 @@ def squared_gap(density: float, weight: float, u: float, below: float, above: fl
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def integral_and_error(terms):
+def integral_and_error(terms: Array) -> tuple[float, float]:
     """Return a panel's integral of ``terms`` and the rule's error, see :mod:`.tilted_panels`."""
     value, height = 0.0, _TINY
     c6 = c7 = c14 = c15 = 0.0

@@ -86,7 +86,7 @@ def _read(
     for site in reading.sites:
         site.y(points[0])  # refuses data out of range
     theirs = [space.function(density, predictors.innovations) for density in densities]
-    check_reading(reading, theirs, points)
+    check_reading(reading, theirs, [*points, *space.prior_points(points[0])])
     return Recognition(
         reading,
         kinds=tuple(read.kind for read in maps),

@@ -12,7 +12,7 @@ import xarray as xr
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.prediction.cdf_moments import moments_of_y
-from pymc_augconj.prediction.mixtures import Mixture, quantiles
+from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, quantiles
 from pymc_augconj.prediction.moments import has_formulas
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor
 
@@ -114,7 +114,7 @@ class Request:
             coords[self.outputs[0]] = np.asarray(self.outputs[1])
         return predictions_tree(named, coords, attrs, sampled)
 
-    def of_y(self, mixture: Mixture, read: NewPredictor) -> dict:
+    def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictor) -> dict:
         """Return the variables that say what is asked of y."""
         y = read.site.name
         mean, var = moments_of_y(mixture, self.size)
@@ -147,11 +147,17 @@ class Request:
         return found
 
 
-def _check_possible(mixture: Mixture, ynew: np.ndarray, log_density: np.ndarray) -> None:
+def _check_possible(
+    mixture: Mixture | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
+) -> None:
     """Refuse values for which the likelihood's formulas are not meant: half a count, a class 3.
 
     A log density of −∞ says as much by itself.
     """
+    if isinstance(mixture, GroupedMixture):
+        for which, part in mixture.parts:
+            _check_possible(part, ynew[which], log_density[which])
+        return
     first = {name: np.ravel(value)[0] for name, value in mixture.params.items()}
     sentence = mixture.likelihood.check(ynew, first)
     rest = ynew[log_density != -np.inf]

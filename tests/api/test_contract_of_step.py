@@ -1,5 +1,6 @@
 """AugmentedGibbs keeps PyMC's contract for step methods, and its results are ordinary ones."""
 
+import pickle
 import warnings
 
 import arviz as az
@@ -66,12 +67,13 @@ def test_an_instance_starts_every_chain_anew():
     assert not equal(first, chain(step, 12, seed=1))
 
 
-def test_a_pickled_step_draws_the_same():
+@pytest.mark.parametrize("by", [pickle, cloudpickle])
+def test_a_pickled_step_draws_the_same(by):
     step = pac.AugmentedGibbs(model=classification()[0])
-    copy = cloudpickle.loads(cloudpickle.dumps(step))
+    copy = by.loads(by.dumps(step))
     assert equal(chain(step, 12), chain(copy, 12))
     # Also after a chain, whose caches stay behind.
-    assert equal(chain(cloudpickle.loads(cloudpickle.dumps(copy)), 12), chain(step, 12))
+    assert equal(chain(by.loads(by.dumps(copy)), 12), chain(step, 12))
 
 
 @pytest.mark.parametrize("hyper", ["slice", "nuts"])

@@ -447,13 +447,38 @@ def test_other_data_changed_after_the_fit_are_refused(data, Xnew):
             pm.set_data({name: old})
 
 
-def test_parameters_that_differ_between_new_inputs_are_refused(counts, Xnew):
+def test_parameters_can_be_given_for_each_new_input(counts, Xnew):
     model, gp = counts
-    with model:
-        vi = pac.fit("cavi", **QUIET)
-        several = {"n": np.arange(1, len(Xnew) + 1)}
-        with pytest.raises(pac.AugmentationError, match="expected one number for 'n'"):
-            pac.predict(vi, gp, Xnew, kind="y", params=several)
+    n = np.where(np.arange(len(Xnew)) % 2, 5.0, 30.0)
+    asked = {"quantile": [0.3], "ynew": np.full(len(Xnew), 2.0)}
+    vi = pac.fit("cavi", model=model, **QUIET)
+    for result in (vi, vi.sample(20)):
+
+        def predict(n, result=result):
+            found = pac.predict(
+                result, gp, Xnew, "y", model=model, params={"n": n}, random_seed=1, **asked
+            )
+            return found.predictions
+
+        several, five, thirty = predict(n), predict(5), predict(30)
+        for name in ("y_mean", "y_std", "y_quantile", "y_log_density"):
+            expected = np.where(n == 5.0, five[name], thirty[name])
+            np.testing.assert_allclose(several[name], expected, rtol=1e-9)
+    with pytest.raises(pac.AugmentationError, match=r"params\['n'\]: expected one number, or one"):
+        pac.predict(vi, gp, Xnew, "y", model=model, params={"n": n[1:]})
+    with pytest.raises(pac.AugmentationError, match="ynew"):
+        pac.predict(vi, gp, Xnew, "y", model=model, params={"n": n}, ynew=5.5)
+
+
+def test_an_approximation_knows_its_model(counts, Xnew):
+    model, gp = counts
+    vi = pac.fit("cavi", model=model, **QUIET)
+    found = pac.predict(vi, gp, Xnew).predictions
+    np.testing.assert_array_equal(
+        found["f_mean"], pac.predict(vi, gp, Xnew, model=model).predictions["f_mean"]
+    )
+    with pytest.raises(pac.AugmentationError, match="model: expected"):
+        pac.predict(vi.sample(3), gp, Xnew)
 
 
 SMALL = {
@@ -512,7 +537,7 @@ def test_an_offset_is_given_at_the_new_inputs():
     fit = pac.fit("vgp", model=model, progressbar=False)
     with pytest.raises(pac.AugmentationError, match=r"offset=…"):
         pac.predict(fit, gp, new, "y", model=model)
-    with pytest.raises(pac.AugmentationError, match="one finite number for each of 3"):
+    with pytest.raises(pac.AugmentationError, match="offset: expected one number"):
         pac.predict(fit, gp, new, "y", model=model, offset=np.zeros(2))
     log = np.log(new_exposure)
     found = pac.predict(fit, gp, new, "y", model=model, offset=log).predictions["y_mean"]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+
 import numpy as np
 import pymc as pm
 import pytensor
@@ -129,3 +133,24 @@ def test_observations_are_read_when_sampling_starts():
     second = pac.sample(400, tune=0, chains=1, model=model, **QUIET)
     difference = second.posterior["f"].mean() - first.posterior["f"].mean()
     assert float(difference) > 0.5
+
+
+def test_a_killed_process_is_named(model):
+    """The first chain's process is killed from the callback, which runs in this one."""
+    before = threadpool_info()
+
+    def kill(trace, draw):
+        for worker in multiprocessing.active_children()[:1]:
+            os.kill(worker.pid, signal.SIGKILL)
+
+    with pytest.raises(RuntimeError, match=r"process of a chain ended .* cores=…"):
+        pac.sample(
+            200,
+            tune=2,
+            chains=2,
+            model=model,
+            callback=kill,
+            mp_ctx="fork",
+            **{**QUIET, "cores": 2},
+        )
+    assert threadpool_info() == before

@@ -13,7 +13,7 @@ KS_LEVEL = 1e-4
 
 
 def _z_scores(draws, mean, var, log_laplace):
-    """Standard errors between draws and law: of the mean, variance and Laplace transform."""
+    """Standard errors between draws and the exact mean, variance and Laplace transform."""
 
     def z(values, expected):
         error = values.std() / np.sqrt(values.size)

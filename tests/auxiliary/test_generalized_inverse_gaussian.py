@@ -25,13 +25,13 @@ def test_draws_have_the_law(p, omega, disagreements, ks_rejects):
     cdf = geninvgauss.cdf(x, p, omega, scale=scale)
     assert not ks_rejects(x, lambda x: cdf)
     if omega > 0.1 or p > 0:  # else the moments are those of too heavy a tail
-        law = (
+        distribution = (
             mean_generalized_inverse_gaussian(p, a, b),
             var_generalized_inverse_gaussian(p, a, b),
             lambda t: log_laplace_generalized_inverse_gaussian(p, a, b, t),
         )
-        assert not disagreements(draws, *law)
-        assert disagreements(1.05 * draws if p > 1 else 1.2 * draws, *law)
+        assert not disagreements(draws, *distribution)
+        assert disagreements(1.05 * draws if p > 1 else 1.2 * draws, *distribution)
 
 
 @pytest.mark.parametrize("p", [1e-2, 0.3, 1.0, 12.0])

@@ -14,16 +14,16 @@ from pymc_augconj.auxiliary.inverse_gaussian import (
 @pytest.mark.parametrize(("mean", "shape"), [(1, 1), (0.01, 3), (5, 0.5), (1e-6, 1e6), (300, 1e5)])
 def test_draws_have_the_law(mean, shape, disagreements, ks_rejects):
     draws = random_inverse_gaussian(np.random.default_rng(1), mean, np.full(200_000, shape))
-    law = (
+    distribution = (
         mean_inverse_gaussian(mean, shape),
         var_inverse_gaussian(mean, shape),
         lambda t: log_laplace_inverse_gaussian(mean, shape, t),
     )
-    assert not disagreements(draws, *law)
+    assert not disagreements(draws, *distribution)
     if mean > 1e-3:  # below, SciPy's distribution function is that of a constant
         assert not ks_rejects(draws, invgauss(mean / shape, scale=shape).cdf)
     wrong = mean + np.sqrt(1.1) * (draws - mean)
-    assert disagreements(wrong, *law)
+    assert disagreements(wrong, *distribution)
 
 
 @pytest.mark.parametrize("mean", [1e3, 1e8, 1e12, 1e15, 1e300, np.inf])

@@ -10,7 +10,7 @@ from scipy.special import erfc
 from scipy.stats import gamma, invgauss
 
 from pymc_augconj.auxiliary.generalized_inverse_gaussian import logpdf_generalized_inverse_gaussian
-from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedLaw
+from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedDistribution
 from pymc_augconj.auxiliary.laplace_transform.inversion import Sites
 from pymc_augconj.auxiliary.laplace_transform.quantiles import (
     cdf_tilted,
@@ -115,9 +115,10 @@ def test_each_site_has_its_own_tilt(path, ks_rejects):
 @pytest.mark.parametrize("path", ["inversion", "table"])
 @pytest.mark.parametrize("r", [0.0, 1e-12, 1e-3, 1.0, 1e2, 1e4, 1e6, 1e12])
 def test_the_distribution_function_of_a_quantile_is_u(r, path):
-    laws = {shape: gamma_law(shape) for shape in (0.05, 0.5, 2.5, 11.0, 25.0, 100.0, 1e4)}
+    distributions = {shape: gamma_law(shape) for shape in (0.05, 0.5, 2.5, 11.0, 25.0, 100.0, 1e4)}
     cases = [
-        (log_phi, lambda x, s=s: gamma.cdf(x, s, scale=1 / (1 + r))) for s, log_phi in laws.items()
+        (log_phi, lambda x, s=s: gamma.cdf(x, s, scale=1 / (1 + r)))
+        for s, log_phi in distributions.items()
     ]
     if r < 1e6:  # beyond, SciPy's inverse Gaussian is the less accurate one
         cases.append((log_phi_laplace, lambda x: laplace_cdf(x, r)))
@@ -138,15 +139,17 @@ def test_the_distribution_function_of_a_quantile_is_u(r, path):
 def test_table_and_inversion_transform_a_uniform_alike(log_phi):
     rng = np.random.default_rng(22)
     r = rng.standard_t(2, 4000) ** 2
-    law, u = TiltedLaw(log_phi), rng.random(4000)
+    distribution, u = TiltedDistribution(log_phi), rng.random(4000)
     u[:10] = U[:5].tolist() + U[-5:].tolist()
-    x = TiltedSampler(law).quantile(u, r)
-    np.testing.assert_allclose(cdf_tilted(x, law, r), u, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(cdf_tilted(quantile_tilted(u, law, r), law, r), u, rtol=0, atol=5e-9)
+    x = TiltedSampler(distribution).quantile(u, r)
+    np.testing.assert_allclose(cdf_tilted(x, distribution, r), u, rtol=0, atol=1e-8)
+    np.testing.assert_allclose(
+        cdf_tilted(quantile_tilted(u, distribution, r), distribution, r), u, rtol=0, atol=5e-9
+    )
 
 
 def method(log_phi, r):
-    sites = Sites(TiltedLaw(log_phi), np.array([r]))
+    sites = Sites(TiltedDistribution(log_phi), np.array([r]))
     named = {"normal": sites.is_normal, "fourier": sites.is_fourier, "euler": sites.is_wide}
     return next((name for name, which in named.items() if which[0]), "narrow euler")
 
@@ -187,11 +190,11 @@ def test_moments_where_the_variation_is_small(path):
 @pytest.mark.parametrize("path", ["inversion", "table"])
 @pytest.mark.parametrize("r", [1e-12, 1e-6, 1e3, 1e12])
 def test_laplace_transform_at_extreme_tilts(path, r):
-    """E exp(−tω) = φ(r + t)/φ(r) at t about the inverse mean, for laws of every kind."""
+    """E exp(−tω) = φ(r + t)/φ(r) at t about the inverse mean, for distributions of every kind."""
     rng = np.random.default_rng(24)
-    laws = [log_phi_matern, log_phi_logit, gamma_law(0.1), lambda s: -(s**0.4)]
-    laws += [lambda s: 1.0 - (1.0 + s) ** 0.3, lambda s: -2.0 * s - np.sqrt(s)]
-    for i, log_phi in enumerate(laws):
+    distributions = [log_phi_matern, log_phi_logit, gamma_law(0.1), lambda s: -(s**0.4)]
+    distributions += [lambda s: 1.0 - (1.0 + s) ** 0.3, lambda s: -2.0 * s - np.sqrt(s)]
+    for i, log_phi in enumerate(distributions):
         x = (
             TiltedSampler(log_phi).random(rng, np.full(20_000, r))
             if path == "table"

@@ -26,33 +26,33 @@ R = np.array([0.0, 0.3, 5.0, 200.0])
 NODES = np.exp(np.arange(-40.0, 25.0, 0.02))
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_law_is_found_again(law):
-    found = find_known(law.log_phi)
-    assert type(found) is type(law)
-    np.testing.assert_allclose(found.log_phi(R), law.log_phi(R), rtol=1e-9, atol=1e-12)
+@pytest.mark.parametrize("distribution", LAWS, ids=str)
+def test_law_is_found_again(distribution):
+    found = find_known(distribution.log_phi)
+    assert type(found) is type(distribution)
+    np.testing.assert_allclose(found.log_phi(R), distribution.log_phi(R), rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_densities_are_tilts_with_this_transform(law):
+@pytest.mark.parametrize("distribution", LAWS, ids=str)
+def test_densities_are_tilts_with_this_transform(distribution):
     # log f_r(ω) = log π(ω) − rω − log φ(r), and each integrates to one.
-    base = law.logpdf(NODES, np.zeros(1))
+    base = distribution.logpdf(NODES, np.zeros(1))
     for r in R:
-        density = law.logpdf(NODES, np.array([r]))
+        density = distribution.logpdf(NODES, np.array([r]))
         seen = density > -30.0
-        expected = base - r * NODES - law.log_phi(np.array([r]))
+        expected = base - r * NODES - distribution.log_phi(np.array([r]))
         np.testing.assert_allclose(density[seen], expected[seen], rtol=1e-8, atol=1e-8)
         total = np.sum(np.exp(density) * NODES) * 0.02
         # The heavy tail of InvGamma(½) beyond the nodes weighs exp(−12).
         assert total == pytest.approx(1.0, abs=1e-4 if r == 0.0 else 1e-8)
 
 
-@pytest.mark.parametrize("law", LAWS, ids=str)
-def test_draws_have_the_tilts_mean(law):
+@pytest.mark.parametrize("distribution", LAWS, ids=str)
+def test_draws_have_the_tilts_mean(distribution):
     rng, r = np.random.default_rng(1), 0.7
-    omega = law.random(rng, np.full(40_000, r))
+    omega = distribution.random(rng, np.full(40_000, r))
     step = 1e-5 * r
-    mean = -(law.log_phi(r + step) - law.log_phi(r - step)) / (2.0 * step)
+    mean = -(distribution.log_phi(r + step) - distribution.log_phi(r - step)) / (2.0 * step)
     error = omega.std() / np.sqrt(omega.size)
     assert abs(omega.mean() - mean) < 5.0 * error
     assert abs(1.1 * omega.mean() - mean) > 5.0 * error

@@ -29,12 +29,12 @@ def test_draws_have_the_law(mean, positive, disagreements, ks_rejects):
     draws = random_truncated_normal(np.random.default_rng(1), np.full(200_000, mean), positive)
     assert np.all(draws > 0) if positive else np.all(draws <= 0)
     sign = 1.0 if positive else -1.0
-    law = (
+    distribution = (
         sign * mean_truncated_normal(mean, positive),
         var_truncated_normal(mean, positive),
         lambda t: log_laplace_truncated_normal(mean, positive, sign * t),
     )
-    assert not disagreements(sign * draws, *law)
+    assert not disagreements(sign * draws, *distribution)
     cdf = excess_cdf(sign * mean)
     assert cdf is None or not ks_rejects(sign * draws, cdf)
 

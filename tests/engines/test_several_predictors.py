@@ -292,7 +292,7 @@ def test_held_sites_have_the_posterior(likelihood):
     model = shared(likelihood, Y, K_F, OFFSET, r=R)
     points = [start(model)]
     sampler = HeldGibbsSampler(
-        model, make_plan(model, ["y"]), points[0], held=["y"], sites=HeldSites(model, [])
+        model, make_plan(model, ["y"]), points[0], held=["y"], sites=HeldSites(model, ["y"], [])
     )
     _, first, second = exact_shared(likelihood, K_F)
     assert z_scores(draws_of(sampler, model, 2500), first, second).max() < 5.0

@@ -159,7 +159,7 @@ def test_more_inducing_points_raise_the_bound_towards_the_dense_one(inputs, rule
         gp = pm.gp.Latent(cov_func=1.3**2 * pm.gp.cov.ExpQuad(2, ls=0.9))
         pm.Bernoulli("y", logit_p=gp.prior("f", X=inputs), observed=y)
         method = "cavi" if rule is CoordinateAscent else "vgp"
-        dense = pac.fit(method, hyper="fixed", progressbar=False).evidence
+        dense = pac.fit(method, hyper="fixed", progressbar=False).log_evidence
     bounds = []
     for size in (4, 12, 24, N):
         family, point = family_of(model, gp, rule, inputs[:size])

@@ -9,6 +9,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.model import LatentBlock
@@ -49,11 +50,21 @@ class RandomWalk(BlockPrior):
         return np.array(np.sum(G * self.whitened_design(A).T) / self.array)
 
 
-def a_block(kind: type[BlockPrior], size: int, copies: int = 1) -> LatentBlock:
+def a_block(kind: type[BlockPrior], size: int, copies: int = 1, entries=None) -> LatentBlock:
     return LatentBlock(
         name="u", value_name="u", form="", shape=(copies * size,), size=size, copies=copies,
-        whitened=False, kind=kind.kind, scale=None,
+        whitened=False, kind=kind.kind, scale=None, entries=entries,
     )  # fmt: skip
+
+
+# Of a banded precision matrix, in an order of no meaning.
+BAND = np.argwhere(np.abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 2)[::-1].T
+
+
+def root_of_entries(entries):
+    Q = np.zeros((5, 5))
+    Q[BAND[0], BAND[1]] = entries
+    return np.linalg.cholesky(np.linalg.inv(0.5 * (Q + Q.T)))
 
 
 def cases():
@@ -62,6 +73,8 @@ def cases():
     K = np.asfortranarray(root @ root.T + 0.1 * np.eye(5))
     std = rng.gamma(2.0, size=5)
     ones = np.tri(5)
+    walk = np.eye(5) - 0.6 * np.eye(5, k=-1) - 0.2 * np.eye(5, k=-2)
+    Q = (walk.T @ np.diag(std) @ walk)[BAND[0], BAND[1]]
     return {
         "dense": (DensePrior(a_block(DensePrior, 5), K), np.linalg.cholesky),
         "copies": (
@@ -69,6 +82,7 @@ def cases():
             lambda a: np.kron(np.eye(2), np.linalg.cholesky(a)),
         ),
         "diagonal": (DiagonalPrior(a_block(DiagonalPrior, 5), std), np.diag),
+        "precision": (PrecisionPrior(a_block(PrecisionPrior, 5, entries=BAND), Q), root_of_entries),
         "random walk": (RandomWalk(a_block(RandomWalk, 5), np.array(0.7)), lambda a: a * ones),
     }
 
@@ -168,9 +182,12 @@ def test_maps_of_rows_are_matrices_too(name):
 
 
 def test_kinds_are_found_by_name():
-    for kind in (DensePrior, DiagonalPrior):
+    for kind in (DensePrior, DiagonalPrior, PrecisionPrior):
         assert kind_of(a_block(kind, 3)) is kind
     with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
         block_prior(a_block(DiagonalPrior, 2), np.array([1.0, -1.0]))
     with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
         block_prior(a_block(DiagonalPrior, 2), np.array([1.0, np.nan]))
+    block = a_block(PrecisionPrior, 2, entries=np.array([[0, 1, 0, 1], [0, 1, 1, 0]]))
+    with pytest.raises(NotPositiveDefiniteError, match="prior precision of 'u'"):
+        block_prior(block, np.array([1.0, 1.0, 2.0, 2.0]))

@@ -23,20 +23,23 @@ def likelihood_of(log_phi):
 
 
 def test_moments_and_divergence_are_those_of_the_law():
-    likelihood, law = likelihood_of(lambda r: -2.0 * pt.log1p(r / 3.0)), GammaTilts(2.0, 3.0)
+    likelihood, distribution = (
+        likelihood_of(lambda r: -2.0 * pt.log1p(r / 3.0)),
+        GammaTilts(2.0, 3.0),
+    )
     mean, var = likelihood.auxiliary_moments(Y, MEAN, VAR, PARAMS)
     np.testing.assert_allclose(mean, 2.0 / (3.0 + C_SQUARED))
     np.testing.assert_allclose(var, 2.0 / (3.0 + C_SQUARED) ** 2)
     divergence = likelihood.auxiliary_divergence(Y, MEAN, VAR, PARAMS)
     nodes = np.exp(np.arange(-30.0, 8.0, 0.01))
     for value, r in zip(divergence, C_SQUARED, strict=True):
-        q = law.logpdf(nodes, r)
-        expected = np.sum(np.exp(q) * (q - law.logpdf(nodes, 0.0)) * nodes) * 0.01
+        q = distribution.logpdf(nodes, r)
+        expected = np.sum(np.exp(q) * (q - distribution.logpdf(nodes, 0.0)) * nodes) * 0.01
         assert value == pytest.approx(expected, abs=1e-9)
 
 
 def test_moments_at_zero():
-    # PG(1, 0)/2 has mean 1/8; the law of Laplace noise has an infinite one.
+    # PG(1, 0)/2 has mean 1/8; the distribution of Laplace noise has an infinite one.
     logistic = likelihood_of(lambda r: -pt.log(pt.cosh(pt.sqrt(r) / 2)))
     assert logistic.auxiliary_moments(Y, MEAN, VAR, PARAMS)[0][0] == pytest.approx(0.125, rel=1e-10)
     laplace = likelihood_of(lambda r: -pt.sqrt(r))

@@ -410,10 +410,12 @@ def test_time_and_evaluations(name):
 
     tilted_moments(Counting(), m, v)
     assert count / 400 < 800
-    seconds = []
-    for _ in range(5):
-        start = time.perf_counter()
+
+    def seconds_a_site():
+        # Of this thread, so that waiting for a busy machine does not count.
+        start = time.thread_time()
         tilted_moments(density, m, v)
-        seconds.append(time.perf_counter() - start)
-    # Twice the bar, for a busy machine; the benchmark has the measurement.
-    assert min(seconds) / 400 < 60e-6
+        return (time.thread_time() - start) / 400
+
+    # Twice the bar; the benchmark has the measurement.
+    assert any(seconds_a_site() < 60e-6 for _ in range(30))

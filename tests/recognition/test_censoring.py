@@ -49,7 +49,7 @@ LAWS = {
         lambda eta: stats.norm(eta, 0.4),
         "identity",
     ),
-    "WeibullBeta": (
+    "Weibull": (
         lambda f: pm.Weibull.dist(1.7, exp(f)),
         lambda eta: stats.weibull_min(1.7, scale=np.exp(eta)),
         "log",

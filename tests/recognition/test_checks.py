@@ -6,6 +6,7 @@ import sys
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 from pymc_augconj.api.report import recognize
@@ -14,9 +15,11 @@ from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
 from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
+from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_sigmoid import PoissonSigmoid
 from pymc_augconj.likelihoods.student_t import StudentT
-from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.recognition.graph.functions import PointFunction
 
 N = 8
 RNG = np.random.default_rng(9)
@@ -101,6 +104,29 @@ WRONG = {
             PoissonSigmoid, lambda f, self, y, eta, p: f(self, y, eta, {"rate": 2 * p["rate"]})
         ),
     ),
+    "floor of a probability": (
+        bernoulli,
+        density(
+            BernoulliLogit,
+            lambda f, self, y, eta, params: np.maximum(f(self, y, eta, params), np.log(1e-7)),
+        ),
+    ),
+    "far from zero": (
+        student_t,
+        density(
+            StudentT,
+            lambda f, self, y, eta, params: (
+                f(self, y, eta, params) * np.where(np.abs(eta) > 30.0, 1.01, 1.0)
+            ),
+        ),
+    ),
+    "one observation among large ones": (
+        lambda: pm.Normal("wrong", process(), 10.0 ** (2.0 * np.arange(N) - 8.0), observed=REAL),
+        density(
+            Normal,
+            lambda f, self, y, eta, params: f(self, y, eta, params) + 1e-9 * (np.arange(N) == 7),
+        ),
+    ),
     "not a number": (
         student_t,
         density(StudentT, lambda f, self, y, eta, params: f(self, y, eta, params) * np.nan),
@@ -129,6 +155,20 @@ def test_wrong_map_is_refused(monkeypatch):
         RecognitionError, match=r"'wrong': the predictor read from the model differs"
     ):
         recognize(model)
+
+
+def test_a_column_of_small_unit_that_is_lost_is_refused(monkeypatch):
+    """Its coefficients are as large as it is small; the others bring 1e9 of its own unit."""
+    right = DenseMap.apply
+    monkeypatch.setattr(
+        DenseMap, "apply", lambda self, u: right(self, np.where(np.arange(u.size) == 1, 0.0, u))
+    )
+    for unit in (1e-9, 1e-15, 1.0, 1e9):
+        with pm.Model() as model:
+            beta = pm.Normal("b", 0, [1.0, 1.0 / unit], shape=2)
+            pm.Bernoulli("wrong", logit_p=(X * [1.0, unit]) @ beta, observed=BINARY)
+        with pytest.raises(RecognitionError, match=r"'wrong': the predictor read from"):
+            recognize(model)
 
 
 def test_random_numbers_are_not_left_in_a_graph():
@@ -172,10 +212,11 @@ def test_data_far_from_the_prior(case, read):
 
 
 class Density:
-    """PyMC's log density as it stands, and in its stable form."""
+    """PyMC's log density as it is written, with its rounding, and in its stable form."""
 
-    def __init__(self, as_written, stable):
-        self.as_it_stands, self.stable = lambda point: as_written, stable
+    def __init__(self, written, rounding, stable):
+        self.as_written, self.stable = lambda point: written, stable
+        self.with_rounding = lambda point: (written, np.full(N, rounding))
 
     def __call__(self, point):
         return self.stable
@@ -186,12 +227,37 @@ def test_digits_lost_by_a_formula_are_no_difference_and_a_difference_is_one(read
     with pm.Model() as model:
         bernoulli()
     (site,) = read(model).lgm.sites
-    compare = sys.modules["pymc_augconj.recognition.checks.checks"]._compare_with
+    checks = sys.modules["pymc_augconj.recognition.checks.checks"]
+
+    def compare(ours, *theirs):
+        return checks._compare_densities(site, ours, checks._Theirs(Density(*theirs), {}))
+
     right, wrong = np.full(N, -2.0), np.full(N, -2.1)
-    assert compare(Density(right, None), {}, site, right) == N
-    assert compare(Density(wrong, right), {}, site, right) == N
+    assert compare(right, right, 0.0, None) == N
+    assert compare(right, wrong, 0.2, None) == 0
+    assert compare(right, wrong, 0.0, right) == N
+    assert compare(right, right + 1e-9, 1e-8, None) == N
+    for off in (wrong, right + 1e-12, np.full(N, np.nan), np.full(N, -np.inf)):
+        with pytest.raises(RecognitionError, match="differs from PyMC's"):
+            compare(off, right, 0.0, right)
+    mixed = np.where(np.arange(N) == 0, -np.inf, right)
     with pytest.raises(RecognitionError, match="differs from PyMC's"):
-        compare(Density(wrong, wrong), {}, site, right)
+        compare(right, mixed, 0.0, mixed)
+
+
+def test_rounding_is_told_entry_by_entry():
+    """Of a difference of large numbers, of one of small ones, and of single precision."""
+    x = pt.vector("x", shape=(3,))
+    function = PointFunction((x + 1e9) - 1e9, {"x": x})
+    value, bound = function.with_rounding({"x": np.array([1.0, 1e-9, 1e9])})
+    assert np.all(np.abs(value - [1.0, 1e-9, 1e9]) <= bound)
+    assert np.all(bound <= 1e-3)
+    value, bound = PointFunction(x * 3.7, {"x": x}).with_rounding({"x": np.array([1e-9, 1, 1e9])})
+    assert np.all(bound <= 1e-13 * value)
+    in_single = x * pt.log(pt.constant(np.int8(5)))
+    value, bound = PointFunction(in_single, {"x": x}).with_rounding({"x": np.ones(3)})
+    assert np.all(np.abs(value - np.log(5.0)) <= bound)
+    assert np.all(bound < 1e-6)
 
 
 def test_nothing_can_be_compared():

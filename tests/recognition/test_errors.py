@@ -73,9 +73,9 @@ NOT_AFFINE = {
     "floor": (lambda: bernoulli(pt.floor(process())), "'f'.*operation Floor"),
     "mod": (lambda: bernoulli(pt.mod(process(), 2.0)), "'f'.*operation Mod"),
     "step": (lambda: bernoulli(pm.math.switch(process() > 0, 1.0, -1.0)), "'f'.*operation GT"),
-    "observed variable": (
-        lambda: bernoulli(process("g") + pm.Normal("z", process(), 1, observed=REAL)),
-        "'y'.*found the observed variable 'z' in it.*whose distribution depends on a latent",
+    "small constant": (
+        lambda: pm.NegativeBinomial("y", mu=exp(process()) + 1e-9, alpha=2.0, observed=COUNTS),
+        "'f'.*operation Exp",
     ),
     "one of two": (lambda: bernoulli(process() + process("g") ** 2), "not in 'g'.*operation Sqr"),
 }
@@ -158,6 +158,23 @@ UNKNOWN = {
         lambda: bernoulli_p(pm.math.maximum(invlogit(process()), 0.02)),
         "'y'.*Bernoulli with a link that ends in Maximum",
     ),
+    "guarded logit": (
+        # Where no prior draw would show it, but an outlier does.
+        lambda: bernoulli_p(pt.maximum(pt.minimum(invlogit(process()), 1 - 1e-7), 1e-7)),
+        "'y'.*ends in Maximum.*Leave pm.math.maximum and pm.math.minimum out",
+    ),
+    "guard by a switch": (
+        lambda: bernoulli_p(pm.math.switch((p := invlogit(process())) < 1e-7, 1e-7, p)),
+        "'y'.*ends in Switch.*Leave pm.math.switch out",
+    ),
+    "guarded probit": (
+        lambda: bernoulli_p(pt.maximum(pm.math.invprobit(process()), 1e-100)),
+        "'y'.*ends in Maximum",
+    ),
+    "small lapse": (
+        lambda: bernoulli_p(1e-13 + (1 - 2e-13) * invlogit(process())),
+        "'y'.*ends in Add",
+    ),
     "no latent after all": (
         lambda: (bernoulli(f := process()), pm.Normal("w", f - f, 1, observed=REAL)),
         r"'w'.*in which the latent variables cancel \(as in f - f\).*NUTS",
@@ -214,12 +231,6 @@ NO_LATENT = {
     "truncated": (
         lambda: bernoulli(pm.TruncatedNormal("b", 0, 1, lower=0, shape=N)),
         r"no Gaussian latent variable.*found 'b' \(TruncatedNormal\)",
-    ),
-    "covariances of a batch": (
-        lambda: bernoulli(
-            pm.MvNormal("f", mu=np.zeros(2), cov=np.stack([np.eye(2)] * N), shape=(N, 2)).sum(-1)
-        ),
-        "'f' is a batch of multivariate normals with a covariance each: expected one covariance",
     ),
     "marginal process": (
         lambda: pm.gp.Marginal(

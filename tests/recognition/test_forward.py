@@ -5,6 +5,7 @@ from __future__ import annotations
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 from pymc.distributions import transforms as tr
 from scipy import stats
@@ -187,7 +188,7 @@ GRAPH = np.array([[0, 1, 0], [1, 0, 1], [0, 1, 0]])
 
 
 def custom(value, s):
-    return -0.5 * (value / s) ** 2 - pm.math.log(s)
+    return -pm.math.abs(value / s) - pm.math.log(2 * s)
 
 
 NOT_DRAWN = {
@@ -200,15 +201,11 @@ NOT_DRAWN = {
     "zero sum": lambda: pm.Normal("c", 0, 1, shape=2, transform=tr.ZeroSumTransform([0])),
     "bounded Flat": lambda: pm.Flat("c", transform=tr.Interval(0.0, 2.0), initval=1.0),
     "no random": lambda: pm.CustomDist("c", pm.HalfNormal("s", 1), logp=custom, shape=3),
-    "ICAR": lambda: pm.ICAR("c", W=GRAPH),
-    "CAR": lambda: pm.CAR("c", mu=np.zeros(3), W=GRAPH, alpha=0.5, tau=pm.HalfNormal("s", 1)),
-    "made of a CAR": lambda: pm.Mixture(
+    "made of a CAR": lambda: pm.CustomDist(
         "c",
-        w=[0.3, 0.7],
-        comp_dists=[
-            pm.CAR.dist(mu=np.zeros(3), W=GRAPH, alpha=0.5, tau=1.0),
-            pm.MvNormal.dist(np.zeros(3), np.eye(3)),
-        ],
+        dist=lambda size: pm.CAR.dist(mu=np.zeros(3), W=GRAPH, alpha=0.5, tau=1.0) ** 3,
+        logp=lambda value: -pt.sum(value**4),
+        shape=3,
     ),
 }
 
@@ -220,6 +217,20 @@ def test_variables_that_a_draw_does_not_follow_are_sampled_by_their_density(spel
     assert reading.forward == []
     (held,) = [h for h in reading.lgm.hyperparameters if h.name == "c"]
     assert "nothing observed depends on it" in held.why_not_optimised
+
+
+GAUSSIAN = {
+    "ICAR": lambda: pm.ICAR("c", W=GRAPH),
+    "CAR": lambda: pm.CAR("c", mu=np.zeros(3), W=GRAPH, alpha=0.5, tau=pm.HalfNormal("s", 1)),
+}
+
+
+@pytest.mark.parametrize("spelling", GAUSSIAN)
+def test_gaussian_variables_that_pymc_cannot_draw_are_latents(spelling, read):
+    """PyMC has no draw of an ICAR, and of a CAR one with the square of its covariance."""
+    reading = read(with_unused(GAUSSIAN[spelling]))
+    assert reading.forward == []
+    assert set(reading.kinds) == {"b", "c"}
 
 
 def test_one_value_is_no_fit_of_them():

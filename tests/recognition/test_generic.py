@@ -74,11 +74,21 @@ CASES = {
         set(),
         lambda y, eta, p: stats.gamma.logpdf(y, np.exp(2 * eta) / 0.49, scale=0.49 / np.exp(eta)),
     ),
+    "gamma of a mean and a standard deviation in proportion": Case(
+        lambda f: pm.Gamma(
+            "y", mu=exp(f), sigma=exp(f) / pm.math.sqrt(pm.HalfCauchy("a", 1)), observed=POSITIVE
+        ),
+        "Gamma",
+        "its own",
+        {"a"},
+        lambda y, eta, p: stats.gamma.logpdf(y, p["a"], scale=np.exp(eta) / p["a"]),
+        lambda y, eta, p: stats.gamma.logcdf(y, p["a"], scale=np.exp(eta) / p["a"]),
+    ),
     "Weibull": Case(
         lambda f: pm.Weibull(
             "y", pm.HalfNormal("a", 2), exp(f + pm.Normal("b")), observed=POSITIVE
         ),
-        "WeibullBeta",
+        "Weibull",
         "log",
         {"a"},
         lambda y, eta, p: stats.weibull_min.logpdf(y, p["a"], scale=np.exp(eta)),
@@ -93,21 +103,21 @@ CASES = {
     ),
     "ordered logistic": Case(
         lambda f: pm.OrderedLogistic("y", eta=f, cutpoints=cutpoints(), observed=CLASSES),
-        "Categorical",
+        "OrderedLogistic",
         "its own",
         {"c_0", "c_1"},
         ordered_classes(expit),
     ),
     "ordered probit": Case(
         lambda f: pm.OrderedProbit("y", eta=f, cutpoints=cutpoints(), observed=CLASSES),
-        "Categorical",
+        "OrderedProbit",
         "its own",
         {"c_0", "c_1"},
         ordered_classes(ndtr),
     ),
     "zero-inflated Poisson": Case(
         lambda f: pm.ZeroInflatedPoisson("y", psi=pm.Beta("psi", 1, 1), mu=exp(f), observed=COUNTS),
-        "Mixture",
+        "ZeroInflatedPoisson",
         "its own",
         {"psi"},
         zero_inflated,
@@ -123,7 +133,7 @@ CASES = {
         lambda f: pm.NegativeBinomial(
             "y", mu=pm.math.log1pexp(f), alpha=pm.HalfNormal("a"), observed=COUNTS
         ),
-        "NegBinomial",
+        "NegativeBinomial",
         "its own",
         {"a"},
         lambda y, eta, p: stats.nbinom.logpmf(
@@ -154,7 +164,7 @@ CASES = {
     ),
     "a density of the user's": Case(
         lambda f: pm.CustomDist("y", f, logp=lambda v, f: -exp(v - f) + v - f, observed=POSITIVE),
-        "CustomDist_y",
+        "CustomDist",
         "identity",
         set(),
         lambda y, eta, p: -np.exp(y - eta) + y - eta,

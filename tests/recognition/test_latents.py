@@ -10,6 +10,7 @@ from pymc.gp.cov import Constant, Coregion, ExpQuad, Linear, Matern32, Periodic,
 from pymc.gp.mean import Constant as ConstantMean
 from pymc.gp.mean import Linear as LinearMean
 
+import pymc_augconj as pac
 from pymc_augconj.model import Argument
 
 N = 8
@@ -238,14 +239,14 @@ def test_non_centred_correlated_effects(read):
     assert read(model).kinds == {"z": "design matrix depending on hyperparameters"}
 
 
-def test_a_covariance_each_is_left_to_the_hyperparameters(read):
+def test_a_covariance_each(read):
     with pm.Model() as model:
         covs = np.stack([np.eye(2), np.eye(2) + 0.5])
         f = pm.MvNormal("f", mu=np.zeros(2), cov=covs, shape=(2, 2))
         observe(f[GROUP % 2, BINARY] + pm.Normal("b", 0, 1))
     reading = read(model)
-    assert reading.kinds == {"b": "selection"}
-    assert reading.roles == {"f": "prior"}
+    assert reading.kinds == {"f": "selection", "b": "selection"}
+    assert reading.roles == {}
 
 
 # -- Normal -----------------------------------------------------------------------------------
@@ -368,3 +369,28 @@ def test_periodic_hsgp(read):
         process = pm.gp.HSGPPeriodic(m=4, scale=pm.HalfNormal("eta", 1), cov_func=cov)
         observe(process.prior("f", X=X[:, :1]))
     assert list(read(model).kinds.values()) == [SCALED_COLUMNS]
+
+
+# -- nothing ----------------------------------------------------------------------------------
+
+EMPTY = {
+    "Normal": lambda: pt.dot(np.zeros((N, 0)), pm.Normal("c", 0, 1, shape=0)),
+    "MvNormal": lambda: pt.dot(np.zeros((N, 0)), pm.MvNormal("c", np.zeros(0), np.eye(0), shape=0)),
+    "HalfNormal": lambda: pm.HalfNormal("c", 1, shape=0).sum(),
+}
+
+
+@pytest.mark.parametrize("spelling", EMPTY)
+def test_variables_without_entries_are_no_latents(spelling, read):
+    with pm.Model() as model:
+        observe(EMPTY[spelling]() + pm.Normal("b", 0, 1))
+    assert set(read(model).kinds) == {"b"}
+
+
+def test_observed_variables_without_observations_are_refused():
+    with pm.Model() as model:
+        b = pm.Normal("b", 0, 1)
+        observe(b)
+        pm.Normal("y2", b * np.ones(0), 1, observed=np.zeros(0))
+    with pytest.raises(pac.DataError, match=r"'y2'.*expected observations, found the shape \(0,\)"):
+        pac.recognize(model)

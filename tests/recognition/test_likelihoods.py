@@ -6,6 +6,9 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy import stats
+
+import pymc_augconj as pac
 
 N = 8
 RNG = np.random.default_rng(1)
@@ -201,6 +204,25 @@ def test_real_valued(name, spelling, read):
     # The normal likelihood needs no ω: its scale is sampled with the latents integrated out.
     role = "prior" if name == "Normal" else "likelihood"
     assert reading.roles.get("s", role) == role
+
+
+@pytest.mark.parametrize("nu", [10**6, 1e6, 1e8])
+def test_student_t_that_is_nearly_normal(nu):
+    """PyMC keeps 1e6 as a float32, of which SciPy's log Γ is wrong by 0.06."""
+    model = model_of(lambda f: pm.StudentT("y", nu=nu, mu=f, sigma=0.5, observed=REAL))
+    recognition = pac.recognize(model)
+    (site,) = recognition.model.sites
+    eta = np.linspace(-1.0, 1.0, N)
+    params = site.params(recognition.start)
+    found = site.likelihood.log_density(REAL, eta, params)
+    np.testing.assert_allclose(found, stats.t.logpdf(REAL, nu, eta, 0.5), rtol=1e-8)
+
+
+@pytest.mark.parametrize("nu", [1e12, 1e30, np.inf])
+def test_student_t_without_digits_is_refused(nu):
+    model = model_of(lambda f: pm.StudentT("y", nu=nu, mu=f, sigma=0.5, observed=REAL))
+    with pytest.raises(pac.DataError, match=r"'y' \(Student-t\): expected nu up to .*pm.Normal"):
+        pac.recognize(model)
 
 
 TRANSFORMED = {

@@ -34,8 +34,8 @@ LOCATION = {
 
 @pytest.mark.parametrize("name", LOCATION)
 def test_closed_form_is_taken_where_asked_for(name, read):
-    log_phi, law = LOCATION[name]
-    for asked, expected in ((False, "inverse Laplace of φ (numerical)"), (True, law)):
+    log_phi, distribution = LOCATION[name]
+    for asked, expected in ((False, "inverse Laplace of φ (numerical)"), (True, distribution)):
         model = model_of(
             lambda f, s, asked=asked: pac.SuperGaussian(
                 "y", f, log_phi=lambda r: log_phi(r, s), closed_form=asked, observed=Y

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import pickle
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import pymc as pm
@@ -85,7 +87,7 @@ def brute_force(vi):
 def test_printed_in_a_few_lines(vi, weights):
     lines = repr(vi).splitlines()
     assert lines[0] == "Approximation by pac.fit('vgp')"
-    assert lines[1] == f"  evidence         {vi.evidence:.4f} (lower bound)"
+    assert lines[1] == f"  log evidence     {vi.log_evidence:.4f} (lower bound)"
     assert lines[2] == f"  latents          f ({N}), mu, b0"
     assert lines[3] == f"  hyperparameters  ls = {vi.theta['ls']:.4f}"
     assert len(lines) < 10
@@ -170,7 +172,7 @@ def test_saving_keeps_the_numbers(which, request, tmp_path):
     fit = request.getfixturevalue(which)
     fit.save(tmp_path / "fit")
     loaded = pac.Approximation.load(tmp_path / "fit")
-    for name in ("method", "evidence", "converged", "message", "timings", "names", "variables"):
+    for name in ("method", "log_evidence", "converged", "message", "timings", "names", "variables"):
         assert getattr(loaded, name) == getattr(fit, name)
     assert loaded.history.equals(fit.history)
     a, b = fit.sample(4, random_seed=1).posterior, loaded.sample(4, random_seed=1).posterior
@@ -192,7 +194,7 @@ def test_a_file_of_another_kind_is_refused(tmp_path):
 def test_a_file_has_any_name(weights, tmp_path, name):
     weights.save(tmp_path / name)
     assert [p.name for p in tmp_path.iterdir()] == [name.removesuffix(".npz") + ".npz"]
-    assert pac.Approximation.load(tmp_path / name).evidence == weights.evidence
+    assert pac.Approximation.load(tmp_path / name).log_evidence == weights.log_evidence
 
 
 def test_a_file_that_is_not_there(tmp_path):
@@ -327,3 +329,69 @@ def test_data_set_after_the_fit_change_nothing_in_it(sparse):
         np.testing.assert_allclose(draws["f"], before["f"])
         np.testing.assert_allclose(draws["p"], expit(before["f"] + 0.7))
     np.testing.assert_allclose(std, again.std["f"])
+
+
+def test_only_variational_evidence_is_called_a_bound(cavi):
+    assert cavi.is_bound
+    assert not dataclasses.replace(cavi, method="ep").is_bound
+
+
+PLACES, SIGMA = np.linspace(0.0, 3.0, 15), 0.8
+
+
+@pytest.fixture(scope="module")
+def noisy():
+    rng = np.random.default_rng(4)
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.5))
+        f = gp.prior("f", X=PLACES[:, None])
+        y = np.sin(2.0 * PLACES) + SIGMA * rng.standard_normal(PLACES.size)
+        pm.Normal("y", f, SIGMA, observed=y)
+    return model
+
+
+def test_leave_one_out_of_a_gaussian_model_is_the_closed_form(noisy):
+    """With normal noise the approximation is the posterior, and LOO has a closed form."""
+    vi = pac.fit("cavi", model=noisy, **QUIET)
+    tree = vi.sample(4000, random_seed=1, log_likelihood=True)
+    stats = tree.sample_stats
+    assert float((stats["log_p"] - stats["log_q"]).std()) < 1e-8
+    K = np.exp(-0.5 * ((PLACES[:, None] - PLACES) / 1.5) ** 2)
+    inverse = np.linalg.inv(K + (SIGMA**2 + 1e-6) * np.eye(PLACES.size))
+    var = 1.0 / np.diag(inverse)
+    deviation = (inverse @ vi.observed["y"]) * var
+    expected = -0.5 * (np.log(2.0 * np.pi * var) + deviation**2 / var)
+    found = az.loo_approximate_posterior(tree, stats["log_p"], stats["log_q"], pointwise=True)
+    # Importance weights of 4000 draws: a few per cent of error a point.
+    np.testing.assert_allclose(found.elpd_i, expected, atol=0.05)
+    naive = tree.log_likelihood["y"].mean(("chain", "draw"))
+    assert np.abs(naive - expected).max() > 0.15
+
+
+def test_leave_one_out_corrects_an_approximation(noisy):
+    """Draws of a wrong approximation, weighed back: without log_p and log_q it is another LOO."""
+    vi = pac.fit("cavi", model=noisy, **QUIET)
+    wrong = dataclasses.replace(vi, h=0.8 * vi.h, lam=0.7 * vi.lam)
+    right, tree = (fit.sample(8000, random_seed=1, log_likelihood=True) for fit in (vi, wrong))
+
+    def elpd(tree, corrected=True):
+        if not corrected:
+            return az.loo(tree, pointwise=True).elpd
+        stats = tree.sample_stats
+        return az.loo_approximate_posterior(tree, stats["log_p"], stats["log_q"]).elpd
+
+    # Monte Carlo errors of 8000 draws are about 0.01.
+    assert abs(elpd(tree) - elpd(right)) < 0.05
+    assert abs(elpd(tree, corrected=False) - elpd(right)) > 0.5
+
+
+def test_comparison_has_leave_one_out_of_approximations(noisy):
+    vi = pac.fit("cavi", model=noisy, **QUIET)
+    table = pac.compare({"vi": vi, "again": vi.sample(500, log_likelihood=True)})
+    assert table["elpd_loo"].notna().all()
+
+
+def test_log_likelihood_of_a_loaded_fit_is_refused(cavi, tmp_path):
+    cavi.save(tmp_path / "fit")
+    with pytest.raises(pac.AugmentationError, match="log_likelihood: expected a dense fit"):
+        pac.Approximation.load(tmp_path / "fit").sample(2, log_likelihood=True)

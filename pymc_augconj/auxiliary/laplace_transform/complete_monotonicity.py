@@ -1,4 +1,4 @@
-"""Is φ the Laplace transform of a law on [0, ∞)? The condition of every augmentation, checked.
+"""Check that φ is the Laplace transform of a distribution on [0, ∞).
 
 By Bernstein's theorem it is if and only if φ(0) = 1 and φ is completely monotone,
 
@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike
 from pymc_augconj.typing import Array, ComplexArray
 
 from .density import saddlepoints
-from .distribution import LogPhi, RealDerivatives, TiltedLaw
+from .distribution import LogPhi, RealDerivatives, TiltedDistribution
 from .inversion import CAREFUL, Sites
 
 ORDER = 16
@@ -81,8 +81,8 @@ def check_completely_monotone(
         Where to look. Default: twelve decades about the scale of φ, five points a decade.
     order : int, default 16
     density : bool
-        Whether to look at the inverted density too, which has a sign of its own where the law has
-        atoms besides one at its end (a finite mixture of Gaussians).
+        Whether to look at the inverted density too, which has a sign of its own where the
+        distribution has atoms besides one at its end (a finite mixture of Gaussians).
 
     Returns
     -------
@@ -94,9 +94,13 @@ def check_completely_monotone(
         return Monotonicity(
             False, 0.0, 0, f"expected φ(0) = 1, that is log φ(0) = 0, found {found}"
         )
-    law = TiltedLaw(log_phi)
+    distribution = TiltedDistribution(log_phi)
     if r is None:
-        scale = 1.0 / (law.origin + 1.0 / law.scale) if law.origin > 0.0 else law.scale
+        scale = (
+            1.0 / (distribution.origin + 1.0 / distribution.scale)
+            if distribution.origin > 0.0
+            else distribution.scale
+        )
         r = GRID * (scale if np.isfinite(scale) else 1.0)
     r = np.asarray(r, dtype=float)
     checked = _check_values(log_phi, r)
@@ -104,8 +108,8 @@ def check_completely_monotone(
         return checked
     r = r[:checked]
     failure = _check_derivatives(log_phi, derivatives, r, order)
-    if failure is None and density and not law.is_point_mass:
-        failure = _check_density(law, r)
+    if failure is None and density and not distribution.is_point_mass:
+        failure = _check_density(distribution, r)
     return Monotonicity(True) if failure is None else failure
 
 
@@ -198,18 +202,18 @@ def _exponential_series(derivatives: Array, radius: Array, order: int) -> tuple[
     return taylor, ULPS * 1.1e-16 * (1.0 + steps) * bound
 
 
-def _check_density(law: TiltedLaw, r: Array) -> Monotonicity | None:
+def _check_density(distribution: TiltedDistribution, r: Array) -> Monotonicity | None:
     """Check the density at the mean of each tilt, by two rules that tell how far to trust it."""
     with np.errstate(all="ignore"):
-        x = law.mean(r)
+        x = distribution.mean(r)
     x = x[np.isfinite(x) & (x > 0.0)]
     if x.size == 0:
         return None
     x = np.unique(np.concatenate((x, x.max() * np.geomspace(1.3, 30.0, 12))))
-    tilt = saddlepoints(law, x)
-    finite = np.isfinite(law.real(tilt))
+    tilt = saddlepoints(distribution, x)
+    finite = np.isfinite(distribution.real(tilt))
     x, tilt = x[finite], tilt[finite]
-    sites = Sites(law, tilt)
+    sites = Sites(distribution, tilt)
     index = np.nonzero(sites.is_wide)[0]
     if index.size == 0:
         return None
@@ -222,6 +226,6 @@ def _check_density(law: TiltedLaw, r: Array) -> Monotonicity | None:
     i = int(np.argmax(wrong))
     reason = (
         f"expected a density of ω that is not negative, found {finer[i] / x[index][i]:.3g} at "
-        f"ω = {x[index][i] + law.origin:.6g} under the tilt r = {tilt[index][i]:.6g}"
+        f"ω = {x[index][i] + distribution.origin:.6g} under the tilt r = {tilt[index][i]:.6g}"
     )
     return Monotonicity(False, float(tilt[index][i]), None, reason)

@@ -1,14 +1,14 @@
-"""The density of a law known only by its Laplace transform φ, and of its tilts.
+"""The density of a distribution known only by its Laplace transform φ, and of its tilts.
 
-An inversion has an absolute error, so far from the mean of the law it knows nothing of the density
-relative to its size. But the density at x of one tilt gives that of every other,
+An inversion has an absolute error, so far from the mean of the distribution it knows nothing of the
+density relative to its size. But the density at x of one tilt gives that of every other,
 
     log f_r(x) = log f_ρ(x) + (ρ − r) x + log φ(ρ) − log φ(r),
 
 and the tilt ρ that has x as its mean, the saddlepoint, has a density of the order of 1/std there.
 So inverting at the saddlepoint makes the error a relative one, in the left tail down to any depth
-and in the right tail where the mean at r = 0 is infinite, or else up to where that law has no
-tilt with so large a mean; beyond it the error is again relative to the density of r = 0.
+and in the right tail where the mean at r = 0 is infinite, or else up to where that distribution has
+no tilt with so large a mean; beyond it the error is again relative to the density of r = 0.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from pymc_augconj.typing import Array
 
-from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt
+from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
 from .inversion import Sites
 
 LEAST_TILT = 1e-3  # in units of 1/x: a smaller tilt is none, at x
@@ -28,19 +28,20 @@ NEWTON_STEPS = 2
 
 def logpdf_tilted(
     x: ArrayLike,
-    log_phi: LogPhi | TiltedLaw,
+    log_phi: LogPhi | TiltedDistribution,
     r: ArrayLike,
     *,
     return_error: bool = False,
 ) -> Array | tuple[Array, Array]:
     """Log density of the tilts exp(−rω) π(ω)/φ(r), by inversion at the saddlepoint of each x.
 
-    Where the law has an atom, the density is that of the rest, whose mass is less than one.
+    Where the distribution has an atom, the density is that of the rest, whose mass is less than
+    one.
 
     Parameters
     ----------
     x : array_like
-    log_phi : callable or TiltedLaw
+    log_phi : callable or TiltedDistribution
         log φ on complex128 arrays of any shape.
     r : array_like, ≥ 0
     return_error : bool, default False
@@ -59,22 +60,22 @@ def logpdf_tilted(
     ValueError
         If an r is negative or not finite, or log φ is not finite there.
     """
-    r, x, law = checked_tilt(r), np.asarray(x, dtype=float), as_law(log_phi)
+    r, x, distribution = checked_tilt(r), np.asarray(x, dtype=float), as_distribution(log_phi)
     x, r = (np.array(values) for values in np.broadcast_arrays(x, r))
-    centred = x - law.origin
-    inside = (centred > 0.0) & (centred < np.inf) & (not law.is_point_mass)
+    centred = x - distribution.origin
+    inside = (centred > 0.0) & (centred < np.inf) & (not distribution.is_point_mass)
     value, error = np.full(x.shape, -np.inf), np.zeros(x.shape)
     value[np.isnan(x)] = np.nan
     if inside.any():
         at = centred[inside]
-        log_density, mass, mass_error = untilted_log_density(law, at)
-        value[inside] = log_density - np.log(at) - r[inside] * at - law.real(r[inside])
+        log_density, mass, mass_error = untilted_log_density(distribution, at)
+        value[inside] = log_density - np.log(at) - r[inside] * at - distribution.real(r[inside])
         error[inside] = mass_error / np.maximum(mass, FLOOR)
     return (value, error) if return_error else value
 
 
-def untilted_log_density(law: TiltedLaw, x: Array) -> tuple[Array, Array, Array]:
-    """Return log(x π(x)) at x > 0, relative to the law's origin, by the saddlepoint's tilt ρ.
+def untilted_log_density(distribution: TiltedDistribution, x: Array) -> tuple[Array, Array, Array]:
+    """Return log(x π(x)) at x > 0, relative to the origin, by the saddlepoint's tilt ρ.
 
     Returns
     -------
@@ -83,24 +84,24 @@ def untilted_log_density(law: TiltedLaw, x: Array) -> tuple[Array, Array, Array]
     mass, error : ndarray, shape of x
         x f_ρ(x), the density of log ω in the tilt that shows x best, and its absolute error. The
         error of ``log_density`` is their quotient. ``mass`` may be negative, by rounding or
-        because φ is no Laplace transform of a positive law; the log is then that of 1e-11.
+        because φ is no Laplace transform of a positive distribution; the log is then that of 1e-11.
     """
-    tilt = saddlepoints(law, x)
-    sites = Sites(law, tilt)
+    tilt = saddlepoints(distribution, x)
+    sites = Sites(distribution, tilt)
     _, density, error = sites.cdf_and_pdf(x)
     mass = x * density
     log_mass = np.log(np.maximum(mass, FLOOR))
     return log_mass + tilt * x + sites.log_phi_r, mass, error
 
 
-def saddlepoints(law: TiltedLaw, x: Array) -> Array:
+def saddlepoints(distribution: TiltedDistribution, x: Array) -> Array:
     """Find a tilt with mean x, to a fraction of its standard deviation; tiny if there is none."""
     log_x = np.log(x)
-    log_r, log_mean = mean_curve(law, log_x.min(), log_x.max())
+    log_r, log_mean = mean_curve(distribution, log_x.min(), log_x.max())
     tilt = np.interp(-log_x, -log_mean, log_r)
     bottom, top = log_r[0], log_r[-1]
     for _ in range(NEWTON_STEPS):
-        mean, std = law.rough_moments(np.exp(tilt))
+        mean, std = distribution.rough_moments(np.exp(tilt))
         with np.errstate(all="ignore"):
             step = (np.log(mean) - log_x) * mean / (np.exp(tilt) * std**2)
         step = np.where(np.isfinite(step), np.clip(step, -CURVE_STEP, CURVE_STEP), 0.0)
@@ -108,19 +109,22 @@ def saddlepoints(law: TiltedLaw, x: Array) -> Array:
     return np.exp(tilt)
 
 
-def mean_curve(law: TiltedLaw, log_low: float, log_high: float) -> tuple[Array, Array]:
+def mean_curve(
+    distribution: TiltedDistribution, log_low: float, log_high: float
+) -> tuple[Array, Array]:
     """Return log r, increasing, and log E[ω] of the tilts r, decreasing, to cover the range of ω.
 
     Where no tilt has so large a mean the curve ends at a tilt that does not matter at that ω;
     where log φ fails for a large r, it ends before.
     """
     start = np.clip(np.log(LEAST_TILT) - log_high, -MAX_LOG, MAX_LOG)
-    # −log φ(r) ≥ r E[ω] under the tilt: a mean of ω needs no r far beyond 1/ω but for narrow laws.
+    # −log φ(r) ≥ r E[ω] under the tilt: a mean of ω needs no r far beyond 1/ω but for narrow
+    # distributions.
     end = min(max(-log_low, start) + 8.0, MAX_LOG)
     while True:
         log_r = np.linspace(start, end, 2 + int((end - start) / CURVE_STEP))
         with np.errstate(all="ignore"):
-            log_mean = np.log(law.mean(np.exp(log_r)))
+            log_mean = np.log(distribution.mean(np.exp(log_r)))
         finite = np.isfinite(log_mean)
         if not finite[-1] or log_mean[-1] <= log_low or end >= MAX_LOG:
             break

@@ -1,4 +1,4 @@
-"""A positive law known only by its Laplace transform φ, and its exponential tilts.
+"""A positive distribution known only by its Laplace transform φ, and its exponential tilts.
 
 φ(s) = E exp(−sω) for ω ≥ 0. The tilt by r ≥ 0 has the density exp(−rω) π(ω)/φ(r), so its Laplace
 transform is φ(s + r)/φ(r), and with K = log φ its mean is −K′(r) and its variance K″(r).
@@ -7,8 +7,8 @@ Known of φ is ``log_phi``, a vectorised callable: complex128 array of any shape
 of that shape out. It is called in the closed right half-plane only, where every Laplace transform
 is analytic, so that a branch cut on the negative axis does no harm.
 
-`TiltedLaw` finds what every method of this room needs and what does not depend on r: the scale,
-the end of the support and the atom at zero.
+`TiltedDistribution` finds what every method of this room needs and what does not depend on r: the
+scale, the end of the support and the atom at zero.
 """
 
 from collections.abc import Callable
@@ -35,7 +35,7 @@ POINTS = 22  # Chebyshev nodes of the numerical derivative of the mean
 INFINITE_GROWTH = 1.2  # of a moment towards r = 0 over some decades: it is then infinite
 
 
-class TiltedLaw:
+class TiltedDistribution:
     """φ with its scale, support and atom, for all tilts r.
 
     Parameters
@@ -49,7 +49,7 @@ class TiltedLaw:
     Attributes
     ----------
     origin : float
-        End of the support, ω ≥ origin; zero but for laws that keep away from zero.
+        End of the support, ω ≥ origin; zero but for distributions that keep away from zero.
     scale : float
         The r at which −log φ₀ is one (or half its limit, if it stays below two), where
         φ₀(s) = φ(s) exp(s · origin) is the transform of ω − origin. 1/scale is a typical ω.
@@ -78,7 +78,7 @@ class TiltedLaw:
         self.farthest = farthest
 
     def __call__(self, s: ComplexArray) -> ComplexArray:
-        """Return log φ₀(s), of the law of ω − origin."""
+        """Return log φ₀(s), of the distribution of ω − origin."""
         # Far out in the half-plane an intermediate result may overflow; what is then not finite is
         # dealt with where it is used.
         with np.errstate(all="ignore"):
@@ -108,8 +108,9 @@ class TiltedLaw:
     def rough_moments(self, r: Array) -> tuple[Array, Array]:
         """E[ω − origin] and a standard deviation good to a per cent or so, from three values of φ.
 
-        The better of two differences: one over a small part of r, for laws singular at zero, and
-        one over a small part of the scale, for r so small that the first is lost in rounding.
+        The better of two differences: one over a small part of r, for distributions singular at
+        zero, and one over a small part of the scale, for r so small that the first is lost in
+        rounding.
         """
         if self.is_point_mass:
             return np.zeros(r.shape), np.zeros(r.shape)
@@ -152,9 +153,9 @@ class TiltedLaw:
         return scale, float(min(10.0 ** grid[last], FARTHEST * max(scale, 1.0)))
 
 
-def as_law(log_phi: "LogPhi | TiltedLaw") -> TiltedLaw:
-    """``log_phi`` itself, if it is a `TiltedLaw` already; else one made of it."""
-    return log_phi if isinstance(log_phi, TiltedLaw) else TiltedLaw(log_phi)
+def as_distribution(log_phi: "LogPhi | TiltedDistribution") -> TiltedDistribution:
+    """``log_phi`` itself, if it is a `TiltedDistribution` already; else one made of it."""
+    return log_phi if isinstance(log_phi, TiltedDistribution) else TiltedDistribution(log_phi)
 
 
 def checked_tilt(r: ArrayLike) -> Array:
@@ -165,13 +166,13 @@ def checked_tilt(r: ArrayLike) -> Array:
 
 
 def mean_tilted(
-    log_phi: LogPhi | TiltedLaw, r: ArrayLike, *, derivatives: Derivatives | None = None
+    log_phi: LogPhi | TiltedDistribution, r: ArrayLike, *, derivatives: Derivatives | None = None
 ) -> tuple[Array, Array]:
     """E[ω] = −K′(r) and Var[ω] = K″(r) of the tilts of φ, K = log φ.
 
     Parameters
     ----------
-    log_phi : callable or TiltedLaw
+    log_phi : callable or TiltedDistribution
     r : array_like, ≥ 0
     derivatives : pair of callables, optional
         K′ and K″ on real arrays; used as they are. Without them the mean is a complex step, exact
@@ -192,19 +193,19 @@ def mean_tilted(
     if derivatives is not None:
         first, second = (np.asarray(derivative(r), dtype=float) for derivative in derivatives)
         return -first, second
-    law = as_law(log_phi)
+    distribution = as_distribution(log_phi)
     flat = r.reshape(-1)
-    if law.is_point_mass:
-        return np.full(r.shape, law.origin), np.zeros(r.shape)
-    mean, var = law.mean(flat), np.empty(flat.size)
+    if distribution.is_point_mass:
+        return np.full(r.shape, distribution.origin), np.zeros(r.shape)
+    mean, var = distribution.mean(flat), np.empty(flat.size)
     nodes, derivative = _chebyshev_derivative(POINTS)
     best = np.full(flat.size, np.inf)
     # Central intervals stay clear of zero, where φ may be singular; from r on, one tries lengths.
-    forward = law.scale * 10.0 ** np.arange(-12.0, 0.0)
+    forward = distribution.scale * 10.0 ** np.arange(-12.0, 0.0)
     for centre, half in [(flat, 0.5 * flat)] + [(flat + d, np.full(flat.size, d)) for d in forward]:
         usable = half > 0.0
         half = np.where(usable, half, 1.0)
-        means = law.mean(np.maximum(centre[:, None] + half[:, None] * nodes, 0.0))
+        means = distribution.mean(np.maximum(centre[:, None] + half[:, None] * nodes, 0.0))
         at = 0.0 if centre is flat else -1.0
         values, truncation = derivative(means, at)
         error = (truncation + 1e-16 * POINTS**2 * np.abs(mean)) / np.abs(values)
@@ -212,18 +213,20 @@ def mean_tilted(
         var[better], best[better] = (-values / half)[better], error[better]
     zero = flat == 0.0
     if zero.any():
-        mean[zero], var[zero] = _moments_at_zero(law, mean[zero][0], var[zero][0])
-    return (mean + law.origin).reshape(r.shape), np.maximum(var, 0.0).reshape(r.shape)
+        mean[zero], var[zero] = _moments_at_zero(distribution, mean[zero][0], var[zero][0])
+    return (mean + distribution.origin).reshape(r.shape), np.maximum(var, 0.0).reshape(r.shape)
 
 
-def _moments_at_zero(law: TiltedLaw, mean: float, var: float) -> tuple[float, float]:
+def _moments_at_zero(
+    distribution: TiltedDistribution, mean: float, var: float
+) -> tuple[float, float]:
     """Replace what grows without bound as r → 0 by infinity."""
-    steps = law.scale * np.array([1e-24, 1e-12])
-    near, far = -law(1j * steps).imag / steps
+    steps = distribution.scale * np.array([1e-24, 1e-12])
+    near, far = -distribution(1j * steps).imag / steps
     if near > INFINITE_GROWTH * far:
         return np.inf, np.inf
-    steps = law.scale * np.array([1e-6, 1e-3])
-    near, far = (mean - law.mean(steps)) / steps
+    steps = distribution.scale * np.array([1e-6, 1e-3])
+    near, far = (mean - distribution.mean(steps)) / steps
     return mean, np.inf if near > INFINITE_GROWTH * far else var
 
 

@@ -77,7 +77,7 @@ def euler_sums(
 def fourier_cdf(
     x: float, low: float, period: float, real: Array, imag: Array
 ) -> tuple[float, float]:
-    """F(x) and f(x) of a law on [low, low + period] from its Fourier coefficients, k ≥ 1.
+    """F(x) and f(x) of a distribution on [low, low + period] from its Fourier coefficients, k ≥ 1.
 
     f(x) = (1 + 2 Σ_k Re c_k e^{2πik(x − low)/period})/period, and F its integral from ``low``.
     """

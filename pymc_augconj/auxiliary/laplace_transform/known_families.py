@@ -1,7 +1,7 @@
-"""Laws whose Laplace transform φ and whose tilts are known in closed form, and finding them.
+"""Distributions whose Laplace transform φ and tilts have closed forms, and finding them.
 
 =====================  =====================================  ====================================
-law at r = 0           φ(r)                                   tilt by r
+distribution at r = 0           φ(r)                                   tilt by r
 =====================  =====================================  ====================================
 Gamma(k, rate s)       (1 + r/s)^{−k}                         Gamma(k, rate s + r)
 GIG(−ν, 0, b)          2 (z/2)^ν K_ν(z)/Γ(ν), z = √(2br)       GIG(−ν, 2r, b)
@@ -39,7 +39,7 @@ TOLERANCE = 1e-8
 
 
 class KnownTilts:
-    """The tilts of one law; its name is what a person reads."""
+    """The tilts of one distribution; its name is what a person reads."""
 
     name: str
 
@@ -117,7 +117,7 @@ class PolyaGammaTilts(KnownTilts):
 
 
 def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
-    """Return the known law with this φ, or None.
+    """Return the known distribution with this φ, or None.
 
     Parameters
     ----------
@@ -134,18 +134,18 @@ def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
     at = float(log_phi(np.array([scale]))[0])
     with np.errstate(all="ignore"):
         expected = log_phi(scale * GRID)
-        for law in _candidates(log_phi, scale, at):
-            difference = np.abs(law.log_phi(scale * GRID) - expected)
+        for distribution in _candidates(log_phi, scale, at):
+            difference = np.abs(distribution.log_phi(scale * GRID) - expected)
             compared = np.isfinite(expected)
             if compared.any() and np.all(
                 difference[compared] <= TOLERANCE * (1.0 + np.abs(expected[compared]))
             ):
-                return law
+                return distribution
     return None
 
 
 def _candidates(log_phi: Callable[[Array], Array], scale: float, at: float) -> Iterator[KnownTilts]:
-    """Yield a law of each family that agrees with φ at the scale, and one place more."""
+    """Yield a distribution of each family that agrees with φ at the scale, and one place more."""
     for nu in SMOOTHNESS:
         z = brentq(lambda x, nu=nu: InverseGaussianTilts(nu, 0.5).log_phi(x**2) - at, 1e-6, 60.0)
         yield InverseGaussianTilts(nu, _rounded(0.5 * z**2 / scale))

@@ -1,19 +1,19 @@
 """Tilts whose standard deviation is small beside their mean: two methods that need no damping.
 
-Euler summation multiplies the rounding of log φ by exp(A/2) = 1e5, and a narrow law has a large
-|log φ|. But such a law lives, up to a mass ε, on an interval [low, high] of a dozen standard
-deviations about its mean, and both ends are known by Chernoff's bound,
+Euler summation multiplies the rounding of log φ by exp(A/2) = 1e5, and a narrow distribution has a
+large |log φ|. But such a distribution lives, up to a mass ε, on an interval [low, high] of a dozen
+standard deviations about its mean, and both ends are known by Chernoff's bound,
 
     P(ω < low) ≤ exp(t low) φ(r + t)/φ(r),   P(ω > high) ≤ exp(−t high) φ(r − t)/φ(r).
 
-**Fourier series** (`FourierLaws`). On that interval the density is the Fourier series of period
-high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule, whose error is
-the mass outside, ε, and what the coefficients left out amount to, about ε too, where they decay.
-The nodes do not depend on x, so one evaluation of φ serves all of Newton's steps.
+**Fourier series** (`FourierDistributions`). On that interval the density is the Fourier series of
+period high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule, whose
+error is the mass outside, ε, and what the coefficients left out amount to, about ε too, where they
+decay. The nodes do not depend on x, so one evaluation of φ serves all of Newton's steps.
 
-**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny, the normal law with
-corrections of second order in them: error of third order, 1e-8 at the switch-over. It is needed
-because the rounding of log φ, which is of the order of 1/CV², then ruins any inversion.
+**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny, the normal distribution
+with corrections of second order in them: error of third order, 1e-8 at the switch-over. It is
+needed because the rounding of log φ, which is of the order of 1/CV², then ruins any inversion.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from scipy.special import ndtr, ndtri
 
 from pymc_augconj.typing import Array, ComplexArray, Index, Mask
 
-from .distribution import TiltedLaw
+from .distribution import TiltedDistribution
 
 HALF_A = 11.5  # A/2 of Euler summation
 NARROW = 0.3  # coefficient of variation below which these methods are tried
@@ -42,7 +42,7 @@ TAYLOR_TERMS = 14
 
 
 @dataclass
-class FourierLaws:
+class FourierDistributions:
     """The sites of a batch that have a Fourier series, and an Euler origin for those that do not.
 
     Attributes
@@ -70,11 +70,13 @@ class FourierLaws:
     offsets: Index
 
 
-def fourier_laws(law: TiltedLaw, r: Array, std: Array, log_phi_r: Array) -> FourierLaws:
+def fourier_laws(
+    distribution: TiltedDistribution, r: Array, std: Array, log_phi_r: Array
+) -> FourierDistributions:
     """Find the intervals and evaluate the coefficients; ``r``, ``std``, ``log_phi_r``: (n,)."""
     t = LADDER / std[:, None]
     base = log_phi_r[:, None]
-    lower = law.real(r[:, None] + t) - base
+    lower = distribution.real(r[:, None] + t) - base
     low = _best((LOG_TAIL - lower) / t, np.max)
     origins = np.nan_to_num((LOG_ORIGIN_TAIL - lower) / t, nan=-np.inf)
     best = np.argmax(origins, axis=1)[:, None]
@@ -83,10 +85,10 @@ def fourier_laws(law: TiltedLaw, r: Array, std: Array, log_phi_r: Array) -> Four
     floor = np.where(origin > 0.0, origin + HALF_A / best_t, 0.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         downward = r[:, None] * t / (r[:, None] + t)  # below r, and about t where that is far below
-        upper = law.real(np.maximum(r[:, None] - downward, 0.0)) - base
+        upper = distribution.real(np.maximum(r[:, None] - downward, 0.0)) - base
         high = _best((upper - LOG_TAIL) / downward, np.min)
     tau_end = DECAY / std[:, None]
-    decayed = law(r[:, None] + 1j * tau_end).real - base < LOG_TAIL
+    decayed = distribution(r[:, None] + 1j * tau_end).real - base < LOG_TAIL
     end = np.take_along_axis(tau_end, np.argmax(decayed, axis=1)[:, None], axis=1)[:, 0]
     low = np.maximum(low, 0.0)
     with np.errstate(invalid="ignore"):
@@ -97,8 +99,10 @@ def fourier_laws(law: TiltedLaw, r: Array, std: Array, log_phi_r: Array) -> Four
     offsets = np.concatenate(([0], np.cumsum(counts)))
     k = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts) + 1
     tau = 2.0 * np.pi * k / np.repeat(period, counts)
-    values = law(np.repeat(r[usable], counts) + 1j * tau)
-    return FourierLaws(usable, origin, floor, low, period, log_phi_r[usable], tau, values, offsets)
+    values = distribution(np.repeat(r[usable], counts) + 1j * tau)
+    return FourierDistributions(
+        usable, origin, floor, low, period, log_phi_r[usable], tau, values, offsets
+    )
 
 
 @dataclass
@@ -140,7 +144,9 @@ class NormalCumulants:
             return np.clip(ndtr(z) - normal * below, 0.0, 1.0), density / self.std
 
 
-def normal_cumulants(law: TiltedLaw, r: Array, mean: Array, std: Array) -> NormalCumulants:
+def normal_cumulants(
+    distribution: TiltedDistribution, r: Array, mean: Array, std: Array
+) -> NormalCumulants:
     """Third and fourth cumulants from Cauchy integrals of log φ on a circle in the half-plane.
 
     The circle is about r with radius r/2, or, for an r too near zero for that, it reaches from r on
@@ -152,7 +158,7 @@ def normal_cumulants(law: TiltedLaw, r: Array, mean: Array, std: Array) -> Norma
     centre = np.where(wide, r, r + radius)
     angle = 2.0 * np.pi * np.arange(CIRCLE_POINTS // 2 + 1) / CIRCLE_POINTS
     circle = np.maximum(np.cos(angle), -1.0) + 1j * np.sin(angle)
-    values = law(centre[:, None] + radius[:, None] * circle)
+    values = distribution(centre[:, None] + radius[:, None] * circle)
     weights = np.full(angle.size, 2.0)
     weights[[0, -1]] = 1.0
     order = np.arange(TAYLOR_TERMS)

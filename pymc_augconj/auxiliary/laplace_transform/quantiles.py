@@ -1,4 +1,4 @@
-"""Draws of ω from the tilts of a law known only by its Laplace transform φ.
+"""Draws of ω from the tilts of a distribution known only by its Laplace transform φ.
 
 The tilt by r has the density exp(−rω) π(ω)/φ(r); its distribution function is the inverse Laplace
 transform of φ(s + r)/(s φ(r)). Draws are F⁻¹(u), u uniform, with F by **Euler summation** and
@@ -38,7 +38,7 @@ from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.typing import Array, Index
 
 from . import kernels
-from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt, mean_tilted
+from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt, mean_tilted
 from .inversion import CAREFUL, UNCONVERGED, WEIGHTS, Sites
 
 __all__ = ["cdf_tilted", "mean_tilted", "quantile_tilted", "random_tilted"]
@@ -52,7 +52,7 @@ LAST_STEP = 1e-5  # in log x: the error after it is of the order of its square
 
 def random_tilted(
     rng: np.random.Generator,
-    log_phi: LogPhi | TiltedLaw,
+    log_phi: LogPhi | TiltedDistribution,
     r: ArrayLike,
     *,
     moments: tuple[ArrayLike, ArrayLike] | None = None,
@@ -63,9 +63,9 @@ def random_tilted(
     ----------
     rng : numpy.random.Generator
         Gives one uniform for each entry of ``r``.
-    log_phi : callable or TiltedLaw
-        log φ on complex128 arrays of any shape. A `TiltedLaw` made of it once saves a tenth of a
-        millisecond a call.
+    log_phi : callable or TiltedDistribution
+        log φ on complex128 arrays of any shape. A `TiltedDistribution` made of it once saves a
+        tenth of a millisecond a call.
     r : array_like, ≥ 0
         The tilts.
     moments : pair of array_like, optional
@@ -90,7 +90,7 @@ def random_tilted(
 
 def quantile_tilted(
     u: ArrayLike,
-    log_phi: LogPhi | TiltedLaw,
+    log_phi: LogPhi | TiltedDistribution,
     r: ArrayLike,
     *,
     moments: tuple[ArrayLike, ArrayLike] | None = None,
@@ -114,7 +114,7 @@ def quantile_tilted(
     ValueError
         As `random_tilted`, or if a u is not a probability.
     """
-    r, u, law = checked_tilt(r), np.asarray(u, dtype=float), as_law(log_phi)
+    r, u, distribution = checked_tilt(r), np.asarray(u, dtype=float), as_distribution(log_phi)
     refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
     shape = np.broadcast_shapes(u.shape, r.shape)
     level = np.clip(np.broadcast_to(u, shape).ravel(), 1e-12, 1.0 - 1e-12)
@@ -123,13 +123,13 @@ def quantile_tilted(
     for first in range(0, level.size, BLOCK):
         block = slice(first, first + BLOCK)
         given = None if pair is None else [values[block] for values in pair]
-        x[block] = _quantiles(Sites(law, tilt[block], given), level[block])
-    return (x + law.origin).reshape(shape)
+        x[block] = _quantiles(Sites(distribution, tilt[block], given), level[block])
+    return (x + distribution.origin).reshape(shape)
 
 
 def cdf_tilted(
     x: ArrayLike,
-    log_phi: LogPhi | TiltedLaw,
+    log_phi: LogPhi | TiltedDistribution,
     r: ArrayLike,
     *,
     moments: tuple[ArrayLike, ArrayLike] | None = None,
@@ -152,17 +152,17 @@ def cdf_tilted(
     ValueError
         As `random_tilted`.
     """
-    r, x, law = checked_tilt(r), np.asarray(x, dtype=float), as_law(log_phi)
+    r, x, distribution = checked_tilt(r), np.asarray(x, dtype=float), as_distribution(log_phi)
     shape = np.broadcast_shapes(x.shape, r.shape)
-    x = np.broadcast_to(x, shape).ravel() - law.origin
-    sites = Sites(law, np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape))
+    x = np.broadcast_to(x, shape).ravel() - distribution.origin
+    sites = Sites(distribution, np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape))
     cdf = sites.cdf_and_pdf(np.where(x > 0.0, x, 1.0))[0]
     cdf = np.where(x > 0.0, cdf, np.where(x == 0.0, sites.atom, 0.0))
     return np.clip(np.where(x < np.inf, cdf, 1.0), 0.0, 1.0).reshape(shape)
 
 
 def _quantiles(sites: Sites, u: Array) -> Array:
-    """Quantiles relative to the law's origin, each site by its method."""
+    """Quantiles relative to the distribution's origin, each site by its method."""
     x = np.zeros(u.size)
     if sites.normal is not None and sites.is_normal.any():
         x[sites.is_normal] = sites.normal.quantile(u[sites.is_normal])
@@ -240,7 +240,7 @@ def _euler_quantile(sites: Sites, index: Index, u: Array, rule: int) -> tuple[Ar
 def _warn_of_jumps(truncation: float) -> None:
     if truncation > NOT_SMOOTH:
         warnings.warn(
-            "expected a law whose distribution function is smooth, found one with jumps or kinks: "
+            "expected a smooth distribution function of ω, found one with jumps or kinks: "
             f"draws of ω are good to about {truncation:.0e} in distribution only",
             RuntimeWarning,
             stacklevel=3,
@@ -248,7 +248,7 @@ def _warn_of_jumps(truncation: float) -> None:
 
 
 def _start(sites: Sites, index: Index, u: Array) -> Array:
-    """Wilson & Hilferty's gamma quantile, or for wide laws the x at which φ(r + 1/x)/φ(r) = u."""
+    """Wilson & Hilferty's gamma quantile; for wide ones the x at which φ(r + 1/x)/φ(r) = u."""
     mean, std, variation = sites.mean[index], sites.std[index], sites.variation[index]
     wide = variation > WIDE_START
     with np.errstate(all="ignore"):
@@ -265,13 +265,18 @@ def _wilson_hilferty(u: Array, mean: Array, std: Array) -> Array:
 
 def _transform_quantile(sites: Sites, index: Index, u: Array) -> Array:
     """Solve (φ(r + s)/φ(r) − atom)/(1 − atom) = u for x = 1/s, roughly, and cap the upper tail."""
-    law, r, base, atom = sites.law, sites.r[index], sites.log_phi_r[index], sites.atom[index]
+    distribution, r, base, atom = (
+        sites.distribution,
+        sites.r[index],
+        sites.log_phi_r[index],
+        sites.atom[index],
+    )
     right = u > 0.5 * (1.0 + atom)
     target = np.log(np.where(right, 1.0 - u, u - atom))
-    log_s = np.log(np.maximum(r, law.scale))
+    log_s = np.log(np.maximum(r, distribution.scale))
     for _ in range(8):
         s = np.exp(log_s)
-        value = law(r + s + 1e-20j * s)
+        value = distribution(r + s + 1e-20j * s)
         ratio = np.exp(np.minimum(value.real - base, 0.0))
         slope = -value.imag * 1e20 * ratio  # −d ratio/d log s
         mass = np.where(right, -np.expm1(np.minimum(value.real - base, 0.0)), ratio - atom)
@@ -281,7 +286,7 @@ def _transform_quantile(sites: Sites, index: Index, u: Array) -> Array:
         log_s = np.clip(log_s + np.clip(step, -25.0, 25.0), -690.0, 690.0)
     x = np.exp(-log_s)
     with np.errstate(all="ignore"):
-        cap = 2.0 * (law.real(0.5 * r) - base - np.log1p(-u)) / r
+        cap = 2.0 * (distribution.real(0.5 * r) - base - np.log1p(-u)) / r
     return np.where(cap > 0.0, np.minimum(x, cap), x)
 
 

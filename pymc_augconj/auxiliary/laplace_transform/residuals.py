@@ -1,12 +1,12 @@
-"""The law with density ∝ φ(e²) of a residual e, φ known only as a function.
+"""The distribution with density ∝ φ(e²) of a residual e, φ known only as a function.
 
 |e| is tabulated on the same double-exponential scale as the normaliser, |e| = s exp(½π sinh t): on
 cells of t the distribution function is integrated by Gauss–Legendre's rule, and within a cell it is
 a cubic whose end slopes are the exact density. The error in the distribution function is below
 1e-8.
 
-Mixing over ω is no short cut here: e | ω is normal, but ω then follows a law with the density
-∝ π_φ(ω)/√ω, not π_φ, and has to be inverted as well.
+Mixing over ω is no short cut here: e | ω is normal, but ω then follows a distribution with the
+density ∝ π_φ(ω)/√ω, not π_φ, and has to be inverted as well.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LEAST_DECAY = 1e-6
 
 
 class ResidualLaw:
-    """A symmetric law, tabulated when made.
+    """A symmetric distribution, tabulated when made.
 
     Parameters
     ----------

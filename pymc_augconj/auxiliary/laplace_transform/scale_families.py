@@ -17,7 +17,7 @@ from pymc_augconj.typing import Array
 
 from .complete_monotonicity import check_completely_monotone
 from .density import logpdf_tilted
-from .distribution import LogPhi, TiltedLaw
+from .distribution import LogPhi, TiltedDistribution
 from .table_sampler import TiltedSampler
 
 __all__ = ["ScaleFamilies", "ScaledTilts"]
@@ -41,7 +41,7 @@ class ScaledTilts:
 
     def logpdf(self, omega: Array, r: Array) -> Array:
         """Return the log density of the tilts by ``r`` at ``omega``."""
-        value = logpdf_tilted(omega / self.factor, self.sampler.law, self.factor * r)
+        value = logpdf_tilted(omega / self.factor, self.sampler.distribution, self.factor * r)
         return value - np.log(self.factor)
 
 
@@ -93,7 +93,7 @@ def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
         verdict = check_completely_monotone(log_phi, density=False)
     if not verdict.ok:
         raise NotSuperGaussianError(verdict.reason)
-    return TiltedSampler(TiltedLaw(log_phi))
+    return TiltedSampler(TiltedDistribution(log_phi))
 
 
 def find_scale(log_phi: LogPhi, start: float = 1.0) -> float | None:

@@ -25,7 +25,7 @@ from pymc_augconj.typing import Array, Index
 
 from . import table_kernels as kernels
 from .density import MAX_LOG, mean_curve, untilted_log_density
-from .distribution import LogPhi, TiltedLaw, as_law, checked_tilt
+from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
 from .quantiles import flat_pair, quantile_tilted
 
 TABLE_PAYS = 100  # draws, from which on the table costs less than inversions
@@ -75,22 +75,22 @@ class TiltedSampler:
 
     Parameters
     ----------
-    log_phi : callable or TiltedLaw
+    log_phi : callable or TiltedDistribution
         log φ on complex128 arrays of any shape, at fixed hyperparameters. For other hyperparameters
         make another sampler: its first use costs two to five milliseconds. A hyperparameter that
         only scales r needs none: if φ(r) = φ₀(κr), draw ω₀ from φ₀ at κr; then ω = κω₀.
 
     Attributes
     ----------
-    law : TiltedLaw
+    distribution : TiltedDistribution
     covered : tuple of float
         The range of r that the table serves; (∞, 0) as long as there is none.
     fallbacks : int
         How many draws were made by inversion, because the tilt was narrow or the table failed.
     """
 
-    def __init__(self, log_phi: LogPhi | TiltedLaw) -> None:
-        self.law: TiltedLaw = as_law(log_phi)
+    def __init__(self, log_phi: LogPhi | TiltedDistribution) -> None:
+        self.distribution: TiltedDistribution = as_distribution(log_phi)
         self.covered = (np.inf, 0.0)
         self.fallbacks = 0
         self._drawn = 0
@@ -132,13 +132,13 @@ class TiltedSampler:
         pair = flat_pair(moments, shape)
         self._drawn += r.size
         early = self._cells is None and self._drawn < TABLE_PAYS
-        if early or not self._usable or self.law.is_point_mass:
-            return quantile_tilted(u, self.law, r, moments=pair).reshape(shape)
+        if early or not self._usable or self.distribution.is_point_mass:
+            return quantile_tilted(u, self.distribution, r, moments=pair).reshape(shape)
 
         if pair is None:
-            mean, std = self.law.rough_moments(r)
+            mean, std = self.distribution.rough_moments(r)
         else:
-            mean, std = pair[0] - self.law.origin, np.sqrt(pair[1])
+            mean, std = pair[0] - self.distribution.origin, np.sqrt(pair[1])
         tabled = ~(std < LEAST_VARIATION * mean)
         x = np.full(r.size, np.nan)
         if tabled.any():
@@ -150,21 +150,21 @@ class TiltedSampler:
             self.fallbacks += int(np.count_nonzero(others))
             if pair is not None:
                 pair = (pair[0][others], pair[1][others])
-            x[others] = quantile_tilted(u[others], self.law, r[others], moments=pair)
+            x[others] = quantile_tilted(u[others], self.distribution, r[others], moments=pair)
         return x.reshape(shape)
 
     def _by_table(self, u: Array, r: Array, mean: Array) -> Array:
         """Quantiles from the table, NaN where it cannot vouch for them."""
-        log_phi_r = self.law.real(r)
+        log_phi_r = self.distribution.real(r)
         refuse("r", r, np.isfinite(log_phi_r), "an r at which log φ is finite")
         cells = self._cover(r.min(), r.max())
         with np.errstate(divide="ignore", over="ignore"):
-            atom = np.minimum(np.exp(self.law.log_atom - log_phi_r), 1.0)
+            atom = np.minimum(np.exp(self.distribution.log_atom - log_phi_r), 1.0)
             start = np.searchsorted(cells.lefts, np.log(mean)) - 1
         start = np.clip(start, 0, cells.lefts.size - 1)
         out = np.empty(u.size)
         kernels.fill_quantiles(u, r, log_phi_r, atom, start, MASS_TOLERANCE, *cells, out)
-        return out + self.law.origin
+        return out + self.distribution.origin
 
     def _cover(self, least: float, greatest: float) -> Cells:
         """Make the table serve all r of [least, greatest], and return its cells."""
@@ -174,7 +174,7 @@ class TiltedSampler:
         if self._cells is not None:
             least = least / MARGIN if least < low else low
             greatest = greatest * MARGIN if greatest > high else high
-            if not np.isfinite(self.law.real(np.array([greatest]))[0]):
+            if not np.isfinite(self.distribution.real(np.array([greatest]))[0]):
                 greatest /= MARGIN
         self.covered = (least, greatest)
         first = int(np.floor(self._left_end(greatest) / PANEL))
@@ -186,29 +186,29 @@ class TiltedSampler:
 
     def _left_end(self, r: float) -> float:
         """Bound log x below which, atom apart, the tilt r has at most 1e-12, by Chernoff."""
-        base = self.law.real(np.array([r]))[0]
-        mean = self.law.mean(np.array([r]))[0]
-        log_s = np.arange(-np.log(mean), np.log(self.law.farthest), 0.25)
+        base = self.distribution.real(np.array([r]))[0]
+        mean = self.distribution.mean(np.array([r]))[0]
+        log_s = np.arange(-np.log(mean), np.log(self.distribution.farthest), 0.25)
         s = np.exp(log_s)
         with np.errstate(all="ignore"):
-            ratio = np.exp(self.law.real(r + s) - base)
-            x = (np.log(TAIL) - np.log(ratio - np.exp(self.law.log_atom - base))) / s
+            ratio = np.exp(self.distribution.real(r + s) - base)
+            x = (np.log(TAIL) - np.log(ratio - np.exp(self.distribution.log_atom - base))) / s
         x = x[np.isfinite(x) & (x > 0.0)]
-        return np.log(x.max()) if x.size else -np.log(self.law.farthest)
+        return np.log(x.max()) if x.size else -np.log(self.distribution.farthest)
 
     def _right_end(self, r: float) -> float:
         """Bound log x above which the tilt r has at most 1e-12, by Chernoff or by Markov.
 
         Markov's is of 1 − exp(−ω/x), whose mean is 1 − φ(r + 1/x)/φ(r): it serves at r = 0.
         """
-        base = self.law.real(np.array([r]))[0]
-        mean = self.law.mean(np.array([r]))[0]
+        base = self.distribution.real(np.array([r]))[0]
+        mean = self.distribution.mean(np.array([r]))[0]
         log_s = np.arange(-min(MAX_LOG, 60.0 + abs(np.log(mean)) * 3), -np.log(mean), 0.5)
-        lost = -np.expm1(self.law.real(r + np.exp(log_s)) - base)
+        lost = -np.expm1(self.distribution.real(r + np.exp(log_s)) - base)
         bounds = [-log_s[lost <= (1.0 - np.exp(-1.0)) * TAIL].max(initial=-MAX_LOG)]
         if r > 0.0:
             t = r * np.linspace(0.05, 1.0, 20)
-            x = (self.law.real(r - t) - base - np.log(TAIL)) / t
+            x = (self.distribution.real(r - t) - base - np.log(TAIL)) / t
             bounds.append(np.log(x[x > 0.0].min(initial=np.exp(MAX_LOG))))
         return min(bounds)
 
@@ -229,7 +229,7 @@ class TiltedSampler:
             v = left + 0.5 * width * (1.0 + np.cos(angle))
             h, mass, error = (
                 values.reshape(v.shape)
-                for values in untilted_log_density(self.law, np.exp(v.ravel()))
+                for values in untilted_log_density(self.distribution, np.exp(v.ravel()))
             )
             coefficients = h @ to_coefficients.T
             mass = mass.max(axis=1)
@@ -260,7 +260,7 @@ class TiltedSampler:
             basis = np.cos(np.arccos(z)[:, :, None] * np.arange(kernels.DEGREE + 1))
             return (basis @ coefficients[panel][:, :, None])[:, :, 0], np.exp(v)
 
-        curve = mean_curve(self.law, left[0], left[-1] + width[-1])
+        curve = mean_curve(self.distribution, left[0], left[-1] + width[-1])
         # Begin with cells of half a panel of full width.
         panel, finished = np.repeat(np.arange(len(panels)), 2), []
         left = np.stack([left, centres], axis=1).ravel()
@@ -270,7 +270,7 @@ class TiltedSampler:
             half = 0.5 * width
             parts = [gauss_values(a, half, panel) for a in (left, left + half)]
             tilts = self._hardest_tilts(left + half, curve)
-            log_phi = self.law.real(tilts)
+            log_phi = self.distribution.real(tilts)
 
             def mass(
                 values: Sequence[Array],
@@ -299,7 +299,7 @@ class TiltedSampler:
         # Off with what is all rounding, right of the last mass of the least tilt.
         r = self.covered[0]
         with np.errstate(all="ignore"):
-            density = np.exp(values - r * omega - self.law.real(np.array([r])))
+            density = np.exp(values - r * omega - self.distribution.real(np.array([r])))
             empty = 0.5 * widths * (density @ kernels.GAUSS_WEIGHTS) < EMPTY_END
         keep = max(empty.size - int(np.argmin(empty[::-1])), 1)
         lefts, widths, values, omega, panel = (

@@ -1,6 +1,7 @@
-"""The Pólya–Gamma law PG(h, c): draws, moments, Laplace transform and density.
+"""The Pólya–Gamma distribution PG(h, c): draws, moments, Laplace transform and density.
 
-PG(h, c) is the law of ω = (1/2π²) Σ_{k≥1} g_k / ((k − ½)² + c²/4π²), g_k ~ Gamma(h, 1), and
+PG(h, c) is the distribution of ω = (1/2π²) Σ_{k≥1} g_k / ((k − ½)² + c²/4π²), g_k ~ Gamma(h, 1),
+and
 
     E exp(−tω) = ( cosh(c/2) / cosh √(c²/4 + t/2) )ʰ.
 
@@ -33,12 +34,12 @@ CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v�
 def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> Array:
     """Draw independent ω ~ PG(h, c), exactly, at a cost that stays flat in h.
 
-    For every real h up to 1e8, small, fractional or large, the law is exact to the rounding of
-    float64 (of h log cosh, where h is large); above, it is within 1/h of it in total variation.
-    Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a corrected
-    saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use of each
-    compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1 none: see
-    `polya_gamma_unit`.
+    For every real h up to 1e8, small, fractional or large, the distribution is exact to the
+    rounding of float64 (of h log cosh, where h is large); above, it is within 1/h of it in total
+    variation. Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a
+    corrected saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use
+    of each compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1
+    none: see `polya_gamma_unit`.
 
     Parameters
     ----------
@@ -46,7 +47,7 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     h : array_like, real, ≥ 0
         Shape; PG(0, c) is the point mass at zero.
     c : array_like, real
-        Tilt; the law is even in c.
+        Tilt; the distribution is even in c.
 
     Returns
     -------
@@ -60,8 +61,8 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
 
     References
     ----------
-    The laws: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle, Polson &
-    Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
+    The distributions: Polson, Scott & Windle (2013). Saddlepoints for Pólya–Gamma draws: Windle,
+    Polson & Scott (2014), Sampling Pólya–Gamma random variates, arXiv:1405.0506.
     """
     h, c = _checked(h, c)
     shape = np.broadcast_shapes(h.shape, c.shape)

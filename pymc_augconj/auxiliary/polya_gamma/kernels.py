@@ -1,6 +1,6 @@
 """The Numba loops behind ``random_polya_gamma``: thinning at small h, saddlepoint at large h.
 
-Both loops draw x = 4ω, whose law J*(h, z), z = |c|/2, has the Laplace transform
+Both loops draw x = 4ω, whose distribution J*(h, z), z = |c|/2, has the Laplace transform
 cosh(z)ʰ / cosh(√(z² + 2s))ʰ. They are two kernels so that a Bernoulli likelihood (h = 1) compiles
 the first, a dozen lines of arithmetic, and never the second.
 
@@ -34,7 +34,7 @@ D = ½ D₂ τ² + O(τ⁴). Then, with β = (1 + α)/4, for h ≥ 1 and all z (
 so a normal τ is accepted at a rate of 1 − O(1/h). The true density is ρ times the saddlepoint
 density, 1 − 1/(12h) < ρ < 1 (ρ = 1 for an inverse Gaussian, Stirling's ratio for a gamma, between
 them here). Only when the uniform falls into that gap is ρ computed, by a contour integral. So the
-draw has the exact law, at a cost that does not depend on h.
+draw has the exact distribution, at a cost that does not depend on h.
 """
 
 import math
@@ -52,7 +52,7 @@ MAX_JUMPS_BY_THINNING = 2.0  # of a whole draw; with more, the other kernel is f
 NEVER_BEYOND = 40.0  # R(x) < 1e-17 for x > NEVER_BEYOND + 3 h (checked in the tests)
 NEGLIGIBLE = 1e-17  # below the spacing of the uniforms
 SLACK = 0.16  # the smallest admissible is 0.152, at h = 1 and z ≈ 1.6
-NORMAL_ABOVE = 1e8  # here the proposal itself is within 1/h of the law, in total variation
+NORMAL_ABOVE = 1e8  # here the proposal itself is within 1/h of the distribution, in total variation
 CONTOUR_NODES = 32  # relative error 1e-13 for h ≥ 2
 CONTOUR_EXPONENT = 40.0  # the contour ends where its factor exp(−v²x) is exp(−40)
 

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import erfcx, gammaln, log_ndtr, xlogy
 
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
@@ -31,6 +30,7 @@ from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_square import LARGEST_COUNT, PoissonSquare, log_moment, tilt
 from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted, check_cavities, tilted_moments
+from pymc_augconj.typing import Array, Mask
 
 __all__ = [
     "normal_tilted",
@@ -40,7 +40,6 @@ __all__ = [
     "site_moments",
 ]
 
-Array = NDArray[np.float64]
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 _SQRT_2_OVER_PI = np.sqrt(2.0 / np.pi)
@@ -51,7 +50,7 @@ _FAR = -60.0
 _LARGEST_CANCELLATION = 1e4
 
 
-def probit_tilted(positive: NDArray[np.bool_], cavity_mean: Array, cavity_var: Array) -> Tilted:
+def probit_tilted(positive: Mask, cavity_mean: Array, cavity_var: Array) -> Tilted:
     """Return the moments of Φ(±f) N(f | m, v); ``positive`` says for which sites the sign is +."""
     sign = np.where(positive, 1.0, -1.0)
     root = np.sqrt(1.0 + cavity_var)
@@ -96,16 +95,16 @@ def poisson_square_tilted(
     return Tilted(log_Z, tilted_mean, tilted_var)
 
 
-def _poisson_square(density, cavity_mean, cavity_var, power, delta):
+def _poisson_square(
+    density: LikelihoodDensity, cavity_mean: Array, cavity_var: Array, power: float, delta: bool
+) -> Tilted | None:
     if power != 1.0 or delta:
         return None
     exposure = np.asarray(density.params["exposure"])
     return poisson_square_tilted(density.y, exposure, cavity_mean, cavity_var)
 
 
-def probit_delta(
-    positive: NDArray[np.bool_], cavity_mean: Array, cavity_var: Array, tilted: Tilted
-) -> Array:
+def probit_delta(positive: Mask, cavity_mean: Array, cavity_var: Array, tilted: Tilted) -> Array:
     """Return δ of quantile propagation for sites whose moments are known.
 
     It is NaN where a step is too steep, or too little of the cavity beyond it, for the panels of
@@ -121,7 +120,9 @@ def probit_delta(
     return delta
 
 
-def _probit(density, cavity_mean, cavity_var, power, delta):
+def _probit(
+    density: LikelihoodDensity, cavity_mean: Array, cavity_var: Array, power: float, delta: bool
+) -> Tilted | None:
     if power != 1.0:
         return None
     positive = density.y > 0
@@ -137,7 +138,9 @@ def _probit(density, cavity_mean, cavity_var, power, delta):
     return replace(tilted, delta=found)
 
 
-def _normal(density, cavity_mean, cavity_var, power, delta):
+def _normal(
+    density: LikelihoodDensity, cavity_mean: Array, cavity_var: Array, power: float, delta: bool
+) -> Tilted | None:
     sigma = np.asarray(density.params["sigma"])
     tilted = normal_tilted(density.y, sigma, cavity_mean, cavity_var, power)
     return replace(tilted, delta=np.zeros(tilted.mean.shape)) if delta else tilted

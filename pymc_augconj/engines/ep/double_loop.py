@@ -24,11 +24,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
 
 from .newton import covariance_of_statistics, polish, tilted_covariance
 from .objective import EPEvaluation, EPObjective
@@ -37,7 +37,6 @@ from .sites import ConditionedPrior, all_moments
 
 __all__ = ["InnerOptimum", "climb_double_loop", "minimise_inner"]
 
-Array = NDArray[np.float64]
 
 # The Newton system has two unknowns a site.
 LARGEST_SIZE = 1500
@@ -90,7 +89,8 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         found = recorder.attempt(inner.h, inner.lam)
         new = inner.posterior.mean / inner.posterior.var, 1.0 / inner.posterior.var
         step = _proper_step(marginal[1], new[1], objective.power * inner.lam)
-        marginal = tuple(a + step * (b - a) for a, b in zip(marginal, new, strict=True))
+        nu, tau = (a + step * (b - a) for a, b in zip(marginal, new, strict=True))
+        marginal = nu, tau
         h, lam = inner.h, inner.lam
         outer += 1
         if found is None:
@@ -137,7 +137,9 @@ def minimise_inner(
     return current
 
 
-def _inner(objective: EPObjective, nu, tau, h, lam) -> InnerOptimum | None:
+def _inner(
+    objective: EPObjective, nu: Array, tau: Array, h: Array, lam: Array
+) -> InnerOptimum | None:
     power = objective.power
     cavity_tau, cavity_nu = tau - power * lam, nu - power * h
     if not (cavity_tau > 0.0).all():

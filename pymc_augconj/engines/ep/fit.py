@@ -7,16 +7,19 @@ solution at EP's θ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import cached_property, partial
+from typing import Any, cast
 
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.base import DensityLikelihood, Params
 from pymc_augconj.likelihoods.density import LikelihoodDensity
-from pymc_augconj.likelihoods.several import MultiDensity, OnePredictor
+from pymc_augconj.likelihoods.several import OnePredictor
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.typing import Array
@@ -31,11 +34,14 @@ from .solve import solve
 __all__ = ["ExpectationPropagation"]
 
 
+Report = Callable[[Iteration, EPEvaluation], None]
+
+
 class _EPFamily:
     """EP of one model, for every θ: what the shared optimiser asks of a family of bounds."""
 
-    def __init__(self, model: LatentGaussianModel, points, power: float):
-        self.base = BoundFamily(model, _Variances(), points)
+    def __init__(self, model: LatentGaussianModel, points: Sequence[Point], power: float) -> None:
+        self.base = BoundFamily(model, None, points)
         self.model, self.priors, self.y = model, self.base.priors, self.base.y
         self.layout = self.base.layout
         self.power = power
@@ -48,34 +54,27 @@ class _EPFamily:
 class _EPBound:
     """EP at one θ."""
 
-    def __init__(self, family: _EPFamily, point: Point):
+    def __init__(self, family: _EPFamily, point: Point) -> None:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
         groups = [
-            SiteGroup(site.rows, LikelihoodDensity(site.likelihood, y, site.params(point)))
+            SiteGroup(
+                site.rows,
+                LikelihoodDensity(cast(DensityLikelihood, site.likelihood), y, site.params(point)),
+            )
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
         prior = ModelPrior(self.prior, family.priors.groups, space=family.base.space.space)
         self.objective = EPObjective(prior, groups, family.power)
 
 
-class _Variances:
-    """The part of a rule that says how moments are stacked."""
-
-    monotone = False
-
-    def full(self, terms: MultiDensity) -> bool:
-        """See :class:`~pymc_augconj.engines.base.SiteRule`."""
-        return False
-
-
-class _FixedTilted(_Variances):
+class _FixedTilted:
     """A site's part of the evidence as a function of its parameters: E_tilted[log p].
 
     Its derivative is that of log Ẑ (:mod:`.ep_gradient`); nodes and weights stay where they are.
     """
 
-    def __init__(self, bound: _EPBound, evaluation: EPEvaluation):
+    def __init__(self, bound: _EPBound, evaluation: EPEvaluation) -> None:
         self._bound, self._evaluation = bound, evaluation
 
     @cached_property
@@ -84,7 +83,9 @@ class _FixedTilted(_Variances):
         found = tilted_quadratures(self._bound.objective, self._evaluation)
         return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
-    def value(self, terms: OnePredictor, y: Array, mean: Array, var: Array, params) -> Array:
+    def value(
+        self, terms: OnePredictor, y: Array, mean: Array, var: Array, params: Params
+    ) -> Array:
         return self._quadratures[id(y)].expect(LikelihoodDensity(terms.likelihood, y, params))
 
 
@@ -103,7 +104,7 @@ class ExpectationPropagation:
         Whether QP follows.
     """
 
-    def __init__(self, *, quantile: bool = False):
+    def __init__(self, *, quantile: bool = False) -> None:
         self.quantile = quantile
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
@@ -149,13 +150,6 @@ class ExpectationPropagation:
         )  # fmt: skip
 
 
-@dataclass
-class _EPClimb(Climb):
-    """The end of a run of EP at one θ, as the shared optimiser knows it, with EP's diagnostics."""
-
-    diagnostics: dict[str, float | str] = field(default_factory=dict)
-
-
 def _diagnostics(result: EPResult) -> dict[str, float | str]:
     return {f.name: getattr(result.info, f.name) for f in fields(EPInfo) if f.name != "history"}
 
@@ -164,11 +158,11 @@ def _climb(
     bound: _EPBound,
     start: tuple[Array, Array] | None = None,
     *,
-    max_iter,
-    tol,
-    callback=None,
-    **options,
-) -> _EPClimb:
+    max_iter: int,
+    tol: float,
+    callback: Report | None = None,
+    **options: Any,
+) -> Climb[EPEvaluation]:
     """Run EP as the shared optimiser has inner climbs run; ``options`` are those of ``solve``."""
     iterations: list[Iteration] = []
     state = None if start is None else EPState(*start)
@@ -176,13 +170,20 @@ def _climb(
         iterations, callback, solve, bound.objective, state,
         tol=tol, max_iter=max_iter, **options,
     )  # fmt: skip
-    return _EPClimb(
+    return Climb(
         result.evaluation, result.info.converged, _describe(result), iterations,
         _diagnostics(result),
     )  # fmt: skip
 
 
-def _record(iterations: list[Iteration], callback, run, objective, state, **options) -> EPResult:
+def _record(
+    iterations: list[Iteration],
+    callback: Report | None,
+    run: Callable[..., EPResult],
+    objective: EPObjective,
+    state: EPState | None,
+    **options: Any,
+) -> EPResult:
     start = len(iterations)
 
     def report(sweep: Sweep, at: EPEvaluation) -> None:

@@ -17,18 +17,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.latents.derivatives import STENCIL
 from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.quadrature.tilted import tilted_moments
+from pymc_augconj.typing import Array
 
 from .objective import EPEvaluation, EPObjective
+from .sites import CovariancePosterior
 
 __all__ = ["covariance_gradient", "likelihood_gradient", "mean_gradient", "tilted_quadratures"]
 
-Array = NDArray[np.float64]
 
 _STEP = 1e-3
 
@@ -38,6 +38,7 @@ def covariance_gradient(evaluation: EPEvaluation) -> Array:
 
     The evaluation's prior is a :class:`~pymc_augconj.engines.ep.sites.CovariancePrior`.
     """
+    assert isinstance(evaluation.posterior, CovariancePosterior)
     return evaluation.posterior.gradient_wrt_cov()
 
 
@@ -50,15 +51,13 @@ def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrat
     """Return the nodes and weights of the tilted distributions, one object for each group."""
     if at.tilted.quadrature is not None:
         return [at.tilted.quadrature]
-    return [
-        tilted_moments(
-            group.density,
-            at.cavity_mean[group.rows],
-            at.cavity_var[group.rows],
-            power=objective.power,
-        ).quadrature
-        for group in objective.groups
-    ]
+    found = []
+    for group in objective.groups:
+        mean, var = at.cavity_mean[group.rows], at.cavity_var[group.rows]
+        quadrature = tilted_moments(group.density, mean, var, power=objective.power).quadrature
+        assert quadrature is not None  # only a closed form has none
+        found.append(quadrature)
+    return found
 
 
 def likelihood_gradient(

@@ -10,9 +10,9 @@ not sweeps do.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
 
 from .objective import EPEvaluation
 from .record import Recorder
@@ -20,7 +20,6 @@ from .sites import all_moments
 
 __all__ = ["covariance_of_statistics", "polish", "tilted_covariance"]
 
-Array = NDArray[np.float64]
 
 # Each step has to halve the residual, at this part of its length at the least.
 SHORTEST_STEP = 0.1
@@ -75,6 +74,8 @@ def covariance_of_statistics(cov: Array) -> Array:
 
 def tilted_covariance(tilted: Tilted, mean: Array) -> tuple[Array, Array, Array]:
     """Return T: variance of x, its covariance with −½x², variance of −½x², each (N,)."""
+    assert tilted.third is not None
+    assert tilted.fourth is not None
     shift = tilted.mean - mean
     cross = -0.5 * tilted.third - shift * tilted.var
     square = tilted.fourth - tilted.var**2 + 4.0 * shift * (tilted.third + shift * tilted.var)

@@ -131,7 +131,7 @@ class EPObjective:
         power: float = 1.0,
         *,
         shrink: Array | float = 1.0,
-    ):
+    ) -> None:
         if not 0.0 < power <= 1.0:
             raise ValueError(f"power: expected a number in (0, 1], got {power}")
         covered = np.zeros(prior.size, dtype=int)

@@ -9,9 +9,6 @@ residual.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pymc_augconj.engines.anderson import Anderson, extrapolate
 
 from .objective import EPEvaluation
@@ -19,7 +16,6 @@ from .record import Recorder
 
 __all__ = ["SMALLEST_DAMPING", "sweep_parallel"]
 
-Array = NDArray[np.float64]
 
 SMALLEST_DAMPING = 0.01
 LARGEST_GROWTH = 4.0
@@ -74,7 +70,9 @@ def sweep_parallel(
     return current, ""
 
 
-def _damped(recorder: Recorder, current: EPEvaluation, rate: float):
+def _damped(
+    recorder: Recorder, current: EPEvaluation, rate: float
+) -> tuple[EPEvaluation | None, float]:
     while rate >= SMALLEST_DAMPING:
         h = current.h + rate * (current.target_h - current.h)
         lam = current.lam + rate * (current.target_lam - current.lam)

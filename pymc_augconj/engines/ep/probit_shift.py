@@ -15,6 +15,7 @@ from numba import njit
 
 from pymc_augconj.quadrature.legendre import NODES, ORDER, TO_COEFFICIENTS
 from pymc_augconj.quadrature.quantile_shift import fill_site
+from pymc_augconj.typing import Array
 
 __all__ = ["fill_probit_delta"]
 
@@ -32,7 +33,9 @@ _SQRT_HALF = math.sqrt(0.5)
 
 
 @njit(cache=True, error_model="numpy")
-def fill_probit_delta(a, b, log_Z, mean, std, out):
+def fill_probit_delta(
+    a: Array, b: Array, log_Z: Array, mean: Array, std: Array, out: Array
+) -> None:
     """Fill ``out`` with δ of every site, or NaN where that takes another method.
 
     Parameters
@@ -65,12 +68,14 @@ def fill_probit_delta(a, b, log_Z, mean, std, out):
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def _density(a, b, x):
+def _density(a: float, b: float, x: float) -> float:
     return 0.5 * math.exp(-0.5 * x * x) * math.erfc(-_SQRT_HALF * (a + b * x))
 
 
 @njit(cache=True, error_model="numpy")
-def _lay_out(a, b, total, mean, std, g, x, half):
+def _lay_out(
+    a: float, b: float, total: float, mean: float, std: float, g: Array, x: Array, half: Array
+) -> int:
     """Fill g, x and half with panels from left to right; return their number, 0 for too many."""
     low = math.exp(-_DROP) * _density(a, b, mean)
     left, right = -_REACH, _REACH

@@ -22,11 +22,12 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.typing import Array
 
 from .double_loop import LARGEST_SIZE
 from .newton import polish
@@ -38,7 +39,6 @@ from .solve import as_groups, solve
 
 __all__ = ["run_qp", "solve_qp"]
 
-Array = NDArray[np.float64]
 
 # How far sweeps go on one δ: a part of the mismatch that its refreshment made.
 _PART = 0.01
@@ -54,7 +54,7 @@ def run_qp(
     start: EPState | None = None,
     *,
     power: float = 1.0,
-    **options,
+    **options: Any,
 ) -> tuple[EPState, EPInfo]:
     """Run quantile propagation on f ~ N(m, C) with one site an entry of f.
 
@@ -158,4 +158,6 @@ def _deltas(objective: EPObjective, at: EPEvaluation) -> Array:
         # From where the moments' panels have got to.
         return at.tilted.panels.delta()
     asked = {"power": objective.power, "delta": True}
-    return all_moments(objective.groups, at.cavity_mean, at.cavity_var, **asked).delta
+    delta = all_moments(objective.groups, at.cavity_mean, at.cavity_var, **asked).delta
+    assert delta is not None
+    return delta

@@ -6,15 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array
 
 from .objective import EPEvaluation, EPObjective
 
 __all__ = ["EPInfo", "EPResult", "EPState", "Recorder", "Report", "Sweep"]
 
-Array = NDArray[np.float64]
 
 _FAILURES = (NotPositiveDefiniteError, FloatingPointError)
 
@@ -101,7 +100,9 @@ Report = Callable[[Sweep, EPEvaluation], None]
 class Recorder:
     """The history of a run, and how many evaluations it took."""
 
-    def __init__(self, objective: EPObjective, max_iter: int, tol: float, report: Report | None):
+    def __init__(
+        self, objective: EPObjective, max_iter: int, tol: float, report: Report | None
+    ) -> None:
         self.objective, self.max_iter, self.tol, self._report = objective, max_iter, tol, report
         self.history: list[Sweep] = []
         self.evaluations = 0

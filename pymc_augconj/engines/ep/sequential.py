@@ -13,19 +13,18 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, algorithm 
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params
 from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.typing import Array, Index
 
 from .closed_form import site_moments
-from .objective import EPEvaluation
+from .objective import EPEvaluation, EPObjective
 from .record import Recorder
 from .sites import SiteGroup
 
 __all__ = ["sweep_sequential"]
 
-Array = NDArray[np.float64]
 
 PATIENCE = 40
 
@@ -61,7 +60,9 @@ def sweep_sequential(
     return current, ""
 
 
-def _one_sweep(objective, singles: list[SiteDensity], at: EPEvaluation, rate: float):
+def _one_sweep(
+    objective: EPObjective, singles: list[SiteDensity], at: EPEvaluation, rate: float
+) -> tuple[Array, Array]:
     power, shrink = objective.power, np.broadcast_to(objective.shrink, at.h.shape)
     h, lam, mean = at.h.copy(), at.lam.copy(), at.mean.copy()
     cov = np.array(objective.prior.cov(at.posterior), order="F")
@@ -92,19 +93,20 @@ class _Single:
 
     size = 1
 
-    def __init__(self, density: SiteDensity, index: int):
+    def __init__(self, density: SiteDensity, index: int) -> None:
         self._density, self._index = density, np.array([index])
         self.landmarks = density.landmarks[:, index : index + 1]
 
-    def __call__(self, eta, sites):
+    def __call__(self, eta: Array, sites: Index) -> Array:
         return self._density(eta, np.broadcast_to(self._index, sites.shape))
 
 
 def _singles(groups: tuple[SiteGroup, ...], size: int) -> list[SiteDensity]:
-    singles: list[SiteDensity | None] = [None] * size
+    singles: dict[int, SiteDensity] = {}
     for group in groups:
         density = group.density
         for position, row in enumerate(range(size)[group.rows]):
+            one: SiteDensity
             if isinstance(density, LikelihoodDensity):
                 index = np.array([position])
                 params = select_params(density.params, index, density.size)
@@ -112,4 +114,4 @@ def _singles(groups: tuple[SiteGroup, ...], size: int) -> list[SiteDensity]:
             else:
                 one = _Single(density, position)
             singles[row] = one
-    return singles
+    return [singles[row] for row in range(size)]

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.gaussian.signed_space import SignedPosterior
 from pymc_augconj.latents.joint import LatentPrior
@@ -21,6 +20,7 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import condition
 from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
 
 from .closed_form import site_moments
 
@@ -33,15 +33,24 @@ __all__ = [
     "all_moments",
 ]
 
-Array = NDArray[np.float64]
-
 
 class ConditionedPrior(Protocol):
     """The Gaussian posterior given sites, of N predictors."""
 
-    mean: Array
-    var: Array
-    log_normalizer: float
+    @property
+    def mean(self) -> Array:
+        """Marginal means."""
+        ...
+
+    @property
+    def var(self) -> Array:
+        """Marginal variances."""
+        ...
+
+    @property
+    def log_normalizer(self) -> float:
+        """Log ∫ of prior and sites."""
+        ...
 
 
 class GaussianPrior(Protocol):
@@ -56,7 +65,7 @@ class GaussianPrior(Protocol):
         """Return the posterior given sites of either sign; NotPositiveDefiniteError if none."""
         ...
 
-    def cov(self, posterior: ConditionedPrior) -> Array:
+    def cov(self, posterior: Any) -> Array:
         """Return the posterior covariance, (N, N)."""
         ...
 
@@ -73,7 +82,7 @@ class CovariancePosterior:
         log ∫ exp(hᵀf − ½ fᵀΛf) N(f | m, C) df.
     """
 
-    def __init__(self, prior: CovariancePrior, h: Array, lam: Array):
+    def __init__(self, prior: CovariancePrior, h: Array, lam: Array) -> None:
         self._prior, self._lam, self._shifted = prior, lam, h - lam * prior.m
         signed = self._factorized(prior.lend(self))
         self.alpha = signed.alpha
@@ -112,7 +121,7 @@ class CovariancePrior:
     m : ndarray, shape (N,)
     """
 
-    def __init__(self, C: Array, m: Array):
+    def __init__(self, C: Array, m: Array) -> None:
         self.C, self.m = np.asfortranarray(C, dtype=float), np.asarray(m, dtype=float)
         # Two, so that the last posterior keeps its own during an attempt at the next.
         self._arrays = [np.empty(C.shape, order="F") for _ in range(2)]
@@ -146,7 +155,7 @@ class CovariancePrior:
 class ModelPrior:
     """The predictors of a recognised model at one θ."""
 
-    def __init__(self, prior: LatentPrior, groups: RowGroups, *, space: str):
+    def __init__(self, prior: LatentPrior, groups: RowGroups, *, space: str) -> None:
         self.prior, self.groups, self.space = prior, groups, space
 
     @property
@@ -175,7 +184,7 @@ class SiteGroup:
 
 
 def all_moments(
-    groups: Sequence[SiteGroup], cavity_mean: Array, cavity_var: Array, **asked
+    groups: Sequence[SiteGroup], cavity_mean: Array, cavity_var: Array, **asked: Any
 ) -> Tilted:
     """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``.
 
@@ -187,7 +196,7 @@ def all_moments(
     ]
     if len(groups) == 1 and parts[0].mean.size == cavity_mean.size:
         return parts[0]
-    fields = {}
+    fields: dict[str, Any] = {}
     for name in ("log_Z", "mean", "var", "third", "fourth", "delta", "error"):
         values = [getattr(part, name) for part in parts]
         if all(value is None for value in values):

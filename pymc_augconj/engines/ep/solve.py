@@ -17,12 +17,12 @@ Student-t likelihood. JMLR 12.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.typing import Array
 
 from .double_loop import climb_double_loop
 from .objective import EPObjective
@@ -33,8 +33,6 @@ from .sites import CovariancePrior, SiteGroup
 
 __all__ = ["as_groups", "run_ep", "solve"]
 
-Array = NDArray[np.float64]
-
 
 def run_ep(
     C: Array,
@@ -43,7 +41,7 @@ def run_ep(
     start: EPState | None = None,
     *,
     power: float = 1.0,
-    **options,
+    **options: Any,
 ) -> tuple[EPState, EPInfo]:
     """Run expectation propagation on f ~ N(m, C) with one site an entry of f.
 
@@ -131,6 +129,7 @@ def solve(
     if current is None:
         current = objective.at_prior()
         recorder.evaluations += 1
+    method: str = schedule
     if schedule == "sequential":
         current, failure = sweep_sequential(recorder, current, damping=damping)
     else:
@@ -138,5 +137,5 @@ def solve(
     stuck = current.residual > tol and recorder.left > 0
     if stuck and double_loop and np.all(objective.shrink == 1.0):
         current, failure = climb_double_loop(recorder, current)
-        schedule = "double loop"
-    return recorder.result(current, schedule, failure)
+        method = "double loop"
+    return recorder.result(current, method, failure)

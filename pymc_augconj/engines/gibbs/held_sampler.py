@@ -48,6 +48,8 @@ __all__ = ["HeldGibbsSampler"]
 
 # Draws from the Gaussian approximation among which one with a density is looked for.
 _START_ATTEMPTS = 100
+# Draws of ω in each step, where there are some.
+_SWEEPS = 4
 # Steps over which the standard deviation of r is taken.
 _RECENT = 50
 
@@ -62,8 +64,9 @@ class HeldGibbsSampler(GibbsSampler):
     held : collection of str
         The observed variables whose sites are held.
     sites : HeldSites
-    sweeps : int
-        Elliptical slices in each step; ω is drawn anew before each.
+    sweeps : int, optional
+        Elliptical slices in each step. By default as many as the held sites ask for; where ω is
+        drawn too, it is drawn anew before each of four parts of them.
     """
 
     def __init__(
@@ -72,14 +75,14 @@ class HeldGibbsSampler(GibbsSampler):
         plan: Plan,
         point: Point,
         probes: Sequence[Point] = (),
-        sweeps: int = 1,
+        sweeps: int | None = None,
         *,
         held: Collection[str],
         sites: HeldSites,
     ):
-        alone = len(held) == len(model.sites)
+        self._alone, self._given = len(held) == len(model.sites), sweeps
         self._names = frozenset(held)
-        super().__init__(model, plan, point, probes, sweeps=1 if alone else sweeps)
+        super().__init__(model, plan, point, probes, sweeps=1 if self._alone else sweeps or _SWEEPS)
         if len(self.parts) > 1:
             raise AugmentationError(
                 "expected observed variables with one group of predictors each beside those with "
@@ -88,7 +91,6 @@ class HeldGibbsSampler(GibbsSampler):
             )
         (self._part,) = self.parts
         self.sites = sites
-        self._slices = sweeps if alone else 1
         self._held = [data for data in self._data if self._is_held(data)]
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._nu: Array | None = None
@@ -116,15 +118,7 @@ class HeldGibbsSampler(GibbsSampler):
         prior = self.priors.at(point).factorized()
         for data in self._held:
             data.params = data.site.params(point)
-        found = [self.sites.of(data.site.name) for data, _ in self._part.members]
-        layout, groups = self._part.layout, self.priors.groups
-        diagonal = [np.einsum("ppn->pn", lam) for _, lam in found]
-        precisions = [
-            lam if span.full else own
-            for (_, lam), own, span in zip(found, diagonal, layout.spans, strict=True)
-        ]
-        stacked = layout.stack_rows([h for h, _ in found]), layout.stack_precisions(precisions)
-        h, lam, _ = groups.merge(*stacked, prior.offset)
+        h, lam, _ = self.priors.groups.merge(self.sites.h, self.sites.lam, prior.offset)
         posterior = self._part.space.posterior(prior, h, lam)
         for _ in range(_START_ATTEMPTS):
             v = posterior.apply(rng.standard_normal(posterior.size))
@@ -190,6 +184,11 @@ class HeldGibbsSampler(GibbsSampler):
 
     # -- move 4 -------------------------------------------------------------------------------
 
+    def _count_slices(self) -> int:
+        if self._alone:
+            return self._given or self.sites.slices
+        return 1 if self._given else -(-self.sites.slices // _SWEEPS)
+
     def _draw_latents(self, rng, point, part: Part, omegas: list, info, relax: bool) -> dict:
         # An elliptical slice starts at the present latents.
         return super()._draw_latents(rng, point, part, omegas, info, relax=True)
@@ -201,7 +200,7 @@ class HeldGibbsSampler(GibbsSampler):
         eta = prior.predictor(prior.innovations(v))
         centre = prior.predictor(prior.innovations(mean))
         value = self._residual(eta)
-        for _ in range(self._slices):
+        for _ in range(self._count_slices()):
             fresh = posterior.apply(rng.standard_normal(posterior.size))
             eta_fresh = prior.predictor(prior.innovations(fresh))
             here, there = eta - centre, eta_fresh - centre
@@ -211,5 +210,6 @@ class HeldGibbsSampler(GibbsSampler):
             v = mean + cos * (v - mean) + sin * (fresh - mean)
             eta = centre + cos * here + sin * there
             info.trials += trials
+            info.slices += 1
         info.residual = value
         return v

@@ -50,8 +50,8 @@ class GibbsInfo:
         Largest jitter that a covariance needed.
     log_density : float
         The model's log density at the new point, as PyMC defines it.
-    trials : int
-        Evaluations of densities by elliptical slices, where sites are held.
+    slices, trials : int
+        Elliptical slices, where sites are held, and the evaluations of densities they took.
     residual, residual_std : float
         r, the log ratio of densities to their held sites; and its standard deviation over the
         last steps.
@@ -61,6 +61,7 @@ class GibbsInfo:
     evaluations: int = 0
     jitter: float = 0.0
     log_density: float = 0.0
+    slices: int = 0
     trials: int = 0
     residual: float = 0.0
     residual_std: float = 0.0

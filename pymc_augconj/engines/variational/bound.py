@@ -51,15 +51,17 @@ class BoundFamily:
     Parameters
     ----------
     model : LatentGaussianModel
-    rule : SiteRule
+    rule : SiteRule, optional
+        None for an engine with targets of its own.
     points : sequence of mapping
         A point of θ, and others at which predictors must agree to be merged.
     """
 
-    def __init__(self, model: LatentGaussianModel, rule: SiteRule, points: Sequence[Point]):
+    def __init__(self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]):
         self.model, self.rule = model, rule
         self.layout = SiteLayout(
-            [site.shape for site in model.sites], [rule.full(site.terms) for site in model.sites]
+            [site.shape for site in model.sites],
+            [rule is not None and rule.full(site.terms) for site in model.sites],
         )
         self.priors = LatentPriors(model, points, self.layout.coupling)
         self.space = choose_space(model, self.priors.groups)
@@ -68,7 +70,7 @@ class BoundFamily:
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
         self.scratch = np.empty((size, size), order="F")
         self.y = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
-        self.stages = self._stages(points) if rule.monotone else [Stage()]
+        self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
 
     def _stages(self, points: Sequence[Point]) -> list[Stage]:
         """Return one stage a group of predictors: coordinate ascent moves these in turn.

@@ -15,8 +15,11 @@ back by the model's vector–Jacobian products; no derivative of a Cholesky fact
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
+from pymc_augconj.engines.base import SiteEvaluation
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.linalg.linear_map import DenseMap
@@ -28,13 +31,14 @@ from .bound import Bound, Evaluation
 __all__ = ["bound_gradient"]
 
 
-def bound_gradient(bound: Bound, evaluation: Evaluation) -> dict[str, Array]:
+def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     """Return d bound/dθ at sites that equal their targets.
 
     Parameters
     ----------
     bound : Bound
-    evaluation : Evaluation
+        Or what another engine has in its place.
+    evaluation : SiteEvaluation
         The last evaluation made, from :func:`~pymc_augconj.engines.variational.ascent.climb`.
 
     Returns

@@ -1,29 +1,57 @@
-"""Recognition checks itself against PyMC: a wrong reading must be impossible to miss."""
+"""Recognition checks itself against PyMC: a wrong reading must be impossible to miss.
+
+Predictors and log densities are compared entry by entry, over what a sampler can reach: with
+hyperparameters from their prior, and latents at their own scale, far in its tails, and where every
+column of a design brings the predictor as far as links go. The tolerance is rounding alone: some
+hundred units in the last place of the two numbers; where they differ by more, the error by which
+PyMC's own graph rounds there, see :meth:`.Interpreter.with_rounding`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from pymc_augconj.errors import NotAffineError, RecognitionError
+from pymc_augconj.errors import NotAffineError, NotPositiveDefiniteError, RecognitionError
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.likelihoods.density import select_params
-from pymc_augconj.model import LatentGaussianModel, Point, PointMap, Site
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, PointMap, Site
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.predictors.predictors import innovation_key
+from pymc_augconj.recognition.predictors.predictors import Predictors, innovation_key
 
 __all__ = ["check_reading"]
 
-# Root mean square of every latent's part of the predictor, at which log densities are compared.
-_SCALES = (0.0, 0.03, 0.3, 1.0)
+# How the latents are drawn, at one point after the other: with entries at their prior standard
+# deviations, times a number; or such that every column brings as much to the predictor, and each
+# block a root mean square of that number.
+_PRIOR, _COLUMNS = "prior", "columns"
+_DRAWS = (
+    ((_PRIOR, 0.0), (_PRIOR, 1.0), (_COLUMNS, 40.0)),
+    ((_COLUMNS, 0.03), (_COLUMNS, 1.0)),
+    ((_PRIOR, 4.0), (_COLUMNS, 0.3)),
+    ((_PRIOR, 1.0), (_COLUMNS, 40.0)),
+    ((_PRIOR, 1.0), (_COLUMNS, 8.0)),
+    ((_PRIOR, 4.0), (_COLUMNS, 1.0)),
+)
 
-_TOLERANCE = 1e-6
+# Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.
+_ROUNDING = 256.0 * np.finfo(float).eps
 
-# PyMC computes some log probabilities as log(1 − p): below this value its own rounding, not the
-# reading of the model, decides the digits.
+# Of PyMC's log density where only its compiled form can be had, with what is of single precision.
+_COMPILED = 1e-6
+
+# An entry that rounding moves by more is not compared.
+_MEANINGLESS = 1e-2
+
+# PyMC computes some log probabilities as log(1 − p), which is −∞ from about twice this value on.
 _LOWEST_EXACT = -13.0
-_TOLERANCE_BELOW = 1e-2
+
+# A covariance of more entries is not evaluated for the standard deviations alone.
+_LARGEST_COVARIANCE = 2**18
 
 
 def check_reading(
@@ -45,55 +73,195 @@ def check_reading(
         If they differ: the model was misread, and nothing may be sampled from the reading.
     """
     points = [point for point in points if np.isfinite(_as_it_stands(model.log_prior, point))]
-    for site, density in zip(model.sites, densities, strict=True):
-        rng = np.random.default_rng(1)
-        compared = 0
-        for point in points:
-            for innovations, affine in _latents_to_compare(model, site, point, rng):
-                eta = model.predictor(point, innovations)
-                _compare_predictors(model.sites, eta, affine)
-                keyed = {innovation_key(name): u for name, u in innovations.items()}
-                with np.errstate(all="ignore"):
-                    ours = site.terms.log_density(
-                        site.y(point), site.select(eta), site.params(point)
-                    )
-                if not site.likelihood.can_augment:
-                    _check_rows(site, site.select(eta), point, ours)
-                compared += _compare_with(density, {**point, **keyed}, site, ours)
-        if compared == 0:
+    compared = dict.fromkeys((site.name for site in model.sites), 0)
+    rng = np.random.default_rng(1)
+    stds = [_prior_std(block, points[0]) for block in model.blocks] if points else []
+    for i, point in enumerate(points):
+        maps, offset = [read(point) for read in model.maps], np.array(model.offset(point))
+        for site, density in zip(model.sites, densities, strict=True):
+            draws = _DRAWS[i % len(_DRAWS)]
+            for innovations in _latents_to_compare(model, site, maps, stds, draws, rng):
+                eta = _check_predictors(model, point, innovations, maps, offset)
+                compared[site.name] += _check_density(site, density, point, innovations, eta)
+    for name, count in compared.items():
+        if count == 0:
             raise RecognitionError(
-                f"observed variable {site.name!r}: PyMC's log density is not finite for any "
+                f"observed variable {name!r}: PyMC's log density is not finite for any "
                 "observation at any point tried, so that the reading could not be checked; "
                 "expected a model that can have produced the data; rescale the data or the priors"
             )
 
 
+# -- points ----------------------------------------------------------------------------------------
+
+
+def _as_it_stands(function: PointMap[float], point: Point) -> float:
+    return getattr(function, "as_it_stands", function)(point)
+
+
+def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
+    """Return the standard deviations of the innovations, ones where they take long to compute."""
+    ones = np.ones(block.total_size)
+    if block.kind != "diagonal" and block.size**2 > _LARGEST_COVARIANCE:
+        return ones
+    try:
+        var = block_prior(block, np.array(_as_it_stands(block.scale, point), dtype=float)).var()
+    except NotPositiveDefiniteError:
+        return ones
+    return np.sqrt(np.where(np.isfinite(var) & (var > 0.0), var, 1.0))
+
+
 def _latents_to_compare(
-    model: LatentGaussianModel, site: Site, point: Point, rng: np.random.Generator
-) -> Iterator[tuple[dict[str, np.ndarray], np.ndarray]]:
-    """Yield innovations by block, and the stacked η that the maps give there."""
-    offset = np.array(model.offset(point))
-    maps = [read(point) for read in model.maps]
-    directions = {}
-    for block, A in zip(model.blocks, maps, strict=True):
-        u = rng.standard_normal(block.total_size)
-        # A scale at which this site's predictor moves, however small the design's entries.
-        size = np.sqrt(np.mean(np.square(site.select(A.apply(u)))))
-        directions[block.name] = u / size if np.isfinite(size) and size > 0.0 else u
-    for scale in _SCALES:
-        innovations = {name: scale * u for name, u in directions.items()}
-        affine = offset.copy()
-        for A, u in zip(maps, innovations.values(), strict=True):
-            affine += A.apply(u)
-        yield innovations, affine
+    model: LatentGaussianModel,
+    site: Site,
+    maps: Sequence[LinearMap],
+    stds: Sequence[np.ndarray],
+    draws: Sequence[tuple[str, float]],
+    rng: np.random.Generator,
+) -> Iterator[dict[str, np.ndarray]]:
+    """Yield innovations by block."""
+    rows = site.row_numbers.ravel()
+    for kind, scale in draws:
+        innovations = {}
+        for block, A, std in zip(model.blocks, maps, stds, strict=True):
+            z = rng.standard_normal(block.total_size)
+            if kind == _PRIOR:
+                u = std * z
+            else:
+                here = A.rows(rows)
+                largest = here.largest_entries()
+                with np.errstate(all="ignore"):
+                    u = z / np.where(largest > 0.0, largest, 1.0)
+                    u /= np.sqrt(np.mean(np.square(here.apply(u))))
+                # A block that does not enter this site moves others.
+                u = u if np.isfinite(u).all() else std * z
+            innovations[block.name] = scale * u
+        yield innovations
 
 
-def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray) -> None:
+# -- predictors ------------------------------------------------------------------------------------
+
+
+def _check_predictors(
+    model: LatentGaussianModel,
+    point: Point,
+    innovations: dict[str, np.ndarray],
+    maps: Sequence[LinearMap],
+    offset: np.ndarray,
+) -> np.ndarray:
+    """Return PyMC's η, which the maps must give, too."""
+    theirs = model.predictor(point, innovations)
+    parts = [A.apply(u) for A, u in zip(maps, innovations.values(), strict=True)]
+    ours = np.sum([offset, *parts], axis=0)
+    magnitude = np.sum(np.abs([theirs, offset, *parts]), axis=0)
+    wrong = _differ(ours, theirs, _ROUNDING * magnitude)
+    if not wrong.any():
+        return theirs
+    terms = [A.magnitude(u) for A, u in zip(maps, innovations.values(), strict=True)]
+    bound = _ROUNDING * np.sum([magnitude, *terms], axis=0)
+    if isinstance(model.predictor, Predictors):
+        bound = bound + model.predictor.rounding(point, innovations)
+    wrong = _differ(ours, theirs, bound)
+    for site in model.sites:
+        if wrong[site.rows].any():
+            raise RecognitionError(
+                f"observed variable {site.name!r}: the predictor read from the model differs "
+                "from the model's own; expected one that is affine in the Gaussian latent "
+                "variables; nothing can be sampled from this reading; please report this model"
+            )
+    return theirs
+
+
+def _differ(ours: np.ndarray, theirs: np.ndarray, bound: np.ndarray) -> np.ndarray:
+    """Return where PyMC's numbers are finite, and ours differ by more than ``bound``."""
+    with np.errstate(invalid="ignore"):
+        return np.isfinite(theirs) & ~(np.abs(ours - theirs) <= bound)
+
+
+# -- densities -------------------------------------------------------------------------------------
+
+
+def _check_density(
+    site: Site,
+    density: PointFunction,
+    point: Point,
+    innovations: dict[str, np.ndarray],
+    eta: np.ndarray,
+) -> int:
+    """Return the number of observations at which the log densities could be compared."""
+    eta = site.select(eta)
+    with np.errstate(all="ignore"):
+        ours = site.terms.log_density(site.y(point), eta, site.params(point))
+    keyed = {innovation_key(name): u for name, u in innovations.items()}
+    theirs = _Theirs(density, {**point, **keyed})
+    if not site.likelihood.can_augment:
+        _check_rows(site, eta, point, ours, theirs)
+    return _compare_densities(site, ours, theirs)
+
+
+@dataclass(frozen=True)
+class _Theirs:
+    """PyMC's log density of one observed variable at one point, with its rounding."""
+
+    density: PointFunction
+    point: Point
+
+    @cached_property
+    def values(self) -> np.ndarray:
+        """As the graph is written; in its stable form where that cannot be evaluated."""
+        written = self.density.as_written(self.point)
+        return self.stable if written is None else written
+
+    @cached_property
+    def stable(self) -> np.ndarray:
+        return self.density(self.point)
+
+    @cached_property
+    def bound(self) -> np.ndarray:
+        """By how much rounding may move the values."""
+        found = self.density.with_rounding(self.point)
+        return _COMPILED * (1.0 + np.abs(self.values)) if found is None else found[1]
+
+
+def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
+    """Return the number of observations at which the log densities could be compared."""
+    values = theirs.values
+    bound = _ROUNDING * np.abs(values) + _ROUNDING * np.abs(np.where(np.isfinite(ours), ours, 0.0))
+    wrong = _differ(ours, values, bound)
+    if wrong.any():
+        bound = bound + theirs.bound
+        wrong = _differ(ours, values, bound)
+    # PyMC's probability may underflow; it may not be zero where ours is not small.
+    vanishes = np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & ~np.isneginf(values).all()
+    if (wrong | vanishes).any():
+        # What an unstable formula makes of it is not what PyMC computes.
+        values = theirs.stable
+        wrong = _differ(ours, values, np.where(np.isfinite(bound), bound, 0.0))
+        wrong |= np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & vanishes
+    if wrong.any():
+        with np.errstate(invalid="ignore"):
+            largest = np.abs(ours - values)[wrong].max()
+        raise RecognitionError(
+            f"observed variable {site.name!r}: read as {site.likelihood.name} with "
+            f"{site.likelihood.link} link, but its log density differs from PyMC's by "
+            f"{largest:.3g}; nothing can be sampled from this reading; please "
+            "report this model"
+        )
+    return int(np.sum(np.isfinite(values) & (bound <= _MEANINGLESS * (1.0 + np.abs(values)))))
+
+
+def _check_rows(
+    site: Site, eta: np.ndarray, point: Point, together: np.ndarray, theirs: _Theirs
+) -> None:
     """Evaluate a density that was rebuilt row by row at some of its rows alone."""
     some = np.arange(site.size)[::-2]
     params = select_params(site.params(point), some, site.size)
-    alone = site.terms.log_density(site.y(point)[some], eta[:, some], params)
-    if not np.allclose(alone, together[some], rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True):
+    with np.errstate(all="ignore"):
+        alone = site.terms.log_density(site.y(point)[some], eta[:, some], params)
+    bound = _ROUNDING * np.abs(together[some])
+    if _differ(alone, together[some], bound).any() and (
+        _differ(alone, together[some], bound + theirs.bound[some]).any()
+    ):
         cause = None if site.refusal is None else site.refusal.__cause__
         if isinstance(cause, NotAffineError):
             raise NotAffineError(str(cause))
@@ -102,49 +270,3 @@ def _check_rows(site: Site, eta: np.ndarray, point: Point, together: np.ndarray)
             "observations, found that one observation's depends on the others; sample this model "
             "with pm.sample's NUTS"
         )
-
-
-def _compare_predictors(sites: Sequence[Site], eta: np.ndarray, affine: np.ndarray) -> None:
-    for site in sites:
-        for theirs, ours in zip(site.select(eta), site.select(affine), strict=True):
-            use = np.isfinite(theirs)
-            scale = 1.0 + np.abs(theirs[use]).max(initial=0.0)
-            if np.any(~(np.abs(ours - theirs)[use] <= _TOLERANCE * scale)):
-                raise RecognitionError(
-                    f"observed variable {site.name!r}: the predictor read from the model differs "
-                    "from the model's own; expected one that is affine in the Gaussian latent "
-                    "variables; nothing can be sampled from this reading; please report this model"
-                )
-
-
-def _as_it_stands(function: PointMap[float], point: Point) -> float:
-    return getattr(function, "as_it_stands", function)(point)
-
-
-def _compare_with(density: PointFunction, point: Point, site: Site, ours: np.ndarray) -> int:
-    """Compare with PyMC's log densities, in their stable form where the written one will not do."""
-    written = density.as_it_stands(point)
-    if np.isfinite(written).all():
-        with suppress(RecognitionError):
-            return _compare_densities(site, ours, written)
-    return _compare_densities(site, ours, density(point))
-
-
-def _compare_densities(site: Site, ours: np.ndarray, theirs: np.ndarray) -> int:
-    """Return the number of observations at which the log densities could be compared."""
-    exact = theirs > _LOWEST_EXACT
-    tolerance = np.where(exact, _TOLERANCE, _TOLERANCE_BELOW) * (1.0 + np.abs(theirs))
-    finite = np.isfinite(theirs)
-    with np.errstate(invalid="ignore"):
-        difference = np.abs(ours - theirs)
-        wrong = finite & ~(difference <= tolerance)
-        # PyMC's probability may underflow; it may not be zero where ours is not small.
-        wrong |= np.isneginf(theirs) & ~(ours < 2.0 * _LOWEST_EXACT)
-    if np.any(wrong):
-        raise RecognitionError(
-            f"observed variable {site.name!r}: read as {site.likelihood.name} with "
-            f"{site.likelihood.link} link, but its log density differs from PyMC's by "
-            f"{difference[wrong].max():.3g}; nothing can be sampled from this reading; please "
-            "report this model"
-        )
-    return int(finite.sum())

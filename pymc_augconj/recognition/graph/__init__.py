@@ -1,15 +1,19 @@
 """Reading and evaluating PyTensor graphs.
 
-===============  ==================================================================
-``affine``       whether a predictor is affine in the latents, and its coefficients
-``complements``  log(1 − F) in forms that keep their digits
-``constants``    constants in a graph
-``dependence``   which random variables a graph depends on
-``derive``       PyMC's log density and distribution function as graphs
-``functions``    graphs as functions of PyMC's point
-``interpreter``  execution of a graph, one NumPy call for each operation
-``numpy_calls``  one operation of a graph as a NumPy function
-``rewrite``      simplification, so that different spellings look alike
-``space``        from random variables to PyMC's point
-===============  ==================================================================
+=================  ==================================================================
+``affine``         whether a predictor is affine in the latents, and its coefficients
+``complements``    log(1 − F) in forms that keep their digits
+``constants``      constants in a graph
+``dependence``     which random variables a graph depends on
+``derive``         PyMC's log density and distribution function as graphs
+``expressions``    one operation of a rewritten graph as Python source
+``functions``      graphs as functions of PyMC's point
+``interpreter``    execution of a graph, one NumPy call for each operation
+``names``          what users call variables and distributions in messages
+``numpy_calls``    one operation of a graph as a NumPy function
+``rewrite``        simplification, so that different spellings look alike
+``signs``          whether the sign of a graph depends on some of its inputs
+``space``          from random variables to PyMC's point
+``straight_line``  a compiled graph as one straight-line Python function
+=================  ==================================================================
 """

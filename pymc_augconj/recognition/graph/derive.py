@@ -11,7 +11,7 @@ from pymc.distributions.distribution import support_point
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 from pytensor.tensor.type import TensorType
 
 from .dependence import direct_parents, static_shape
@@ -62,8 +62,24 @@ def _derived(
     parents = direct_parents(list(rv.owner.inputs), model)
     stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
     (apart,) = substitute([rv], stand_ins)
-    graph = _without_draws(derive(apart, value))
+    graph = _without_draws(derive(_in_double(apart), value))
     return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
+
+
+def _in_double(rv: Variable) -> Variable:
+    """Return a univariate random variable with its parameters in double precision.
+
+    PyTensor keeps numbers in the smallest type that holds them: of ν = 10⁶, a number of single
+    precision, log Γ(ν/2) is wrong by 0.06.
+    """
+    op = rv.owner.op
+    if not isinstance(op, RandomVariable) or op.ndim_supp or any(op.ndims_params):
+        return rv
+    # Numbers of trials stay whole ones.
+    kinds = ("float", "int", "uint") if rv.dtype.startswith("float") else ("float",)
+    rng, size, *parameters = rv.owner.inputs
+    doubled = [p.astype("float64") if p.dtype.startswith(kinds) else p for p in parameters]
+    return op.make_node(rng, size, *doubled).outputs[1]
 
 
 def _without_draws(graph: Variable) -> Variable:

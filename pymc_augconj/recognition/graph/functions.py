@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import copy
 from typing import Any
@@ -22,6 +22,7 @@ from pymc_augconj.model import Key
 from pymc_augconj.python_mode import untraced, without_compilation
 
 from .interpreter import Interpreter, NotInterpretedError, interpret
+from .straight_line import Executed, StraightLine
 
 __all__ = [
     "UNCONNECTED",
@@ -107,13 +108,15 @@ class PointFunction:
                 self._function = _Constants(interpret(self._outputs))
         if self._function is None:
             with without_compilation() if self._mode is None else nullcontext():
-                self._function = pytensor.function(
+                function = pytensor.function(
                     list(self._inputs.values()),
                     [pytensor.Out(output, borrow=True) for output in self._outputs],
                     mode=get_mode(self._mode).including(_OUT_OF_SUPPORT),
                     trust_input=True,
                     on_unused_input="ignore",
                 )
+            kind = StraightLine if self._mode is None else Executed
+            self._function = kind(function, self.names)
         self._interpreter = None
         return self
 
@@ -138,9 +141,7 @@ class PointFunction:
                 return values[0] if self._single else values
         if self._function is None:
             self.compile()
-        # Far out a sampler meets infinities, which are its own to judge.
-        with np.errstate(all="ignore"):
-            values = self._function(*(point[name] for name in self._inputs))
+        values = self._function(point)
         return values[0] if self._single else values
 
     def as_it_stands(self, point: Mapping[str, np.ndarray]) -> Any:
@@ -154,6 +155,30 @@ class PointFunction:
             return self.compile()(point)
         return values[0] if self._single else values
 
+    def as_written(self, point: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        """Return the value of the graph as it is written, finite or not.
+
+        For a single output. None where the graph is not for the interpreter.
+        """
+        with suppress(NotInterpretedError):
+            return self._interpret(Interpreter.as_written, point)[0]
+        return None
+
+    def with_rounding(
+        self, point: Mapping[str, np.ndarray]
+    ) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the same, and bounds on rounding: :meth:`.Interpreter.with_rounding`."""
+        with suppress(NotInterpretedError):
+            (value,), (error,) = self._interpret(Interpreter.with_rounding, point)
+            return value, error
+        return None
+
+    def _interpret[T](self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]) -> T:
+        # Another thread may compile meanwhile, and take the interpreter away.
+        run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
+        self._interpreter = run
+        return evaluate(run, *(point[name] for name in self._inputs))
+
     def _interpreted(
         self, point: Mapping[str, np.ndarray], *, only_if_stable: bool = False
     ) -> list[np.ndarray] | None:
@@ -162,15 +187,13 @@ class PointFunction:
             return None
         if not self._inputs and not self.shared:
             return None
-        try:
-            # Another thread may compile meanwhile, and take the interpreter away.
-            run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
-            self._interpreter = run
-            if only_if_stable and not run.is_stable:
-                return None
-            return run(*(point[name] for name in self._inputs))
-        except NotInterpretedError:
-            return None
+
+        def evaluate(run: Interpreter, *arguments: np.ndarray) -> list[np.ndarray] | None:
+            return None if only_if_stable and not run.is_stable else run(*arguments)
+
+        with suppress(NotInterpretedError):
+            return self._interpret(evaluate, point)
+        return None
 
 
 class _Constants:
@@ -179,7 +202,7 @@ class _Constants:
     def __init__(self, values: Sequence[np.ndarray]):
         self._values = list(values)
 
-    def __call__(self) -> list[np.ndarray]:
+    def __call__(self, point: Mapping[Key, np.ndarray]) -> list[np.ndarray]:
         return [np.array(value) for value in self._values]
 
 

@@ -8,7 +8,8 @@ of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.as_it_stands`
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.random.op import RandomVariable
 
-from .numpy_calls import call_of, is_plain
+from .numpy_calls import call_of, is_exact, is_plain
 
 __all__ = ["Interpreter", "NotInterpretedError", "interpret"]
 
@@ -30,6 +32,12 @@ _OF_UNSTABLE_FORMULAS = frozenset(
     {"Erf", "Erfc", "Erfcx", "Expm1", "Log", "Log10", "Log1mexp", "Log1p", "Log2", "LogSoftmax"}
     | {"Sigmoid", "Softmax", "Softplus"}
 )
+
+
+# Evaluations with other rounding, the units in the last place that they move a result by, and how
+# much larger an error may be than the largest that they show.
+_N_ROUNDINGS, _SAFETY = 3, 32.0
+_ULPS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
 
 
 class NotInterpretedError(Exception):
@@ -46,6 +54,8 @@ class Interpreter:
     outputs, inputs : sequence of Variable
         The graph, and those of its leaves that are arguments: all but constants and shared
         variables, of which the values are read at every call.
+    draws : bool
+        Whether the graph may have random variables, whose generators are arguments.
 
     Raises
     ------
@@ -53,16 +63,20 @@ class Interpreter:
         If it has an operation that is not one of NumPy's: a random variable, a loop.
     """
 
-    def __init__(self, outputs: Sequence[Variable], inputs: Sequence[Variable]):
+    def __init__(
+        self, outputs: Sequence[Variable], inputs: Sequence[Variable], *, draws: bool = False
+    ):
         self._outputs, self._inputs = list(outputs), list(inputs)
         nodes = list(toposort(self._outputs))
         leaves = graph_inputs(self._outputs)
-        self._shared = [leaf for leaf in leaves if isinstance(leaf, SharedVariable)]
+        self._shared = [
+            leaf for leaf in leaves if isinstance(leaf, SharedVariable) and leaf not in self._inputs
+        ]
         moving = {*self._inputs, *self._shared}
         self._constant_nodes: list[Apply] = []
         self._moving_nodes: list[Apply] = []
         for node in nodes:
-            if not is_plain(node):
+            if not (is_plain(node) or (draws and isinstance(node.op, RandomVariable))):
                 raise NotInterpretedError(str(node.op))
             if any(_is_large(var) for var in node.outputs):
                 raise NotInterpretedError("large")
@@ -73,6 +87,7 @@ class Interpreter:
                 moving.update(node.outputs)
         self._known: dict[Variable, Any] | None = None
         self._calls: list[tuple] | None = None
+        self._calls_in_double: list[tuple] | None = None
         used = [var for node in self._moving_nodes for var in node.inputs]
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}
         self._last = _last_uses(self._moving_nodes, [*self._constants, *self._outputs])
@@ -87,7 +102,7 @@ class Interpreter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What a worker process does not need, and can make again.
-        return self.__dict__ | {"_known": None, "_calls": None}
+        return self.__dict__ | {"_known": None, "_calls": None, "_calls_in_double": None}
 
     def __call__(self, *arguments: np.ndarray) -> list[np.ndarray]:
         """Return the outputs, which are the caller's to write to.
@@ -97,18 +112,64 @@ class Interpreter:
         NotInterpretedError
             If an operation fails, or an array is too large, or an entry is not finite.
         """
-        try:
-            with np.errstate(all="ignore"):
-                found = self._evaluate(arguments)
-            finite = all(np.isfinite(value).all() for value in found)
-        except NotInterpretedError:
-            raise
-        except Exception as error:
-            # Whoever asks compiles the graph then, and meets the error there if it is a real one.
-            raise NotInterpretedError(str(error)) from error
-        if not finite:
+        found = self.as_written(*arguments)
+        if not all(np.isfinite(value).all() for value in found):
             raise NotInterpretedError("not finite")
         return found
+
+    def as_written(self, *arguments: np.ndarray) -> list[np.ndarray]:
+        """Return the outputs, finite or not.
+
+        Raises
+        ------
+        NotInterpretedError
+            If an operation fails, or an array is too large.
+        """
+        with _failures_as_not_interpreted():
+            return self._evaluate(arguments)
+
+    def with_rounding(self, *arguments: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """Return the outputs, finite or not, and a bound on the rounding error of each entry.
+
+        The graph is evaluated a few times with the result of every operation that rounds moved by
+        a few units in its last place (Parker's Monte Carlo arithmetic, 1997): what cancels later,
+        or is amplified, shows in the result. What PyTensor computes in single precision, as it
+        does with small integers, counts with its difference from double precision.
+
+        Raises
+        ------
+        NotInterpretedError
+            If an operation fails, or an array is too large.
+        """
+        rng = np.random.default_rng(0)
+        with _failures_as_not_interpreted():
+            values, in_double = self._evaluate(arguments), self._in_double(arguments)
+            moved = [self._in_double(arguments, rng) for _ in range(_N_ROUNDINGS)]
+            bounds = []
+            for value, exact, *others in zip(values, in_double, *moved, strict=True):
+                error = np.max([np.abs(other - exact) for other in others], axis=0)
+                bound = _SAFETY * error + 2.0 * np.abs(value - exact)
+                bounds.append(np.where(np.isnan(bound), np.inf, bound))
+        return values, bounds
+
+    def _in_double(
+        self, arguments: Sequence[np.ndarray], rng: np.random.Generator | None = None
+    ) -> list[np.ndarray]:
+        """Return the outputs in double precision, each operation's result moved by ``rng``."""
+        if self._calls_in_double is None:
+            nodes = [*self._constant_nodes, *self._moving_nodes]
+            self._calls_in_double = [
+                (call_of(node, in_double=True), node.inputs, node.outputs, is_exact(node))
+                for node in nodes
+            ]
+        values = dict(zip(self._inputs, arguments, strict=True))
+        values |= {var: _value(var) for var in self._shared}
+        for call, inputs, outputs, exact in self._calls_in_double:
+            found = call(*[values.get(v, getattr(v, "data", None)) for v in inputs])
+            if rng is not None and not exact:
+                found = [_moved(value, rng) for value in found]
+            _store(values, outputs, found)
+        return [np.asarray(values.get(v, getattr(v, "data", None))) for v in self._outputs]
 
     def _evaluate(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
         if self._calls is None:
@@ -146,6 +207,27 @@ class Interpreter:
 def interpret(outputs: Sequence[Variable]) -> list[np.ndarray]:
     """Return the values of graphs that have no arguments; raises as an interpreter does."""
     return Interpreter(outputs, ())()
+
+
+@contextmanager
+def _failures_as_not_interpreted() -> Iterator[None]:
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    except NotInterpretedError:
+        raise
+    except Exception as error:
+        # Whoever asks compiles the graph then, and meets the error there if it is a real one.
+        raise NotInterpretedError(str(error)) from error
+
+
+def _moved(value: Any, rng: np.random.Generator) -> Any:
+    """Return ``value`` moved by a few units in the last place."""
+    value = np.asarray(value)
+    if value.dtype.kind != "f":
+        return value
+    ulps = _ULPS[rng.integers(0, _ULPS.size, value.shape, dtype=np.uint8)]
+    return value * (1.0 + np.finfo(float).eps * ulps)
 
 
 def _value(shared: SharedVariable) -> np.ndarray:

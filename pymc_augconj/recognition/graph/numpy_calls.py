@@ -7,17 +7,19 @@ from functools import cache, reduce
 from typing import Any
 
 import numpy as np
+from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Cast, Clip, Identity, ScalarOp, Second
+from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.blockwise import Blockwise
 from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.utils import import_func_from_string
 
-__all__ = ["call_of", "is_plain"]
+__all__ = ["call_of", "is_exact", "is_plain"]
 
 Call = Callable[..., Sequence[Any]]
 
@@ -44,16 +46,42 @@ def is_plain(node: Apply) -> bool:
     return True
 
 
-def call_of(node: Apply) -> Call:
-    """Return a function of the values of the node's inputs that returns its outputs' values."""
+# Operations whose results are among their inputs, or whole numbers.
+_EXACT_SCALAR_OPS = frozenset(
+    {"Abs", "Ceil", "Clip", "Floor", "Identity", "Maximum", "Minimum", "Neg", "Second", "Sign"}
+    | {"Switch", "Trunc"}
+)
+_EXACT_OPS = frozenset(
+    {"AdvancedSubtensor", "AdvancedSubtensor1", "Alloc", "CheckParameterValue", "DimShuffle"}
+    | {"ExtractDiag", "Eye", "Join", "MakeVector", "MatrixTranspose", "Max", "Min", "Reshape"}
+    | {"ScalarFromTensor", "SpecifyShape", "Split", "Subtensor", "TensorFromScalar", "ViewOp"}
+)
+
+
+def is_exact(node: Apply) -> bool:
+    """Return whether an operation is known to round nothing."""
+    op = node.op
+    if not isinstance(op, Elemwise):
+        return type(op).__name__ in _EXACT_OPS
+    return isinstance(op.scalar_op, Cast) or type(op.scalar_op).__name__ in _EXACT_SCALAR_OPS
+
+
+def call_of(node: Apply, *, in_double: bool = False) -> Call:
+    """Return a function of the values of the node's inputs that returns its outputs' values.
+
+    With ``in_double`` elementwise operations of single precision are executed in double.
+    """
     op = node.op
     if isinstance(op, ViewOp):
         return _as_it_is
+    if isinstance(op, CheckParameterValue) and op.can_be_replaced_by_ninf:
+        # Another rounding may move a parameter out of its range, a probability of one say.
+        return _first if in_double else _first_if_all
     if isinstance(op, Elemwise):
         known = all(length is not None for var in node.inputs for length in var.type.shape)
         # Lengths of one that the types do not know are not to be broadcast: PyTensor looks.
         if known or type(op.scalar_op) in _WITHOUT_UFUNC:
-            return _elementwise(node)
+            return _elementwise(node, in_double)
     return _performed(node)
 
 
@@ -74,9 +102,20 @@ def _as_it_is(value: Any) -> Sequence[Any]:
     return (value,)
 
 
-def _elementwise(node: Apply) -> Call:
+def _first(value: Any, *conditions: Any) -> Sequence[Any]:
+    return (value,)
+
+
+def _first_if_all(value: Any, *conditions: Any) -> Sequence[Any]:
+    return (value if np.all(conditions) else np.full_like(value, -np.inf),)
+
+
+def _elementwise(node: Apply, in_double: bool) -> Call:
     scalar_op, nfunc_spec = node.op.scalar_op, node.op.nfunc_spec
     dtype = node.outputs[0].dtype
+    raised = in_double and dtype == "float32"
+    if raised:
+        dtype = "float64"
     if type(scalar_op) in _WITHOUT_UFUNC:
         function = _WITHOUT_UFUNC[type(scalar_op)]
     else:
@@ -87,6 +126,8 @@ def _elementwise(node: Apply) -> Call:
             function = _in_precision(function, dtype)
 
     def call(*values):
+        if raised:
+            values = [np.asarray(v, float) if v.dtype == np.float32 else v for v in values]
         found = np.asarray(function(*values), dtype=dtype)
         return (found if found.base is None else found.copy(),)
 
@@ -109,9 +150,15 @@ def _in_precision(function: np.ufunc, dtype: str) -> Callable:
     return lambda *values: function(*values, signature=signature)
 
 
+def _log1mexp(x: np.ndarray) -> np.ndarray:
+    return np.where(x < -np.log(2.0), np.log1p(-np.exp(x)), np.log(-np.expm1(x)))
+
+
 _WITHOUT_UFUNC: dict[type[ScalarOp], Callable] = {
     Cast: lambda x: x,
     Clip: np.clip,
     Identity: lambda x: x,
+    Log1mexp: _log1mexp,
     Second: lambda like, x: np.broadcast_to(x, np.broadcast_shapes(np.shape(like), np.shape(x))),
+    Softplus: lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
 }

@@ -12,24 +12,30 @@ from pytensor.graph.rewriting.basic import GraphRewriter
 from pytensor.graph.rewriting.db import RewriteDatabaseQuery
 from pytensor.graph.traversal import walk
 from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.rewriting.shape import ShapeFeature
 
 from pymc_augconj.python_mode import COMPILED_ONLY
 
 __all__ = ["simplify", "substitute"]
 
 
-def simplify(graphs: Sequence[Variable]) -> list[Variable]:
+def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variable]:
     """Return equivalent graphs in PyTensor's canonical, stabilised form.
 
     It strips ``Deterministic`` wrappers, recognises 1/(1 + exp(−f)) as Sigmoid, cancels
     log(exp(f)), and so on. Leaves and random variables keep their identity; the given graphs are
     not changed.
+
+    With ``shapes`` the shapes in the graphs are computed from those of their leaves, so that what
+    nothing but the shape of is used vanishes from them.
     """
     # PyTensor rewrites in place, and would change the user's own model; but what it copies has
     # copies of the random variables, which nothing would find. So it sees them as inputs.
     drawn = _nearest_random_variables(graphs)
     inputs = {var: var.type(name=var.name) for var in drawn}
     graph = FunctionGraph(outputs=substitute(graphs, inputs), clone=True, copy_inputs=False)
+    if shapes:
+        graph.attach_feature(ShapeFeature())
     _rewriter().rewrite(graph)
     return substitute(graph.outputs, {new: var for var, new in inputs.items()})
 

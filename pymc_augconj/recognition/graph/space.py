@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,13 +11,14 @@ import numpy as np
 from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import walk
+from pytensor.graph.traversal import graph_inputs, walk
+from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.model import Key, Point
 from pymc_augconj.python_mode import without_compilation
 
 from .functions import Gradient, PointFunction
-from .interpreter import NotInterpretedError, interpret
+from .interpreter import Interpreter, NotInterpretedError, interpret
 
 __all__ = ["ValueSpace"]
 
@@ -76,6 +78,33 @@ class ValueSpace:
         rng = np.random.default_rng(0)
         return [initial, *(self._around(initial, _SPREAD, rng) for _ in range(2))]
 
+    def prior_points(self, initial: Point, n_points: int = 3) -> list[dict[str, np.ndarray]]:
+        """Return points whose hyperparameters are drawn from their prior, the rest ``initial``'s.
+
+        Those whose prior draws take a compiled function are far from ``initial`` instead.
+        """
+        rng = np.random.default_rng(2)
+        moved = [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]
+        for draw in self._prior_draws():
+            for point in moved:
+                with suppress(NotInterpretedError):
+                    point |= {n: np.asarray(v, initial[n].dtype) for n, v in draw(rng).items()}
+        return moved
+
+    def _prior_draws(self) -> Iterator[Callable[[np.random.Generator], dict[str, np.ndarray]]]:
+        """Yield functions that draw hyperparameters: all of them at once if possible."""
+        graphs = {}
+        for rv in self.hyperparameters:
+            transform = self.model.rvs_to_transforms[rv]
+            value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            graphs[self.model.rvs_to_values[rv].name] = value
+        try:
+            yield _PriorDraw(graphs)
+        except NotInterpretedError:
+            for name, graph in graphs.items():
+                with suppress(NotInterpretedError):
+                    yield _PriorDraw({name: graph})
+
     def wide_points(self, initial: Point, n_points: int = 6) -> list[dict[str, np.ndarray]]:
         """Return points far from ``initial``, where structure must be the same."""
         rng = np.random.default_rng(1)
@@ -88,6 +117,22 @@ class ValueSpace:
                 step = spread * rng.standard_normal(initial[name].shape)
                 moved[name] = np.asarray(initial[name] + step)
         return moved
+
+
+class _PriorDraw:
+    """Draws graphs of random variables, by name, a generator's child for each of these."""
+
+    def __init__(self, graphs: Mapping[str, Variable]):
+        outputs = list(graphs.values())
+        self._names = tuple(graphs)
+        self._generators = [
+            leaf for leaf in graph_inputs(outputs) if isinstance(leaf.type, RandomGeneratorType)
+        ]
+        self._run = Interpreter(outputs, self._generators, draws=True)
+
+    def __call__(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        found = self._run.as_written(*rng.spawn(len(self._generators)))
+        return dict(zip(self._names, found, strict=True))
 
 
 def _parents(var: Variable) -> Sequence[Variable]:

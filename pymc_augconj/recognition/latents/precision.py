@@ -181,7 +181,7 @@ class _Entries:
 
     def __init__(self, graph: PrecisionGraph, products: Callable, name: str):
         self._graph, self._products, self._name = graph, products, name
-        self.names, self.shared = products.names, products.shared
+        self.names, self.shared, self.graph = products.names, products.shared, products.graph
         self.compile = products.compile
 
     def __call__(self, point: Point) -> Array:

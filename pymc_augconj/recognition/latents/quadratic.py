@@ -93,7 +93,7 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         return None  # an improper density
     points = [*near, *filter(numbers.at, (initial, *space.wide_points(initial, 2)))]
     mean = numbers.mean(model, rv, shape, near)
-    if mean is None or not numbers.agree(mean, points):
+    if mean is None or not numbers.agree(points):
         return None
     u, value_input = flat_inputs(rv.name, shape)
     name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
@@ -114,7 +114,7 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         input=u,
         value_input=value_input,
         precision=graph,
-        log_factor=numbers.log_factor(mean, points),
+        log_factor=numbers.log_factor(mean, [*near, initial]),
     )
 
 
@@ -136,7 +136,7 @@ def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | N
         product = -grad((gradient * v).sum(), x, **UNCONNECTED)
     except (NotImplementedError, TypeError):
         return None  # an op without a derivative
-    (product,) = at_zero(simplify([product]), [x])
+    (product,) = simplify(at_zero(simplify([product]), [x]), shapes=True)
     # Of Flat there is no precision.
     return _Density(x, value, gradient, v, product) if depends_on(product, v) else None
 
@@ -190,35 +190,37 @@ class _Numbers:
     ) -> Variable | None:
         """Return the graph of the mean, of shape ``shape``, or None where none is right."""
         # PyMC's support point is the mean of most, and has no linear system in its graph.
-        candidates = [support_point_of(model, rv)]
+        candidates = [pt.zeros(shape), support_point_of(model, rv)]
         zero = np.zeros(self._graph.size)
         linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
         solved = pt.linalg.solve(self._graph.matrix, linear[0], assume_a="pos")
         candidates.append(solved.reshape(shape))
         for mean in candidates:
             if mean is not None:
-                mean = _folded(*simplify([pt.broadcast_to(mean.astype("float64"), shape)]))
-                if all(self._is_mean(self._evaluate(mean, point), point) for point in points):
+                mean = pt.broadcast_to(mean.astype("float64"), shape)
+                mean = _folded(*simplify([mean], shapes=True))
+                (graph,) = self._space.in_values([mean.ravel()])
+                self._mean = self._space.function(graph)
+                if all(map(self._is_mean, points)):
                     return mean
         return None
 
-    def _evaluate(self, mean: Variable, point: Point) -> Array:
-        (graph,) = self._space.in_values([mean.ravel()])
-        return np.array(self._space.function(graph).as_it_stands(point), dtype=float)
+    def _mean_at(self, point: Point) -> Array:
+        return np.array(self._mean.as_it_stands(point), dtype=float)
 
-    def _is_mean(self, mean: Array, point: Point) -> bool:
-        slope = np.asarray(self._gradient.as_it_stands({**point, _X: mean}))
+    def _is_mean(self, point: Point) -> bool:
+        slope = np.asarray(self._gradient.as_it_stands({**point, _X: self._mean_at(point)}))
         _, _, prior = self._known[id(point)]
         # Lᵀ g: how far off the mean is, in standard deviations.
         return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
 
-    def agree(self, mean: Variable, points: list[Point]) -> bool:
+    def agree(self, points: list[Point]) -> bool:
         """Compare with PyMC's log density at draws from the prior, and far out."""
         graph, rng = self._graph, np.random.default_rng(2)
         compared = 0
         for point in points:
             _, entries, prior = self._known[id(point)]
-            centre = self._evaluate(mean, point)
+            centre = self._mean_at(point)
             peak = self._log_density(centre, point)
             if not np.isfinite(peak):
                 continue  # out of the range of a parameter
@@ -241,8 +243,10 @@ class _Numbers:
         """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""
         found, scales = [], []
         for point in points:
+            if id(point) not in self._known:
+                continue
             _, _, prior = self._known[id(point)]
-            peak = self._log_density(self._evaluate(mean, point), point)
+            peak = self._log_density(self._mean_at(point), point)
             if not np.isfinite(peak):
                 continue
             half_log_det = -float(np.log(np.diagonal(prior.chol)).sum())

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.likelihoods.registry import known_likelihoods
@@ -16,10 +15,11 @@ from pymc_augconj.recognition.graph.affine import (
     first_nonlinear_op,
     is_affine,
 )
+from pymc_augconj.recognition.graph.names import distribution_name, name_of_op
 from pymc_augconj.recognition.latents.normal import GaussianVariable
 
 from .censoring import censored_base
-from .link_probe import is_clip
+from .link_probe import bound_of
 from .links import describe_link
 
 __all__ = ["not_affine", "total_size", "unknown_distribution", "unknown_link"]
@@ -33,14 +33,14 @@ def total_size(rv: Variable) -> str:
     )
 
 
-def unknown_distribution(rv: Variable, op_name: str) -> str:
+def unknown_distribution(rv: Variable) -> str:
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
-    known = sorted({pattern.rv for cls in augmented for pattern in cls.patterns})
+    known = sorted({name_of_op(pattern.rv) for cls in augmented for pattern in cls.patterns})
     if (base := censored_base(rv)) is not None:
         return (
             f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
-            f"here of {type(base.owner.op).__name__.removesuffix('RV')}, whether or not there is "
-            "one without the censoring. Sample this model with pm.sample's NUTS instead"
+            f"here of {distribution_name(base)}, whether or not there is one without the "
+            "censoring. Sample this model with pm.sample's NUTS instead"
         )
     if isinstance(rv.owner.op, PartialObservedRV):
         return (
@@ -51,13 +51,12 @@ def unknown_distribution(rv: Variable, op_name: str) -> str:
         )
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
-        f"{op_name.removesuffix('RV')}; expected one of "
-        f"{', '.join(name.removesuffix('RV') for name in known)}. "
+        f"{distribution_name(rv)}; expected one of {', '.join(known)}. "
         "Sample this model with pm.sample's NUTS instead"
     )
 
 
-def unknown_link(rv, op_name, candidates, params, inputs) -> str:
+def unknown_link(rv, candidates, params, inputs) -> str:
     links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
     moving = [graph for graph in params if depends_on(graph, inputs)]
     if not moving:
@@ -67,7 +66,7 @@ def unknown_link(rv, op_name, candidates, params, inputs) -> str:
             "out of it, or sample this model with pm.sample's NUTS"
         )
     link = describe_link(moving[0], inputs)
-    distribution = op_name.removesuffix("RV")
+    distribution = distribution_name(rv)
     sentence = (
         f"observed variable {rv.name!r}: no augmentation is known for {distribution} with "
         f"{link if link.startswith('a link') else link + ' link'}; expected the link "
@@ -77,26 +76,20 @@ def unknown_link(rv, op_name, candidates, params, inputs) -> str:
         return sentence + (
             "A Poisson with a log link has no conjugate augmentation: use "
             "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
-            "pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which is augmented exactly, or "
-            "pm.sample's NUTS for this very model"
+            "or pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which are augmented exactly"
         )
-    if any(is_clip(var) for var in descendants(moving[0], inputs)):
-        sentence += "Leave pm.math.clip out, which a logit_p does not need, if it is a guard. "
+    guards = {bound_of(var) for var in descendants(moving[0], inputs)} - {None}
+    if guards:
+        sentence += (
+            f"Leave {' and '.join(sorted(guards))} out, which a logit_p does not need, if it is a "
+            "guard. "
+        )
     return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
 
 
 def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
     inputs = [latent.input for latent in latents]
     op = first_nonlinear_op(eta, inputs)
-    between = {var for var in descendants(eta, inputs) if isinstance(var.owner.op, RNGConsumerOp)}
-    if between:
-        listed = " and ".join(sorted(repr(var.name) for var in between))
-        return (
-            f"observed variable {rv.name!r}: expected a predictor of latent variables and data, "
-            f"found the observed variable {listed} in it, whose distribution depends on a latent; "
-            "write the observed data in its place, which is the same model, or sample this model "
-            "with pm.sample's NUTS"
-        )
     alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]
     names = alone or [latent.name for latent in latents if depends_on(eta, latent.input)]
     listed = " and ".join(repr(name) for name in names)

@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
-from pytensor.scalar.basic import Switch
+from pytensor.scalar.basic import Sign, Switch
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.variable import TensorVariable
 
@@ -31,7 +31,9 @@ from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of
+from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
+from pymc_augconj.recognition.graph.signs import has_fixed_sign
 from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
 
 from .censoring import censored_base, read_censoring
@@ -72,14 +74,18 @@ def read_generic(
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # one variable for observed and missing entries
     within = variable_in_innovations(model, rv, latents)
-    found = _read(model, within, inputs, shape)
-    return found or _read(model, with_indices_inside(within, inputs), inputs, shape)
+    found = _read(model, rv, within, inputs, shape)
+    return found or _read(model, rv, with_indices_inside(within, inputs), inputs, shape)
 
 
 def _read(
-    model: Model, within: Variable, inputs: Sequence[Variable], shape: tuple[int, ...]
+    model: Model,
+    rv: Variable,
+    within: Variable,
+    inputs: Sequence[Variable],
+    shape: tuple[int, ...],
 ) -> GenericReading | None:
-    """Read a random variable as it is written."""
+    """Read a random variable, in terms of innovations, as it is written."""
     offsets = _predictors(within, inputs, shape)
     if offsets is None:
         return None
@@ -106,9 +112,9 @@ def _read(
         return None
     log_cdf = None if log_cdf is None else reader.read(log_cdf)
     base = within if censoring is None else censored_base(within)
-    name, kind = type(base.owner.op).__name__.removesuffix("RV").lstrip("_"), GenericLikelihood
+    name, kind = distribution_name(rv), GenericLikelihood
     if censoring is not None:
-        name, kind = f"Censored {name}", CensoredLikelihood
+        name, kind = f"Censored {distribution_name(censored_base(rv))}", CensoredLikelihood
     likelihood = kind(
         name,
         _link(base, list(offsets), inputs),
@@ -247,6 +253,8 @@ def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
     scalar_op = getattr(var.owner.op, "scalar_op", None)
     if isinstance(scalar_op, Switch):
         return not depends_on(var.owner.inputs[1:], predictors)
+    if isinstance(scalar_op, Sign) and has_fixed_sign(var.owner.inputs[0], predictors):
+        return False  # the mark of a positive scale, as PyMC writes Gamma(mu, sigma)
     return var.dtype.startswith("float") and has_misleading_derivative(var)
 
 

@@ -1,39 +1,65 @@
 """Finding a link numerically, where its spelling is none of the known ones.
 
 The parameter must be an elementwise function h of one variable z that is affine in the latents.
-h is evaluated at a few numbers; if the link of h(z) is affine in z, the predictor is that affine
-function. ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is found to be a probit link so.
+h is evaluated at a few numbers; if the link of h(z) is affine in z, as far out as floating point
+goes, the predictor is that affine function: ``pm.math.exp(pm.logcdf(pm.Normal.dist(), f))`` is
+found to be a probit link so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import explicit_graph_inputs
 from pytensor.tensor.elemwise import Elemwise
-from scipy.special import logit, ndtri
+from scipy.special import expit, logit, ndtr, ndtri
 
-from pymc_augconj.recognition.graph.affine import depends_on, descendants, is_affine
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute
 
-__all__ = ["is_clip", "probe_link", "without_number"]
+__all__ = ["bound_of", "probe_link", "without_number"]
 
 _NUMBERS = np.array([-2.0, -1.3, -0.6, 0.0, 0.45, 1.0, 1.7])
 
-# How far out, in units of η, the link must still be the link: as far as 1 − p has digits enough.
-# A probability that is clipped, at 0.01 say, is a logit where it is not.
-_FARTHEST = {"logit": 15.0, "probit": 5.5}
-
 # PyMC keeps a number like 0.7071067811865475 as float32 here and there.
-_TOLERANCE = 1e-6
+_TOLERANCE = 2.0 * np.finfo(np.float32).eps
 _DIGITS = 3
 
-_LINKS: dict[str, Callable[[np.ndarray], np.ndarray]] = {"logit": logit, "probit": ndtri}
+
+# As users write them.
+_BOUNDS = {
+    "Clip": "pm.math.clip",
+    "Maximum": "pm.math.maximum",
+    "Minimum": "pm.math.minimum",
+    "Switch": "pm.math.switch",
+}
+
+
+@dataclass(frozen=True)
+class _Link:
+    """A link and its inverse, and how far out, in units of η, the inverse must be the inverse.
+
+    As far as probabilities of numbers below zero are numbers. A probability that is bounded, at
+    1e-7 say, is a logit where it is not, and another likelihood. ``exact`` is where the slope in
+    z is read off, if the probability has digits there.
+    """
+
+    link: Callable[[np.ndarray], np.ndarray]
+    inverse: Callable[[np.ndarray], np.ndarray]
+    far: tuple[float, ...]
+    exact: float
+
+
+_LINKS = {
+    "logit": _Link(logit, expit, (3.0, 8.0, 15.0, 22.0, 30.0, 36.0, 45.0, 100.0, 700.0), 300.0),
+    "probit": _Link(ndtri, ndtr, (3.0, 5.5, 8.0, 12.0, 20.0, 37.0), 20.0),
+}
 
 
 def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Variable | None:
@@ -50,9 +76,6 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
     """
     if link not in _LINKS or not isinstance(graph.owner and graph.owner.op, Elemwise):
         return None
-    if any(is_clip(var) for var in descendants(graph, latents)):
-        # However far out, it is another likelihood.
-        return None
     arguments = _affine_arguments(graph, latents)
     if arguments is None or len(arguments) != 1:
         return None
@@ -64,22 +87,52 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
     shape = tuple(1 if length is None else length for length in z.type.shape)
     function = PointFunction(function_of_z, {"z": number})
 
-    def linked(c: float) -> float:
-        found = np.unique(function({"z": np.full(shape, c, dtype=z.dtype)}))
-        return float(_LINKS[link](found[0])) if found.size == 1 else np.nan
+    def value(c: float) -> tuple[float, float]:
+        """Return the probability at z = c, and its rounding."""
+        found = function.with_rounding({"z": np.full(shape, c, dtype=z.dtype)})
+        if found is None or np.unique(found[0]).size != 1:
+            return np.nan, np.nan
+        return float(np.ravel(found[0])[0]), float(np.max(found[1]))
 
     with np.errstate(all="ignore"):
-        # Where η goes from about −2 to 2: on a short stretch every smooth function looks affine.
-        slope, intercept = _line(linked, np.array([-1e-3, 0.0, 1e-3]))
-        numbers = (_NUMBERS - intercept) / slope if slope != 0 else _NUMBERS
-        slope, intercept = _line(linked, numbers)
-        if slope != 0:
-            far = _FARTHEST[link] * np.array([-1.0, -0.5, 0.5, 1.0])
-            numbers = np.append(numbers, (far - intercept) / slope)
-        error = max(abs(slope * c + intercept - linked(c)) for c in numbers)
-    if slope == 0 or not error <= _TOLERANCE:
+        line = _line_of(lambda c: float(_LINKS[link].link(value(c)[0])), _LINKS[link].exact)
+        if line is None or not _is_inverse(value, _LINKS[link], *line):
+            return None
+    slope, intercept = line
+    return slope * z + intercept
+
+
+def _line_of(linked: Callable[[float], float], exact: float) -> tuple[float, float] | None:
+    """Return slope and intercept of η as a function of z, or None where it has none."""
+    # Where η goes from about −2 to 2: on a short stretch every smooth function looks affine.
+    slope, intercept = _line(linked, np.array([-1e-3, 0.0, 1e-3]))
+    if slope == 0.0:
         return None
-    return _plain(slope) * z + _plain(intercept)
+    slope, intercept = _line(linked, (_NUMBERS - intercept) / slope)
+    if slope == 0.0:
+        return None
+    # A small probability has all its digits, and so has a slope over a long stretch.
+    ends = (np.array([-exact, -0.5 * exact]) - intercept) / slope
+    (steeper, _) = _line(linked, ends)
+    if abs(steeper - slope) < 1e-4 * abs(slope):
+        slope = _plain(steeper)
+        intercept = float(np.median([linked(c) - slope * c for c in _NUMBERS / slope]))
+    slope = _plain(slope)
+    return slope, 0.0 if abs(intercept) < _TOLERANCE else _plain(intercept)
+
+
+def _is_inverse(
+    value: Callable[[float], tuple[float, float]], link: _Link, slope: float, intercept: float
+) -> bool:
+    """Return whether a function of z is the inverse link of slope·z + intercept."""
+    for eta in (*_NUMBERS, *link.far, *(-far for far in link.far)):
+        found, rounding = value((eta - intercept) / slope)
+        expected = link.inverse(eta)
+        # In single precision the line is not this one, but its multiple.
+        small = min(expected, float(link.inverse(-eta)))
+        if not abs(found - expected) <= rounding + _TOLERANCE * (1.0 + eta**2) * small:
+            return False
+    return True
 
 
 def _line(function: Callable[[float], float], numbers: np.ndarray) -> tuple[float, float]:
@@ -90,10 +143,10 @@ def _line(function: Callable[[float], float], numbers: np.ndarray) -> tuple[floa
     return float(slope), float(intercept)
 
 
-def is_clip(graph: Variable) -> bool:
-    """Return whether ``graph`` is a clipped value."""
+def bound_of(graph: Variable) -> str | None:
+    """Return the name of the function that bounds a value, or None where none does."""
     op = None if graph.owner is None else graph.owner.op
-    return type(getattr(op, "scalar_op", None)).__name__ == "Clip"
+    return _BOUNDS.get(type(getattr(op, "scalar_op", None)).__name__)
 
 
 def _plain(value: float) -> float:

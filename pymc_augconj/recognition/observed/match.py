@@ -25,6 +25,7 @@ from pymc_augconj.likelihoods.base import DensityLikelihood, Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
 
@@ -37,8 +38,8 @@ from .super_gaussian import likelihood_of, parameters_of_family
 __all__ = ["ObservedGraph", "match_observed"]
 
 _DENSITY_ENGINES = (
-    'pac.fit with method "vgp", "ep", "qp" or "svi" needs no augmentation: these engines handle '
-    "this very model"
+    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
+    '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
 )
 
 
@@ -127,7 +128,7 @@ def _match_augmented(
         return _match_super_gaussian(model, rv, family, params, latents)
     candidates = _candidates(op_name, len(params), augmented=True)
     if not candidates:
-        raise UnknownLikelihoodError(unknown_distribution(rv, op_name))
+        raise UnknownLikelihoodError(unknown_distribution(rv))
     found = _match_patterns(model, rv, params, latents, candidates)
     if isinstance(found, ObservedGraph):
         return found
@@ -135,10 +136,10 @@ def _match_augmented(
         raise UnknownLikelihoodError(
             f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
             f"Gaussian variable, but so does the parameter {found!r} of "
-            f"{op_name.removesuffix('RV')}; give that parameter a prior of its own, or sample "
+            f"{distribution_name(rv)}; give that parameter a prior of its own, or sample "
             "this model with pm.sample's NUTS"
         )
-    raise UnknownLikelihoodError(unknown_link(rv, op_name, candidates, params, inputs))
+    raise UnknownLikelihoodError(unknown_link(rv, candidates, params, inputs))
 
 
 def _match_density(

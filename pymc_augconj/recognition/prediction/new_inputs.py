@@ -36,7 +36,7 @@ class NewPredictor:
     index : int
         Which latent block the process is.
     overrides : dict
-        Parameters of the likelihood given by the caller.
+        Parameters of the likelihood given by the caller, of shape () or (P,).
     start : mapping
         PyMC's initial point.
     new_offset : ndarray, shape (P,), optional
@@ -121,15 +121,15 @@ class NewPredictor:
         return float(values[0])
 
     def params(self, point: Point) -> dict[str, np.ndarray]:
-        """Return the likelihood's parameters, each a scalar array."""
+        """Return the likelihood's parameters, each a scalar array.
+
+        Of those in :attr:`varying` it is the value at the first new input.
+        """
         found = {}
         for name, value in self.site.params(point).items():
             value = self.overrides.get(name, np.asarray(value, dtype=float))
-            if name in self.overrides and not _is_constant(np.ravel(value)):
-                raise AugmentationError(
-                    f"params: expected one number for {name!r}, the same at all new inputs, got "
-                    f"shape {np.shape(value)}; predict the inputs of each value by themselves"
-                )
+            if name in self.varying:
+                value = value[:1]  # replaced by those of each input
             if not _is_constant(np.ravel(value)):
                 raise AugmentationError(
                     f"the parameter {name!r} of {self.site.name!r} differs between observations; "
@@ -137,6 +137,11 @@ class NewPredictor:
                 )
             found[name] = np.array(np.ravel(value)[0], dtype=float)
         return found
+
+    @property
+    def varying(self) -> dict[str, np.ndarray]:
+        """The parameters that were given for each new input, of shape (P,)."""
+        return {name: value for name, value in self.overrides.items() if value.ndim}
 
     @property
     def name(self) -> str:

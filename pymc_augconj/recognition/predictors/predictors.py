@@ -117,6 +117,11 @@ class Predictors:
         """Return η, straight from PyMC's graph: what the reading is compared with."""
         return np.array(self._function.as_it_stands({**point, **_keyed(latents)}))
 
+    def rounding(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return by how much rounding moves the entries of η; zeros where that cannot be told."""
+        found = self._function.with_rounding({**point, **_keyed(latents)})
+        return np.zeros(self.graph.type.shape) if found is None else found[1]
+
     def pullback(self) -> PredictorPullback:
         """Return the derivatives of ⟨w, η⟩ with respect to the hyperparameters."""
         return PredictorPullback(self)

@@ -8,13 +8,14 @@ Gaussian process or a multivariate normal it is an error.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import (
     AugmentationError,
+    DataError,
     NotAffineError,
     RecognitionError,
     UnknownLikelihoodError,
@@ -25,6 +26,7 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     parameters_of,
 )
+from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.latents.normal import (
     GaussianVariable,
     find_gaussian_variables,
@@ -36,6 +38,10 @@ from pymc_augconj.recognition.observed.match import ObservedGraph, match_observe
 from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
+
+# Kinds of latents that a sampler may treat as hyperparameters; none that a fit may (see ``held``)
+# but independent ones.
+_OPTIONAL = ("diagonal", "precision")
 
 
 def choose_structure(
@@ -57,6 +63,8 @@ def choose_structure(
         If an observed variable that depends on one has no known augmentation.
     RecognitionError
         If there is no latent, or an observed variable depends on no free variable at all.
+    DataError
+        If an observed variable that depends on a latent has no observations.
     """
     forward, undrawn = forward_variables(model)
     found = _find(model, forward, chosen)
@@ -69,6 +77,12 @@ def choose_structure(
             candidates, matched = _match_most(model, candidates, forward, densities=True)
         except AugmentationError:
             raise error from None
+    for observed in matched:
+        if observed.size == 0:
+            raise DataError(
+                f"observed variable {observed.rv.name!r}: expected observations, found the shape "
+                f"{observed.shape}; leave the variable out while there are none"
+            )
     matched_rvs = [observed.rv for observed in matched]
     unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
     # A variable that was given a value (pm.observe) is a constant to those that depend on it.
@@ -91,20 +105,38 @@ def choose_structure(
         )
     latents = {latent.rv for latent in candidates}
     hyper = [rv for rv in model.free_RVs if rv not in latents and rv not in set(forward)]
-    held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
-    for latent in found:
-        if latent.precision is not None and latent.rv not in latents:
-            why = demoted.get(latent.name, "the predictors are not affine in it")
-            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
     structure = Structure(
         latents=candidates,
         hyperparameters=hyper,
         forward=forward,
-        held=held,
+        held=_held(found, latents, hyper, demoted, undrawn),
         observed=matched_rvs,
         factors=[*unmatched, *model.potentials],
     )
     return structure, matched
+
+
+def _held(
+    found: Sequence[GaussianVariable],
+    latents: Collection[Variable],
+    hyper: Sequence[Variable],
+    demoted: Mapping[str, str],
+    undrawn: Mapping[str, str],
+) -> dict[str, str]:
+    """Return why some of the hyperparameters ``hyper`` must not be optimised."""
+    held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
+    for latent in found:
+        if latent.kind == "precision" and latent.rv not in latents:
+            why = demoted.get(latent.name, "no likelihood that is read is affine in it")
+            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
+    for rv in hyper:
+        if type(rv.owner.op).__name__ == "ZeroSumNormalRV":
+            held[rv.name] = (
+                "it is Gaussian (ZeroSumNormal) on a subspace; write it as E @ pm.Normal('z', 0, "
+                "sigma, shape=n - 1), E an (n, n - 1) array of orthonormal columns that sum to "
+                "zero, which is read as a latent"
+            )
+    return held
 
 
 def _find(
@@ -166,8 +198,7 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            # One known by its precision may have a likelihood without an augmentation.
-            if candidate.kind != "diagonal" and not (densities and candidate.precision):
+            if candidate.kind not in _OPTIONAL:
                 raise why from None
         else:
             accepted.append(candidate)
@@ -192,7 +223,7 @@ def _acting_through_means(
     left_out: dict[str, str] = {}
     while (found := _first_elsewhere(model, kept, forward)) is not None:
         candidate, why = found
-        if candidate.kind not in ("diagonal", "precision"):
+        if candidate.kind not in _OPTIONAL:
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "
@@ -250,15 +281,13 @@ def _no_latent(
             )
         if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
             return RecognitionError(
-                f"variable {rv.name!r} ({op_name.removesuffix('RV')}) is no Gaussian latent "
+                f"variable {rv.name!r} ({distribution_name(rv)}) is no Gaussian latent "
                 "variable: expected normal innovations and a normal init_dist, of a random walk "
                 "or an AR that is not transformed; a Gaussian random walk can also be written as "
                 "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
                 "pm.sample's NUTS"
             )
-    listed = ", ".join(
-        f"{rv.name!r} ({type(rv.owner.op).__name__.removesuffix('RV')})" for rv in model.free_RVs
-    )
+    listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
         f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "

@@ -7,6 +7,7 @@
 ``fingerprint``    numbers by which a model tells whether it is the one fitted
 ``layout``         prior means and names of axes
 ``model_check``    whether a fit is one of this model
+``pointwise``      log likelihoods of single observations at draws
 ``sparse``         approximations through inducing points
 ``storage``        saving and loading
 ``summary``        the printed summary

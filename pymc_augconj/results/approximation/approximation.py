@@ -20,6 +20,7 @@ import pandas as pd
 import xarray as xr
 from numpy.typing import NDArray
 
+from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.joint import LatentPrior
@@ -29,6 +30,7 @@ from pymc_augconj.latents.space import condition
 
 from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, in_order
+from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
 from .summary import summarize
 
@@ -53,8 +55,8 @@ class Approximation:
         Hyperparameters at their point estimates, on the scale the user wrote them on.
     point : dict
         The same on PyMC's unconstrained scale.
-    evidence : float
-        The method's value of log p(y | θ), in nats: for ``"cavi"``, ``"vgp"`` and ``"svi"`` a lower
+    log_evidence : float
+        The method's value of log p(y | θ), in nats; :attr:`is_bound` says whether it is a lower
         bound.
     objective : float
         What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
@@ -89,7 +91,7 @@ class Approximation:
     lam: Array
     theta: dict[str, np.ndarray]
     point: dict[str, np.ndarray]
-    evidence: float
+    log_evidence: float
     objective: float
     history: pd.DataFrame
     converged: bool
@@ -108,11 +110,20 @@ class Approximation:
     # Checksums of the model's data, by name: tells whether they are still those of the fit.
     data: dict[str, int] = field(default_factory=dict)
     fingerprint: Fingerprint = field(default_factory=Fingerprint)
+    # The user's model, neither pickled nor saved.
+    model: Any = None
     # Variables of the model from draws of its latents; needs the model, so it is not saved.
     evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
+    # Log likelihoods of single observations at draws of the predictors; not saved.
+    pointwise: PointwiseLogLikelihood | None = None
 
     def __repr__(self) -> str:
         return summarize(self)
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether :attr:`log_evidence` is a lower bound of log p(y | θ)."""
+        return ENGINES[self.method].bound
 
     # -- the Gaussian ---------------------------------------------------------------------------
 
@@ -188,7 +199,13 @@ class Approximation:
 
     # -- draws ----------------------------------------------------------------------------------
 
-    def sample(self, draws: int = DEFAULT_DRAWS, *, random_seed: int | None = None) -> xr.DataTree:
+    def sample(
+        self,
+        draws: int = DEFAULT_DRAWS,
+        *,
+        random_seed: int | None = None,
+        log_likelihood: bool = False,
+    ) -> xr.DataTree:
         """Draw from the approximation, exactly.
 
         Parameters
@@ -196,6 +213,10 @@ class Approximation:
         draws : int
         random_seed : int or Generator, optional
             By default the seed of the fit; where that was none, every call draws anew.
+        log_likelihood : bool
+            Add the group ``log_likelihood`` and, in ``sample_stats``, ``log_p`` and ``log_q``: the
+            log densities of the posterior given θ and of the approximation, both without the same
+            constant, as ``az.loo_approximate_posterior`` takes them.
 
         Returns
         -------
@@ -209,10 +230,13 @@ class Approximation:
             raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
         start = time.perf_counter()
-        posterior = self._drawn(rng, draws)
+        whitened = self._draw_whitened(rng, draws)
+        posterior = self._drawn(rng, whitened)
         labels = {name: dims for name, dims in self.labels.dims.items() if name in posterior}
         used = {dim for dims in labels.values() for dim in dims}
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
+        if log_likelihood:
+            groups |= self._log_likelihood(whitened)
         if self.observed:
             groups["observed_data"] = self.observed
             observed_dims = {n: d for n, d in self.labels.dims.items() if n in self.observed}
@@ -224,7 +248,7 @@ class Approximation:
             {
                 "inference_library": "pymc_augconj",
                 "method": self.method,
-                "evidence": self.evidence,
+                "log_evidence": self.log_evidence,
                 "converged": int(self.converged),
                 "sampling_time": self.timings["total"] + time.perf_counter() - start,
             }
@@ -234,18 +258,44 @@ class Approximation:
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.
 
+        Log likelihoods are among them where the approximation has these.
+
         Returns
         -------
         DataTree
         """
-        return self.sample()
+        return self.sample(log_likelihood=self.pointwise is not None)
 
-    def _drawn(self, rng: np.random.Generator, draws: int) -> dict[str, Array]:
+    def _draw_whitened(self, rng: np.random.Generator, draws: int) -> list[Array]:
+        """Return draws of every block's v, u = S v, each of shape (draws, size)."""
         prior = self.prior.factorized()
         posterior = self.posterior
         if prior is not self.prior:
             posterior = condition(prior, self.groups, self.h, self.lam, space=self.space)
-        whitened = posterior.draw(rng, draws)
+        return posterior.draw(rng, draws)
+
+    def _log_likelihood(self, whitened: list[Array]) -> dict[str, dict[str, Array]]:
+        """Return the groups that leave-one-out cross-validation needs."""
+        if self.pointwise is None:
+            raise AugmentationError(
+                "log_likelihood: expected a dense fit of this session, whose model is known; got "
+                "one through inducing points, or one that was loaded from a file"
+            )
+        prior = self.prior.factorized()
+        eta = np.tile(prior.offset, (len(whitened[0]), 1))
+        for A, block, v in zip(prior.full_maps, prior.blocks, whitened, strict=True):
+            eta += A.apply_rows(block.scale(v))
+        log_likelihood = self.pointwise(eta)
+        log_p = sum(value.reshape(len(eta), -1).sum(axis=1) for value in log_likelihood.values())
+        # q is the prior times the sites.
+        log_q = eta @ self.h - 0.5 * eta**2 @ self.lam
+        return {
+            "log_likelihood": {name: value[None] for name, value in log_likelihood.items()},
+            "sample_stats": {"log_p": log_p[None], "log_q": log_q[None]},
+        }
+
+    def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
+        prior, draws = self.prior.factorized(), len(whitened[0])
         latents: dict[str, Array] = {}
         entries: dict[str, Array] = {}
         for i in self._order():
@@ -273,14 +323,15 @@ class Approximation:
     def __getstate__(self) -> dict:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
+        state["model"] = None
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
-        if state["evaluate"] is not None:
-            state["evaluate"] = cloudpickle.dumps(state["evaluate"])
+        for name in ("evaluate", "pointwise"):
+            state[name] = cloudpickle.dumps(state[name])
         return state
 
     def __setstate__(self, state: dict) -> None:
-        if isinstance(state["evaluate"], bytes):
-            state["evaluate"] = cloudpickle.loads(state["evaluate"])
+        for name in ("evaluate", "pointwise"):
+            state[name] = cloudpickle.loads(state[name])
         self.__dict__.update(state)
 
     def save(self, path: str | Path) -> None:

@@ -19,6 +19,7 @@ from pymc_augconj.recognition.processes.input_data import checksums
 from .approximation import Approximation
 from .fingerprint import Fingerprint
 from .layout import AffineMean, Labels, LazyMeans
+from .pointwise import PointwiseLogLikelihood
 from .sparse import SparseApproximation
 
 __all__ = ["approximation_of"]
@@ -71,7 +72,12 @@ def approximation_of(
         },
     )
     evaluate = LatentDraws(model, lgm, dict(point))
-    kind, further = Approximation, {"evaluate": evaluate}
+    full = {**{name: np.asarray(value) for name, value in point.items()}, **outcome.point}
+    shapes = {name: np.shape(value) for name, value in observed.items()}
+    kind, further = (
+        Approximation,
+        {"evaluate": evaluate, "pointwise": PointwiseLogLikelihood(lgm, full, shapes)},
+    )
     if laws:
         variables += tuple(f"{name}_u" for name in laws)
         kind, further = (
@@ -89,7 +95,7 @@ def approximation_of(
         lam=outcome.lam,
         theta=constrained(model, hyper, point),
         point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        evidence=outcome.evidence,
+        log_evidence=outcome.evidence,
         objective=outcome.objective,
         history=_history(outcome),
         converged=outcome.converged,

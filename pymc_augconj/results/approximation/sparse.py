@@ -117,8 +117,8 @@ class SparseApproximation(Approximation):
             explained = np.einsum("ij,ij->j", half, half - cov @ half)
             yield law.mean(self.point, X) + mean @ half, diagonal - explained
 
-    def _drawn(self, rng: np.random.Generator, draws: int) -> dict[str, Array]:
-        found = super()._drawn(rng, draws)
+    def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
+        found = super()._drawn(rng, whitened)
         if any(len(law.inputs) > LARGEST_JOINT for law in self.laws.values()):
             return found
         entries = {}

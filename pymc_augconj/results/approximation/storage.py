@@ -37,7 +37,7 @@ _SUFFIX = ".npz"
 
 _SCALARS = (
     "method",
-    "evidence",
+    "log_evidence",
     "objective",
     "converged",
     "message",

@@ -23,7 +23,7 @@ class Summarized(Protocol):
     """The fields of an approximation that its summary shows."""
 
     method: str
-    evidence: float
+    log_evidence: float
     converged: bool
     message: str
     theta: Mapping[str, np.ndarray]
@@ -40,9 +40,9 @@ class Summarized(Protocol):
 def summarize(approximation: Summarized) -> str:
     """Return method, evidence, latents, hyperparameters and how the fit ended, a line each."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
-    evidence = f"{approximation.evidence:.4f}" + (f" ± {error:.2g}" if error else "")
+    evidence = f"{approximation.log_evidence:.4f}" + (f" ± {error:.2g}" if error else "")
     evidence += f" ({ENGINES[approximation.method].evidence})"
-    rows = [("evidence", evidence), ("latents", _latents(approximation))]
+    rows = [("log evidence", evidence), ("latents", _latents(approximation))]
     if approximation.theta:
         theta = ", ".join(f"{name} = {_number(v)}" for name, v in approximation.theta.items())
         rows.append(("hyperparameters", theta))

@@ -118,8 +118,9 @@ def compare(
     not zero either, but of order sqrt(1/ESS + 1/ESS_ref). ``az.wasserstein`` is not used: it
     adds the distances of unscaled marginals on 500 random draws.
 
-    For draws of an approximation LOO weighs them as if they were exact posterior draws;
-    ``az.loo_approximate_posterior`` corrects that. ArviZ warns about high Pareto k.
+    For an approximation from :func:`pymc_augconj.fit`, LOO corrects for the difference between
+    the approximation and the posterior, given the hyperparameters
+    (``az.loo_approximate_posterior``). ArviZ warns about high Pareto k.
 
     References
     ----------
@@ -254,7 +255,7 @@ def _differences(draws: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.DataFrame:
     """LOO columns of the fits that have a log-likelihood; no columns when none has."""
     elpds = {
-        fit: az.loo(_joint_log_likelihood(fit, tree, var_name), pointwise=True)
+        fit: _loo(tree, _joint_log_likelihood(fit, tree, var_name))
         for fit, tree in trees.items()
         if "log_likelihood" in tree.children
     }
@@ -271,6 +272,16 @@ def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.D
         {fit: int((elpd.pareto_k > elpd.good_k).sum()) for fit, elpd in elpds.items()}
     )
     return table[_LOO_COLUMNS]
+
+
+def _loo(tree: xr.DataTree, joint: xr.DataTree) -> Any:
+    """Return PSIS-LOO, corrected where the draws are of an approximation."""
+    stats = tree["sample_stats"] if "sample_stats" in tree.children else {}
+    if "log_p" not in stats or "log_q" not in stats:
+        return az.loo(joint, pointwise=True)
+    return az.loo_approximate_posterior(
+        joint, log_p=stats["log_p"], log_q=stats["log_q"], pointwise=True
+    )
 
 
 def _joint_log_likelihood(fit: str, tree: xr.DataTree, var_name: str | None) -> xr.DataTree:

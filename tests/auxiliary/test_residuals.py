@@ -1,4 +1,4 @@
-"""The law with density ∝ φ(e²), against laws that have a name."""
+"""The distribution with density ∝ φ(e²), against distributions that have a name."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ LAWS = {
 @pytest.mark.parametrize("name", sorted(LAWS))
 def test_distribution_function_and_variance(name):
     log_phi, reference = LAWS[name]
-    law = ResidualLaw(log_phi)
+    distribution = ResidualLaw(log_phi)
     size = np.logspace(-8.0, 8.0, 500)
     e = np.concatenate([-size[::-1], [0.0], size])
     # The table's error is stated to be below 1e-8.
-    np.testing.assert_allclose(law.cdf(e), reference.cdf(e), atol=1e-8)
-    assert law.variance == pytest.approx(reference.var(), rel=1e-9)
+    np.testing.assert_allclose(distribution.cdf(e), reference.cdf(e), atol=1e-8)
+    assert distribution.variance == pytest.approx(reference.var(), rel=1e-9)
 
 
 def test_draws_follow_it():

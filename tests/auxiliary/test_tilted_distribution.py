@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedLaw, mean_tilted
+from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedDistribution, mean_tilted
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     var_polya_gamma,
@@ -60,8 +60,8 @@ def test_derivatives_given_are_used():
     mean, var = mean_tilted(lambda s: s * np.nan, R, derivatives=derivatives)
     np.testing.assert_array_equal(mean, 3.0 / (1 + R))
     np.testing.assert_array_equal(var, 3.0 / (1 + R) ** 2)
-    law = TiltedLaw(lambda s: -3 * np.log1p(s), derivatives)
-    mean, std = law.rough_moments(R)
+    distribution = TiltedDistribution(lambda s: -3 * np.log1p(s), derivatives)
+    mean, std = distribution.rough_moments(R)
     np.testing.assert_allclose(std / mean, 3**-0.5, rtol=1e-12)
 
 
@@ -71,25 +71,27 @@ def test_rough_moments_are_good_to_a_per_cent():
         (lambda s: -400 * np.log1p(s / 9), 400 / (9 + R) ** 2),
         (lambda s: 1 - (1 + s) ** 0.3, 0.21 * (1 + R) ** -1.7),
     ):
-        np.testing.assert_allclose(TiltedLaw(log_phi).rough_moments(R)[1] ** 2, var, rtol=0.02)
+        np.testing.assert_allclose(
+            TiltedDistribution(log_phi).rough_moments(R)[1] ** 2, var, rtol=0.02
+        )
 
 
 def test_scale_support_and_atom():
-    law = TiltedLaw(lambda s: -np.sqrt(s / 1e7))
-    assert law.scale == pytest.approx(1e7, rel=0.02)
-    assert (law.origin, law.log_atom) == (0.0, -np.inf)
-    law = TiltedLaw(lambda s: np.log(0.3 + 0.7 / (1 + s)))
-    assert law.log_atom == pytest.approx(np.log(0.3))
-    law = TiltedLaw(lambda s: -4 * s + np.log(0.3 + 0.7 / (1 + s)))
-    assert law.origin == pytest.approx(4.0, rel=1e-12)
-    assert law.log_atom == pytest.approx(np.log(0.3), abs=1e-3)
-    assert TiltedLaw(lambda s: -s).is_point_mass
-    assert TiltedLaw(lambda s: 0 * s).is_point_mass
+    distribution = TiltedDistribution(lambda s: -np.sqrt(s / 1e7))
+    assert distribution.scale == pytest.approx(1e7, rel=0.02)
+    assert (distribution.origin, distribution.log_atom) == (0.0, -np.inf)
+    distribution = TiltedDistribution(lambda s: np.log(0.3 + 0.7 / (1 + s)))
+    assert distribution.log_atom == pytest.approx(np.log(0.3))
+    distribution = TiltedDistribution(lambda s: -4 * s + np.log(0.3 + 0.7 / (1 + s)))
+    assert distribution.origin == pytest.approx(4.0, rel=1e-12)
+    assert distribution.log_atom == pytest.approx(np.log(0.3), abs=1e-3)
+    assert TiltedDistribution(lambda s: -s).is_point_mass
+    assert TiltedDistribution(lambda s: 0 * s).is_point_mass
     # A Gaussian's log φ is a straight line, but for rounding.
     for k in (1.3, 1e-3, 4e4):
-        law = TiltedLaw(lambda s, k=k: -((np.sqrt(s) / k) ** 2))
-        assert law.is_point_mass
-        assert law.origin == pytest.approx(k**-2)
+        distribution = TiltedDistribution(lambda s, k=k: -((np.sqrt(s) / k) ** 2))
+        assert distribution.is_point_mass
+        assert distribution.origin == pytest.approx(k**-2)
     # A log φ that overflows far out says nothing of an atom.
-    law = TiltedLaw(lambda s: -np.log(np.cosh(np.sqrt(s))))
-    assert (law.origin, law.log_atom) == (0.0, -np.inf)
+    distribution = TiltedDistribution(lambda s: -np.log(np.cosh(np.sqrt(s))))
+    assert (distribution.origin, distribution.log_atom) == (0.0, -np.inf)

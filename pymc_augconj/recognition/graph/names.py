@@ -1,0 +1,96 @@
+"""Names of distributions as users of PyMC write them.
+
+The class of a random variable often has another one (``NegBinomialRV``, ``WeibullBetaRV``), and
+PyMC writes some distributions as others: an ordered logistic regression as a ``Categorical``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+import pymc as pm
+from pymc.distributions.custom import CustomDistRV, CustomSymbolicDistRV
+from pymc.distributions.truncated import TruncatedRV
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+from pytensor.tensor.basic import Join
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.subtensor import Subtensor
+
+__all__ = ["distribution_name", "name_of_op"]
+
+
+def distribution_name(rv: Variable) -> str:
+    """Return the name of the distribution of a random variable."""
+    op = rv.owner.op
+    name = name_of_op(type(op).__name__)
+    if isinstance(op, CustomDistRV | CustomSymbolicDistRV):
+        return name.removesuffix(f"_{rv.name}")
+    if name in ("Mixture", "Hurdle"):
+        return _name_of_mixture(name, rv)
+    return _name_of_categorical(rv) if name == "Categorical" else name
+
+
+def name_of_op(op_name: str) -> str:
+    """Return the name of a distribution, given that of the class of its random variables."""
+    return _public_names().get(op_name, op_name.removesuffix("RV").lstrip("_"))
+
+
+@cache
+def _public_names() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in pm.distributions.__all__:
+        kind = getattr(getattr(pm.distributions, name), "rv_type", None)
+        if kind is not None:
+            found.setdefault(kind.__name__, name)
+    return found
+
+
+def _name_of_mixture(name: str, rv: Variable) -> str:
+    components = [
+        var
+        for var in rv.owner.inputs
+        if var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
+    ]
+    names = [name_of_op(type(component.owner.op).__name__) for component in components]
+    if names == ["Normal"]:
+        return "NormalMixture"
+    if len(names) != 2 or names[0] != "DiracDelta":
+        return name
+    if name == "Mixture":
+        return f"ZeroInflated{names[1]}"
+    # Counts beyond the hurdle are truncated at one.
+    op = components[1].owner.op
+    return name + (
+        name_of_op(type(op.base_rv_op).__name__) if isinstance(op, TruncatedRV) else names[1]
+    )
+
+
+def _name_of_categorical(rv: Variable) -> str:
+    """Tell classes with cutpoints from others by how PyMC writes their probabilities."""
+    p = rv.owner.op.dist_params(rv.owner)[0]
+    while p.owner is not None and isinstance(p.owner.op, ViewOp):
+        (p,) = p.owner.inputs
+    parts = [] if p.owner is None else p.owner.inputs
+    if _scalar_op(p) == "Sub":
+        # σ(c_k − η) − σ(c_(k−1) − η)
+        joined = {part.owner.inputs[0] for part in parts if _is(part, Subtensor)}
+        if len(joined) == 1 and all(_is(part, Join) for part in joined):
+            return "OrderedLogistic" if _contains(joined, "Sigmoid") else "Categorical"
+    if _scalar_op(p) == "Exp" and _is(parts[0], Join) and _contains(parts, "Erfc"):
+        return "OrderedProbit"
+    return "Categorical"
+
+
+def _is(var: Variable, kind: type) -> bool:
+    return var.owner is not None and isinstance(var.owner.op, kind)
+
+
+def _contains(graphs: Iterable[Variable], name: str) -> bool:
+    return any(_scalar_op(var) == name for var in ancestors(graphs))
+
+
+def _scalar_op(var: Variable) -> str:
+    return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__

@@ -1,0 +1,137 @@
+"""Random walks, autoregressions and maps beside the same model written with a covariance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.python_mode import python_mode
+
+N = 8
+RNG = np.random.default_rng(3)
+COUNTS, BINARY = RNG.poisson(3.0, N), RNG.integers(0, 2, N)
+W = np.eye(N, k=1, dtype=int) + np.eye(N, k=-1, dtype=int)
+W[0, 5] = W[5, 0] = 1
+D = np.diag(W.sum(0))
+STEPS = np.minimum.outer(np.arange(N), np.arange(N))
+QUIET = {"progressbar": False}
+
+
+def walk(s):
+    return pm.GaussianRandomWalk("z", mu=0.1, sigma=s, init_dist=pm.Normal.dist(0.5, 1), shape=N)
+
+
+def walk_twin(s):
+    return pm.MvNormal("z", 0.5 + 0.1 * np.arange(N), cov=1.0 + s**2 * STEPS)
+
+
+def autoregression(s):
+    return pm.AR("z", rho=pt.stack([0.4, 0.3]), sigma=s, init_dist=pm.Normal.dist(0, 2), shape=N)
+
+
+def autoregression_twin(s):
+    B = np.eye(N) - 0.4 * np.eye(N, k=-1) - 0.3 * np.eye(N, k=-2)
+    B[:2] = np.eye(N)[:2]
+    root = np.linalg.inv(B)
+    first = np.arange(N) < 2
+    cov = 4.0 * root[:, first] @ root[:, first].T + s**2 * (root[:, ~first] @ root[:, ~first].T)
+    return pm.MvNormal("z", np.zeros(N), cov=cov)
+
+
+def areas(s):
+    return pm.CAR("z", mu=np.zeros(N), W=W, alpha=0.8, tau=s)
+
+
+def areas_twin(s):
+    return pm.MvNormal("z", np.zeros(N), cov=np.linalg.inv(D - 0.8 * W) / s)
+
+
+def constrained_areas(s):
+    return s * pm.ICAR("z", W=W, zero_sum_stdev=0.01)
+
+
+def constrained_areas_twin(s):
+    Q = D - W + np.ones((N, N)) / (0.01 * N) ** 2
+    return s * pm.MvNormal("z", np.zeros(N), cov=np.linalg.inv(Q))
+
+
+PAIRS = {
+    "random walk": (walk, walk_twin),
+    "AR": (autoregression, autoregression_twin),
+    "CAR": (areas, areas_twin),
+    "ICAR": (constrained_areas, constrained_areas_twin),
+}
+
+
+def written(prior, observe):
+    with pm.Model() as model:
+        observe(prior(pm.Gamma("s", 2, 2)) + pm.Normal("b", 0, 1))
+    return model
+
+
+def counts(eta):
+    pm.Poisson("y", pm.math.exp(eta), observed=COUNTS)
+
+
+def binary(eta):
+    pm.Bernoulli("y", logit_p=eta, observed=BINARY)
+
+
+@pytest.mark.parametrize("method", ["vgp", "ep"])
+@pytest.mark.parametrize("name", PAIRS)
+def test_fit_is_that_of_the_covariance(name, method):
+    fits = [pac.fit(method, model=written(prior, counts), **QUIET) for prior in PAIRS[name]]
+    ours, theirs = fits
+    assert ours.converged
+    # Both stop where a step along the hyperparameter changes less than their tolerance.
+    assert ours.evidence == pytest.approx(theirs.evidence, abs=1e-6)
+    assert ours.objective == pytest.approx(theirs.objective, abs=1e-6)
+    assert ours.theta["s"] == pytest.approx(theirs.theta["s"], rel=1e-3)
+    for latent in ("z", "b"):
+        np.testing.assert_allclose(ours.mean[latent], theirs.mean[latent], atol=1e-3)
+        np.testing.assert_allclose(ours.std[latent], theirs.std[latent], rtol=1e-2)
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_draws_are_those_of_the_covariance(name):
+    """One seed gives one chain, whichever of the two says what the covariance is."""
+    chains = []
+    for prior in PAIRS[name]:
+        model = written(prior, binary)
+        step = pac.AugmentedGibbs(model=model)
+        assert {v.name for v in step.vars} == {v.name for v in model.value_vars}
+        step.setup_chain(np.random.default_rng(5), 10, 20)
+        point, chain = model.initial_point(), []
+        for _ in range(30):
+            point, (stats,) = step.step(point)
+            chain.append(np.concatenate([np.ravel(value) for value in point.values()]))
+        assert stats["model_logp"] == pytest.approx(
+            float(model.compile_logp(mode=python_mode())(point)), rel=1e-9, abs=1e-6
+        )
+        chains.append(chain)
+    ours, theirs = chains
+    np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert np.std(ours, axis=0).min() > 0.0
+
+
+def test_the_map_of_the_reproducer_is_no_hyperparameter():
+    """A CAR was held at its mode: the predictor's sd was a fifth of what it is."""
+    fit = pac.fit("vgp", model=written(areas, counts), **QUIET)
+    assert set(fit.theta) == {"s"}
+    sd = fit.std["z"]
+    assert sd.min() > 0.1
+
+
+def test_a_sample_of_a_walk_comes_with_its_names(tmp_path):
+    idata = pac.sample(
+        20, tune=20, chains=1, cores=1, model=written(walk, binary), random_seed=1, **QUIET
+    )
+    assert idata.posterior["z"].shape == (1, 20, N)
+    fit = pac.fit("cavi", model=written(walk, binary), **QUIET)
+    fit.save(tmp_path / "walk.npz")
+    loaded = pac.Approximation.load(tmp_path / "walk.npz")
+    np.testing.assert_allclose(loaded.mean["z"], fit.mean["z"])
+    np.testing.assert_allclose(loaded.std["z"], fit.std["z"])
