@@ -4,7 +4,7 @@ Left of :class:`LatentGaussianModel` nothing knows an algorithm; right of it not
 PyTensor graph. In symbols, with θ the hyperparameters,
 
     u_b ~ N(0, K_b(θ))                       latent blocks (innovations)
-    η   = offset(θ) + Σ_b A_b(θ) u_b         predictors of all sites, stacked, shape (N,)
+    η   = offset(θ) + Σ_b A_b(θ) u_b         predictors of all sites, stacked, shape (n,)
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
 θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array, Index
 
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import DensityLikelihood
+from .likelihoods.several import MultiDensity, MultiLikelihood, as_several
 from .linalg.linear_map import LinearMap
 
 __all__ = [
@@ -37,8 +40,6 @@ __all__ = [
     "ProcessLaw",
     "Site",
 ]
-
-Array = NDArray[np.float64]
 
 
 class Argument(NamedTuple):
@@ -119,7 +120,7 @@ class LatentBlock:
     scale: PointMap[Array]
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None
-    entries: NDArray[np.intp] | None = None
+    entries: Index | None = None
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
 
     @property
@@ -136,12 +137,12 @@ class Site:
     ----------
     name : str
         The observed variable.
-    likelihood : DensityLikelihood
-        Its density and augmentation.
+    likelihood : DensityLikelihood or MultiDensity
+        Its density and augmentation, as its file has them.
     size : int
         Number of observations.
-    rows : tuple of slice
-        Where each of its predictors stands in the stacked η.
+    rows : slice
+        Where its predictors stand in the stacked η, one after the other.
     y : PointMap
         The observations, float64, shape (size,); reads shared data, never the point.
     params : PointMap
@@ -151,18 +152,31 @@ class Site:
     """
 
     name: str
-    likelihood: DensityLikelihood
+    likelihood: DensityLikelihood | MultiDensity
     size: int
-    rows: tuple[slice, ...]
+    rows: slice
     y: PointMap[Array]
     params: PointMap[dict[str, Array]]
     refusal: AugmentationError | None = None
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(P, N), of its predictors."""
+        return self.likelihood.n_predictors, self.size
+
+    @cached_property
+    def terms(self) -> MultiLikelihood:
+        """The likelihood as engines see it, with arrays of shape (P, N)."""
+        return as_several(self.likelihood)
+
+    @property
+    def row_numbers(self) -> Index:
+        """Its rows of the stacked η, shape (P, N)."""
+        return np.arange(self.rows.start, self.rows.stop).reshape(self.shape)
+
     def select(self, stacked: Array) -> Array:
-        """Return this site's part of a stacked vector: (size,), or (n_predictors, size)."""
-        if len(self.rows) == 1:
-            return stacked[self.rows[0]]
-        return np.stack([stacked[rows] for rows in self.rows])
+        """Return this site's part of a stacked vector, shape (P, N), as a view."""
+        return stacked[self.rows].reshape(self.shape)
 
 
 @dataclass(frozen=True)
@@ -273,10 +287,10 @@ class LatentGaussianModel:
     ----------
     blocks, sites, hyperparameters, forward : tuple
         See the classes above; ``forward`` is in an order in which it can be sampled.
-    n_predictors : int
-        N, the length of the stacked η.
+    n_rows : int
+        n, the length of the stacked η.
     offset : PointMap
-        η at u = 0, shape (N,).
+        η at u = 0, shape (n,).
     maps : tuple of PointMap
         A_b(θ), one :class:`~pymc_augconj.linalg.linear_map.LinearMap` a block.
     log_prior : PointMap
@@ -296,7 +310,7 @@ class LatentGaussianModel:
     sites: tuple[Site, ...]
     hyperparameters: tuple[Hyperparameter, ...]
     forward: tuple[ForwardVariable, ...]
-    n_predictors: int
+    n_rows: int
     offset: PointMap[Array]
     maps: tuple[PointMap[LinearMap], ...]
     log_prior: PointMap[np.ndarray]
@@ -318,7 +332,7 @@ class LatentGaussianModel:
         for site in self.sites:
             if not site.likelihood.can_augment:
                 mean, params = site.select(prior_mean), site.params(point)
-                sentence = site.likelihood.caution(site.y(point), mean, params)
+                sentence = site.terms.caution(site.y(point), mean, params)
                 if sentence is not None:
                     found.append(f"observed variable {site.name!r}: {sentence}")
         return found

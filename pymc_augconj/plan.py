@@ -11,6 +11,7 @@ The moves, in their order within a step:
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from .model import Hyperparameter, LatentGaussianModel
@@ -35,15 +36,26 @@ class Plan:
     left_to_pymc: tuple[Hyperparameter, ...]
 
 
-def make_plan(model: LatentGaussianModel) -> Plan:
-    """Assign every hyperparameter of ``model`` to a move."""
+def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
+    """Assign every hyperparameter of ``model`` to a move.
+
+    Parameters
+    ----------
+    model
+    held : collection of str
+        Observed variables whose sites are held.
+    """
     ours = [h for h in model.hyperparameters if h.continuous and h.size <= LARGEST_SLICED]
-    groups = {role: [h for h in ours if h.role == role] for role in ("likelihood", "both", "none")}
+    # The moves of several groups of predictors integrate out some of the latents only.
+    grouped = any(len(s.terms.groups) > 1 for s in model.sites if s.name not in held)
+    moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
+    moves["prior"] = "joint" if grouped else "collapsed"
+    chosen = {
+        move: tuple(h for h in ours if moves[h.role] == move)
+        for move in ("likelihood", "joint", "collapsed", "prior_only")
+    }
     return Plan(
-        likelihood=tuple(groups["likelihood"]),
-        joint=tuple(groups["both"]),
-        collapsed=tuple(h for h in ours if h.role == "prior"),
-        prior_only=tuple(groups["none"]),
+        **chosen,
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in ours),
     )
 

@@ -180,7 +180,7 @@ class AugmentedGibbs(BlockedStep):
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
         # Refuses what no memory holds, before anything of that size is evaluated.
         self._space = self._choose_space()
-        self.plan = _restrict(make_plan(self.recognition.model), self.recognition, vars)
+        self.plan = _restrict(make_plan(self.recognition.model, self.held), self.recognition, vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
         self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
@@ -406,12 +406,13 @@ def _prepare(recognition: Recognition, held: Collection[str]) -> None:
     for site in model.sites:
         params = site.params(recognition.start)
         first = {n: v[:1] if np.shape(v) == (site.size,) else v for n, v in params.items()}
-        shape = (1,) if len(site.rows) == 1 else (len(site.rows), 1)
+        eta = np.zeros((site.likelihood.n_predictors, 1))
         y = np.array(site.y(recognition.start)[:1])
         if site.name in held:
-            site.likelihood.log_density(y, np.zeros(shape), first)
+            site.terms.log_density(y, eta, first)
             continue
-        site.likelihood.draw_auxiliary(rng, y, np.zeros(shape), first)
+        for group in range(len(site.terms.groups)):
+            site.terms.draw_auxiliary(rng, y, eta, first, group)
 
 
 def _restrict(plan: Plan, recognition: Recognition, vars: Sequence | None) -> Plan:

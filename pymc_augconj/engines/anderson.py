@@ -48,13 +48,16 @@ def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Arr
     """Return extrapolated sites, or None."""
     # In units of q: what a change of a site alone would do to its marginal.
     std = np.sqrt(current.var)
-    weights = np.concatenate([std, current.var + std * np.abs(current.mean)])
+    weights = np.concatenate([std, current.precision_units])
     x = np.concatenate([current.h, current.lam])
     step = np.concatenate([current.target_h, current.target_lam]) - x
     proposal = anderson.propose(x, step, weights)
     if proposal is None or not np.isfinite(proposal).all():
         return None
-    h, lam = np.split(proposal, 2)
+    n_rows = current.h.size
+    h, lam = proposal[:n_rows], proposal[n_rows:]
     # A precision that neither the sites nor their targets have negative is not made so.
-    least = 0.5 * np.minimum(current.lam, current.target_lam)
-    return h, np.where(least >= 0.0, np.maximum(lam, least), lam)
+    diagonal = lam[:n_rows]
+    least = 0.5 * np.minimum(current.lam, current.target_lam)[:n_rows]
+    lam[:n_rows] = np.where(least >= 0.0, np.maximum(diagonal, least), diagonal)
+    return h, lam

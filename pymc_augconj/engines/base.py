@@ -12,13 +12,15 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.likelihoods.base import Likelihood, Params
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.several import MultiLikelihood
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessLaw
+from pymc_augconj.typing import Array
 
 __all__ = [
     "Climb",
@@ -34,7 +36,6 @@ __all__ = [
     "reporter",
 ]
 
-Array = NDArray[np.float64]
 
 # Natural-gradient steps to a step of Adam, which costs more than one: as low a bound after as many
 # iterations with 4 as with 1. With 8, too, from a good start, but from a length of half and a scale
@@ -53,21 +54,28 @@ class SiteRule(Protocol):
     #: True where the rule is about auxiliary variables, and so needs an augmentation.
     augmented: bool
 
+    def full(self, terms: MultiLikelihood) -> bool:
+        """Return whether it takes covariances of the predictors, (P, P, N), and gives such Λ.
+
+        Else it takes their variances, (P, N), and gives the diagonal of Λ.
+        """
+        ...
+
     def value(
-        self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params
+        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
-        """Return ℓ(m, v) of every observation, shape (size,)."""
+        """Return ℓ(m, V) of every observation, shape (N,), for ``mean`` of shape (P, N)."""
         ...
 
     def targets(
-        self, likelihood: Likelihood, y: Array, mean: Array, var: Array, params: Params
+        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        """Return ℓ and the target sites (ĥ, λ̂), these of the shape of ``mean``."""
+        """Return ℓ and the target sites (ĥ, Λ̂), of the shapes of ``mean`` and ``cov``."""
         ...
 
 
 class SiteEvaluation(Protocol):
-    """What an engine knows at one set of sites; arrays are of every row, shape (N,)."""
+    """What an engine knows at one set of sites; arrays are stacked as those of Evaluation."""
 
     @property
     def h(self) -> Array:
@@ -100,6 +108,16 @@ class SiteEvaluation(Protocol):
         ...
 
     @property
+    def cov(self) -> Array:
+        """Variances of the predictors, then covariances of coupled pairs."""
+        ...
+
+    @property
+    def precision_units(self) -> Array:
+        """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
+        ...
+
+    @property
     def bound(self) -> float:
         """The engine's value of the log evidence."""
         ...
@@ -112,7 +130,7 @@ class SiteEvaluation(Protocol):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The bound at one set of sites; all arrays are of every row, shape (N,).
+    """The bound at one set of sites; arrays are stacked as in :mod:`pymc_augconj.gaussian.sites`.
 
     Attributes
     ----------
@@ -120,7 +138,7 @@ class Evaluation:
         The sites.
     target_h, target_lam : ndarray
         Where the rule wants them.
-    mean, var : ndarray
+    mean, cov : ndarray
         Moments of the predictors.
     expected, divergence : float
         Σ ℓ and KL(q‖p); the bound is their difference.
@@ -133,12 +151,18 @@ class Evaluation:
     target_h: Array
     target_lam: Array
     mean: Array
-    var: Array
+    cov: Array
     expected: float
     divergence: float
     rounding: float
+    coupling: Coupling = field(repr=False)
     posterior: SitePosterior | None = field(repr=False, default=None)
     buffer: int = 0
+
+    @property
+    def var(self) -> Array:
+        """Variances of the predictors."""
+        return self.cov[: self.mean.size]
 
     @property
     def bound(self) -> float:
@@ -154,8 +178,17 @@ class Evaluation:
         sites.
         """
         d_lam = self.target_lam - self.lam
-        d_mean = (self.target_h - self.h - d_lam * self.mean) * np.sqrt(self.var)
-        return float(np.sqrt(d_mean @ d_mean + np.sum((d_lam * self.var) ** 2)))
+        pull = self.coupling.product(d_lam, self.mean)
+        d_mean = (self.target_h - self.h - pull) * np.sqrt(self.var)
+        return float(np.sqrt(d_mean @ d_mean + self.coupling.squared_norm(d_lam, self.cov)))
+
+    @property
+    def precision_units(self) -> Array:
+        """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
+        std = np.sqrt(self.var)
+        units = self.var + std * np.abs(self.mean)
+        pairs = np.sqrt(units[self.coupling.first] * units[self.coupling.second])
+        return np.concatenate([units, pairs])
 
 
 @dataclass(frozen=True)

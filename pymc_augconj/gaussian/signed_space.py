@@ -23,7 +23,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import copy_lower, mirror_lower, square_work_array
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from . import observation_space
 
@@ -127,6 +127,14 @@ class SignedPosterior:
         if correction is None:
             return result
         return result - np.einsum("ij,ij->j", correction, correction)
+
+    def explained_at(self, cross: Array, first: Index, second: Index) -> Array:
+        """Return the entries of :meth:`explained` at rows ``first`` and columns ``second``."""
+        half, correction = self._halves(cross)
+        result = np.einsum("ij,ij->j", half[:, first], half[:, second])
+        if correction is None:
+            return result
+        return result - np.einsum("ij,ij->j", correction[:, first], correction[:, second])
 
     def _halves(self, cross: Array) -> tuple[Array, Array | None]:
         half, _ = dtrtrs(self._factor.chol_C, cross.T, lower=1)

@@ -29,13 +29,14 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import diagonal_view, mirror_lower, square_work_array
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 __all__ = [
     "WeightSpaceFactor",
     "WeightSpacePosterior",
     "apply_scale",
     "condition",
+    "cov_at",
     "draw_latent",
     "factorize",
     "whiten_design",
@@ -234,6 +235,21 @@ def draw_latent(factor: WeightSpaceFactor, m: Array, h: Array, xi: Array) -> Arr
     """
     half = dtrsv(factor.chol_M, (h - factor.lam * m) @ factor.Phi, lower=1, overwrite_x=1)
     return dtrsv(factor.chol_M, half + xi, lower=1, trans=1, overwrite_x=1)
+
+
+def cov_at(factor: WeightSpaceFactor, Phi: Array, first: Index, second: Index) -> Array:
+    """Return the posterior variances of all rows of Φ v, then the covariances of pairs of rows.
+
+    Parameters
+    ----------
+    factor : WeightSpaceFactor
+    Phi : array, shape (N, D)
+    first, second : array of int
+        The rows of each pair.
+    """
+    half = _half(factor, Phi)
+    pairs = np.einsum("ij,ij->j", half[:, first], half[:, second])
+    return np.concatenate([np.einsum("ij,ij->j", half, half), pairs])
 
 
 def _add_gram(M: Array, sign: float, rows: Array, weights: Array) -> Array:

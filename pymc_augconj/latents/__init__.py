@@ -6,6 +6,7 @@
 ``by_observations``  conditioning through the covariance of distinct predictors
 ``by_weights``       conditioning through the precision of all whitened latents
 ``cache``            values kept until the entries that they depend on change
+``components``       which latents one Gaussian move draws together
 ``dense``            a prior with any covariance matrix
 ``derivatives``      sums of derivatives by entry of the point
 ``diagonal``         a prior of independent latents

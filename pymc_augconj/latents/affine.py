@@ -27,22 +27,17 @@ Doucet (2010), A note on efficient conditional simulation of Gaussian distributi
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg.blas import dtrsv
 
-from pymc_augconj.gaussian import observation_space
-from pymc_augconj.gaussian.observation_space import ObservationSpaceFactor
-from pymc_augconj.linalg.blas import lower_transpose_product
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
 
-__all__ = ["AffinePosterior", "ByObservations", "ByWeights"]
-
-Array = NDArray[np.float64]
+__all__ = ["AffinePosterior", "Conditioner", "FactorMemory"]
 
 
 class AffinePosterior(Protocol):
@@ -73,54 +68,38 @@ class AffinePosterior(Protocol):
         ...
 
 
-class ByWeights:
-    """From the factor of M; ``half`` is L⁻¹Φᵀh."""
+class Conditioner(Protocol):
+    """What the Gibbs sampler asks of a space; sites are those of the merged rows.
 
-    def __init__(self, chol: Array, half: Array, log_det: float):
-        self._chol, self._half = chol, half
-        self.size = half.size
-        self.log_evidence = 0.5 * float(half @ half - log_det)
+    It keeps its work array and its last factor. A subclass is made with the order of its matrix and
+    the coupling of the rows.
+    """
 
-    @cached_property
-    def mean(self) -> Array:
-        """E[v]."""
-        return dtrsv(self._chol, self._half, lower=1, trans=1)
+    def __init__(self, size: int, coupling: Coupling): ...
 
-    def apply(self, nu: Array) -> Array:
-        """See :class:`AffinePosterior`."""
-        return dtrsv(self._chol, self._half + nu, lower=1, trans=1, overwrite_x=1)
+    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+        """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
+        ...
 
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
-        """See :class:`AffinePosterior`."""
-        return lower_transpose_product(self._chol, v) - self._half
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffinePosterior:
+        """Return the posterior of the whitened latents; valid until another factorisation."""
+        ...
 
 
-class ByObservations:
-    """From the factor of C."""
+class FactorMemory[T]:
+    """The last factor, with what it was made from: a step often asks for it again."""
 
-    def __init__(self, prior: LatentPrior, factor: ObservationSpaceFactor, h: Array):
-        self._prior, self._factor, self._h = prior, factor, h
-        self._n_latent = sum(b.block.total_size for b in prior.blocks)
-        self.size = self._n_latent + h.size
-        posterior = observation_space.condition(factor, np.zeros_like(h), h)
-        self._alpha, self.log_evidence = posterior.alpha, posterior.log_normalizer
+    def __init__(self) -> None:
+        self._prior: LatentPrior | None = None
+        self._lam: Array | None = None
+        self._factor: T | None = None
 
-    @cached_property
-    def mean(self) -> Array:
-        """E[v]."""
-        return self._prior.whitened_transpose(self._alpha)
-
-    def apply(self, nu: Array) -> Array:
-        """See :class:`AffinePosterior`."""
-        xi, eps = nu[: self._n_latent], nu[self._n_latent :]
-        eta0 = self._prior.whitened_product(xi)
-        w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
-        return xi + self._prior.whitened_transpose(w)
-
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
-        """See :class:`AffinePosterior`."""
-        nu = rng.standard_normal(self.size)
-        away = v - self.apply(nu)
-        nu[: self._n_latent] += away
-        nu[self._n_latent :] -= np.sqrt(self._factor.lam) * self._prior.whitened_product(away)
-        return nu
+    def get(self, prior: LatentPrior, lam: Array, make: Callable[[], T]) -> T:
+        """Return the factor for ``prior`` and Λ, made anew where it is another one."""
+        known = self._prior is prior and self._lam is not None and np.array_equal(self._lam, lam)
+        if not known or self._factor is None:
+            # The work array is about to be overwritten.
+            self._prior = None
+            self._factor = make()
+            self._prior, self._lam = prior, lam
+        return self._factor

@@ -5,34 +5,116 @@ from __future__ import annotations
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pymc_augconj.gaussian import observation_space
+from pymc_augconj.gaussian.observation_space import ObservationSpaceFactor
 from pymc_augconj.gaussian.signed_space import SignedPosterior
+from pymc_augconj.gaussian.sites import Coupling, Rotation
 from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.typing import Array
 
+from .affine import FactorMemory
+from .joint import LatentPrior
 from .posterior import SitePosterior
 
-__all__ = ["ObservationPosterior"]
+__all__ = ["ObservationPosterior", "ObservationSpace"]
 
-Array = NDArray[np.float64]
+
+class AffineByObservations:
+    """An :class:`.AffinePosterior` from the factor of C, of rotated rows."""
+
+    def __init__(
+        self, prior: LatentPrior, factor: ObservationSpaceFactor, h: Array, rotation: Rotation
+    ):
+        self._prior, self._factor, self._rotation = prior, factor, rotation
+        self._h = rotation.forward(h)
+        self._n_latent = sum(b.block.total_size for b in prior.blocks)
+        self.size = self._n_latent + h.size
+        posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
+        self._alpha, self.log_evidence = rotation.back(posterior.alpha), posterior.log_normalizer
+
+    @cached_property
+    def mean(self) -> Array:
+        """E[v]."""
+        return self._prior.whitened_transpose(self._alpha)
+
+    def apply(self, nu: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
+        xi, eps = nu[: self._n_latent], nu[self._n_latent :]
+        eta0 = self._rotation.forward(self._prior.whitened_product(xi))
+        w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
+        return xi + self._prior.whitened_transpose(self._rotation.back(w))
+
+    def solve(self, rng: np.random.Generator, v: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
+        nu = rng.standard_normal(self.size)
+        away = v - self.apply(nu)
+        nu[: self._n_latent] += away
+        moved = self._rotation.forward(self._prior.whitened_product(away))
+        nu[self._n_latent :] -= np.sqrt(self._factor.lam) * moved
+        return nu
+
+
+class ObservationSpace:
+    """A :class:`.Conditioner`: one R × R factorisation, R the number of distinct predictors."""
+
+    def __init__(self, size: int, coupling: Coupling):
+        self._work = np.empty((size, size), order="F")
+        self._coupling = coupling
+        self._memory = FactorMemory[tuple[ObservationSpaceFactor, Rotation]]()
+
+    def _factorize(self, prior: LatentPrior, lam: Array) -> tuple[ObservationSpaceFactor, Rotation]:
+        def make() -> tuple[ObservationSpaceFactor, Rotation]:
+            diagonal, rotation = self._coupling.diagonalize(lam)
+            C = rotation.congruence(prior.predictor_cov)
+            return observation_space.factorize(C, diagonal, work=self._work), rotation
+
+        return self._memory.get(prior, lam, make)
+
+    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+        """See :class:`.Conditioner`."""
+        factor, rotation = self._factorize(prior, lam)
+        zeros = np.zeros_like(h)
+        return observation_space.condition(factor, zeros, rotation.forward(h)).log_normalizer
+
+    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByObservations:
+        """See :class:`.Conditioner`."""
+        factor, rotation = self._factorize(prior, lam)
+        return AffineByObservations(prior, factor, h, rotation)
 
 
 class ObservationPosterior(SitePosterior):
     """By one factorisation of the size of the merged rows; of either sign of λ."""
 
     space = "observation"
+    conditioner = ObservationSpace
     takes_factors = False
     has_cheap_gradient = True
 
     def __init__(self, prior, groups, h, lam, *, work=None, second_work=None):
         super().__init__(prior, groups, h, lam)
-        self._signed = SignedPosterior(
-            prior.predictor_cov, self.merged_h, self.merged_lam, work=work
+        rotation = self._rotation
+        signed = self._signed = SignedPosterior(
+            rotation.congruence(prior.predictor_cov),
+            rotation.forward(self.merged_h),
+            self._diagonal,
+            work=work,
         )
-        self.alpha = self._signed.alpha
-        var = self._signed.var(work=second_work)
-        signed = self._signed
-        self._finish(signed.log_det, signed.mean, var, signed.log_normalizer)
+        self.alpha = rotation.back(signed.alpha)
+        centred = rotation.back(signed.mean)
+        cov = self._site_cov(prior.predictor_cov, second_work)
+        self._finish(signed.log_det, centred, cov, signed.log_normalizer)
+
+    def _site_cov(self, C, work):
+        coupling = self.groups.merged
+        if not coupling.rows:
+            return self._signed.var(work=work)
+        rows = np.arange(coupling.n_rows)
+        first = np.concatenate([rows, coupling.first])
+        second = np.concatenate([rows, coupling.second])
+        return C[first, second] - self._signed.explained_at(
+            self._rotation.forward(C), first, second
+        )
 
     @classmethod
     def order(cls, model, groups):
@@ -43,8 +125,9 @@ class ObservationPosterior(SitePosterior):
         return float(groups.size) ** 3 / 3.0
 
     @staticmethod
-    def prior_var(prior):
-        return np.diagonal(prior.predictor_cov)
+    def prior_cov(prior, coupling):
+        C = prior.predictor_cov
+        return np.concatenate([np.diagonal(C), C[coupling.first, coupling.second]])
 
     def innovation_cov(self, first, second):
         cross = [self._cross(i) for i in (first, second)]
@@ -65,15 +148,15 @@ class ObservationPosterior(SitePosterior):
         return self.prior.blocks[index].var() - self.explained_var(self._cross(index))
 
     def explained(self, cross):
-        return self._signed.explained(cross)
+        return self._signed.explained(self._rotation.forward(cross))
 
     def explained_var(self, cross):
-        return self._signed.explained_var(cross)
+        return self._signed.explained_var(self._rotation.forward(cross))
 
     @cached_property
     def response(self) -> Array:
         """R itself, shape (R, R)."""
-        return self._signed.response()
+        return self._rotation.congruence_back(self._signed.response())
 
     def response_product(self, X):
         return self.response @ X
@@ -91,11 +174,12 @@ class ObservationPosterior(SitePosterior):
         # v = ξ + Sᵀ Aᵀ w with w = (I + ΛC)⁻¹ (h − Λη₀ − Λ^½ ε) (Matheron); with R and α it is
         # v = ξ + Sᵀ Aᵀ (α − R (η₀ + ε′)), ε′ ~ N(0, Λ⁻¹), which has no form for λ ≤ 0: a signed
         # Λ takes the weights' own covariance I − Sᵀ Aᵀ R A S instead.
-        if (self.merged_lam <= 0.0).any():
+        if (self._diagonal <= 0.0).any():
             return self._draw_whitened(rng, size)
         prior = self.prior
         xi = [rng.standard_normal((size, b.block.total_size)) for b in prior.blocks]
-        eta0 = rng.standard_normal((size, self.merged_h.size)) / np.sqrt(self.merged_lam)
+        noise = rng.standard_normal((size, self.merged_h.size)) / np.sqrt(self._diagonal)
+        eta0 = self._rotation.back(noise)
         for b, A, x in zip(prior.blocks, prior.maps, xi, strict=True):
             eta0 += A.apply_rows(b.scale(x))
         weights = self.alpha - eta0 @ self.response

@@ -13,18 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.gaussian import observation_space
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.typing import Array
 
 from .derivatives import accumulate
 from .joint import LatentPriors
 
 __all__ = ["log_evidence_and_gradient"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -68,19 +66,20 @@ def log_evidence_and_gradient(
     """
     prior = priors.at(point)
     merged_h, merged_lam, constant = priors.groups.merge(h, lam, prior.offset)
-    factor = observation_space.factorize(prior.predictor_cov, merged_lam)
-    posterior = observation_space.condition(factor, np.zeros_like(merged_h), merged_h)
-    G = _DenseGradient(posterior.gradient_wrt_cov())
+    diagonal, rotation = priors.groups.merged.diagonalize(merged_lam)
+    factor = observation_space.factorize(rotation.congruence(prior.predictor_cov), diagonal)
+    posterior = observation_space.condition(
+        factor, np.zeros_like(merged_h), rotation.forward(merged_h)
+    )
+    G = _DenseGradient(rotation.congruence_back(posterior.gradient_wrt_cov()))
     gradient: dict[str, Array] = {}
 
     for block, A in zip(prior.blocks, prior.maps, strict=True):
         if block.block.scale.names and block.block.scale_pullback is not None:
             accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, G)))
 
-    centred = posterior.mean
-    if priors.groups.inverse is not None:
-        centred = centred[priors.groups.inverse]
-    alpha = h - lam * (prior.offset + centred)
+    centred = priors.groups.expand(rotation.back(posterior.mean))
+    alpha = h - priors.groups.coupling.product(lam, prior.offset + centred)
     zeros = {b.name: np.zeros(b.total_size) for b in model.blocks}
     accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
     return constant + posterior.log_normalizer, gradient

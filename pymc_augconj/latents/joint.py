@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import RecognitionError
+from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.typing import Array
 
 from .base import BlockPrior
 from .cache import KeptParts
@@ -24,7 +25,6 @@ from .rows import RowGroups
 
 __all__ = ["LatentPrior", "LatentPriors"]
 
-Array = NDArray[np.float64]
 
 # Entries of an array may be rounded differently, in the same operations, by where they stand.
 _ROUNDING = 64.0 * np.finfo(float).eps
@@ -124,11 +124,19 @@ class LatentPriors:
     model : LatentGaussianModel
     points : sequence of mapping
         Values of θ at which rows must agree to be merged; the first is the chain's start.
+    coupling : Coupling, optional
+        Which predictors sites couple; by default none.
     """
 
-    def __init__(self, model: LatentGaussianModel, points: Sequence[Point]):
+    def __init__(
+        self,
+        model: LatentGaussianModel,
+        points: Sequence[Point],
+        coupling: Coupling | None = None,
+    ):
         self.model = model
-        self.groups = RowGroups.find([[read(point) for read in model.maps] for point in points])
+        maps_at = [[read(point) for read in model.maps] for point in points]
+        self.groups = RowGroups.find(maps_at, coupling or Coupling(model.n_rows))
         self.names = tuple(
             sorted(
                 {

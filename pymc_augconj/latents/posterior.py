@@ -17,18 +17,18 @@ from abc import ABC, abstractmethod
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.typing import Array
 
+from .affine import Conditioner
 from .joint import LatentPrior
 from .registry import kind_of
 from .rows import RowGroups
 
 __all__ = ["SitePosterior"]
-
-Array = NDArray[np.float64]
 
 
 class SitePosterior(ABC):
@@ -44,8 +44,10 @@ class SitePosterior(ABC):
 
     Attributes
     ----------
-    mean, var : ndarray, shape (N,)
+    mean, var : ndarray, shape (n,)
         Of every predictor, offset included.
+    cov : ndarray
+        Its variances and the covariances of coupled pairs, stacked as ``lam`` is.
     divergence : float
         KL(q‖p) of the latents.
     alpha : ndarray, shape (R,)
@@ -58,6 +60,8 @@ class SitePosterior(ABC):
     space: ClassVar[str]
     #: Whether it takes the factors of the blocks' covariances.
     takes_factors: ClassVar[bool]
+    #: What the Gibbs sampler conditions with in this space.
+    conditioner: ClassVar[type[Conditioner]]
     #: Whether the gradient of the evidence, which is taken in observation space, costs no more
     #: than a few evaluations: where this space is linear in n it is O(n³).
     has_cheap_gradient: ClassVar[bool]
@@ -65,6 +69,8 @@ class SitePosterior(ABC):
     def __init__(self, prior: LatentPrior, groups: RowGroups, h: Array, lam: Array):
         self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
         self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)
+        # What conditions takes a diagonal Λ: that of rotated rows.
+        self._diagonal, self._rotation = groups.merged.diagonalize(self.merged_lam)
 
     @classmethod
     @abstractmethod
@@ -84,18 +90,18 @@ class SitePosterior(ABC):
 
     @staticmethod
     @abstractmethod
-    def prior_var(prior: LatentPrior) -> Array:
-        """Return the prior variances of the merged predictors."""
+    def prior_cov(prior: LatentPrior, coupling: Coupling) -> Array:
+        """Return the prior variances of the merged predictors, and covariances of pairs."""
 
-    def _finish(self, log_det: float, centred: Array, var: Array, log_normalizer: float) -> None:
-        self.centred, self._centred_var = centred, var
-        quadratic = float(self.alpha @ centred - self.merged_lam @ var)
+    def _finish(self, log_det: float, centred: Array, cov: Array, log_normalizer: float) -> None:
+        self.centred, self._centred_var = centred, cov[: centred.size]
+        quadratic = float(self.alpha @ centred - self.groups.merged.trace(self.merged_lam, cov))
         self.divergence = 0.5 * (log_det + quadratic)
         self.rounding = abs(log_det) + np.abs(self.alpha) @ np.abs(centred)
         self.log_normalizer = self._constant + log_normalizer
-        inverse = self.groups.inverse
-        self.mean = self.prior.offset + (centred if inverse is None else centred[inverse])
-        self.var = var if inverse is None else var[inverse]
+        self.mean = self.prior.offset + self.groups.expand(centred)
+        self.cov = self.groups.expand(cov)
+        self.var = self.cov[: self.mean.size]
 
     def innovation_means(self) -> list[Array]:
         """Return E[u_b] = K_b A_bᵀ α, flat, for every block."""

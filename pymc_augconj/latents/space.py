@@ -5,21 +5,19 @@ All give the same numbers; the one that takes the fewest multiplications is chos
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.typing import Array
 
+from .affine import Conditioner
 from .by_observations import ObservationPosterior
 from .by_weights import WeightPosterior
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .rows import RowGroups
 
-__all__ = ["SPACES", "cheapest_space", "choose_space", "condition"]
+__all__ = ["SPACES", "cheapest_space", "choose_conditioner", "choose_space", "condition"]
 
-Array = NDArray[np.float64]
 
 #: By name. Of several that cost the same the first is taken.
 SPACES: dict[str, type[SitePosterior]] = {
@@ -53,6 +51,12 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePost
             "which needs none of that size"
         )
     return space
+
+
+def choose_conditioner(model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
+    """Return what the Gibbs sampler conditions with; raises as :func:`choose_space` does."""
+    space = choose_space(model, groups)
+    return space.conditioner(space.order(model, groups), groups.merged)
 
 
 def condition(

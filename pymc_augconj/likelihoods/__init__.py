@@ -23,6 +23,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``poisson_sigmoid``     Poisson of a bounded rate, by thinning and Pólya–Gamma
 ``poisson_square``      Poisson with a square link, by its density
 ``registry``            the registered likelihoods by name
+``several``             the contract with P predictors, and the adapter from one predictor
 ``student_t``           Student-t, as normal of random precision
 ``super_gaussian``      any super-Gaussian, known by log φ
 ======================  ======================================================================

@@ -11,11 +11,13 @@ one likelihood from another. The contract test (``tests/likelihoods/test_contrac
 for every registered likelihood with an ω, that log p(y, ω | η) − log p(ω | y, η) does not depend on
 ω and equals log p(y | η).
 
-Shapes: ``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,) (``eta``, ``h`` and
-``lam`` are (n_predictors, N) where a likelihood has several predictors); every entry of ``params``
-is float64 too (PyMC stores a constant 127 as an int8) and broadcasts against (N,). The auxiliary
-variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an array of shape (N,), a tuple of
-such arrays, or None where there is none.
+Shapes: ``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,); every entry of
+``params`` is float64 too (PyMC stores a constant 127 as an int8) and broadcasts against (N,). The
+auxiliary variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an array of shape (N,), a
+tuple of such arrays, or None where there is none.
+
+This is how a likelihood of one predictor is written. Engines see arrays of P predictors, of which
+:mod:`.several` has the contract; a likelihood of several predictors is written in that.
 """
 
 from __future__ import annotations
@@ -27,7 +29,15 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-__all__ = ["DensityLikelihood", "Likelihood", "Params", "Pattern", "is_count", "refusal"]
+__all__ = [
+    "DensityLikelihood",
+    "Likelihood",
+    "LikelihoodFacts",
+    "Params",
+    "Pattern",
+    "is_count",
+    "refusal",
+]
 
 Params = Mapping[str, np.ndarray]
 
@@ -93,12 +103,8 @@ class Pattern:
         return tuple(names)
 
 
-class DensityLikelihood(ABC):
-    """One observation model, known by its density; no augmentation is asked for.
-
-    The engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` need no more. Of the methods only
-    :meth:`log_density` has to be brought; the others are closed forms where there are some.
-    """
+class LikelihoodFacts(ABC):
+    """What is said of a likelihood besides its formulas."""
 
     #: What a person reads in the recognition table, for instance ``"Bernoulli"``.
     name: ClassVar[str]
@@ -110,6 +116,7 @@ class DensityLikelihood(ABC):
     can_augment: ClassVar[bool] = False
     #: The spellings under which it is found in a model.
     patterns: ClassVar[tuple[Pattern, ...]]
+    #: P, the number of predictors that one observation depends on.
     n_predictors: ClassVar[int] = 1
     #: See :class:`Likelihood`.
     has_auxiliary: ClassVar[bool] = False
@@ -126,6 +133,26 @@ class DensityLikelihood(ABC):
         real observations; a likelihood of counts or classes brings its own.
         """
         return refusal(y, np.isfinite(y), "a finite number")
+
+    @property
+    def unpredictable(self) -> str | None:
+        """Why y cannot be predicted, with what to do instead; None where it can."""
+        return None
+
+    def check_augmentation(self, params: Params) -> str | None:
+        """Return why there is no auxiliary variable at these parameters, or None where there is.
+
+        As it stands, wherever there is a density.
+        """
+        return None
+
+
+class DensityLikelihood(LikelihoodFacts):
+    """One observation model of one predictor, known by its density; no augmentation is asked for.
+
+    The engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` need no more. Of the methods only
+    :meth:`log_density` has to be brought; the others are closed forms where there are some.
+    """
 
     @abstractmethod
     def log_density(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
@@ -150,11 +177,6 @@ class DensityLikelihood(ABC):
         """
         return None
 
-    @property
-    def unpredictable(self) -> str | None:
-        """Why y cannot be predicted, with what to do instead; None where it can."""
-        return None
-
     def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
         """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
         raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
@@ -173,13 +195,6 @@ class DensityLikelihood(ABC):
         self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
     ) -> np.ndarray | None:
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
-        return None
-
-    def check_augmentation(self, params: Params) -> str | None:
-        """Return why there is no auxiliary variable at these parameters, or None where there is.
-
-        As it stands, wherever there is a density.
-        """
         return None
 
     def caution(self, y: np.ndarray, prior_mean: np.ndarray, params: Params) -> str | None:
@@ -243,10 +258,7 @@ class Likelihood(DensityLikelihood):
         bound = np.array(self.log_density(y, mean, params), dtype=float)
         for node, weight in zip(*_LEGENDRE, strict=True):
             lam = self.expected_sites(y, mean, node**2 * var, params)[1]
-            decrease = lam * var
-            if self.n_predictors > 1:
-                decrease = decrease.sum(axis=0)
-            bound -= weight * node * decrease
+            bound -= weight * node * (lam * var)
         return bound
 
     @abstractmethod

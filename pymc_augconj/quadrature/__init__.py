@@ -1,6 +1,7 @@
-"""Integrals over one predictor.
+"""Integrals over the predictors of one observation.
 
 ==================  ==================================================================
+``cubature``        expectations under many joint normal distributions of a few predictors
 ``density``         what integration asks of a log density
 ``expectation``     expectations under many normal distributions, to a stated accuracy
 ``legendre``        the Gauss–Legendre rule of 16 nodes

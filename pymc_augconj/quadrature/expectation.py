@@ -21,12 +21,12 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["gaussian_expectation"]
+__all__ = ["FIRST_STEP", "HALF_WIDTH", "gaussian_expectation"]
 
 
 # Beyond ten standard deviations lies 1e-23 of the mass.
-_HALF_WIDTH = 10.0
-_FIRST_STEP = 0.8
+HALF_WIDTH = 10.0
+FIRST_STEP = 0.8
 _LARGEST_LEVEL = 9
 # Below this variance differences of values within one standard deviation are lost to rounding.
 _SMALLEST_VAR = 1e-12
@@ -62,7 +62,7 @@ def gaussian_expectation(
     # Rows: Σ w, Σ z w, Σ (z² − 1) w times g(η) − g(m), which the subtraction keeps accurate.
     totals = np.zeros((3, size))
     moments = np.zeros((3, size))
-    active, step = everyone, _FIRST_STEP
+    active, step = everyone, FIRST_STEP
     for level in range(_LARGEST_LEVEL):
         nodes = _new_nodes(step, level)
         totals[:, active] += _sums(func, nodes, mean, std, centre, active)
@@ -83,8 +83,8 @@ def gaussian_expectation(
 def _new_nodes(step: float, level: int) -> Array:
     """Return the nodes of this level that no earlier level had."""
     if level == 0:
-        return np.arange(-_HALF_WIDTH, _HALF_WIDTH + 0.5 * step, step)
-    return np.arange(-_HALF_WIDTH + step, _HALF_WIDTH + step, 2.0 * step)
+        return np.arange(-HALF_WIDTH, HALF_WIDTH + 0.5 * step, step)
+    return np.arange(-HALF_WIDTH + step, HALF_WIDTH + step, 2.0 * step)
 
 
 def _sums(

@@ -85,7 +85,7 @@ def _read(
             structure.latents, matched, predictors.graph, space, points[0], structure.held
         ),
         forward=read_forward(structure, space, points[0]),
-        n_predictors=sum(observed.size * len(observed.predictors) for observed in matched),
+        n_rows=sum(observed.size * len(observed.predictors) for observed in matched),
         offset=predictors.offset,
         maps=maps,
         log_prior=space.function(prior),
@@ -134,10 +134,8 @@ def _sites(
     sites = []
     start = 0
     for observed in matched:
-        rows = []
-        for _ in observed.predictors:
-            rows.append(slice(start, start + observed.size))
-            start += observed.size
+        rows = slice(start, start + observed.size * len(observed.predictors))
+        start = rows.stop
         params = NamedValues(
             list(observed.params), space.function(space.in_values(list(observed.params.values())))
         )
@@ -147,7 +145,7 @@ def _sites(
                 name=observed.rv.name,
                 likelihood=observed.likelihood,
                 size=observed.size,
-                rows=tuple(rows),
+                rows=rows,
                 y=Observations(
                     observed.rv.name,
                     observed.size,

@@ -13,13 +13,11 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs.conditioning import (
-    OVERRELAXATION,
-    ObservationSpace,
-    WeightSpace,
-    draw,
-)
+from pymc_augconj.engines.gibbs.conditioning import OVERRELAXATION, draw
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.by_observations import ObservationSpace
+from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.plan import make_plan
 from pymc_augconj.python_mode import python_mode
@@ -194,15 +192,15 @@ class Case:
         sites = []
         stacked = self.sampler._stacked_sites
 
-        def recorded(omegas):
-            sites.append(stacked(omegas))
+        def recorded(part, omegas):
+            sites.append(stacked(part, omegas))
             return sites[-1]
 
         monkeypatch.setattr(self.sampler, "_stacked_sites", recorded)
         return sites
 
     def random_sites(self):
-        N = self.model.n_predictors
+        N = self.model.n_rows
         return self.rng.normal(size=N), self.rng.gamma(2.0, 1.0, size=N)
 
 
@@ -382,7 +380,10 @@ def test_both_spaces_condition_alike(build):
     prior = sampler.priors.at(case.point).factorized()
     h, lam = case.random_sites()
     merged_h, merged_lam, constant = sampler.priors.groups.merge(h, lam, prior.offset)
-    spaces = (ObservationSpace(merged_h.size), WeightSpace(case.model.latent_size))
+    spaces = (
+        ObservationSpace(merged_h.size, Coupling(merged_h.size)),
+        WeightSpace(case.model.latent_size, Coupling(merged_h.size)),
+    )
     expected = dense_log_evidence(*case.predictor_moments(case.point), h, lam)
     A = np.hstack([A.dense() for A in prior.maps])
     S = [_dense_scale(b) for b in prior.blocks]
@@ -404,7 +405,10 @@ def test_over_relaxation_keeps_the_law(build):
     h, lam, _ = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
     sizes = [b.block.total_size for b in prior.blocks]
     edges = list(pairwise(np.concatenate([[0], np.cumsum(sizes)])))
-    for space in (ObservationSpace(h.size), WeightSpace(sum(sizes))):
+    for space in (
+        ObservationSpace(h.size, Coupling(h.size)),
+        WeightSpace(sum(sizes), Coupling(h.size)),
+    ):
         mean, root = law_of_draw(space, prior, h, lam)
         start = mean + case.rng.standard_normal(mean.size)
         parts = [start[a:b] for a, b in edges]
@@ -421,14 +425,14 @@ def test_merged_rows_count_as_the_rows_do(build):
     case = Case(build)
     merged, apart = case.sampler, case.new_sampler()
     assert merged.priors.groups.inverse is not None
-    N = case.model.n_predictors
-    apart.priors.groups = RowGroups(np.arange(N), None)
+    N = case.model.n_rows
+    apart.priors.groups = RowGroups.apart(N)
     h, lam = case.random_sites()
     found, laws = [], []
     for sampler in (merged, apart):
         prior = sampler.priors.at(case.point).factorized()
         *sites, constant = sampler.priors.groups.merge(h, lam, prior.offset)
-        space = ObservationSpace(sites[0].size)
+        space = ObservationSpace(sites[0].size, Coupling(sites[0].size))
         found.append(space.log_evidence(prior, *sites) + constant)
         mean, root = law_of_draw(space, prior, *sites)
         laws.append((mean, root @ root.T))

@@ -14,7 +14,6 @@ from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
-from pymc_augconj.likelihoods.poisson_log import PoissonLog
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}
 
@@ -108,15 +107,3 @@ def test_normal_likelihood_gives_exact_regression(method):
         up = exact(0.7 * np.exp(d_ls), x_sigma * np.exp(d_sigma))[1]
         down = exact(0.7 * np.exp(-d_ls), x_sigma * np.exp(-d_sigma))[1]
         assert gradient[name] == pytest.approx((up - down) / (2.0 * step), rel=1e-6, abs=1e-6)
-
-
-def test_several_predictors_at_once_are_refused():
-    class Several(PoissonLog):
-        n_predictors = 2
-
-        def expected_log_density(self, y, mean, var, params):
-            return None
-
-    two = np.zeros((2, 3))
-    with pytest.raises(pac.AugmentationError, match=r"a likelihood of one predictor.*found 2"):
-        VariationalGaussian().targets(Several(), np.zeros(3), two, two, {})

@@ -103,7 +103,7 @@ class Reading:
             total += block.log_density(block.unscale(innovations[block.block.name]))
         for site in self.lgm.sites:
             y, params = site.y(point), site.params(point)
-            total += site.likelihood.log_density(y, site.select(eta), params).sum()
+            total += site.terms.log_density(y, site.select(eta), params).sum()
         values = self.latent_values(point)
         return total + sum(float(v.log_density(values)) for v in self.lgm.forward)
 
@@ -111,7 +111,7 @@ class Reading:
         """Check predictors and the log density against PyMC's own graph at random points."""
         theirs = self.pymc_model.compile_logp(mode=python_mode())
         assert self.lgm.value_names == tuple(v.name for v in self.pymc_model.value_vars)
-        assert self.lgm.n_predictors == sum(s.size * len(s.rows) for s in self.lgm.sites)
+        assert self.lgm.n_rows == sum(np.prod(s.shape) for s in self.lgm.sites)
         for point in self.points():
             prior, innovations = self.innovations(point)
             affine = prior.offset.copy()

@@ -88,7 +88,7 @@ def test_scales_of_the_blocks(reading, numerical_gradient):
 def test_predictor_at_fixed_innovations(reading, numerical_gradient):
     point = reading.points(1)[0]
     innovations = {b.name: RNG.standard_normal(b.total_size) for b in reading.lgm.blocks}
-    weights = RNG.standard_normal(reading.lgm.n_predictors)
+    weights = RNG.standard_normal(reading.lgm.n_rows)
     expected = numerical_gradient(
         lambda p: float(weights @ reading.lgm.predictor(p, innovations)), point, names_of(reading)
     )

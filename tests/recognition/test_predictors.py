@@ -310,9 +310,9 @@ def test_observed_variables_of_different_likelihoods_share_latents(read):
         "w": "Negative binomial, logit",
     }
     assert [site.rows for site in reading.lgm.sites] == [
-        (slice(0, 8),),
-        (slice(8, 16),),
-        (slice(16, 19),),
+        slice(0, 8),
+        slice(8, 16),
+        slice(16, 19),
     ]
     assert reading.kinds == {"f": "selection", "b": "selection"}
     assert reading.roles == {"ls_f": "prior", "s": "prior", "alpha": "likelihood"}

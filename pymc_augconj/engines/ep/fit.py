@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
 from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.several import OnePredictor
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.typing import Array
@@ -44,6 +45,7 @@ class _EPFamily:
     def __init__(self, model: LatentGaussianModel, points: Sequence[Point], power: float) -> None:
         self.base = BoundFamily(model, None, points)
         self.model, self.priors, self.y = model, self.base.priors, self.base.y
+        self.layout = self.base.layout
         self.power = power
         self.rule: _FixedTilted | None = None
 
@@ -58,7 +60,10 @@ class _EPBound:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
         groups = [
-            SiteGroup(site.rows[0], LikelihoodDensity(site.likelihood, y, site.params(point)))
+            SiteGroup(
+                site.rows,
+                LikelihoodDensity(cast(DensityLikelihood, site.likelihood), y, site.params(point)),
+            )
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
         prior = ModelPrior(self.prior, family.priors.groups, space=family.base.space.space)
@@ -81,9 +86,9 @@ class _FixedTilted:
         return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
     def value(
-        self, likelihood: DensityLikelihood, y: Array, mean: Array, var: Array, params: Params
+        self, terms: OnePredictor, y: Array, mean: Array, var: Array, params: Params
     ) -> Array:
-        return self._quadratures[id(y)].expect(LikelihoodDensity(likelihood, y, params))
+        return self._quadratures[id(y)].expect(LikelihoodDensity(terms.likelihood, y, params))
 
 
 def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
@@ -127,7 +132,7 @@ class ExpectationPropagation:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariance at the start raises."""
-        several = [site.name for site in problem.model.sites if len(site.rows) > 1]
+        several = [site.name for site in problem.model.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(
                 f"{several}: expected likelihoods of one predictor, whose moments are integrals "

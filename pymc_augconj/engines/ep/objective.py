@@ -84,6 +84,16 @@ class EPEvaluation:
         return float(np.sqrt(d_mean @ d_mean + d_var @ d_var))
 
     @property
+    def cov(self) -> Array:
+        """See :class:`pymc_augconj.engines.base.Evaluation`: no predictors are coupled."""
+        return self.var
+
+    @property
+    def precision_units(self) -> Array:
+        """See :attr:`pymc_augconj.engines.base.Evaluation.precision_units`."""
+        return self.var + np.sqrt(self.var) * np.abs(self.mean)
+
+    @property
     def bound(self) -> float:
         """The evidence, under the name that the variational engines have for theirs."""
         return self.evidence

@@ -1,10 +1,11 @@
 """The Gibbs sampler.
 
 ================  =======================================================
-``conditioning``  exact draws of the latents given sites, in either space
+``conditioning``  exact draws of the latents given sites
 ``elliptical``    slices along an ellipse of two draws of a Gaussian distribution
 ``held_sampler``  one step where some sites are held
 ``held_sites``    choosing the sites of densities without an auxiliary variable
+``parts``         the parts into which the latents are divided, one Gaussian move each
 ``sampler``       one step: the moves in the order that makes them exact
 ``targets``       the log density that a move hands to its update
 ================  =======================================================

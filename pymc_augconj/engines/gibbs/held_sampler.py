@@ -26,23 +26,25 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
+from pymc_augconj.typing import Array
 
 from .elliptical import elliptical_slice
 from .held_sites import HeldSites
+from .parts import Part, SiteData
 from .sampler import GibbsInfo, GibbsSampler
 from .targets import Update
 
 __all__ = ["HeldGibbsSampler"]
 
-Array = NDArray[np.float64]
 
 # Draws from the Gaussian approximation among which one with a density is looked for.
 _START_ATTEMPTS = 100
@@ -79,9 +81,16 @@ class HeldGibbsSampler(GibbsSampler):
         sites: HeldSites,
     ):
         self._alone, self._given = len(held) == len(model.sites), sweeps
-        super().__init__(model, plan, point, probes, sweeps=1 if self._alone else sweeps or _SWEEPS)
-        self.sites = sites
         self._names = frozenset(held)
+        super().__init__(model, plan, point, probes, sweeps=1 if self._alone else sweeps or _SWEEPS)
+        if len(self.parts) > 1:
+            raise AugmentationError(
+                "expected observed variables with one group of predictors each beside those with "
+                f"held sites {sorted(held)}, found {len(self.parts)} parts of the latents that are "
+                "drawn one after the other; use sites='held' for all"
+            )
+        (self._part,) = self.parts
+        self.sites = sites
         self._held = [data for data in self._data if self._is_held(data)]
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._nu: Array | None = None
@@ -110,7 +119,7 @@ class HeldGibbsSampler(GibbsSampler):
         for data in self._held:
             data.params = data.site.params(point)
         h, lam, _ = self.priors.groups.merge(self.sites.h, self.sites.lam, prior.offset)
-        posterior = self.space.posterior(prior, h, lam)
+        posterior = self._part.space.posterior(prior, h, lam)
         for _ in range(_START_ATTEMPTS):
             v = posterior.apply(rng.standard_normal(posterior.size))
             if np.isfinite(self._residual(prior.predictor(prior.innovations(v)))):
@@ -119,53 +128,57 @@ class HeldGibbsSampler(GibbsSampler):
 
     # -- sites --------------------------------------------------------------------------------
 
-    def _is_held(self, data) -> bool:
+    def _is_held(self, data: SiteData) -> bool:
         return data.site.name in self._names
 
-    def _is_exact(self, data) -> bool:
+    def _is_exact(self, data: SiteData) -> bool:
         return not self._is_held(data) and super()._is_exact(data)
 
-    def _draw_omega(self, rng, data):
-        return None if self._is_held(data) else super()._draw_omega(rng, data)
+    def _groups_of(self, data: SiteData) -> tuple[tuple[int, ...], ...]:
+        if self._is_held(data):
+            return (tuple(range(data.site.likelihood.n_predictors)),)
+        return super()._groups_of(data)
 
-    def _sites_of(self, data, omega) -> tuple[Array, Array]:
+    def _is_full(self, data: SiteData) -> bool:
+        return self._is_held(data) or super()._is_full(data)
+
+    def _draw_omega(self, rng, data: SiteData, group: int) -> Any:
+        return None if self._is_held(data) else super()._draw_omega(rng, data, group)
+
+    def _sites_of(self, data: SiteData, omega: Any, group: int) -> tuple[Array, Array]:
         if not self._is_held(data):
-            return super()._sites_of(data, omega)
-        return data.site.select(self.sites.h), data.site.select(self.sites.lam)
+            return super()._sites_of(data, omega, group)
+        return self.sites.of(data.site.name)
 
     def _residual(self, eta: Array, point: Point | None = None) -> float:
         """Return r at the predictors η; −∞ outside the support."""
         total = 0.0
         for data in self._held:
             params = data.params if point is None else data.site.params(point)
-            own, h, lam = (data.site.select(x) for x in (eta, self.sites.h, self.sites.lam))
+            own, (h, lam) = data.site.select(eta), self.sites.of(data.site.name)
             with np.errstate(all="ignore"):
-                log_density = data.site.likelihood.log_density(data.y, own, params)
-                total += float(np.sum(log_density)) - float(np.sum(own * (h - 0.5 * lam * own)))
+                log_density = data.site.terms.log_density(data.y, own, params)
+                halved = 0.5 * np.einsum("pqn,qn->pn", lam, own)
+                total += float(np.sum(log_density)) - float(np.sum(own * (h - halved)))
         return -np.inf if np.isnan(total) else total
 
     # -- move 3 -------------------------------------------------------------------------------
 
-    def _update_collapsed(self, rng, point, updates, info, omegas) -> None:
+    def _update_collapsed(self, rng, point, updates, info, part: Part, omegas: list) -> None:
         if not self.plan.collapsed:
             return
-        posterior, prior = self._posterior(point, omegas)
+        posterior, prior, _ = self._posterior(point, part, omegas)
         self._nu = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
-        super()._update_collapsed(rng, point, updates, info, omegas)
-        posterior, prior = self._posterior(point, omegas)
+        super()._update_collapsed(rng, point, updates, info, part, omegas)
+        posterior, prior, _ = self._posterior(point, part, omegas)
         v = posterior.apply(self._nu)
         point.update(self.point_of(point, prior.innovations(v), prior.split(v)))
 
-    def _posterior(self, point: Point, omegas: list) -> tuple[AffinePosterior, LatentPrior]:
-        prior = self.priors.at(point).factorized()
-        for data in self._data:
-            data.params = data.site.params(point)
-        h, lam, _ = self.priors.groups.merge(*self._stacked_sites(omegas), prior.offset)
-        return self.space.posterior(prior, h, lam), prior
-
-    def _log_marginal(self, candidate: Point, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def _log_marginal(
+        self, candidate: Point, part: Part, prior: LatentPrior, h: Array, lam: Array
+    ) -> float:
         prior = prior.factorized()
-        posterior = self.space.posterior(prior, h, lam)
+        posterior = part.space.posterior(prior, h, lam)
         eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
         return posterior.log_evidence + self._residual(eta, candidate)
 
@@ -176,9 +189,9 @@ class HeldGibbsSampler(GibbsSampler):
             return self._given or self.sites.slices
         return 1 if self._given else -(-self.sites.slices // _SWEEPS)
 
-    def _draw_latents(self, rng, point, omegas, info, relax: bool):
+    def _draw_latents(self, rng, point, part: Part, omegas: list, info, relax: bool) -> dict:
         # An elliptical slice starts at the present latents.
-        return super()._draw_latents(rng, point, omegas, info, relax=True)
+        return super()._draw_latents(rng, point, part, omegas, info, relax=True)
 
     def _draw_whitened(
         self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info

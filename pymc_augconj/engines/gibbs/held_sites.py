@@ -6,9 +6,9 @@ densities. They are those of the variational Gaussian approximation at a typical
     λ = −E ∂² log p(y | η),        h = E ∂ log p(y | η) + λ E η,
 
 chosen when a chain starts, again at the end of windows that double during tuning, and never after.
-A λ < 0, where log p is not concave, is set to zero with h = E ∂ log p, which leaves the mean of the
-approximation as it is. Sites (0, 0) hold where there is no approximation: the ellipses of the
-latents are then those of their prior.
+Where log p is not concave, negative eigenvalues of λ are set to zero, and h is such that the mean
+of the approximation stays as it is. Sites (0, 0) hold where there is no approximation: the ellipses
+of the latents are then those of their prior.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.likelihoods.base import Likelihood
+from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.typing import Array
 
 __all__ = ["HeldSites"]
 
-Array = NDArray[np.float64]
 
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
@@ -47,18 +47,19 @@ class _Rule(VariationalGaussian):
     def __init__(self, held: Collection[int]):
         self._held, self._cavi = held, CoordinateAscent()
 
-    def _other(self, likelihood: Likelihood) -> bool:
-        return id(likelihood) not in self._held
+    def _other(self, terms: MultiDensity) -> bool:
+        return id(terms) not in self._held
 
-    def value(self, likelihood, y, mean, var, params):
-        if self._other(likelihood):
-            return self._cavi.value(likelihood, y, mean, var, params)
-        return super().value(likelihood, y, mean, var, params)
+    def full(self, terms):
+        return self._cavi.full(terms) if self._other(terms) else super().full(terms)
 
-    def targets(self, likelihood, y, mean, var, params):
-        if self._other(likelihood):
-            return self._cavi.targets(likelihood, y, mean, var, params)
-        return super().targets(likelihood, y, mean, var, params)
+    def value(self, terms, y, mean, cov, params):
+        rule = self._cavi if self._other(terms) else super()
+        return rule.value(terms, y, mean, cov, params)
+
+    def targets(self, terms, y, mean, cov, params):
+        rule = self._cavi if self._other(terms) else super()
+        return rule.targets(terms, y, mean, cov, params)
 
 
 class HeldSites:
@@ -76,8 +77,8 @@ class HeldSites:
 
     Attributes
     ----------
-    h, lam : ndarray, shape (N,), or None
-        Sites of every predictor; None before the first choice.
+    h, lam : ndarray, or None
+        Sites of all predictors, stacked; None before the first choice.
     slices : int
         Elliptical slices a step.
     trials : float
@@ -91,13 +92,22 @@ class HeldSites:
         names: Collection[str],
         probes: Sequence[Point] = (),
     ):
-        self._model, self._held, self._names = model, tuple(held), tuple(names)
-        self._probes = tuple(probes)
+        self._model, self._names, self._probes = model, tuple(names), tuple(probes)
+        self._rule = _Rule({id(site.terms) for site in model.sites if site.name in held})
+        self._layout = SiteLayout(
+            [site.shape for site in model.sites],
+            [self._rule.full(site.terms) for site in model.sites],
+        )
+        self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None
         self.lam: Array | None = None
         self.slices, self.trials = _FEWEST_SLICES, 1.0
         self._count, self._window = 0, _FIRST_WINDOW
         self._sums: dict[str, Array] = {}
+
+    def of(self, name: str) -> tuple[Array, Array]:
+        """Return (h, Λ) of a variable whose sites are held, shapes (P, N) and (P, P, N)."""
+        return self._layout.moments(self.h, self.lam)[self._index[name]]
 
     @property
     def state(self) -> dict[str, Any]:
@@ -134,19 +144,17 @@ class HeldSites:
 
     def choose(self, point: Point) -> None:
         """Choose the sites at ``point``; keep the present ones where there is no approximation."""
-        held = {id(site.likelihood) for site in self._model.sites if site.name in self._held}
         start = None if self.h is None else (self.h, self.lam)
-        h = lam = np.full(self._model.n_predictors, np.nan)
+        coupling = self._layout.coupling
         try:
-            family = BoundFamily(self._model, _Rule(held), [point, *self._probes])
+            family = BoundFamily(self._model, self._rule, [point, *self._probes])
             found = climb(family.at(point, factorized=True), start, max_iter=_MAX_ITER, tol=_TOL)
-        except NotPositiveDefiniteError:
-            pass
-        else:
             end = found.evaluation
-            lam = np.maximum(end.target_lam, 0.0)
-            h = end.target_h + (lam - end.target_lam) * end.mean
+            lam = coupling.nonnegative(end.target_lam)
+            h = end.target_h + coupling.product(lam - end.target_lam, end.mean)
+        except NotPositiveDefiniteError:
+            h = lam = np.full(coupling.size, np.nan)
         if np.isfinite(h).all() and np.isfinite(lam).all():
             self.h, self.lam = h, lam
         elif self.h is None:
-            self.h = self.lam = np.zeros(self._model.n_predictors)
+            self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)

@@ -5,6 +5,10 @@
 3. hyperparameters of the prior given ω, the latents integrated out;
 4. the latents given everything.
 
+Where a likelihood has several groups of predictors, moves 2 and 4 are made for one part of the
+latents after the other, see :mod:`.parts`: ω of a group is drawn immediately before its latents,
+given all predictors as they are then, so that each pair of moves leaves the posterior as it is.
+
 Moves 3 and 4 together are one draw of (θ, u) given ω. How a move explores the density it is
 given is not decided here: the caller passes an update (slice sampling, say) for each.
 """
@@ -12,24 +16,24 @@ given is not decided here: the caller passes an update (slice sampling, say) for
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point, Site
+from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
+from pymc_augconj.typing import Array
 
-from .conditioning import Conditioner, choose_conditioner, draw
+from .conditioning import draw
+from .parts import Part, SiteData, make_parts
 from .targets import PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass
@@ -63,14 +67,6 @@ class GibbsInfo:
     residual_std: float = 0.0
 
 
-@dataclass
-class _SiteData:
-    site: Site
-    y: Array
-    eta: Array = field(default_factory=lambda: np.empty(0))
-    params: Mapping[str, Array] = field(default_factory=dict)
-
-
 class GibbsSampler:
     """One chain's Gibbs sampler; everything it keeps is a cache.
 
@@ -101,12 +97,21 @@ class GibbsSampler:
         # Means may cancel in every predictor, so that these are not among the names of priors.
         self._mean_names = {n for b in model.blocks if b.mean is not None for n in b.mean.names}
         # Observations first: reading them refuses data whose shapes have changed.
-        self._data = [_SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
-        self.priors = LatentPriors(model, [point, *probes])
-        self.space: Conditioner = choose_conditioner(model, self.priors.groups)
+        self._data = [SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
+        self.parts = make_parts(model, self._data, [point, *probes], self._groups_of, self._is_full)
+        alone = len(self.parts) == 1
+        self.priors = self.parts[0].priors if alone else LatentPriors(model, [point, *probes])
         self._factorize_candidates = False
         # Whether the evidence given the sites is the whole density of move 3.
         self._evidence_is_exact = True
+
+    def _groups_of(self, data: SiteData) -> tuple[tuple[int, ...], ...]:
+        """Return the groups of predictors of an observed variable."""
+        return data.site.terms.groups
+
+    def _is_full(self, data: SiteData) -> bool:
+        """Return whether :meth:`_sites_of` gives Λ as blocks."""
+        return data.site.terms.coupled
 
     # -- coordinates --------------------------------------------------------------------------
 
@@ -178,28 +183,25 @@ class GibbsSampler:
         self._update(rng, point, updates, info, "prior_only", self.model.log_prior)
         self._update_joint(rng, point, updates, info)
         self._update_likelihood(rng, point, updates, info)
-        omegas = self._draw_auxiliary(rng, point)
-        before = dict(point)
-        self._update_collapsed(rng, point, updates, info, omegas)
-        # Where θ has moved with the latents integrated out, the present ones are not a draw from
-        # their law at the new θ: nothing is left to over-relax.
-        relax = not self.plan.collapsed
-        try:
-            point, prior = self._draw_latents(rng, point, omegas, info, relax)
-        except NotPositiveDefiniteError:
-            if not self.plan.collapsed or self._factorize_candidates:
-                raise
-            # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
-            # now on values of θ without one are outside the support from the outset.
-            self._factorize_candidates = True
-            point = before
-            self._update_collapsed(rng, point, updates, info, omegas)
-            point, prior = self._draw_latents(rng, point, omegas, info, relax)
-
+        for part in self.parts:
+            point = self._move(rng, point, updates, info, part)
         for _ in range(self.sweeps - 1):
-            omegas = self._draw_auxiliary(rng, point)
-            point, prior = self._draw_latents(rng, point, omegas, info, relax=True)
+            info.log_evidence = 0.0
+            for part in self.parts:
+                omegas = self._draw_auxiliary(rng, point, part)
+                point = self._draw_latents(rng, point, part, omegas, info, relax=True)
 
+        eta = self.parts[0].eta
+        if len(self.parts) > 1:
+            eta = np.empty(self.model.n_rows)
+            for part in self.parts:
+                eta[part.rows] = part.eta
+        info.log_density = (
+            float(self.model.log_prior(point))
+            + sum(part.log_prior for part in self.parts)
+            + _log_likelihood(self._data, eta, point)
+        )
+        prior = self.priors.at(point).factorized()
         values = self._latent_values(point, prior) if self.model.forward else {}
         for variable in self.model.forward:
             draw = variable.draw(rng, {**point, **values})
@@ -209,6 +211,25 @@ class GibbsSampler:
         )
         info.jitter = prior.jitter
         return point, info
+
+    def _move(self, rng, point, updates, info, part: Part) -> dict:
+        """Moves 2 to 4 for one part, given the predictors of the others."""
+        omegas = self._draw_auxiliary(rng, point, part)
+        before = dict(point)
+        self._update_collapsed(rng, point, updates, info, part, omegas)
+        # Where θ has moved with the latents integrated out, the present ones are not a draw from
+        # their law at the new θ: nothing is left to over-relax.
+        relax = not self.plan.collapsed
+        try:
+            return self._draw_latents(rng, point, part, omegas, info, relax)
+        except NotPositiveDefiniteError:
+            if not self.plan.collapsed or self._factorize_candidates:
+                raise
+            # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
+            # now on values of θ without one are outside the support from the outset.
+            self._factorize_candidates = True
+            self._update_collapsed(rng, before, updates, info, part, omegas)
+            return self._draw_latents(rng, before, part, omegas, info, relax)
 
     # -- move 1 -------------------------------------------------------------------------------
 
@@ -260,51 +281,65 @@ class GibbsSampler:
 
     # -- moves 2 and 4 ------------------------------------------------------------------------
 
-    def _draw_auxiliary(self, rng, point) -> list:
+    def _draw_auxiliary(self, rng, point, part: Part) -> list:
         prior = self.priors.at(point)
         eta = prior.predictor(self.innovations(point, prior))
         omegas = []
-        for data in self._data:
+        for data, group in part.members:
             data.params = data.site.params(point)
             data.eta = data.site.select(eta)
-            omegas.append(self._draw_omega(rng, data))
+            omegas.append(self._draw_omega(rng, data, group))
         return omegas
 
-    def _draw_omega(self, rng, data):
-        return data.site.likelihood.draw_auxiliary(rng, data.y, data.eta, data.params)
+    def _draw_omega(self, rng, data: SiteData, group: int) -> Any:
+        return data.site.terms.draw_auxiliary(rng, data.y, data.eta, data.params, group)
 
-    def _sites_of(self, data, omega) -> tuple[Array, Array]:
-        return data.site.likelihood.sites(data.y, omega, data.params)
+    def _sites_of(self, data: SiteData, omega: Any, group: int) -> tuple[Array, Array]:
+        return data.site.terms.sites(data.y, omega, data.params, data.eta, group)
 
-    def _stacked_sites(self, omegas) -> tuple[Array, Array]:
-        h = np.empty(self.model.n_predictors)
-        lam = np.empty(self.model.n_predictors)
-        for data, omega in zip(self._data, omegas, strict=True):
-            linear, precision = self._sites_of(data, omega)
-            for i, rows in enumerate(data.site.rows):
-                many = len(data.site.rows) > 1
-                h[rows] = linear[i] if many else linear
-                lam[rows] = precision[i] if many else precision
-        return h, lam
+    def _stacked_sites(self, part: Part, omegas: list) -> tuple[Array, Array]:
+        found = [
+            self._sites_of(data, omega, group)
+            for (data, group), omega in zip(part.members, omegas, strict=True)
+        ]
+        h = part.layout.stack_rows([linear for linear, _ in found])
+        return h, part.layout.stack_precisions([precision for _, precision in found])
 
-    def _draw_latents(self, rng, point, omegas, info, relax: bool):
-        prior = self.priors.at(point).factorized()
-        current = np.concatenate(self._whitened(point, prior)) if relax else None
-        for data in self._data:
+    def _posterior(self, point: Point, part: Part, omegas: list):
+        """Return the posterior of the part's latents, their prior, and what merging leaves."""
+        prior = part.priors.at(point).factorized()
+        for data, _ in part.members:
             data.params = data.site.params(point)
-        h, lam, constant = self.priors.groups.merge(*self._stacked_sites(omegas), prior.offset)
-        posterior = self.space.posterior(prior, h, lam)
-        whitened = prior.split(self._draw_whitened(rng, prior, posterior, current, info))
+        sites = self._stacked_sites(part, omegas)
+        h, lam, constant = part.priors.groups.merge(*sites, prior.offset)
+        return part.space.posterior(prior, h, lam), prior, constant
+
+    def _draw_latents(self, rng, point, part: Part, omegas: list, info, relax: bool) -> dict:
+        current = None
+        if relax:
+            whitened = self._whitened(point, self.priors.at(point).factorized())
+            current = np.concatenate([whitened[i] for i in part.blocks])
+        posterior, prior, constant = self._posterior(point, part, omegas)
+        drawn = self._draw_whitened(rng, prior, posterior, current, info)
+        info.log_evidence += posterior.log_evidence + constant
+        whitened = prior.split(drawn)
         innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
-        info.log_evidence = posterior.log_evidence + constant
-        new = self.point_of(point, innovations, whitened)
-        eta = prior.predictor(innovations)
-        info.log_density = (
-            float(self.model.log_prior(point))
-            + sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
-            + _log_likelihood(self._data, eta, point)
-        )
-        return new, prior
+        part.eta = prior.predictor(innovations)
+        part.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
+        return self._replaced(point, part, innovations, whitened)
+
+    def _replaced(
+        self, point: Point, part: Part, innovations: list[Array], whitened: list[Array]
+    ) -> dict:
+        """Return ``point`` with the part's latents replaced; the others keep their innovations."""
+        if len(self.parts) == 1:
+            return self.point_of(point, innovations, whitened)
+        prior = self.priors.at(point).factorized()
+        every = self.innovations(point, prior)
+        entries = [np.ravel(point[b.value_name]) for b in self.model.blocks]
+        for i, u, v in zip(part.blocks, innovations, whitened, strict=True):
+            every[i], entries[i] = u, v
+        return self.point_of(point, every, entries)
 
     def _draw_whitened(
         self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info
@@ -314,16 +349,17 @@ class GibbsSampler:
 
     # -- move 3 -------------------------------------------------------------------------------
 
-    def _update_collapsed(self, rng, point, updates, info, omegas) -> None:
+    def _update_collapsed(self, rng, point, updates, info, part: Part, omegas: list) -> None:
         if not self.plan.collapsed:
             return
         names = {h.value_name for h in self.plan.collapsed}
         plain = [
-            data
-            for data in self._data
+            (data, group)
+            for data, group in part.members
             if self._is_exact(data) and names.intersection(data.site.params.names)
         ]
-        h, lam = self._stacked_sites(omegas)
+        h, lam = self._stacked_sites(part, omegas)
+        priors = part.priors
 
         def log_density(candidate: Point) -> float:
             total = float(self.model.log_prior(candidate))
@@ -331,19 +367,20 @@ class GibbsSampler:
                 return -np.inf
             sites = (h, lam)
             if plain:
-                for data in plain:
+                for data, group in plain:
                     data.params = data.site.params(candidate)
-                    base = data.site.likelihood.log_base(data.y, None, data.params)
+                    base = data.site.terms.log_base(data.y, None, data.params, data.eta, group)
                     total += float(np.sum(np.broadcast_to(base, data.y.shape)))
-                sites = self._stacked_sites(omegas)
-            prior = self.priors.at(candidate)
+                sites = self._stacked_sites(part, omegas)
+            prior = priors.at(candidate)
             if self._factorize_candidates:
                 prior.factorized()
-            merged_h, merged_lam, constant = self.priors.groups.merge(*sites, prior.offset)
-            return total + constant + self._log_marginal(candidate, prior, merged_h, merged_lam)
+            merged_h, merged_lam, constant = priors.groups.merge(*sites, prior.offset)
+            marginal = self._log_marginal(candidate, part, prior, merged_h, merged_lam)
+            return total + constant + marginal
 
         def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
-            value, terms = log_evidence_and_gradient(self.model, self.priors, candidate, h, lam)
+            value, terms = log_evidence_and_gradient(self.model, priors, candidate, h, lam)
             slopes = self.model.log_prior_gradient(candidate)
             for name, term in terms.items():
                 slopes[name] = slopes[name] + term if name in slopes else term
@@ -353,12 +390,14 @@ class GibbsSampler:
 
         self._update(rng, point, updates, info, "collapsed", log_density, gradient)
 
-    def _is_exact(self, data: _SiteData) -> bool:
+    def _is_exact(self, data: SiteData) -> bool:
         """Return whether the site of an observed variable is its likelihood, without an ω."""
         return not data.site.likelihood.has_auxiliary
 
-    def _log_marginal(self, candidate: Point, prior: LatentPrior, h: Array, lam: Array) -> float:
-        return self.space.log_evidence(prior, h, lam)
+    def _log_marginal(
+        self, candidate: Point, part: Part, prior: LatentPrior, h: Array, lam: Array
+    ) -> float:
+        return part.space.log_evidence(prior, h, lam)
 
     # -- updates ------------------------------------------------------------------------------
 
@@ -373,11 +412,11 @@ class GibbsSampler:
         info.evaluations += target.evaluations
 
 
-def _log_likelihood(data: list[_SiteData], eta: Array, point: Point) -> float:
+def _log_likelihood(data: list[SiteData], eta: Array, point: Point) -> float:
     total = 0.0
     for d in data:
         params = d.site.params(point)
-        total += float(d.site.likelihood.log_density(d.y, d.site.select(eta), params).sum())
+        total += float(d.site.terms.log_density(d.y, d.site.select(eta), params).sum())
     return total
 
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, SiteRule, reporter
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.typing import Array
 
 from .design import SparseDesign
 from .gradient import DesignGradient
@@ -28,7 +29,6 @@ from .sites import SparseSites
 
 __all__ = ["SparseFit"]
 
-Array = NDArray[np.float64]
 
 _EPS = 1000.0 * np.finfo(float).eps
 # Entries of the whitened design (2.4 GB) beyond which all the data at once are refused.
@@ -89,7 +89,7 @@ class SparseBound:
         magnitude = float(np.sum(np.abs(value))) + abs(q.divergence) + abs(q.log_det)
         return Evaluation(
             h, lam, target_h, target_lam, mean, var, float(np.sum(value)), q.divergence,
-            magnitude * _EPS, _SparsePosterior(q, half),
+            magnitude * _EPS, Coupling(mean.size), _SparsePosterior(q, half),
         )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
@@ -20,12 +19,11 @@ from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import LatentGaussianModel, Point, ProcessLaw
+from pymc_augconj.typing import Array, Index
 
 from .design import ProcessRows, SparseDesign
 
 __all__ = ["SparseModel", "process_cov"]
-
-Array = NDArray[np.float64]
 
 
 class SparseModel:
@@ -70,7 +68,7 @@ class SparseModel:
     @property
     def n_rows(self) -> int:
         """N, the number of predictors."""
-        return self.lgm.n_predictors
+        return self.lgm.n_rows
 
     @property
     def offset_moves(self) -> bool:
@@ -107,7 +105,7 @@ class SparseModel:
         self,
         point: Point,
         inducing: Sequence[Array],
-        rows: NDArray[np.intp] | slice,
+        rows: Index | slice,
         lane: int = 0,
     ) -> SparseDesign:
         """Return the predictors ``rows`` at θ and given inducing inputs.

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 
 from pymc_augconj.engines.base import FitOutcome, Iteration
@@ -20,6 +19,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
+from pymc_augconj.typing import Array
 
 from .batch import HalvedModel
 from .model import SparseModel
@@ -27,7 +27,6 @@ from .posterior import WeightsPosterior
 
 __all__ = ["full_bound", "outcome_of"]
 
-Array = NDArray[np.float64]
 
 # Numbers in the largest array of a pass over all rows: 80 MB.
 _CHUNK = 10_000_000
@@ -79,7 +78,7 @@ def outcome_of(
     prior = LatentPrior(np.zeros(lam.size), blocks, maps, maps)
     return FitOutcome(
         dict(point), V.T @ q.linear, lam, evidence, objective, prior,
-        RowGroups(np.arange(lam.size), None), "weight", converged, message, iterations,
+        RowGroups.apart(lam.size), "weight", converged, message, iterations,
         gradient or {}, diagnostics or {},
         inducing={law.name: np.array(Z) for law, Z in zip(model.laws, inducing, strict=True)},
     )  # fmt: skip

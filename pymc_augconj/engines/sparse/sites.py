@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.base import SiteRule
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.typing import Array
 
 __all__ = ["SparseSites"]
-
-Array = NDArray[np.float64]
 
 
 class SparseSites:
@@ -32,7 +31,7 @@ class SparseSites:
     """
 
     def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point):
-        several = [site.name for site in lgm.sites if len(site.rows) > 1]
+        several = [site.name for site in lgm.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(
                 f"{several}: expected likelihoods of one predictor for inducing points, found "
@@ -45,7 +44,7 @@ class SparseSites:
     def _parts(self, rows):
         """Yield (site, y, which of the rows) for every site that has any of ``rows``."""
         for site, y in zip(self.sites, self._y, strict=True):
-            span = site.rows[0]
+            span = site.rows
             if isinstance(rows, slice):
                 yield site, y, slice(None), span
                 continue
@@ -60,23 +59,30 @@ class SparseSites:
         value, h, lam = (np.empty_like(mean) for _ in range(3))
         for site, y, own, where in self._parts(rows):
             params = _select(site, site.params(point), own)
-            value[where], h[where], lam[where] = self.rule.targets(
-                site.likelihood, y, mean[where], var[where], params
+            layout = self._layout(site, y)
+            value[where], linear, precision = self.rule.targets(
+                site.terms, y, *layout.rows(mean[where]), *layout.precisions(var[where]), params
             )
+            h[where] = layout.stack_rows([linear])
+            lam[where] = layout.stack_precisions([precision])
         return value, h, lam
 
     def gradient(self, point: Point, rows, mean: Array, var: Array) -> dict[str, Array]:
         """Return the derivatives of Σ ℓ by the likelihoods' parameters, by entry of the point."""
         total: dict[str, Array] = {}
         for site, y, own, where in self._parts(rows):
+            layout = self._layout(site, y)
+            moments = (*layout.rows(mean[where]), *layout.precisions(var[where]))
 
-            def value(moved: Point, site=site, y=y, own=own, where=where) -> float:
+            def value(moved: Point, site=site, y=y, own=own, moments=moments) -> float:
                 params = _select(site, site.params(moved), own)
-                found = self.rule.value(site.likelihood, y, mean[where], var[where], params)
-                return float(np.sum(found))
+                return float(np.sum(self.rule.value(site.terms, y, *moments, params)))
 
             accumulate(total, difference_slopes(value, point, site.params.names))
         return total
+
+    def _layout(self, site: Site, y: Array) -> SiteLayout:
+        return SiteLayout([(1, y.size)], [self.rule.full(site.terms)])
 
 
 def _select(site: Site, params, own):

@@ -17,17 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.anderson import Anderson, extrapolate
 from pymc_augconj.engines.base import Climb, Evaluation, Iteration
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array
 
-from .bound import Bound
+from .bound import Bound, Stage
 
 __all__ = ["NARROW", "WILD", "climb"]
 
-Array = NDArray[np.float64]
 
 _SMALLEST_RATE = 2.0**-20
 #: A residual at the prior that no step should start from, in its units: what a log density that is
@@ -120,8 +119,9 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
         return first
     best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
     for std in NARROW:
-        lam = np.full(first.mean.shape, std**-2)
-        found = _try(bound, best, (lam * first.mean, lam))
+        lam = np.zeros_like(first.lam)
+        lam[: first.mean.size] = std**-2
+        found = _try(bound, best, (std**-2 * first.mean, lam))
         if found is not None and not (finite and best.bound >= found.bound):
             best, finite = found, True
     return best
@@ -152,12 +152,28 @@ def _is_no_worse(candidate: Evaluation, current: Evaluation) -> bool:
 def _plain(
     bound: Bound, current: Evaluation, rate: float, monotone: bool
 ) -> tuple[Evaluation | None, int, float]:
+    """Move one stage of the sites after the other towards their targets."""
+    tried, moved = 0, False
+    for stage in bound.family.stages:
+        candidate, more, rate = _move(bound, current, rate, monotone, stage)
+        tried += more
+        if candidate is None:
+            return (current if moved else None), tried, rate
+        current, moved = candidate, True
+    return current, tried, rate
+
+
+def _move(
+    bound: Bound, current: Evaluation, rate: float, monotone: bool, stage: Stage
+) -> tuple[Evaluation | None, int, float]:
     tried = 0
+    target_h = np.where(stage.rows, current.target_h, current.h)
+    target_lam = np.where(stage.entries, current.target_lam, current.lam)
     while rate >= _SMALLEST_RATE:
-        h = current.h + rate * (current.target_h - current.h)
-        lam = current.lam + rate * (current.target_lam - current.lam)
+        h = current.h + rate * (target_h - current.h)
+        lam = current.lam + rate * (target_lam - current.lam)
         if rate == 1.0:
-            h, lam = current.target_h, current.target_lam
+            h, lam = target_h, target_lam
         candidate = _try(bound, current, (h, lam))
         tried += 1
         if candidate is not None and _is_no_worse(candidate, current):

@@ -22,19 +22,27 @@ Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.base import Evaluation, SiteRule
+from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.space import choose_space
-from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.typing import Array, Mask
 
-__all__ = ["Bound", "BoundFamily"]
+__all__ = ["Bound", "BoundFamily", "Stage"]
 
-Array = NDArray[np.float64]
+
+@dataclass(frozen=True)
+class Stage:
+    """Which sites move at once: masks of ``h`` and of ``lam``."""
+
+    rows: Mask | bool = True
+    entries: Mask | bool = True
 
 
 class BoundFamily:
@@ -51,13 +59,40 @@ class BoundFamily:
 
     def __init__(self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]):
         self.model, self.rule = model, rule
-        self.priors = LatentPriors(model, points)
+        self.layout = SiteLayout(
+            [site.shape for site in model.sites],
+            [rule is not None and rule.full(site.terms) for site in model.sites],
+        )
+        self.priors = LatentPriors(model, points, self.layout.coupling)
         self.space = choose_space(model, self.priors.groups)
         size = self.space.order(model, self.priors.groups)
         # The current evaluation keeps one of the first two, a candidate gets the other.
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
         self.scratch = np.empty((size, size), order="F")
         self.y = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
+        self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
+
+    def _stages(self, points: Sequence[Point]) -> list[Stage]:
+        """Return one stage a group of predictors: coordinate ascent moves these in turn.
+
+        Raises
+        ------
+        AugmentationError
+            If a latent enters two groups, which are not independent then, as they are taken to be.
+        """
+        model, groups = self.model, [site.terms.groups for site in self.model.sites]
+        find_components(model, groups, [[read(p) for read in model.maps] for p in points])
+        count = max(map(len, groups))
+        if count == 1:
+            return [Stage()]
+        coupling, stages = self.layout.coupling, []
+        for k in range(count):
+            rows = np.zeros(coupling.n_rows, dtype=bool)
+            for site, own in zip(model.sites, groups, strict=True):
+                if k < len(own):
+                    rows[site.row_numbers[list(own[k])]] = True
+            stages.append(Stage(rows, np.concatenate([rows, rows[coupling.first]])))
+        return stages
 
     def at(self, point: Point, *, factorized: bool = False) -> Bound:
         """Return the bound as a function of the sites at ``point``."""
@@ -73,43 +108,49 @@ class Bound:
         self.family, self.prior, self.point = family, prior, point
         self.params = [site.params(point) for site in family.model.sites]
 
-    def _per_site(self) -> list[tuple[Site, Array, Params]]:
-        return list(zip(self.family.model.sites, self.family.y, self.params, strict=True))
-
-    def values(self, mean: Array, var: Array) -> float:
+    def values(self, mean: Array, cov: Array) -> float:
         """Return Σ ℓ at given moments."""
-        rule = self.family.rule
+        family = self.family
+        parts = zip(
+            family.model.sites,
+            family.y,
+            self.params,
+            family.layout.moments(mean, cov),
+            strict=True,
+        )
         return float(
-            sum(
-                np.sum(rule.value(site.likelihood, y, site.select(mean), site.select(var), params))
-                for site, y, params in self._per_site()
-            )
+            sum(np.sum(family.rule.value(s.terms, y, *own, params)) for s, y, params, own in parts)
         )
 
-    def _targets(self, mean: Array, var: Array) -> tuple[float, float, Array, Array]:
-        h, lam = np.empty_like(mean), np.empty_like(mean)
+    def _targets(self, mean: Array, cov: Array) -> tuple[float, float, Array, Array]:
+        family = self.family
+        linear, precisions = [], []
         total = magnitude = 0.0
-        for site, y, params in self._per_site():
-            value, site_h, site_lam = self.family.rule.targets(
-                site.likelihood, y, site.select(mean), site.select(var), params
-            )
+        for site, y, params, own in zip(
+            family.model.sites,
+            family.y,
+            self.params,
+            family.layout.moments(mean, cov),
+            strict=True,
+        ):
+            value, h, lam = family.rule.targets(site.terms, y, *own, params)
             total += float(np.sum(value))
             magnitude += float(np.sum(np.abs(value)))
-            several = len(site.rows) > 1
-            for i, rows in enumerate(site.rows):
-                h[rows] = site_h[i] if several else site_h
-                lam[rows] = site_lam[i] if several else site_lam
-        return total, magnitude, h, lam
+            linear.append(h)
+            precisions.append(lam)
+        layout = family.layout
+        return total, magnitude, layout.stack_rows(linear), layout.stack_precisions(precisions)
 
     def at_prior(self) -> Evaluation:
         """Return the evaluation at q = p, all sites (0, 0), without a factorisation."""
-        prior, inverse = self.prior, self.family.priors.groups.inverse
-        var = self.family.space.prior_var(prior)
-        var = np.array(var if inverse is None else var[inverse])
+        prior, groups = self.prior, self.family.priors.groups
+        cov = groups.expand(self.family.space.prior_cov(prior, groups.merged))
         mean = prior.offset.copy()
-        zeros = np.zeros_like(mean)
-        total, magnitude, h, lam = self._targets(mean, var)
-        return Evaluation(zeros, zeros, h, lam, mean, var, total, 0.0, magnitude * _EPS, buffer=-1)
+        total, magnitude, h, lam = self._targets(mean, cov)
+        return Evaluation(
+            np.zeros_like(h), np.zeros_like(lam), h, lam, mean, cov,
+            total, 0.0, magnitude * _EPS, groups.coupling, buffer=-1,
+        )  # fmt: skip
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
         """Return the evaluation at the sites (h, λ); ``keep`` stays valid.
@@ -130,18 +171,20 @@ class Bound:
             second_work=family.scratch,
         )
         # A variance that rounding has made negative would be passed to a square root.
-        var = np.maximum(posterior.var, 0.0)
-        total, magnitude, target_h, target_lam = self._targets(posterior.mean, var)
+        cov = posterior.cov.copy()
+        np.maximum(posterior.var, 0.0, out=cov[: h.size])
+        total, magnitude, target_h, target_lam = self._targets(posterior.mean, cov)
         return Evaluation(
             h,
             lam,
             target_h,
             target_lam,
             posterior.mean,
-            var,
+            cov,
             total,
             posterior.divergence,
             (magnitude + posterior.rounding) * _EPS,
+            family.priors.groups.coupling,
             posterior,
             which,
         )

@@ -17,7 +17,7 @@ non-conjugate Gaussian process models. AISTATS, algorithm 1.
 
 from __future__ import annotations
 
-from pymc_augconj.likelihoods.base import Likelihood
+from pymc_augconj.likelihoods.several import MultiLikelihood
 
 __all__ = ["CoordinateAscent"]
 
@@ -28,9 +28,12 @@ class CoordinateAscent:
     monotone = True
     augmented = True
 
-    def value(self, likelihood: Likelihood, y, mean, var, params):
-        return likelihood.expected_log_bound(y, mean, var, params)
+    def full(self, terms: MultiLikelihood) -> bool:
+        return terms.coupled
 
-    def targets(self, likelihood: Likelihood, y, mean, var, params):
-        value = likelihood.expected_log_bound(y, mean, var, params)
-        return value, *likelihood.expected_sites(y, mean, var, params)
+    def value(self, terms: MultiLikelihood, y, mean, cov, params):
+        return terms.expected_log_bound(y, mean, cov, params)
+
+    def targets(self, terms: MultiLikelihood, y, mean, cov, params):
+        value = terms.expected_log_bound(y, mean, cov, params)
+        return value, *terms.expected_sites(y, mean, cov, params)

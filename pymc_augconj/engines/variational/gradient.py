@@ -18,19 +18,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.base import SiteEvaluation
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
+from pymc_augconj.typing import Array
 
 from .bound import Bound, Evaluation
 
 __all__ = ["bound_gradient"]
-
-Array = NDArray[np.float64]
 
 
 def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
@@ -57,7 +55,7 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
             accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, posterior)))
         if read.names:
             _accumulate_map(gradient, bound, posterior, index, A)
-    weights = evaluation.h - evaluation.lam * posterior.mean
+    weights = evaluation.h - posterior.groups.coupling.product(evaluation.lam, posterior.mean)
     accumulate(gradient, model.predictor_pullback(point, _innovations(bound), weights))
     _accumulate_likelihood(gradient, bound, evaluation)
     return gradient
@@ -82,7 +80,7 @@ def _accumulate_map(gradient, bound: Bound, posterior: SitePosterior, index: int
         rows = np.arange(A.index.size)
         pairs = [(derivative[rows, A.index], np.ones(A.size))]
     for weights, u in pairs:
-        full = np.zeros(model.n_predictors)
+        full = np.zeros(model.n_rows)
         full[first] = weights
         innovations = _innovations(bound)
         at_zero = model.predictor_pullback(point, innovations, full)
@@ -92,12 +90,11 @@ def _accumulate_map(gradient, bound: Bound, posterior: SitePosterior, index: int
 
 def _accumulate_likelihood(gradient, bound: Bound, evaluation: Evaluation) -> None:
     family, point = bound.family, bound.point
-    mean, var = evaluation.mean, evaluation.var
-    for site, y in zip(family.model.sites, family.y, strict=True):
-        m, v = site.select(mean), site.select(var)
+    moments = family.layout.moments(evaluation.mean, evaluation.cov)
+    for site, y, own in zip(family.model.sites, family.y, moments, strict=True):
 
-        def total(moved: Point, site=site, y=y, m=m, v=v) -> float:
-            value = family.rule.value(site.likelihood, y, m, v, site.params(moved))
+        def total(moved: Point, site=site, y=y, own=own) -> float:
+            value = family.rule.value(site.terms, y, *own, site.params(moved))
             return float(np.sum(np.broadcast_to(value, y.shape)))
 
         accumulate(gradient, difference_slopes(total, point, site.params.names))

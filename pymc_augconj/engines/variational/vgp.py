@@ -9,8 +9,11 @@ The Gaussian q(f) that maximises E[log p(y | f)] − KL(q‖p) has, with mean m 
 the derivatives of ℓ(m, v) = E[log p(y | η)] that :mod:`.bound` needs: ∂ℓ/∂m = α and ∂ℓ/∂v = −½λ.
 A whole step may overshoot; the loop halves it until the bound increases.
 
+Where an observation has P predictors, αᵢ is a vector and λᵢ a P × P matrix, both under the joint
+distribution of its predictors: the approximation does not factorise.
+
 Expectations are in closed form where the likelihood brings one, else by a nested trapezoidal rule
-to 1e-10, see :mod:`pymc_augconj.quadrature.expectation`. λ < 0 occurs where log p is not concave.
+to 1e-10, see :mod:`pymc_augconj.quadrature.cubature`. λ < 0 occurs where log p is not concave.
 
 References
 ----------
@@ -22,48 +25,56 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import DensityLikelihood
-from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.quadrature.cubature import gaussian_cubature
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["VariationalGaussian"]
+
 
 # A predictor without a variance has no derivative by it that matters; keeps closed forms finite.
 _SMALLEST_VAR = 1e-12
 
 
 class VariationalGaussian:
-    """The rule of the VGP; see :class:`~pymc_augconj.engines.variational.bound.SiteRule`."""
+    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`."""
 
     monotone = False
     augmented = False
 
-    def value(self, likelihood: DensityLikelihood, y, mean, var, params):
-        return _expectations(likelihood, y, mean, var, params)[0]
+    def full(self, terms: MultiDensity) -> bool:
+        return True
 
-    def targets(self, likelihood: DensityLikelihood, y, mean, var, params):
-        value, d_mean, d_var = _expectations(likelihood, y, mean, var, params)
-        lam = -2.0 * d_var
-        return value, d_mean + lam * mean, lam
+    def value(
+        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+    ) -> Array:
+        return _expectations(terms, y, mean, cov, params)[0]
+
+    def targets(
+        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        value, d_mean, d_cov = _expectations(terms, y, mean, cov, params)
+        lam = -2.0 * d_cov
+        return value, d_mean + np.einsum("pqn,qn->pn", lam, mean), lam
 
 
-def _expectations(likelihood: DensityLikelihood, y, mean, var, params):
-    var = np.maximum(var, _SMALLEST_VAR)
-    closed = likelihood.expected_log_density(y, mean, var, params)
+def _expectations(
+    terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+) -> tuple[Array, Array, Array]:
+    P = len(mean)
+    cov = cov.copy()
+    cov[np.arange(P), np.arange(P)] = np.maximum(cov[np.arange(P), np.arange(P)], _SMALLEST_VAR)
+    closed = terms.expected_log_density(y, mean, cov, params)
     if closed is not None:
         return closed
-    if likelihood.n_predictors > 1:
-        raise AugmentationError(
-            f"{likelihood.name}: expected a likelihood of one predictor, whose expectations are "
-            f"integrals over one η, found {likelihood.n_predictors}; use method='cavi'"
-        )
     columns = {name: np.asarray(value) for name, value in params.items()}
 
-    def log_density(eta, which):
+    def log_density(eta: Array, which: Index) -> Array:
         chosen = {
             name: value if value.ndim == 0 else np.broadcast_to(value, y.shape)[which, None]
             for name, value in columns.items()
         }
-        return likelihood.log_density(y[which, None], eta, chosen)
+        return terms.log_density(y[which, None], eta, chosen)
 
-    return gaussian_expectation(log_density, mean, var)
+    return gaussian_cubature(log_density, mean, cov)

@@ -120,7 +120,7 @@ def _latents_to_compare(
     rng: np.random.Generator,
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield innovations by block."""
-    rows = np.concatenate([np.arange(rows.start, rows.stop) for rows in site.rows])
+    rows = site.row_numbers.ravel()
     for kind, scale in draws:
         innovations = {}
         for block, A, std in zip(model.blocks, maps, stds, strict=True):
@@ -163,7 +163,7 @@ def _check_predictors(
         bound = bound + model.predictor.rounding(point, innovations)
     wrong = _differ(ours, theirs, bound)
     for site in model.sites:
-        if any(wrong[rows].any() for rows in site.rows):
+        if wrong[site.rows].any():
             raise RecognitionError(
                 f"observed variable {site.name!r}: the predictor read from the model differs "
                 "from the model's own; expected one that is affine in the Gaussian latent "
@@ -191,7 +191,7 @@ def _check_density(
     """Return the number of observations at which the log densities could be compared."""
     eta = site.select(eta)
     with np.errstate(all="ignore"):
-        ours = site.likelihood.log_density(site.y(point), eta, site.params(point))
+        ours = site.terms.log_density(site.y(point), eta, site.params(point))
     keyed = {innovation_key(name): u for name, u in innovations.items()}
     theirs = _Theirs(density, {**point, **keyed})
     if not site.likelihood.can_augment:
@@ -257,7 +257,7 @@ def _check_rows(
     some = np.arange(site.size)[::-2]
     params = select_params(site.params(point), some, site.size)
     with np.errstate(all="ignore"):
-        alone = site.likelihood.log_density(site.y(point)[some], eta[some], params)
+        alone = site.terms.log_density(site.y(point)[some], eta[:, some], params)
     bound = _ROUNDING * np.abs(together[some])
     if _differ(alone, together[some], bound).any() and (
         _differ(alone, together[some], bound + theirs.bound[some]).any()

@@ -53,7 +53,7 @@ class NewPredictor:
     @property
     def row(self) -> int:
         """The first of the site's rows, which stands for all."""
-        return self.site.rows[0].start
+        return self.site.rows.start
 
     def read_process(self, point: Point) -> tuple[float, int]:
         """Return coef, and the entry of f that the first row takes."""
@@ -150,7 +150,7 @@ class NewPredictor:
 
     @property
     def _rows(self) -> np.ndarray:
-        rows = self.site.rows[0]
+        rows = self.site.rows
         return np.arange(rows.start, rows.stop)
 
     def _refuse(self, why: str) -> AugmentationError:
@@ -184,7 +184,9 @@ def read_predictor(
         )
     index = names.index(name)
     at = lgm.maps[index](recognition.start)
-    sites = [site for site in lgm.sites if len(site.rows) == 1 and _touches(at, site.rows[0])]
+    sites = [
+        site for site in lgm.sites if site.likelihood.n_predictors == 1 and _touches(at, site.rows)
+    ]
     if observed is not None:
         sites = [site for site in sites if site.name == observed]
     if len(sites) != 1:

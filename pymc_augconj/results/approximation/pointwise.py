@@ -40,6 +40,6 @@ class PointwiseLogLikelihood:
         found = {}
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
-            rows = [site.likelihood.log_density(y, site.select(draw), params) for draw in eta]
+            rows = [site.terms.log_density(y, site.select(draw), params) for draw in eta]
             found[site.name] = np.reshape(rows, (len(eta), *self.shapes[site.name]))
         return found

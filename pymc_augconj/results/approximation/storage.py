@@ -19,6 +19,7 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
@@ -71,6 +72,8 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
     arrays["first"] = groups.first
     if groups.inverse is not None:
         arrays["inverse"] = groups.inverse
+    meta["coupled"] = len(groups.coupling.rows)
+    arrays |= {f"coupled.{i}": rows for i, rows in enumerate(groups.coupling.rows)}
     coords = {name: _storable(name, labels) for name, labels in state["labels"].coords.items()}
     for kind, values in (
         ("theta", state["theta"]),
@@ -160,7 +163,11 @@ def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
         "lam": arrays["lam"],
         "history": pd.DataFrame(meta["history"]),
         "prior": prior,
-        "groups": RowGroups(arrays["first"], arrays.get("inverse")),
+        "groups": RowGroups(
+            arrays["first"],
+            arrays.get("inverse"),
+            Coupling(arrays["h"].size, [arrays[f"coupled.{i}"] for i in range(meta["coupled"])]),
+        ),
         "means": tuple(means),
         "labels": Labels(meta["dims"], named("coords")),
         "fingerprint": Fingerprint(**meta["fingerprint"]),

@@ -1,0 +1,102 @@
+"""The parts into which the Gibbs step divides the latents: one Gaussian move draws each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.affine import Conditioner
+from pymc_augconj.latents.components import find_components, restricted_model
+from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.space import choose_conditioner
+from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["Part", "SiteData", "make_parts"]
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass
+class SiteData:
+    """An observed variable: its observations, and the predictors and parameters used last."""
+
+    site: Site
+    y: Array
+    eta: Array = field(default_factory=lambda: np.empty(0))
+    params: Mapping[str, Array] = field(default_factory=dict)
+
+
+@dataclass
+class Part:
+    """What one Gaussian move draws, with what conditions it.
+
+    Attributes
+    ----------
+    blocks : tuple of int
+        Latent blocks of the model.
+    members : list of (SiteData, int)
+        Observed variables, and the group of the predictors of each.
+    rows : ndarray of int
+        Those predictors in the stacked η.
+    layout : SiteLayout
+        How their sites are stacked.
+    priors : LatentPriors
+        Of these latents and predictors alone.
+    space : Conditioner
+    eta, log_prior : ndarray, float
+        The predictors and the log prior density of the latents that were drawn last.
+    """
+
+    blocks: tuple[int, ...]
+    members: list[tuple[SiteData, int]]
+    rows: Index
+    layout: SiteLayout
+    priors: LatentPriors
+    space: Conditioner
+    eta: Array = field(default_factory=lambda: np.empty(0))
+    log_prior: float = 0.0
+
+
+def make_parts(
+    model: LatentGaussianModel,
+    data: Sequence[SiteData],
+    points: Sequence[Point],
+    groups_of: Callable[[SiteData], Groups],
+    is_full: Callable[[SiteData], bool],
+) -> list[Part]:
+    """Return the parts of a model.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+    data : sequence of SiteData
+        Its observed variables.
+    points : sequence of mapping
+        Values of θ at which predictors must agree to be merged.
+    groups_of : callable
+        The groups of predictors of an observed variable.
+    is_full : callable
+        Whether its sites have Λ as blocks.
+
+    Raises
+    ------
+    AugmentationError
+        If a latent enters two groups of one observed variable.
+    """
+    groups = [groups_of(one) for one in data]
+    maps_at = [[read(point) for read in model.maps] for point in points]
+    parts = []
+    for component in find_components(model, groups, maps_at):
+        members = [(data[s], g) for s, g in component.members]
+        rows = [model.sites[s].row_numbers[list(groups[s][g])] for s, g in component.members]
+        layout = SiteLayout([own.shape for own in rows], [is_full(one) for one, _ in members])
+        stacked = np.concatenate([own.ravel() for own in rows])
+        own_model = restricted_model(model, component.blocks, stacked)
+        priors = LatentPriors(own_model, points, layout.coupling)
+        space = choose_conditioner(own_model, priors.groups)
+        parts.append(Part(component.blocks, members, stacked, layout, priors, space))
+    return parts

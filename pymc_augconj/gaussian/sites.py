@@ -1,0 +1,248 @@
+"""How the sites of several observed variables are stacked, where an observation has P predictors.
+
+Its site is exp(hᵀη − ½ ηᵀΛη), η ∈ R^P. The predictors of all observed variables are stacked into n
+rows: those of one variable stand together, each predictor's N observations after the other's.
+``h`` has n entries. ``lam`` has n, the diagonal of Λ; and where Λ is a full P × P block, the
+entries above its diagonal follow, one for each *pair* of coupled rows. Covariances of predictors
+are stacked in the same way.
+
+What conditions a Gaussian on sites takes a diagonal Λ. With the eigenvectors of each block as a
+:class:`Rotation` Q of its rows, QᵀΛQ is that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["Coupling", "Rotation", "SiteLayout", "Span"]
+
+
+# Of an eigenvalue, relative to the largest one.
+_ROUNDING = 1e-14
+
+
+@dataclass(frozen=True)
+class Rotation:
+    """An orthogonal change of coordinates Q within sets of rows; other rows stay.
+
+    Attributes
+    ----------
+    parts : sequence of (ndarray, ndarray)
+        Rows, shape (P, N), and Q of each set, shape (P, P, N).
+    """
+
+    parts: Sequence[tuple[Index, Array]] = ()
+
+    def forward(self, x: Array) -> Array:
+        """Return Qᵀx along the last axis."""
+        return self._apply(x, "...pn,pqn->...qn")
+
+    def back(self, x: Array) -> Array:
+        """Return Q x along the last axis."""
+        return self._apply(x, "...qn,pqn->...pn")
+
+    def congruence(self, matrix: Array) -> Array:
+        """Return QᵀM Q for a symmetric M."""
+        return self.forward(self.forward(matrix).T) if self.parts else matrix
+
+    def congruence_back(self, matrix: Array) -> Array:
+        """Return Q M Qᵀ for a symmetric M."""
+        return self.back(self.back(matrix).T) if self.parts else matrix
+
+    def _apply(self, x: Array, product: str) -> Array:
+        if not self.parts:
+            return x
+        result = np.array(x, order="C")
+        for rows, vectors in self.parts:
+            result[..., rows] = np.einsum(product, x[..., rows], vectors)
+        return result
+
+
+class Coupling:
+    """Which rows sites couple, and the algebra of a stacked Λ.
+
+    Parameters
+    ----------
+    n_rows : int
+        n.
+    rows : sequence of ndarray of int, shape (P, N)
+        The rows of each variable whose Λ are P × P blocks.
+
+    Attributes
+    ----------
+    first, second : ndarray of int, shape (number of pairs,)
+        The rows of each pair, those of one variable and one pair of predictors together.
+    """
+
+    def __init__(self, n_rows: int, rows: Sequence[Index] = ()) -> None:
+        self.n_rows, self.rows = n_rows, tuple(rows)
+        pairs = [(own[p], own[q]) for own in self.rows for p, q in _upper(own)]
+        empty = np.empty(0, dtype=np.intp)
+        self.first = np.concatenate([empty, *(first for first, _ in pairs)])
+        self.second = np.concatenate([empty, *(second for _, second in pairs)])
+
+    @property
+    def size(self) -> int:
+        """Length of ``lam``."""
+        return self.n_rows + self.first.size
+
+    def merged(self, inverse: Index | None, size: int) -> Coupling:
+        """Return the coupling where row i has become row ``inverse[i]`` of ``size``."""
+        return self if inverse is None else Coupling(size, [inverse[own] for own in self.rows])
+
+    def blocks(self, lam: Array) -> Iterator[Array]:
+        """Yield the Λ of each coupled variable, shape (P, P, N)."""
+        start = self.n_rows
+        for own in self.rows:
+            stop = start + len(_upper(own)) * own.shape[1]
+            yield _blocks(lam[own], lam[start:stop])
+            start = stop
+
+    def product(self, lam: Array, x: Array) -> Array:
+        """Return Λ x."""
+        result = lam[: self.n_rows] * x
+        if self.first.size:
+            np.add.at(result, self.first, lam[self.n_rows :] * x[self.second])
+            np.add.at(result, self.second, lam[self.n_rows :] * x[self.first])
+        return result
+
+    def trace(self, lam: Array, cov: Array) -> float:
+        """Return tr(ΛΣ)."""
+        n = self.n_rows
+        found = float(lam[:n] @ cov[:n])
+        return found + 2.0 * float(lam[n:] @ cov[n:]) if self.first.size else found
+
+    def squared_norm(self, lam: Array, cov: Array) -> float:
+        """Return tr(ΛVΛV), V the blocks of ``cov`` alone: how large a change of Λ is to q."""
+        relative = lam[: self.n_rows] * cov[: self.n_rows]
+        found = 0.0
+        for own, L, V in zip(self.rows, self.blocks(lam), self.blocks(cov), strict=True):
+            relative[own] = 0.0
+            product = np.einsum("pqn,qrn->prn", L, V)
+            found += np.einsum("prn,rpn->", product, product)
+        return float(np.sum(relative**2) + found)
+
+    def diagonalize(self, lam: Array) -> tuple[Array, Rotation]:
+        """Return the diagonal of QᵀΛQ, shape (n,), and Q."""
+        if not self.rows:
+            return lam, Rotation()
+        found, parts = np.array(lam[: self.n_rows]), []
+        for own, block in zip(self.rows, self.blocks(lam), strict=True):
+            values, vectors = _eigen(block)
+            found[own] = values.T
+            parts.append((own, np.moveaxis(vectors, 0, -1)))
+        return found, Rotation(parts)
+
+    def nonnegative(self, lam: Array) -> Array:
+        """Return Λ with its negative eigenvalues set to zero."""
+        values, rotation = self.diagonalize(lam)
+        values = np.maximum(values, 0.0)
+        found, pairs = np.array(values), []
+        for own, Q in rotation.parts:
+            block = np.einsum("pqn,qn,rqn->prn", Q, values[own], Q)
+            found[own] = block[np.arange(len(own)), np.arange(len(own))]
+            pairs += [block[p, q] for p, q in _upper(own)]
+        return np.concatenate([found, *pairs])
+
+
+@dataclass(frozen=True)
+class Span:
+    """The rows of one observed variable, predictor by predictor, and the pairs of these."""
+
+    shape: tuple[int, int]
+    rows: slice
+    pairs: slice
+    full: bool
+
+
+class SiteLayout:
+    """The stacked rows of several observed variables.
+
+    Parameters
+    ----------
+    shapes : sequence of (int, int)
+        (P, N) of each.
+    full : sequence of bool
+        Whether its Λ are P × P blocks.
+    """
+
+    def __init__(self, shapes: Sequence[tuple[int, int]], full: Sequence[bool]) -> None:
+        row = 0
+        pair = n_rows = sum(P * N for P, N in shapes)
+        spans, coupled = [], []
+        for (P, N), blocks in zip(shapes, full, strict=True):
+            n_pairs = N * P * (P - 1) // 2 if blocks else 0
+            rows, pairs = slice(row, row + P * N), slice(pair, pair + n_pairs)
+            spans.append(Span((P, N), rows, pairs, blocks))
+            if n_pairs:
+                coupled.append(np.arange(row, rows.stop).reshape(P, N))
+            row, pair = rows.stop, pairs.stop
+        self.spans, self.coupling = tuple(spans), Coupling(n_rows, coupled)
+
+    def rows(self, stacked: Array) -> list[Array]:
+        """Return the rows of each variable, (P, N), as views."""
+        return [stacked[span.rows].reshape(span.shape) for span in self.spans]
+
+    def precisions(self, lam: Array) -> list[Array]:
+        """Return the Λ, or covariances, of each: (P, N), or (P, P, N) where they are blocks."""
+        return [
+            _blocks(rows, lam[span.pairs]) if span.full else rows
+            for span, rows in zip(self.spans, self.rows(lam), strict=True)
+        ]
+
+    def moments(self, mean: Array, cov: Array) -> list[tuple[Array, Array]]:
+        """Return mean and (co)variances of the predictors of each."""
+        return list(zip(self.rows(mean), self.precisions(cov), strict=True))
+
+    def stack_rows(self, parts: Sequence[Array]) -> Array:
+        """Return what :meth:`rows` takes apart; each part broadcasts to (P, N)."""
+        stacked = np.empty(self.coupling.n_rows)
+        for rows, part in zip(self.rows(stacked), parts, strict=True):
+            rows[...] = part
+        return stacked
+
+    def stack_precisions(self, parts: Sequence[Array]) -> Array:
+        """Return what :meth:`precisions` takes apart."""
+        stacked = np.empty(self.coupling.size)
+        for span, rows, part in zip(self.spans, self.rows(stacked), parts, strict=True):
+            if not span.full:
+                rows[...] = part
+                continue
+            for p, row in enumerate(rows):
+                row[...] = part[p, p]
+            if len(rows) > 1:
+                stacked[span.pairs] = np.concatenate([part[p, q] for p, q in _upper(rows)])
+        return stacked
+
+
+def _eigen(blocks: Array) -> tuple[Array, Array]:
+    """Return eigenvalues, (N, P), and eigenvectors, (N, P, P); what is rounding of zero is zero."""
+    blocks = np.moveaxis(blocks, -1, 0)
+    if not np.isfinite(blocks).all():
+        raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
+    values, vectors = np.linalg.eigh(blocks)
+    size = np.abs(values).max(axis=1, keepdims=True, initial=0.0)
+    return np.where(np.abs(values) > _ROUNDING * size, values, 0.0), vectors
+
+
+def _upper(rows: NDArray[Any]) -> list[tuple[int, int]]:
+    return list(combinations(range(len(rows)), 2))
+
+
+def _blocks(diagonal: Array, upper: Array) -> Array:
+    """Return blocks, shape (P, P, N), from their diagonals, (P, N), and what is above these."""
+    P, N = diagonal.shape
+    found = np.empty((P, P, N))
+    found[np.arange(P), np.arange(P)] = diagonal
+    for (p, q), entry in zip(_upper(diagonal), upper.reshape(-1, N), strict=True):
+        found[p, q] = found[q, p] = entry
+    return found

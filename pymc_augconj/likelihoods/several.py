@@ -1,0 +1,163 @@
+"""The contract between a likelihood and the engines: an observation with P predictors.
+
+Arrays of predictors are (P, N) for every P, also for P = 1. A likelihood of one predictor is
+written with arrays of shape (N,), see :mod:`.base`; :class:`OnePredictor` translates. One of
+several predictors is a :class:`MultiDensity`, or with an augmentation a :class:`MultiLikelihood`.
+
+**Groups.** The Gibbs sampler draws the predictors of one *group* together, given the others'. With
+η_g those of group g, ω_g is an auxiliary variable for which
+
+    log p(y, ω_g | η) = h_gᵀ η_g − ½ η_gᵀ Λ_g η_g + log_base,
+
+h_g, Λ_g and log_base being free of η_g, but not of the other predictors. A step goes through the
+groups in the order in which they are named, and draws ω_g immediately before η_g, given all
+predictors as they are then; what belongs to other groups is integrated out, so that an ω_g may not
+be used again once another group has moved. Coordinate ascent goes through the groups likewise.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.typing import Array
+
+from .base import DensityLikelihood, LikelihoodFacts, Params
+
+__all__ = ["MultiDensity", "MultiLikelihood", "OnePredictor", "as_several"]
+
+
+class MultiDensity(LikelihoodFacts):
+    """One observation model of P predictors, known by its density."""
+
+    augmentation = "none: vgp"
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The predictors that one Gaussian move draws together, in the order of the moves."""
+        return (tuple(range(self.n_predictors)),)
+
+    @abstractmethod
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        """Return log p(y | η) for η of shape (P, …), normalised; arguments broadcast."""
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
+        """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives.
+
+        Parameters
+        ----------
+        y : ndarray, shape (N,)
+        mean : ndarray, shape (P, N)
+        cov : ndarray, shape (P, P, N)
+        params : mapping
+
+        Returns
+        -------
+        tuple of ndarray, or None
+            Of shapes (N,), (P, N) and (P, P, N), the last one symmetric: d E = Σ_pq D_pq dV_pq.
+            None where there is no closed form: engines then take a cubature.
+        """
+        return None
+
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
+        """Return what a Gaussian approximation will not show, or None where there is nothing."""
+        return None
+
+
+class MultiLikelihood(MultiDensity):
+    """One observation model of P predictors, augmented; see the module's docstring."""
+
+    can_augment = True
+    has_auxiliary = True
+    #: Whether :meth:`sites` and :meth:`expected_sites` give Λ as blocks, (P, P, N), instead of its
+    #: diagonal, (P, N).
+    coupled: bool = False
+
+    @abstractmethod
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+    ) -> Any:
+        """Draw ω_g ~ p(ω_g | y, η) exactly, given all predictors, shape (P, N)."""
+
+    @abstractmethod
+    def sites(
+        self, y: Array, omega: Any, params: Params, eta: Array, group: int
+    ) -> tuple[Array, Array]:
+        """Return (h_g, Λ_g); of ``eta``, shape (P, N), only the other groups' rows may be read."""
+
+    @abstractmethod
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
+        """Return E[(h, Λ)] of all predictors under the optimal q(ω) when η ~ N(mean, var).
+
+        ``var`` has the shape of Λ: variances, or covariances where predictors are coupled.
+        """
+
+    @abstractmethod
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        """Return the site's part of the evidence lower bound, see :class:`.base.Likelihood`.
+
+        Its derivatives are the expected sites, ∂/∂m = h − Λm and ∂/∂V = −½Λ.
+        """
+
+    @abstractmethod
+    def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
+        """Return log p(y, ω_g | η) − (h_gᵀη_g − ½ η_gᵀΛ_g η_g), shape (N,)."""
+
+    @abstractmethod
+    def log_conditional(
+        self, omega: Any, y: Array, eta: Array, params: Params, group: int
+    ) -> Array:
+        """Return log p(ω_g | y, η), the density that :meth:`draw_auxiliary` draws from."""
+
+
+class OnePredictor(MultiLikelihood):
+    """A likelihood of one predictor, as one of several would be written."""
+
+    def __init__(self, likelihood: DensityLikelihood):
+        self.likelihood = likelihood
+        self.name, self.link = likelihood.name, likelihood.link
+        self.can_augment, self.has_auxiliary = likelihood.can_augment, likelihood.has_auxiliary
+
+    def log_density(self, y, eta, params):
+        return self.likelihood.log_density(y, eta[0], params)
+
+    def expected_log_density(self, y, mean, cov, params):
+        found = self.likelihood.expected_log_density(y, mean[0], cov[0, 0], params)
+        if found is None:
+            return None
+        value, d_mean, d_var = found
+        return value, d_mean[None], d_var[None, None]
+
+    def caution(self, y, prior_mean, params):
+        return self.likelihood.caution(y, prior_mean[0], params)
+
+    def draw_auxiliary(self, rng, y, eta, params, group):
+        return self.likelihood.draw_auxiliary(rng, y, eta[0], params)
+
+    def sites(self, y, omega, params, eta, group):
+        h, lam = self.likelihood.sites(y, omega, params)
+        return h[None], lam[None]
+
+    def expected_sites(self, y, mean, var, params):
+        h, lam = self.likelihood.expected_sites(y, mean[0], var[0], params)
+        return h[None], lam[None]
+
+    def expected_log_bound(self, y, mean, var, params):
+        return self.likelihood.expected_log_bound(y, mean[0], var[0], params)
+
+    def log_base(self, y, omega, params, eta, group):
+        return self.likelihood.log_base(y, omega, params)
+
+    def log_conditional(self, omega, y, eta, params, group):
+        return self.likelihood.log_conditional(omega, y, eta[0], params)
+
+
+def as_several(likelihood: DensityLikelihood | MultiDensity) -> MultiDensity:
+    """Return the likelihood as engines see it, with arrays of shape (P, N)."""
+    return likelihood if isinstance(likelihood, MultiDensity) else OnePredictor(likelihood)
