@@ -107,7 +107,7 @@ def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
     prior = bound.objective.prior
     (certain,) = np.nonzero(~(prior.condition(*np.zeros((2, prior.size))).var > 0.0))
     for site in bound.family.model.sites:
-        start, stop = site.rows[0].start, site.rows[0].stop
+        start, stop = site.rows.start, site.rows.stop
         rows = certain[(start <= certain) & (certain < stop)] - start
         if rows.size:
             raise AugmentationError(
