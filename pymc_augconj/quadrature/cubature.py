@@ -110,5 +110,4 @@ def _nodes(P: int, step: float, *, new_only: bool) -> Array:
     keep = np.sum(grid**2, axis=0) * step**2 <= HALF_WIDTH**2
     if new_only:
         keep &= (grid % 2 != 0).any(axis=0)
-    nodes: Array = np.multiply(step, grid[:, keep], dtype=np.float64)
-    return nodes
+    return np.asarray(step * grid[:, keep], dtype=np.float64)
