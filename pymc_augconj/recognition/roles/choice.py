@@ -202,7 +202,8 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            if candidate.kind not in _OPTIONAL:
+            # One that is known by its density rather has a likelihood without an augmentation.
+            if candidate.kind not in (_OPTIONAL if densities else _OPTIONAL[:1]):
                 raise why from None
         else:
             accepted.append(candidate)
