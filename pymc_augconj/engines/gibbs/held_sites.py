@@ -144,8 +144,9 @@ class HeldSites:
             pass
         else:
             end = found.evaluation
-            lam = np.maximum(end.target_lam, 0.0)
-            h = end.target_h + (lam - end.target_lam) * end.mean
+            with np.errstate(invalid="ignore"):
+                lam = np.maximum(end.target_lam, 0.0)
+                h = end.target_h + (lam - end.target_lam) * end.mean
         if np.isfinite(h).all() and np.isfinite(lam).all():
             self.h, self.lam = h, lam
         elif self.h is None:
