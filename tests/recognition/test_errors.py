@@ -121,7 +121,7 @@ UNKNOWN = {
     "Poisson, log": (
         lambda: pm.Poisson("y", mu=exp(process()), observed=COUNTS),
         "'y'.*Poisson with log link.*no conjugate augmentation: use "
-        r".*pm\.Poisson\(mu=rate.*pm\.NegativeBinomial.*NUTS",
+        r".*pm\.Poisson\(mu=rate.*pm\.NegativeBinomial.*pac\.sample",
     ),
     "Poisson, log, exposure": (
         lambda: pm.Poisson("y", mu=(1 + COUNTS) * exp(process() + 1), observed=COUNTS),

@@ -324,7 +324,7 @@ REFUSED = {
     ),
     "multivariate": (
         lambda f: pm.MvNormal("y", mu=f, cov=np.eye(N), observed=POSITIVE),
-        "'y'.*distribution MvNormal; expected one of",
+        "'y'.*expected one distribution for each observation, found MvNormal",
     ),
     "two predictors": (
         lambda f: pm.Gamma("y", alpha=exp(process("g")), beta=exp(f), observed=POSITIVE),
