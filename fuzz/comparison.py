@@ -102,7 +102,7 @@ def _outcome(text: str, check) -> Outcome:
 
 def sentence(error: Exception) -> str:
     """Return an error's sentence without the names and numbers of this model."""
-    text = re.sub(r"'[^']*'", "‘…’", str(error))
+    text = re.sub(r"(?<!\w)'[^' ]*'", "‘…’", str(error))
     return re.sub(r"\d[\d.e+-]*", "#", text)
 
 
@@ -180,8 +180,8 @@ def _grouped(theirs: Mapping[str, Density], ours: Mapping[str, Array]) -> dict[s
     """Return PyMC's terms as the package has them: sums, but for observations."""
     found: dict[str, Density] = {}
     rest = [density.sum() for name, density in theirs.items() if name not in ours]
-    value = sum((d.value for d in rest), start=np.zeros(1))
-    found[REST] = Density(value, sum((d.tolerance for d in rest), start=np.full(1, 1e-13)))
+    nothing = Density(np.zeros(1), np.full(1, 1e-13), np.zeros(1, dtype=bool))
+    found[REST] = sum(rest, start=nothing)
     for name, density in theirs.items():
         if name in ours:
             same = density.value.size == ours[name].size
@@ -203,8 +203,8 @@ def _compare_steps(reading: Reading, reference: Reference, rng: np.random.Genera
     for i, (point, log_density) in enumerate(reading.steps(rng, _STEPS)):
         if not all(np.isfinite(value).all() for value in point.values()):
             raise MismatchError(f"step {i} gives a value that is not finite: {point}")
-        terms = [density.sum() for density in reference(point).values()]
-        total = Density(sum(d.value for d in terms), sum(d.tolerance for d in terms))
+        first, *others = [density.sum() for density in reference(point).values()]
+        total = sum(others, start=first)
         ours = np.atleast_1d(log_density)
         if total.disagrees(ours).any():
             raise MismatchError(_difference("model_logp", f"step {i}", ours, total, point))

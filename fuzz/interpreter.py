@@ -30,6 +30,8 @@ __all__ = ["Interpreter", "UnsupportedGraphError"]
 _SINGLE = 2.0**-21
 _NOISE = {np.dtype(np.float64): 2.0**-50, np.dtype(np.float32): _SINGLE}
 
+_SUBNORMAL = np.nextafter(0.0, 1.0)
+
 # Operations that move or choose numbers, or whose result is exact.
 _EXACT = frozenset(
     {"Abs", "Cast", "Ceil", "Clip", "Floor", "Identity", "Maximum", "Minimum", "Neg", "Second"}
@@ -177,4 +179,6 @@ def _noisy(value: Any, noise: np.random.Generator, size: float | None = None) ->
     if size is None:
         return value
     off = 1.0 + size * noise.uniform(-1.0, 1.0, np.shape(value))
-    return np.asarray(value * off, dtype=value.dtype)
+    # What is below the smallest normal number has fewer digits.
+    below = np.where(value != 0.0, _SUBNORMAL * noise.integers(-4, 5, np.shape(value)), 0.0)
+    return np.asarray(value * off + below, dtype=value.dtype)

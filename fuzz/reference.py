@@ -47,10 +47,13 @@ class Density:
     Attributes
     ----------
     value, tolerance : ndarray, shape (n,)
+    underflows : ndarray of bool, shape (n,)
+        Where PyMC's formula gives minus infinity as it is written, as its compiled function may.
     """
 
     value: Array
     tolerance: Array
+    underflows: NDArray[np.bool_]
 
     @property
     def is_tight(self) -> NDArray[np.bool_]:
@@ -59,13 +62,22 @@ class Density:
 
     def sum(self) -> Density:
         """Return the sum as one entry."""
-        return Density(self.value.sum(keepdims=True), self.tolerance.sum(keepdims=True))
+        underflows = self.underflows.any(keepdims=True)
+        return Density(self.value.sum(keepdims=True), self.tolerance.sum(keepdims=True), underflows)
+
+    def __add__(self, other: Density) -> Density:
+        return Density(
+            self.value + other.value,
+            self.tolerance + other.tolerance,
+            self.underflows | other.underflows,
+        )
 
     def disagrees(self, ours: Array) -> NDArray[np.bool_]:
         """Return where ``ours`` is another log density."""
         with np.errstate(invalid="ignore"):
             wrong = ~(np.abs(ours - self.value) <= self.tolerance)
         wrong &= np.isfinite(self.value) & np.isfinite(self.tolerance)
+        wrong &= ~(np.isneginf(ours) & self.underflows)
         impossible = np.isneginf(self.value) & (self.tolerance == 0.0)
         return wrong | (impossible & ~(ours < _UNDERFLOW))
 
@@ -122,7 +134,8 @@ class Reference:
         worse = np.isfinite(written.value) & ~(stable.tolerance < written.tolerance)
         better &= ~worse
         value = np.where(better, stable.value, written.value)
-        return Density(value, np.where(better, stable.tolerance, written.tolerance))
+        tolerance = np.where(better, stable.tolerance, written.tolerance)
+        return Density(value, tolerance, written.underflows)
 
 
 def _density(exact: Array, noisy: list[Array]) -> Density:
@@ -132,7 +145,7 @@ def _density(exact: Array, noisy: list[Array]) -> Density:
         spread = np.abs(others - value).max(axis=0)
     tolerance = _SPREADS * spread + _RELATIVE * (1.0 + np.abs(value))
     surely_zero = np.isneginf(value) & np.isneginf(others).all(axis=0)
-    return Density(value, np.where(surely_zero, 0.0, tolerance))
+    return Density(value, np.where(surely_zero, 0.0, tolerance), np.isneginf(value))
 
 
 class PriorDraws:

@@ -73,10 +73,11 @@ def _expanded(composite: Composite, inputs: Sequence[Variable]) -> Variable:
 
 
 def _clip(x: Variable, lower: Variable, upper: Variable) -> Variable:
-    if not (isinstance(lower, Constant) and np.all(np.isneginf(lower.data))):
-        x = pt.maximum(x, lower)
+    # The lower bound last: PyMC writes censoring from below as clip(x, lower, x).
     if not (isinstance(upper, Constant) and np.all(np.isposinf(upper.data))):
         x = pt.minimum(x, upper)
+    if not (isinstance(lower, Constant) and np.all(np.isneginf(lower.data))):
+        x = pt.maximum(x, lower)
     return x
 
 

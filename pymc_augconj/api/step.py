@@ -20,13 +20,14 @@ from rich.table import Column
 
 from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
-from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.gibbs.sampler import GibbsInfo, GibbsSampler
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import Plan, can_use_gradient, has_many, held_names, make_plan
+from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
 from .elliptical_update import EllipticalUpdate
@@ -51,6 +52,9 @@ _HELD_STATS = {
     "residual_std": (np.float64, []),
     "warning": (SamplerWarning, None),
 }
+
+# Steps of a chain at which its log density is compared with PyMC's: while it tunes, as a rule.
+_COMPARED = frozenset({1, 3, 10, 30, 100})
 
 # Key of the held sites in what a chain has learned.
 _HELD = "held sites"
@@ -183,6 +187,7 @@ class AugmentedGibbs(BlockedStep):
         self._kinds = self._choose_updates(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
+        self._pymc = WholeDensity(model)
         _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
@@ -225,7 +230,7 @@ class AugmentedGibbs(BlockedStep):
     def _reset(self) -> None:
         self._sampler: GibbsSampler | None = None
         self.started = False
-        self._remaining = -1
+        self._remaining, self._taken = -1, 0
         self._updates = {
             move: self._kinds.get(move, SliceUpdate)(size) for move, size in self._sizes.items()
         }
@@ -311,6 +316,7 @@ class AugmentedGibbs(BlockedStep):
             stats["elliptical_trials"] = info.trials / info.slices
             stats["residual_std"] = info.residual_std
             stats["warning"] = self._warn()
+        self._compare_with_pymc(new, info)
         return new, [stats]
 
     def _warn(self) -> SamplerWarning | None:
@@ -330,6 +336,18 @@ class AugmentedGibbs(BlockedStep):
             "there is an augmentation, or NUTS.",
             "warn",
         )
+
+    def _compare_with_pymc(self, point, info: GibbsInfo) -> None:
+        """Stop a chain whose log density is not PyMC's, at a few of its first points."""
+        self._taken += 1
+        # Jitter is no part of PyMC's density, which may not be finite there.
+        if self._taken in _COMPARED and info.jitter == 0.0:
+            self._pymc.check(
+                point,
+                info.log_density,
+                lambda: self._sampler.site_log_densities(point),
+                f"at step {self._taken} of this chain",
+            )
 
     def _make_sampler(self, point) -> GibbsSampler:
         arguments = (self.recognition.model, self.plan, point, self.recognition.probes, self.sweeps)

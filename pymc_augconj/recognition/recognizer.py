@@ -25,6 +25,9 @@ from .roles.choice import choose_structure
 from .roles.forward import read_forward
 from .roles.hyperparameters import read_hyperparameters
 
+# What PyMC calls the potential of a process that it has integrated out.
+_OF_MARGINAL_APPROX = "marginalapprox_loglik_"
+
 __all__ = ["read_model"]
 
 
@@ -52,8 +55,16 @@ def _read(
     model: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
 ) -> Recognition:
     if not model.observed_RVs:
+        names = [potential.name for potential in model.potentials]
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
+            + (f", found the potentials {names}" if names else "")
+            + (
+                "; use pm.gp.Latent with pac.fit(…, inducing=…) where pm.gp.MarginalApprox has "
+                "written one of these"
+                if any(name.startswith(_OF_MARGINAL_APPROX) for name in names)
+                else ""
+            )
         )
     _refuse_single_precision(model)
     chosen = None if vars is None else set(_names(vars))

@@ -250,8 +250,8 @@ def fit_cavi(model):
 
 
 REFUSING = {
-    "step": lambda model: pac.AugmentedGibbs(model=model),
-    "sample": lambda model: pac.sample(model=model, **QUIET),
+    "step": lambda model: pac.AugmentedGibbs(model=model, sites="augmented"),
+    "sample": lambda model: pac.sample(model=model, sites="augmented", **QUIET),
     "cavi": fit_cavi,
     "augment": pac.augment,
 }
@@ -261,8 +261,8 @@ REFUSING = {
 def test_engines_that_need_an_augmentation_refuse(engine):
     model, _ = write("Poisson, log")
     sentence = (
-        r"'y'.*Poisson with log link.*no conjugate augmentation: use .*NUTS for this very model\. "
-        r"pac\.fit with method \"vgp\", \"ep\", \"qp\" or \"svi\" needs no augmentation"
+        r"'y'.*Poisson with log link.*no conjugate augmentation: use .*pac\.sample .*samples this "
+        r"very model exactly, and pac\.fit with method \"vgp\", \"ep\", \"qp\" or \"svi\""
     )
     with pytest.raises(pac.UnknownLikelihoodError, match=sentence):
         REFUSING[engine](model)

@@ -140,3 +140,17 @@ def test_sites_that_are_at_their_targets_from_the_start(method):
     assert {"theta", "iteration", "bound"} <= set(fit.history.columns)
     assert fit.log_evidence == pytest.approx(-12 * np.log(2.0), abs=1e-6)
     assert float(fit.std["b"]) == pytest.approx(1e-8)
+
+
+@pytest.mark.parametrize("method", ["ep", "qp"])
+def test_a_predictor_without_variance_is_named(method):
+    """A reference group without an intercept: VGP takes it, a cavity has no variance."""
+    X = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [1.0, 1.0]])
+    with pm.Model():
+        b = pm.Normal("b", 0, 1, shape=2)
+        pm.Exponential("other", pm.math.exp(X[:2] @ b), observed=np.ones(2))
+        time = pm.Exponential.dist(pm.math.exp(X @ b))
+        pm.Censored("time", time, lower=None, upper=[5.0, 2.0, 5.0, 5.0], observed=[1, 2, 1, 3.0])
+        with pytest.raises(pac.AugmentationError, match=r"'time'.* position 2.*method='vgp'"):
+            pac.fit(method, progressbar=False)
+        assert pac.fit("vgp", progressbar=False).converged

@@ -399,6 +399,33 @@ def test_both_spaces_condition_alike(build):
 
 
 @by_name
+def test_standard_normals_of_given_latents(build):
+    """T(ν) = v, and ν is N(0, I) where v is a draw from the posterior: both as matrices."""
+    case = Case(build)
+    prior = case.sampler.priors.at(case.point).factorized()
+    h, lam, _ = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
+    lam[0] = 0.0
+    for space in (ObservationSpace(h.size), WeightSpace(case.model.latent_size)):
+        posterior = space.posterior(prior, h, lam)
+
+        def redrawn(nu, noise, posterior=posterior):
+            return posterior.solve(ScriptedNormals(noise), posterior.apply(nu))
+
+        size = posterior.size
+        centre, zero = redrawn(np.zeros(size), np.zeros(size)), np.zeros(size)
+        np.testing.assert_allclose(posterior.apply(zero), posterior.mean, atol=1e-9)
+        np.testing.assert_allclose(centre, 0.0, atol=1e-8)
+        of_v, of_noise = (
+            np.transpose([redrawn(*pair) for pair in pairs])
+            for pairs in (((e, zero) for e in np.eye(size)), ((zero, e) for e in np.eye(size)))
+        )
+        np.testing.assert_allclose(of_v @ of_v.T + of_noise @ of_noise.T, np.eye(size), atol=1e-7)
+        nu, noise = case.rng.standard_normal((2, size))
+        v = posterior.apply(nu)
+        np.testing.assert_allclose(posterior.apply(redrawn(nu, noise)), v, atol=1e-7)
+
+
+@by_name
 def test_over_relaxation_keeps_the_law(build):
     case = Case(build)
     prior = case.sampler.priors.at(case.point).factorized()

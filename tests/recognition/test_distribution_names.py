@@ -28,7 +28,7 @@ AS_WRITTEN = {
     "HurdlePoisson": lambda f: pm.HurdlePoisson.dist(psi=0.5, mu=exp(f)),
     "HurdleGamma": lambda f: pm.HurdleGamma.dist(psi=0.5, mu=exp(f), sigma=1.0),
     "NormalMixture": lambda f: pm.NormalMixture.dist(
-        [0.5, 0.5], pm.math.stack([f, f + 1.0], axis=-1), 1.0
+        pm.Dirichlet.dist(np.ones(2)), pm.math.stack([f, f + 1.0], axis=-1), 1.0
     ),
     "Mixture": lambda f: pm.Mixture.dist([0.5, 0.5], [pm.Normal.dist(f), pm.Laplace.dist(f, 1.0)]),
 }

@@ -218,3 +218,10 @@ def test_copies_are_for_threads():
         return_updates=False,
     )
     assert len(PointFunction(steps, {"x": x}).copies(2)) == 1
+
+
+def test_draws_censored_from_below_stay_above():
+    """PyMC writes them as clip(x, lower, x)."""
+    y = pm.Censored.dist(pm.Normal.dist(shape=50), lower=-0.5, upper=None)
+    drawn = pm.draw(y, mode=python_mode(), random_seed=1)
+    assert drawn.min() == -0.5

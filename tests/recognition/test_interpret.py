@@ -136,7 +136,7 @@ NOT_INTERPRETED = {
     "masked data": masked,
     "an infinity": lambda: pt.log(pt.constant(0.0)),
     "a function of Python's for every element": lambda: pt.tri_gamma(pt.constant([1.0, 2.0])),
-    "a large array": lambda: pt.zeros((2, interpret_module._LARGEST_ARRAY)),
+    "a large array": lambda: pt.zeros((2, interpret_module.LARGEST_ARRAY)),
 }
 
 

@@ -313,12 +313,23 @@ def test_what_is_not_gaussian_is_not_read_as_such(name, read):
 def test_a_gaussian_vector_that_is_no_latent_is_a_hyperparameter_that_no_fit_optimises(read):
     with pm.Model() as model:
         z = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0, 1), shape=N)
-        pm.Normal("y", pm.Normal("b", 0, 1), pm.math.exp(z), observed=np.ones(N))
+        pm.Potential("tails", -pt.sum(z**4))
+        pm.Normal("y", z + pm.Normal("b", 0, 1), 1.0, observed=np.ones(N))
     reading = read(model)
     assert reading.kinds == {"b": "selection"}
     assert reading.roles == {"z": "prior"}
-    with pytest.raises(pac.AugmentationError, match=r"'z'.*Gaussian \(RandomWalk.*use pac\.sample"):
+    message = r"'z'.*Gaussian \(RandomWalk.*potential 'tails'.*use pac\.sample"
+    with pytest.raises(pac.AugmentationError, match=message):
         pac.fit("vgp", model=model, progressbar=False)
+
+
+def test_a_walk_is_rather_a_latent_by_its_density_than_a_hyperparameter(read):
+    with pm.Model() as model:
+        h = pm.GaussianRandomWalk("h", sigma=s(), init_dist=pm.Normal.dist(0, 1), shape=N)
+        pm.Normal("y", pm.Normal("b", 0, 1), pm.math.exp(h), observed=np.ones(N))
+    reading = read(model)
+    assert reading.kinds == {"h": "identity"}
+    assert reading.roles == {"b": "likelihood", "s": "prior"}
 
 
 @pytest.mark.parametrize("size", [20, 21])

@@ -12,11 +12,13 @@ from dataclasses import fields
 from functools import cached_property, partial
 from typing import Any, cast
 
+import numpy as np
+
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
-from pymc_augconj.errors import AugmentationError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
 from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.likelihoods.several import OnePredictor
@@ -95,6 +97,27 @@ def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
     return bound_gradient(bound, evaluation)
 
 
+def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
+    """Refuse a predictor without variance: a cavity of it is no Gaussian.
+
+    Raises
+    ------
+    AugmentationError
+    """
+    prior = bound.objective.prior
+    (certain,) = np.nonzero(~(prior.condition(*np.zeros((2, prior.size))).var > 0.0))
+    for site in bound.family.model.sites:
+        start, stop = site.rows.start, site.rows.stop
+        rows = certain[(start <= certain) & (certain < stop)] - start
+        if rows.size:
+            raise AugmentationError(
+                f"observed variable {site.name!r}: expected predictors that are uncertain a "
+                f"priori, found the variance zero at position {rows[0]}, where no latent variable "
+                "enters it (a row of zeros in a design, say); add an intercept with a prior, leave "
+                "such observations out, or use method='vgp'"
+            ) from error
+
+
 class ExpectationPropagation:
     """The engine ``method="ep"``, or ``"qp"``.
 
@@ -122,6 +145,9 @@ class ExpectationPropagation:
         report = reporter(problem)
         try:
             found = ascend(family, problem, report, inner=run, gradient=_gradient)
+        except NotPositiveDefiniteError as error:
+            _refuse_certain_predictors(family.at(problem.point), error)
+            raise
         except FloatingPointError as error:
             # Elsewhere a step is taken back; at the start there is nothing to go back to.
             names = [site.name for site in problem.model.sites]

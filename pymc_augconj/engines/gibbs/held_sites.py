@@ -150,8 +150,9 @@ class HeldSites:
             family = BoundFamily(self._model, self._rule, [point, *self._probes])
             found = climb(family.at(point, factorized=True), start, max_iter=_MAX_ITER, tol=_TOL)
             end = found.evaluation
-            lam = coupling.nonnegative(end.target_lam)
-            h = end.target_h + coupling.product(lam - end.target_lam, end.mean)
+            with np.errstate(invalid="ignore"):
+                lam = coupling.nonnegative(end.target_lam)
+                h = end.target_h + coupling.product(lam - end.target_lam, end.mean)
         except NotPositiveDefiniteError:
             h = lam = np.full(coupling.size, np.nan)
         if np.isfinite(h).all() and np.isfinite(lam).all():

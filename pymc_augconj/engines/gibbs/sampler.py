@@ -166,6 +166,12 @@ class GibbsSampler:
         innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
         return self.point_of(point, innovations, whitened)
 
+    def site_log_densities(self, point: Point) -> dict[str, float]:
+        """Return the log density of every observed variable, by name."""
+        prior = self.priors.at(point)
+        eta = prior.predictor(self.innovations(point, prior))
+        return {d.site.name: _log_likelihood([d], eta, point) for d in self._data}
+
     # -- the step -----------------------------------------------------------------------------
 
     def step(

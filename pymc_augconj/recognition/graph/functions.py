@@ -21,7 +21,7 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Key
 from pymc_augconj.python_mode import untraced, without_compilation
 
-from .interpreter import Interpreter, NotInterpretedError, interpret
+from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
 from .straight_line import Executed, StraightLine
 
 __all__ = [
@@ -54,6 +54,8 @@ class PointFunction:
     first_calls : int
         So many calls are executed without compiling, where that loses no digits: whose results
         are to be the same whatever was called before leaves it at none.
+    largest_array : int
+        Entries of the largest array that is worth executing without compiling.
 
     Attributes
     ----------
@@ -71,7 +73,9 @@ class PointFunction:
         inputs: Mapping[Key, Variable],
         mode: Any = None,
         first_calls: int = 0,
+        largest_array: int = LARGEST_ARRAY,
     ):
+        self._interpreter_options = {"largest_array": largest_array}
         self._single = isinstance(outputs, Variable)
         self._outputs = [outputs] if self._single else list(outputs)
         self.graph = outputs
@@ -155,27 +159,30 @@ class PointFunction:
             return self.compile()(point)
         return values[0] if self._single else values
 
-    def as_written(self, point: Mapping[str, np.ndarray]) -> np.ndarray | None:
-        """Return the value of the graph as it is written, finite or not.
+    def as_written(self, point: Mapping[Key, np.ndarray]) -> Any:
+        """Evaluate the graph as it is written, finite or not.
 
-        For a single output. None where the graph is not for the interpreter.
+        None where the graph is not for the interpreter.
         """
         with suppress(NotInterpretedError):
-            return self._interpret(Interpreter.as_written, point)[0]
+            return self._unpacked(self._interpret(Interpreter.as_written, point))
         return None
 
-    def with_rounding(
-        self, point: Mapping[str, np.ndarray]
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+    def with_rounding(self, point: Mapping[Key, np.ndarray]) -> tuple[Any, Any] | None:
         """Return the same, and bounds on rounding: :meth:`.Interpreter.with_rounding`."""
         with suppress(NotInterpretedError):
-            (value,), (error,) = self._interpret(Interpreter.with_rounding, point)
-            return value, error
+            values, bounds = self._interpret(Interpreter.with_rounding, point)
+            return self._unpacked(values), self._unpacked(bounds)
         return None
+
+    def _unpacked(self, values: list[np.ndarray]) -> Any:
+        return values[0] if self._single else values
 
     def _interpret[T](self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]) -> T:
         # Another thread may compile meanwhile, and take the interpreter away.
-        run = self._interpreter or Interpreter(self._outputs, self._inputs.values())
+        run = self._interpreter or Interpreter(
+            self._outputs, self._inputs.values(), **self._interpreter_options
+        )
         self._interpreter = run
         return evaluate(run, *(point[name] for name in self._inputs))
 

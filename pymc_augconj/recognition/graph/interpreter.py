@@ -22,10 +22,10 @@ from pytensor.tensor.random.op import RandomVariable
 
 from .numpy_calls import call_of, is_exact, is_plain
 
-__all__ = ["Interpreter", "NotInterpretedError", "interpret"]
+__all__ = ["LARGEST_ARRAY", "Interpreter", "NotInterpretedError", "interpret"]
 
-# Arrays of more entries (8 MB) are worth rewriting for: it saves passes over them.
-_LARGEST_ARRAY = 2**20
+#: Arrays of more entries (8 MB) are worth rewriting for: it saves passes over them.
+LARGEST_ARRAY = 2**20
 
 # PyTensor's stabilising rewrites replace formulas that contain one of these.
 _OF_UNSTABLE_FORMULAS = frozenset(
@@ -56,6 +56,8 @@ class Interpreter:
         variables, of which the values are read at every call.
     draws : bool
         Whether the graph may have random variables, whose generators are arguments.
+    largest_array : int
+        Entries of the largest array.
 
     Raises
     ------
@@ -64,9 +66,15 @@ class Interpreter:
     """
 
     def __init__(
-        self, outputs: Sequence[Variable], inputs: Sequence[Variable], *, draws: bool = False
+        self,
+        outputs: Sequence[Variable],
+        inputs: Sequence[Variable],
+        *,
+        draws: bool = False,
+        largest_array: int = LARGEST_ARRAY,
     ):
         self._outputs, self._inputs = list(outputs), list(inputs)
+        self._largest = largest_array
         nodes = list(toposort(self._outputs))
         leaves = graph_inputs(self._outputs)
         self._shared = [
@@ -78,7 +86,7 @@ class Interpreter:
         for node in nodes:
             if not (is_plain(node) or (draws and isinstance(node.op, RandomVariable))):
                 raise NotInterpretedError(str(node.op))
-            if any(_is_large(var) for var in node.outputs):
+            if any(_size_of(var) > largest_array for var in node.outputs):
                 raise NotInterpretedError("large")
             if moving.isdisjoint(node.inputs):
                 self._constant_nodes.append(node)
@@ -159,16 +167,18 @@ class Interpreter:
         if self._calls_in_double is None:
             nodes = [*self._constant_nodes, *self._moving_nodes]
             self._calls_in_double = [
-                (call_of(node, in_double=True), node.inputs, node.outputs, is_exact(node))
-                for node in nodes
+                (call_of(node, in_double=True), node.inputs, node.outputs, is_exact(node), last)
+                for node, last in zip(nodes, _last_uses(nodes, self._outputs), strict=True)
             ]
         values = dict(zip(self._inputs, arguments, strict=True))
         values |= {var: _value(var) for var in self._shared}
-        for call, inputs, outputs, exact in self._calls_in_double:
+        for call, inputs, outputs, exact, last in self._calls_in_double:
             found = call(*[values.get(v, getattr(v, "data", None)) for v in inputs])
             if rng is not None and not exact:
                 found = [_moved(value, rng) for value in found]
-            _store(values, outputs, found)
+            self._store(values, outputs, found)
+            for var in last:
+                values.pop(var, None)
         return [np.asarray(values.get(v, getattr(v, "data", None))) for v in self._outputs]
 
     def _evaluate(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -182,7 +192,7 @@ class Interpreter:
         values |= {var: _value(var) for var in self._shared}
         not_ours = {id(value) for value in values.values()}
         for call, inputs, outputs, last in self._calls:
-            _store(values, outputs, call(*[values[var] for var in inputs]))
+            self._store(values, outputs, call(*[values[var] for var in inputs]))
             for var in last:
                 del values[var]
         results = []
@@ -192,13 +202,21 @@ class Interpreter:
             results.append(value.copy() if shared else value)
         return results
 
+    def _store(
+        self, values: dict[Variable, Any], outputs: Sequence[Variable], found: Sequence[Any]
+    ) -> None:
+        for var, value in zip(outputs, found, strict=True):
+            if getattr(value, "size", 0) > self._largest:
+                raise NotInterpretedError("large")
+            values[var] = value
+
     def _evaluate_constants(self) -> dict[Variable, Any]:
         """Return the values of constants, and of what depends on nothing else, that are needed."""
         leaves = [*self._constants, *(v for node in self._constant_nodes for v in node.inputs)]
         values = {var: var.data for var in leaves if isinstance(var, Constant)}
         last = _last_uses(self._constant_nodes, self._constants)
         for node, finished in zip(self._constant_nodes, last, strict=True):
-            _store(values, node.outputs, call_of(node)(*[values[var] for var in node.inputs]))
+            self._store(values, node.outputs, call_of(node)(*[values[var] for var in node.inputs]))
             for var in finished:
                 del values[var]
         return values
@@ -237,10 +255,10 @@ def _value(shared: SharedVariable) -> np.ndarray:
     return value
 
 
-def _is_large(var: Variable) -> bool:
-    """Return whether the type of ``var`` says already that its value will be large."""
+def _size_of(var: Variable) -> int:
+    """Return the number of entries that the type of ``var`` tells; 0 where it does not."""
     shape = getattr(var.type, "shape", ())
-    return None not in shape and math.prod(shape) > _LARGEST_ARRAY
+    return 0 if None in shape else math.prod(shape)
 
 
 def _may_be_unstable(node: Apply) -> bool:
@@ -256,13 +274,6 @@ def _may_be_unstable(node: Apply) -> bool:
 
 def _name(node: Apply) -> str:
     return type(getattr(node.op, "scalar_op", node.op)).__name__
-
-
-def _store(values: dict[Variable, Any], outputs: Sequence[Variable], found: Sequence[Any]) -> None:
-    for var, value in zip(outputs, found, strict=True):
-        if getattr(value, "size", 0) > _LARGEST_ARRAY:
-            raise NotInterpretedError("large")
-        values[var] = value
 
 
 def _last_uses(nodes: Sequence[Apply], kept: Iterable[Variable]) -> list[list[Variable]]:

@@ -49,11 +49,8 @@ def _public_names() -> dict[str, str]:
 
 
 def _name_of_mixture(name: str, rv: Variable) -> str:
-    components = [
-        var
-        for var in rv.owner.inputs
-        if var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
-    ]
+    _, _, *components = rv.owner.inputs  # behind the generator and the weights
+    components = [var for var in components if _is(var, RNGConsumerOp)]
     names = [name_of_op(type(component.owner.op).__name__) for component in components]
     if names == ["Normal"]:
         return "NormalMixture"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import cache, reduce
 from typing import Any
@@ -23,6 +24,9 @@ __all__ = ["call_of", "is_exact", "is_plain"]
 
 Call = Callable[..., Sequence[Any]]
 
+# Of an operation that is called for each block by itself.
+_MANY_BLOCKS = 64
+
 _import = cache(import_func_from_string)
 
 
@@ -40,7 +44,7 @@ def is_plain(node: Apply) -> bool:
     if type(op).make_py_thunk is not Op.make_py_thunk:
         return False
     if isinstance(op, Blockwise):
-        return (op.gufunc_spec or getattr(op.core_op, "gufunc_spec", None)) is not None
+        return _has_gufunc(op) or is_plain(_core_node(node))
     if isinstance(op, Elemwise):
         return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC
     return True
@@ -66,6 +70,15 @@ def is_exact(node: Apply) -> bool:
     return isinstance(op.scalar_op, Cast) or type(op.scalar_op).__name__ in _EXACT_SCALAR_OPS
 
 
+def _has_gufunc(op: Blockwise) -> bool:
+    return (op.gufunc_spec or getattr(op.core_op, "gufunc_spec", None)) is not None
+
+
+def _core_node(node: Apply) -> Apply:
+    """Return the operation on one block, of one that is on several."""
+    return node.op._create_dummy_core_node(node.inputs)
+
+
 def call_of(node: Apply, *, in_double: bool = False) -> Call:
     """Return a function of the values of the node's inputs that returns its outputs' values.
 
@@ -77,6 +90,8 @@ def call_of(node: Apply, *, in_double: bool = False) -> Call:
     if isinstance(op, CheckParameterValue) and op.can_be_replaced_by_ninf:
         # Another rounding may move a parameter out of its range, a probability of one say.
         return _first if in_double else _first_if_all
+    if isinstance(op, Blockwise) and not _has_gufunc(op):
+        return _blockwise(node)
     if isinstance(op, Elemwise):
         known = all(length is not None for var in node.inputs for length in var.type.shape)
         # Lengths of one that the types do not know are not to be broadcast: PyTensor looks.
@@ -94,6 +109,20 @@ def _performed(node: Apply) -> Call:
         storage = [[None] for _ in range(n_outputs)]
         op.perform(node, list(values), storage)
         return [found for (found,) in storage]
+
+    return call
+
+
+def _blockwise(node: Apply) -> Call:
+    batch_ndim, core = node.op.batch_ndim(node), _performed(_core_node(node))
+
+    def call(*values):
+        batch = np.broadcast_shapes(*(np.shape(value)[:batch_ndim] for value in values))
+        if math.prod(batch) > _MANY_BLOCKS:
+            raise ValueError("many blocks")
+        blocks = [np.broadcast_to(v, (*batch, *np.shape(v)[batch_ndim:])) for v in values]
+        found = [core(*(block[i] for block in blocks)) for i in np.ndindex(batch)]
+        return [np.reshape(out, (*batch, *np.shape(out[0]))) for out in zip(*found, strict=True)]
 
     return call
 

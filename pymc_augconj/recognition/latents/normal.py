@@ -110,7 +110,9 @@ class GaussianVariable:
         return shaped if self.mean is None else self.mean + shaped
 
 
-def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[GaussianVariable]:
+def find_gaussian_variables(
+    model: Model, roots: list[Variable], *, transformed: bool = False
+) -> list[GaussianVariable]:
     """Return the free variables whose distribution is Normal or MvNormal.
 
     Parameters
@@ -119,10 +121,12 @@ def find_gaussian_variables(model: Model, roots: list[Variable]) -> list[Gaussia
     roots : list of Variable
         The graphs in which the latents act (parameters of observed variables, potentials and
         other random variables).
+    transformed : bool
+        Whether variables with a transform are read as if they had none.
     """
     found = []
     for rv in model.free_RVs:
-        if model.rvs_to_transforms[rv] is not None:
+        if model.rvs_to_transforms[rv] is not None and not transformed:
             continue
         op_name = type(rv.owner.op).__name__
         if op_name == "NormalRV":

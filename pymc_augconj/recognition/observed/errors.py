@@ -22,7 +22,13 @@ from .censoring import censored_base
 from .link_probe import bound_of
 from .links import describe_link
 
-__all__ = ["not_affine", "total_size", "unknown_distribution", "unknown_link"]
+__all__ = [
+    "about_marginal_process",
+    "not_affine",
+    "total_size",
+    "unknown_distribution",
+    "unknown_link",
+]
 
 
 def total_size(rv: Variable) -> str:
@@ -30,6 +36,18 @@ def total_size(rv: Variable) -> str:
         f"observed variable {rv.name!r}: expected each observation to count once, found "
         "total_size=…, which multiplies the log density; give all observations and leave "
         "total_size out, or fit minibatches with pac.fit(method='svi')"
+    )
+
+
+def about_marginal_process(rv: Variable) -> str | None:
+    """Return what to do where the noise and the process of ``rv`` are one distribution."""
+    if distribution_name(rv) not in ("MvNormal", "KroneckerNormal"):
+        return None
+    return (
+        f"expected one distribution for each observation, found {distribution_name(rv)}, which "
+        "pm.gp.Marginal writes, with its process integrated out; use pm.gp.Latent, f = "
+        "gp.prior('f', X=X), with the noise as a likelihood of its own, pm.Normal('y', f, sigma, "
+        "observed=y), or sample this model with pm.sample's NUTS"
     )
 
 
@@ -49,6 +67,8 @@ def unknown_distribution(rv: Variable) -> str:
             "keeps observed and missing entries together; leave the missing entries out "
             "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
         )
+    if (advice := about_marginal_process(rv)) is not None:
+        return f"observed variable {rv.name!r}: {advice}"
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
         f"{distribution_name(rv)}; expected one of {', '.join(known)}. "

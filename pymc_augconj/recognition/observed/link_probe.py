@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
-from pytensor.graph.traversal import explicit_graph_inputs
+from pytensor.graph.traversal import ancestors, explicit_graph_inputs
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.random.op import RNGConsumerOp
 from scipy.special import expit, logit, ndtr, ndtri
 
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
@@ -156,9 +157,12 @@ def _plain(value: float) -> float:
 
 
 def _is_closed(graph: Variable, number: Variable) -> bool:
-    return all(
-        leaf is number or isinstance(leaf, Constant) for leaf in explicit_graph_inputs([graph])
-    )
+    """Return whether ``graph`` is a function of ``number`` and of data alone."""
+    owners = [var.owner for var in ancestors([graph]) if var.owner is not None]
+    if any(isinstance(owner.op, RNGConsumerOp) for owner in owners):
+        return False  # a hyperparameter
+    leaves = explicit_graph_inputs([graph])
+    return all(leaf is number or isinstance(leaf, Constant) for leaf in leaves)
 
 
 def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Variable] | None:

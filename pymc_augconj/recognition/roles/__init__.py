@@ -3,6 +3,7 @@
 ===================  =====================================================
 ``choice``           which Gaussian variables are integrated out
 ``drawable``         whether a variable can be drawn from its distribution
+``errors``           messages where there is no latent variable
 ``forward``          free variables that nothing observed depends on
 ``hyperparameters``  the roles of the hyperparameters
 ``structure``        which variables depend on which

@@ -26,7 +26,6 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     parameters_of,
 )
-from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.latents.normal import (
     GaussianVariable,
     find_gaussian_variables,
@@ -35,6 +34,7 @@ from pymc_augconj.recognition.latents.normal import (
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
 
+from .errors import no_latent
 from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
@@ -97,7 +97,7 @@ def choose_structure(
                 "remove it, or connect it to the model"
             )
     if not candidates:
-        raise _no_latent(model, demoted, chosen)
+        raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
     if not matched:
         raise RecognitionError(
             f"observed variable {unmatched[0].name!r} depends on no Gaussian latent variable: "
@@ -143,8 +143,7 @@ def _find(
     model: Model, forward: Sequence[Variable], chosen: Collection[str] | None
 ) -> list[GaussianVariable]:
     """Return the Gaussian variables, those first that gain most by being integrated out."""
-    roots = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
-    found = find_gaussian_variables(model, [*roots, *model.potentials])
+    found = find_gaussian_variables(model, _roots(model))
     known = {candidate.rv for candidate in found}
     for rv in model.free_RVs:
         value = model.rvs_to_values[rv]
@@ -157,6 +156,11 @@ def _find(
         found = [c for c in found if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
     # A Gaussian process before its intercept.
     return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
+
+
+def _roots(model: Model) -> list[Variable]:
+    """Return the graphs in which latents act."""
+    return [parent for rv in model.basic_RVs for parent in parameters_of(rv)] + model.potentials
 
 
 def _match_most(
@@ -198,7 +202,8 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            if candidate.kind not in _OPTIONAL:
+            # One that is known by its density rather has a likelihood without an augmentation.
+            if candidate.kind not in (_OPTIONAL if densities else _OPTIONAL[:1]):
                 raise why from None
         else:
             accepted.append(candidate)
@@ -241,7 +246,10 @@ def _first_elsewhere(
     for potential in model.potentials:
         for parent in direct_parents([potential], model):
             if parent in by_rv:
-                return by_rv[parent], f"the potential {potential.name!r} depends on it"
+                return by_rv[parent], (
+                    f"the potential {potential.name!r} depends on it (if it is the density of "
+                    "censored observations, write these with pm.Censored)"
+                )
     for rv in model.free_RVs:
         if rv in forward:
             continue
@@ -256,40 +264,14 @@ def _first_elsewhere(
     return None
 
 
-def _no_latent(
-    model: Model, demoted: dict[str, str], chosen: Collection[str] | None
-) -> RecognitionError:
-    for name, why in demoted.items():
-        return RecognitionError(
-            f"variable {name!r} is Gaussian, but {why}, and there is no other Gaussian latent "
-            "variable: expected one that enters the model only through predictors and means; "
-            "sample this model with pm.sample's NUTS"
-        )
-    if chosen is not None:
-        return RecognitionError(
-            "expected at least one Gaussian latent variable among the variables to sample, found "
-            f"{sorted(chosen)}; name one (vars=[f, …]), or leave vars out"
-        )
-    for rv in model.free_RVs:
-        op_name = type(rv.owner.op).__name__
-        if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
-            return RecognitionError(
-                f"variable {rv.name!r} is Gaussian but has a transform, so that its law is a "
-                "truncated or ordered one; expected a Gaussian latent variable without a "
-                "transform; remove the transform= argument, or sample this model with pm.sample's "
-                "NUTS"
-            )
-        if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
-            return RecognitionError(
-                f"variable {rv.name!r} ({distribution_name(rv)}) is no Gaussian latent "
-                "variable: expected normal innovations and a normal init_dist, of a random walk "
-                "or an AR that is not transformed; a Gaussian random walk can also be written as "
-                "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
-                "pm.sample's NUTS"
-            )
-    listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
-    return RecognitionError(
-        "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
-        f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
-        "model with pm.sample's NUTS"
-    )
+def _refused_without_transforms(
+    model: Model, forward: Sequence[Variable]
+) -> AugmentationError | None:
+    """Return why the model could not be read without the transforms of Gaussian variables."""
+    found = find_gaussian_variables(model, _roots(model), transformed=True)
+    try:
+        found, _ = _acting_through_means(model, [c for c in found if c.rv not in forward], forward)
+        _match_most(model, found, forward, densities=True)
+    except AugmentationError as error:
+        return error
+    return None if found else RecognitionError("it enters the model not only through means")

@@ -1,0 +1,119 @@
+"""The log density of a whole model, by PyMC: what a sampler's is compared with as it moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from pymc.model import Model
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import Point
+from pymc_augconj.python_mode import untraced
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+__all__ = ["WholeDensity"]
+
+Array = NDArray[np.float64]
+
+# Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.
+_ROUNDING = 256.0 * np.finfo(float).eps
+
+# A difference of log densities that changes no probability by more than this part of it.
+_NEGLIGIBLE = 1e-6
+
+# Of a log density in PyMC's compiled form, which tells no rounding.
+_COMPILED = 1e-6
+
+# What rounding takes of the magnitudes at one point it may take this many times at another.
+_UNLIKE = 8.0
+
+# Entries of the largest array that is worth a few evaluations: a covariance of 4096 latents.
+_LARGEST_ARRAY = 2**24
+
+
+class WholeDensity:
+    """PyMC's own log density of a model, executed without compiling it.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    """
+
+    def __init__(self, model: Model):
+        variables = [*model.basic_RVs, *model.potentials]
+        with untraced():
+            terms = [term.astype("float64") for term in model.logp(variables, sum=False)]
+        self._names = [var.name for var in variables]
+        inputs = {value.name: value for value in model.value_vars}
+        self._density = PointFunction(terms, inputs, largest_array=_LARGEST_ARRAY)
+        # The part of the terms' magnitudes that rounding took when it was last told.
+        self._rounding = 0.0
+
+    def check(
+        self,
+        point: Point,
+        ours: float,
+        of_sites: Callable[[], Mapping[str, float]],
+        where: str,
+    ) -> None:
+        """Compare a sampler's log density with PyMC's.
+
+        Parameters
+        ----------
+        point : mapping
+        ours : float
+            The sampler's log density there.
+        of_sites : callable
+            Returns the part of each observed variable, for the message.
+        where : str
+            How the sampler got there, for the message.
+
+        Raises
+        ------
+        RecognitionError
+            If they differ by more than rounding.
+        """
+        terms = self._density.as_written(point)
+        if terms is None or not all(np.isfinite(term).all() for term in terms):
+            # What an unstable formula makes of it is not what PyMC computes.
+            terms = self._density(point)
+            magnitude = _magnitude(terms)
+            tolerance = _COMPILED * magnitude
+        else:
+            magnitude = _magnitude(terms)
+            tolerance = (_ROUNDING + _UNLIKE * self._rounding) * magnitude
+            if not abs(ours - _total(terms)) <= _NEGLIGIBLE + tolerance:
+                self._rounding = self._told_rounding(point, magnitude)
+                tolerance = (_ROUNDING + self._rounding) * magnitude
+        theirs = _total(terms)
+        if np.isnan(theirs) or abs(ours - theirs) <= _NEGLIGIBLE + tolerance:
+            # Not a number where PyMC's own Cholesky factor fails.
+            return
+        parts = dict(zip(self._names, map(np.sum, terms), strict=True))
+        wrong = [
+            name
+            for name, part in of_sites().items()
+            if not abs(part - parts[name]) <= _NEGLIGIBLE + tolerance
+        ]
+        listed = " and ".join(f"observed variable {name!r}" for name in wrong)
+        raise RecognitionError(
+            f"{listed or 'the prior'}: expected the log density that PyMC gives {where}, "
+            f"{theirs:.10g} in all, found {ours:.10g}; the model was misread and no draw of this "
+            "chain can be trusted; sample this model with pm.sample's NUTS, and please report it"
+        )
+
+    def _told_rounding(self, point: Point, magnitude: float) -> float:
+        found = self._density.with_rounding(point)
+        if found is None:
+            return _COMPILED
+        return sum(float(np.sum(bound)) for bound in found[1]) / magnitude
+
+
+def _total(terms: list[Array]) -> float:
+    return float(sum(np.sum(term) for term in terms))
+
+
+def _magnitude(terms: list[Array]) -> float:
+    return 1.0 + sum(float(np.abs(term).sum()) for term in terms)

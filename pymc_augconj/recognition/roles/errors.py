@@ -1,0 +1,78 @@
+"""What is said where a model has no Gaussian latent variable."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from pymc.model import Model
+
+from pymc_augconj.errors import AugmentationError, RecognitionError
+from pymc_augconj.recognition.graph.names import distribution_name
+from pymc_augconj.recognition.observed.errors import about_marginal_process
+
+__all__ = ["no_latent"]
+
+
+def no_latent(
+    model: Model,
+    demoted: Mapping[str, str],
+    chosen: Collection[str] | None,
+    refused: AugmentationError | None,
+) -> RecognitionError:
+    """Return the error of a model without a Gaussian latent variable.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    demoted : mapping
+        Why Gaussian variables are none, by name.
+    chosen : collection of str, optional
+        The variables that may be latents.
+    refused : AugmentationError, optional
+        Why the model could not be read either if no Gaussian variable had a transform.
+    """
+    for name, why in demoted.items():
+        return RecognitionError(
+            f"variable {name!r} is Gaussian, but {why}, and there is no other Gaussian latent "
+            "variable: expected one that enters the model only through predictors and means; "
+            "sample this model with pm.sample's NUTS"
+        )
+    if chosen is not None:
+        return RecognitionError(
+            "expected at least one Gaussian latent variable among the variables to sample, found "
+            f"{sorted(chosen)}; name one (vars=[f, …]), or leave vars out"
+        )
+    for rv in model.free_RVs:
+        op_name = type(rv.owner.op).__name__
+        if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
+            what = (
+                f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
+                "is a truncated or ordered one, and there is no other Gaussian latent variable; "
+            )
+            if refused is None:
+                return RecognitionError(
+                    f"{what}if that is not meant, remove the transform= argument; otherwise "
+                    "sample this model with pm.sample's NUTS"
+                )
+            why = str(refused).split(";")[0]
+            return RecognitionError(
+                f"{what}sample this model with pm.sample's NUTS (without the transform it would be "
+                f"refused, too: {why})"
+            )
+        if op_name in ("RandomWalkRV", "AutoRegressiveRV"):
+            return RecognitionError(
+                f"variable {rv.name!r} ({distribution_name(rv)}) is no Gaussian latent "
+                "variable: expected normal innovations and a normal init_dist, of a random walk "
+                "or an AR that is not transformed; a Gaussian random walk can also be written as "
+                "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
+                "pm.sample's NUTS"
+            )
+    for rv in model.observed_RVs:
+        if (advice := about_marginal_process(rv)) is not None:
+            return RecognitionError(f"observed variable {rv.name!r}: {advice}")
+    listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
+    return RecognitionError(
+        "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
+        f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
+        "model with pm.sample's NUTS"
+    )

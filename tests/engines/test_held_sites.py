@@ -1,0 +1,219 @@
+"""Held sites: the step is exact for every density, and the sites are those of the VGP."""
+
+from __future__ import annotations
+
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+
+import pymc_augconj as pac
+from pymc_augconj.api.elliptical_update import EllipticalUpdate
+from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
+from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.plan import held_names, make_plan
+
+FALSE_ALARMS = 1e-5  # of each test
+DRAWS = 300
+exp, invlogit, ordered = pm.math.exp, pm.math.invlogit, pm.distributions.transforms.ordered
+POSITIVE, COUNTS, CLASSES = np.array([0.7, 2.5, 0.2]), np.array([3, 0, 6]), np.array([2, 0, 1])
+MEAN, STD = 0.4, 1.3
+
+# Of one latent for each of three observations. Where there is an augmentation it is left aside.
+DENSITIES = {
+    "Poisson, log": lambda f: pm.Poisson("y", exp(f), observed=COUNTS),
+    "Poisson, square": lambda f: pm.Poisson("y", 0.5 * (1.4 + f) ** 2, observed=COUNTS),
+    "Gamma": lambda f: pm.Gamma("y", alpha=2, beta=2 * exp(-f), observed=POSITIVE),
+    "Beta": lambda f: pm.Beta("y", mu=invlogit(f), nu=4, observed=POSITIVE / 3),
+    "Weibull": lambda f: pm.Weibull("y", 1.5, exp(f), observed=POSITIVE),
+    "ordered logistic": lambda f: pm.OrderedLogistic(
+        "y", eta=f, cutpoints=[-1.0, 1.0], observed=CLASSES
+    ),
+    "ordered probit": lambda f: pm.OrderedProbit(
+        "y", eta=f, cutpoints=[-1.0, 1.0], observed=CLASSES
+    ),
+    "censored": lambda f: pm.Censored(
+        "y", pm.Normal.dist(f, 0.8), lower=0.2, upper=2.5, observed=POSITIVE
+    ),
+    "truncated": lambda f: pm.Truncated("y", pm.Normal.dist(f, 0.8), lower=0, observed=POSITIVE),
+    "zero-inflated": lambda f: pm.ZeroInflatedPoisson("y", psi=0.7, mu=exp(f), observed=COUNTS),
+    "a mixture of two modes": lambda f: pm.NormalMixture(
+        "y", w=[0.6, 0.4], mu=f[:, None] + np.array([-1.5, 1.5]), sigma=0.5, observed=POSITIVE
+    ),
+    "a support of its own": lambda f: pm.Uniform("y", f - 1.5, f + 1.5, observed=POSITIVE),
+    "Student-t": lambda f: pm.StudentT("y", nu=2, mu=f, sigma=0.3, observed=[0.7, 9.0, -2.0]),
+    "Laplace": lambda f: pm.Laplace("y", f, 0.4, observed=POSITIVE),
+    "SuperGaussian": lambda f: pac.SuperGaussian(
+        "y", f, log_phi=lambda r: 1 - (1 + r) ** 0.6, observed=POSITIVE
+    ),
+    "Bernoulli": lambda f: pm.Bernoulli("y", logit_p=f, observed=[1, 0, 1]),
+}
+
+
+class Case:
+    """One density with its sampler, and the exact posterior of each latent on a grid."""
+
+    def __init__(self, name: str):
+        with pm.Model() as self.model:
+            DENSITIES[name](pm.Normal("f", MEAN, STD, shape=3))
+        recognition = pac.recognize(self.model)
+        self.lgm, self.start = recognition.model, dict(recognition.start)
+        held = held_names(self.lgm, "held")
+        self.sites = HeldSites(self.lgm, held, ())
+        self.sampler = HeldGibbsSampler(
+            self.lgm, make_plan(self.lgm), self.start, sweeps=1, held=held, sites=self.sites
+        )
+        self.sites.choose(self.start)
+        (site,) = self.lgm.sites
+        self.grid = np.linspace(MEAN - 9 * STD, MEAN + 9 * STD, 40_001)
+        params = {k: v[:, None] if v.ndim else v for k, v in site.params(self.start).items()}
+        with np.errstate(all="ignore"):
+            y = site.y(self.start)[:, None]
+            log_density = site.likelihood.log_density(y, self.predictors(), params)
+        mass = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+        mass *= stats.norm.pdf(self.grid, MEAN, STD)
+        cumulative = np.cumsum(0.5 * (mass[:, 1:] + mass[:, :-1]), axis=1)
+        zero = np.zeros((3, 1))
+        self.cdf = np.hstack([zero, cumulative / cumulative[:, -1:]])
+
+    def predictors(self):
+        """Return η of each observation on the grid; it may be a multiple of f, say."""
+        prior = self.sampler.priors.at(self.start)
+        zero, one = (prior.predictor([np.full(3, u)])[:, None] for u in (0.0, 1.0))
+        return zero + (one - zero) * (self.grid - MEAN)
+
+    def smallest_p_value(self, seed: int) -> float:
+        """Start exact draws, take one step each, and compare with where they came from."""
+        rng = np.random.default_rng(seed)
+        ranks = np.empty((DRAWS, 3))
+        for rank in ranks:
+            f = [np.interp(rng.random(), cdf, self.grid) for cdf in self.cdf]
+            point, _ = self.sampler.step(rng, {**self.start, "f": np.array(f)}, {})
+            rank[:] = [
+                np.interp(x, self.grid, cdf) for x, cdf in zip(point["f"], self.cdf, strict=True)
+            ]
+        return 3 * min(stats.kstest(column, "uniform").pvalue for column in ranks.T)
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_a_step_keeps_the_posterior(name):
+    assert Case(name).smallest_p_value(seed=1) > FALSE_ALARMS
+
+
+def test_a_step_that_took_the_sites_for_the_density_would_not(monkeypatch):
+    case = Case("a mixture of two modes")
+    monkeypatch.setattr(case.sampler, "_residual", lambda eta, point=None: 0.0)
+    assert case.smallest_p_value(seed=1) < FALSE_ALARMS
+
+
+def test_sites_chosen_badly_keep_it_too():
+    case = Case("Gamma")
+    case.sites.h, case.sites.lam = case.sites.h + 2.0, 10.0 * case.sites.lam
+    assert case.smallest_p_value(seed=1) > FALSE_ALARMS
+
+
+# -- elliptical slices ----------------------------------------------------------------------------
+
+
+def gamma_from_ellipses(rng, factor):
+    """One slice from a Gamma(3) variable, whose ellipses are of N(2, 2²)."""
+    x, fresh = rng.gamma(3.0), rng.normal(2.0, 2.0)
+
+    def residual(cos, sin):
+        at = 2.0 + cos * (x - 2.0) + sin * (fresh - 2.0)
+        return factor * (2.0 * np.log(at) - at + (at - 2.0) ** 2 / 8.0) if at > 0.0 else -np.inf
+
+    cos, sin, value, trials = elliptical_slice(rng, residual, residual(1.0, 0.0))
+    assert value == residual(cos, sin) > -np.inf
+    assert trials >= 1
+    return 2.0 + cos * (x - 2.0) + sin * (fresh - 2.0)
+
+
+@pytest.mark.parametrize(("factor", "exact"), [(1.0, True), (0.5, False)])
+def test_an_elliptical_slice_keeps_a_density_with_a_support(factor, exact):
+    rng = np.random.default_rng(3)
+    found = [gamma_from_ellipses(rng, factor) for _ in range(20_000)]
+    assert (stats.kstest(found, stats.gamma(3.0).cdf).pvalue > FALSE_ALARMS) == exact
+
+
+def test_an_elliptical_slice_finds_the_support_or_stays():
+    rng = np.random.default_rng(4)
+    *_, value, _ = elliptical_slice(rng, lambda c, s: 0.0 if c > 0.9 else -np.inf, -np.inf)
+    assert value == 0.0
+    assert elliptical_slice(rng, lambda c, s: np.nan, -1.0)[:3] == (1.0, 0.0, -1.0)
+
+
+@pytest.mark.parametrize(("factor", "exact"), [(1.0, True), (0.5, False)])
+def test_the_elliptical_update_keeps_its_target(factor, exact):
+    """A skewed target in two dimensions, from a centre and axes that do not fit."""
+    update = EllipticalUpdate(2)
+    mixing = np.array([[1.0, 0.0], [0.7, 0.5]])
+    update.state["centre"], update.state["axes"] = np.array([0.3, -1.0]), np.diag([0.5, 2.0])
+    rng = np.random.default_rng(5)
+
+    def log_density(x):
+        z = np.linalg.solve(mixing, x)
+        return factor * float(np.sum(2.0 * z - np.exp(z)))
+
+    start = mixing @ np.log(rng.gamma(2.0, size=(2, 6000)))
+    moved = np.array([update(log_density, x, rng, False) for x in start.T])
+    z = np.linalg.solve(mixing, moved.T)
+    p_values = [stats.kstest(np.exp(part), stats.gamma(2.0).cdf).pvalue for part in z]
+    assert (min(p_values) > FALSE_ALARMS) == exact
+
+
+def test_the_elliptical_update_learns_centre_and_axes():
+    """Also from far outside, which the t distribution's tails lead back from."""
+    update, rng, x = EllipticalUpdate(2), np.random.default_rng(6), np.array([300.0, -500.0])
+    cov = np.array([[4.0, 1.8], [1.8, 1.0]])
+    target = stats.multivariate_normal([10.0, -5.0], cov).logpdf
+    for _ in range(800):
+        x = update(target, x, rng, True)
+    axes = update.state["axes"]
+    np.testing.assert_allclose(update.state["centre"], [10.0, -5.0], atol=1.0)
+    np.testing.assert_allclose(axes @ axes.T, cov, rtol=0.5, atol=0.3)
+
+
+# -- choosing sites -------------------------------------------------------------------------------
+
+
+def learned_kernel(build):
+    with pm.Model() as model:
+        ls = pm.InverseGamma("ls", 5, 3)
+        cov = 0.8**2 * pm.gp.cov.Matern32(1, ls=ls)
+        build(0.4 + pm.gp.Latent(cov_func=cov).prior("f", X=np.array([[0.0], [0.4], [1.0]])))
+    return model
+
+
+def test_the_sites_are_the_variational_ones():
+    model = learned_kernel(DENSITIES["Poisson, log"])
+    fit = pac.fit("vgp", model=model, hyper="fixed", progressbar=False)
+    recognition = pac.recognize(model)
+    sites = HeldSites(recognition.model, ["y"], ["ls_log__"])
+    sites.choose(recognition.start)
+    rate = np.exp(0.4 + fit.mean["f"] + 0.5 * fit.std["f"] ** 2)
+    np.testing.assert_allclose(sites.lam, rate, rtol=0.02)
+    np.testing.assert_allclose(sites.h, COUNTS - rate + rate * (0.4 + fit.mean["f"]), atol=0.05)
+
+
+def test_they_follow_the_typical_hyperparameters_of_tuning():
+    recognition = pac.recognize(learned_kernel(DENSITIES["Poisson, log"]))
+    sites, expected = (HeldSites(recognition.model, ["y"], ["ls_log__"]) for _ in range(2))
+    values = np.linspace(-1.0, 2.0, 10)
+    for value in values:
+        sites.learn({**recognition.start, "ls_log__": np.array(value)}, trials=2.2)
+    expected.choose({**recognition.start, "ls_log__": np.array(values.mean())})
+    np.testing.assert_allclose(sites.lam, expected.lam, rtol=0.02)
+    assert sites.slices == 9  # four times the evaluations a slice
+    other = HeldSites(recognition.model, ["y"], ["ls_log__"])
+    other.state = sites.state
+    np.testing.assert_array_equal(other.h, sites.h)
+
+
+def test_negative_precisions_are_cut_and_the_mean_is_kept():
+    case = Case("Student-t")
+    with_signs = pac.fit("vgp", model=case.model, progressbar=False)
+    assert with_signs.lam.min() < 0.0 <= case.sites.lam.min()
+    found = (MEAN / STD**2 + case.sites.h) / (1 / STD**2 + case.sites.lam)
+    np.testing.assert_allclose(found, with_signs.mean["f"], atol=0.02)
