@@ -15,6 +15,7 @@ import numpy as np
 from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, SiteRule, reporter
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.variational.ascent import climb
+from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.derivatives import accumulate
@@ -47,7 +48,7 @@ class _SparseFamily:
     """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
 
     def __init__(self, problem: FitProblem, rule: SiteRule):
-        self.rule = rule
+        self.rule, self.stages = rule, [Stage()]
         self.model = SparseModel(problem.model, problem.sparse.laws, problem.point)
         self.sites = SparseSites(problem.model, rule, problem.point)
         self.inducing = list(problem.sparse.inducing)
