@@ -20,7 +20,7 @@ from .interpreter import UnsupportedGraphError
 from .reading import REST, Reading
 from .reference import Density, PriorDraws, Reference
 
-__all__ = ["MismatchError", "Outcome", "build", "compare_densities", "guarded"]
+__all__ = ["MismatchError", "Outcome", "build", "check_step", "compare_densities", "guarded"]
 
 Array = NDArray[np.float64]
 
@@ -201,10 +201,16 @@ def _difference(name: str, label: str, ours: Array, theirs: Density, point: Mapp
 
 def _compare_steps(reading: Reading, reference: Reference, rng: np.random.Generator) -> None:
     for i, (point, log_density) in enumerate(reading.steps(rng, _STEPS)):
-        if not all(np.isfinite(value).all() for value in point.values()):
-            raise MismatchError(f"step {i} gives a value that is not finite: {point}")
-        first, *others = [density.sum() for density in reference(point).values()]
-        total = sum(others, start=first)
-        ours = np.atleast_1d(log_density)
-        if total.disagrees(ours).any():
-            raise MismatchError(_difference("model_logp", f"step {i}", ours, total, point))
+        check_step(i, point, log_density, reference)
+
+
+def check_step(
+    i: int, point: Mapping[str, Array], log_density: float, reference: Reference
+) -> None:
+    """Raise if what a step says of its point is not PyMC's log density."""
+    if not all(np.isfinite(value).all() for value in point.values()):
+        raise MismatchError(f"step {i} gives a value that is not finite: {point}")
+    first, *others = [density.sum() for density in reference(point).values()]
+    total, ours = sum(others, start=first), np.atleast_1d(log_density)
+    if total.disagrees(ours).any():
+        raise MismatchError(_difference("model_logp", f"step {i}", ours, total, point))

@@ -6,7 +6,7 @@ around given draws. The estimates are self-normalised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -77,8 +77,9 @@ def importance_sample(model: Model, around: Array, rng: np.random.Generator) -> 
         Where the posterior may be: any draws; what they miss the prior has to find.
     rng : numpy.random.Generator
     """
-    densities = _vectorized(model)
-    flat = _from_prior(model, rng)
+    draw = PriorDraws(model)
+    densities = _vectorized(model, draw(rng))
+    flat = np.array([_flat(model, draw(rng)) for _ in range(_PRIOR_DRAWS)])
     # A transform of the user's own cuts the prior: its density is then not normalised.
     share = _PRIOR_DRAWS / (_PRIOR_DRAWS + _DRAWS_AROUND) if np.isfinite(flat).all() else 0.0
     shape = _WIDER**2 * np.atleast_2d(np.cov(around, rowvar=False))
@@ -94,23 +95,22 @@ def importance_sample(model: Model, around: Array, rng: np.random.Generator) -> 
     return Weighted(draws, np.exp(log_weights - logsumexp(log_weights)))
 
 
-def _from_prior(model: Model, rng: np.random.Generator) -> Array:
-    draw = PriorDraws(model)
-    points = [draw(rng) for _ in range(_PRIOR_DRAWS)]
-    names = [value.name for value in model.value_vars]
-    return np.array([np.concatenate([np.ravel(p[name]) for name in names]) for p in points])
+def _flat(model: Model, point: Mapping[str, Array]) -> Array:
+    return np.concatenate([np.ravel(point[value.name]) for value in model.value_vars])
 
 
-def _vectorized(model: Model) -> Callable[[Array], tuple[Array, Array]]:
-    """Return the log prior and the log likelihood of many points at once."""
+def _vectorized(model: Model, point: Mapping[str, Array]) -> Callable[[Array], tuple[Array, Array]]:
+    """Return the log prior and the log likelihood of many points, of the shapes of one, at once."""
     terms = [pt.sum(_without_checks(term)) for term in model.logp(sum=False)]
     free = len(model.free_RVs)
     totals = [sum(terms[:free]), sum(terms[free:])]
     values = model.value_vars
-    many = [pt.tensor(v.name, dtype=v.dtype, shape=(None, *v.type.shape)) for v in values]
+    many = [
+        pt.tensor(v.name, dtype=v.dtype, shape=(None, *np.shape(point[v.name]))) for v in values
+    ]
     graphs = vectorize_graph(totals, dict(zip(values, many, strict=True)))
     function = Interpreter(list(graphs), many)
-    shapes = [tuple(int(n) for n in v.type.shape) for v in values]
+    shapes = [np.shape(point[v.name]) for v in values]
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
 
     def densities(draws: Array) -> tuple[Array, Array]:

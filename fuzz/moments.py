@@ -9,8 +9,9 @@ from pymc.model import Model
 
 import pymc_augconj as pac
 
-from .comparison import MismatchError, Outcome
+from .comparison import MismatchError, Outcome, check_step
 from .importance import Weighted, importance_sample
+from .reference import Reference
 
 __all__ = ["compare_moments"]
 
@@ -18,6 +19,7 @@ Array = NDArray[np.float64]
 
 _TUNE = 200
 _DRAWS = 800
+_EVERY = 150  # a step whose log density is compared
 _FEWEST_EFFECTIVE = 200
 _STANDARD_ERRORS = 5.0
 
@@ -29,12 +31,12 @@ def compare_moments(model: Model, seed: int = 0) -> Outcome:
     moments exist whatever the posterior's tails are. What differs by more than five standard
     errors is sampled again, four times as long: a difference that remains is a mismatch.
     """
-    step = pac.AugmentedGibbs(model=model)
+    step, reference = pac.AugmentedGibbs(model=model), Reference(model, seed)
     if len(step.vars) < len(model.value_vars):
         return Outcome("unverified", "variables are left to PyMC")
     for attempt, longer in enumerate((1, 4)):
         rng = np.random.default_rng([seed, attempt])
-        draws = _sample(step, rng, longer * _DRAWS)
+        draws = _sample(step, rng, longer * _DRAWS, reference)
         weighted = importance_sample(model, draws, rng)
         found = _compare(draws, weighted)
         if found.kind != "mismatch":
@@ -65,7 +67,9 @@ def _functions(x: Array) -> Array:
     return np.concatenate([t, t**2], axis=1)
 
 
-def _sample(step: pac.AugmentedGibbs, rng: np.random.Generator, count: int) -> Array:
+def _sample(
+    step: pac.AugmentedGibbs, rng: np.random.Generator, count: int, reference: Reference
+) -> Array:
     """Return a chain's draws, flattened, shape (count, d)."""
     step.setup_chain(rng, _TUNE, count)
     point = dict(step.recognition.start)
@@ -73,10 +77,9 @@ def _sample(step: pac.AugmentedGibbs, rng: np.random.Generator, count: int) -> A
     for i in range(_TUNE + count):
         if i == _TUNE:
             step.stop_tuning()
-        point, _ = step.step(point)
+        point, (stats,) = step.step(point)
+        if i % _EVERY == 0:
+            check_step(i, point, stats["model_logp"], reference)
         if i >= _TUNE:
             rows.append(np.concatenate([np.ravel(value) for value in point.values()]))
-    found = np.array(rows)
-    if not np.isfinite(found).all():
-        raise MismatchError("a draw that is not finite")
-    return found
+    return np.array(rows)
