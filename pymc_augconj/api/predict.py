@@ -227,7 +227,7 @@ def _what(gp: Any) -> str:
             f"{type(gp).__name__}; use its conditional(…) with pm.sample_posterior_predictive, on "
             "the draws or on those of an approximation's sample()"
         )
-    if hasattr(gp, "marginal_likelihood"):
+    if hasattr(gp, "marginal_likelihood") and not isinstance(gp, pm.gp.Latent):
         return (
             f"pm.gp.{type(gp).__name__}; predict it with its own predict(…) or conditional(…), or "
             "write the model with pm.gp.Latent"

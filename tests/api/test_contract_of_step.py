@@ -11,6 +11,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 import pymc_augconj as pac
+from pymc_augconj.api.updates import GradientUpdate
 from pymc_augconj.python_mode import python_mode
 
 N = 12
@@ -262,7 +263,7 @@ def test_many_length_scales_are_sampled_by_gradient():
         f = pm.gp.Latent(cov_func=cov).prior("f", X=rng.standard_normal((N, 6)), jitter=1e-5)
         pm.Bernoulli("y", logit_p=f, observed=Y)
     step = pac.AugmentedGibbs(model=model)
-    assert step._by_gradient == ("collapsed",)
+    assert step._kinds == {"collapsed": GradientUpdate}
     assert equal(chain(step, 12), chain(step, 12))
 
 

@@ -563,7 +563,7 @@ def test_variables_that_are_not_ours():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hyper": "hmc"}, "expected hyper to be 'auto', 'slice' or 'nuts', got 'hmc'"),
+        ({"hyper_sampler": "hmc"}, "expected hyper_sampler to be one of 'auto', .*, got 'hmc'"),
         ({"sweeps": 0}, "expected sweeps to be a positive integer, got 0"),
         ({"sweeps": 1.5}, "expected sweeps to be a positive integer, got 1.5"),
     ],

@@ -405,7 +405,9 @@ def test_standard_normals_of_given_latents(build):
     prior = case.sampler.priors.at(case.point).factorized()
     h, lam, _ = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
     lam[0] = 0.0
-    for space in (ObservationSpace(h.size), WeightSpace(case.model.latent_size)):
+    coupling = Coupling(h.size)
+    spaces = ObservationSpace(h.size, coupling), WeightSpace(case.model.latent_size, coupling)
+    for space in spaces:
         posterior = space.posterior(prior, h, lam)
 
         def redrawn(nu, noise, posterior=posterior):

@@ -226,7 +226,9 @@ class _Theirs:
 def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
     """Return the number of observations at which the log densities could be compared."""
     values = theirs.values
-    bound = _ROUNDING * np.abs(values) + _ROUNDING * np.abs(np.where(np.isfinite(ours), ours, 0.0))
+    magnitude = np.abs(values) + np.abs(np.where(np.isfinite(ours), ours, 0.0))
+    # No less than of a number of order one: log(1 − F) is the logarithm of such a number.
+    bound = _ROUNDING * np.maximum(magnitude, 1.0)
     wrong = _differ(ours, values, bound)
     if wrong.any():
         bound = bound + theirs.bound

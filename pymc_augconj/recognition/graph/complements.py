@@ -106,7 +106,8 @@ def _log(graph: Variable) -> Variable:
     if _op_name(graph) == "Mul":
         first, *others = graph.owner.inputs
         return sum((_log(factor) for factor in others), start=_log(first))
-    return pt.log(graph)
+    # PyTensor keeps a number such as ½ in single precision.
+    return pt.log(graph.astype("float64"))
 
 
 def _one_minus(x: Variable) -> Variable:
