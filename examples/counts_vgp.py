@@ -33,7 +33,7 @@ def main() -> None:
         gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ls))
         f = gp.prior("f", X=years[~held_out])
         pm.NegativeBinomial("y", mu=pm.math.exp(level + f), alpha=alpha, observed=counts[~held_out])
-    vgp = pac.fit("vgp", model=model, start=START, progressbar=False)
+    vgp = pac.fit("vgp", model=model, start=START, tol=1e-8, progressbar=False)
     assert vgp.converged, vgp.message
     cavi = pac.fit("cavi", model=model, hyper="fixed", start=vgp.theta, progressbar=False)
     theta = ", ".join(f"{key} {float(value):.2f}" for key, value in vgp.theta.items())

@@ -50,6 +50,9 @@ _MEANINGLESS = 1e-2
 # PyMC computes some log probabilities as log(1 − p), which is −∞ from about twice this value on.
 _LOWEST_EXACT = -13.0
 
+# The logarithm of the smallest number above zero.
+_LOG_LEAST = -1074.0 * np.log(2.0)
+
 # A covariance of more entries is not evaluated for the standard deviations alone.
 _LARGEST_COVARIANCE = 2**18
 
@@ -229,6 +232,9 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
     magnitude = np.abs(values) + np.abs(np.where(np.isfinite(ours), ours, 0.0))
     # No less than of a number of order one: log(1 − F) is the logarithm of such a number.
     bound = _ROUNDING * np.maximum(magnitude, 1.0)
+    # PyMC takes the logarithm of some probabilities, and of subnormal numbers few digits are left.
+    representable = np.where(values > _LOG_LEAST, values, 0.0)
+    bound = bound + np.exp(_LOG_LEAST - np.minimum(representable, 0.0))
     wrong = _differ(ours, values, bound)
     if wrong.any():
         bound = bound + theirs.bound
@@ -239,6 +245,9 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
         # What an unstable formula makes of it is not what PyMC computes.
         values = theirs.stable
         wrong = _differ(ours, values, np.where(np.isfinite(bound), bound, 0.0))
+        if wrong.any():
+            rounding = bound + theirs.bound
+            wrong = _differ(ours, values, np.where(np.isfinite(rounding), rounding, 0.0))
         wrong |= np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & vanishes
     if wrong.any():
         with np.errstate(invalid="ignore"):
