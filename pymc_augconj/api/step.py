@@ -342,12 +342,8 @@ class AugmentedGibbs(BlockedStep):
         self._taken += 1
         # Jitter is no part of PyMC's density, which may not be finite there.
         if self._taken in _COMPARED and info.jitter == 0.0:
-            self._pymc.check(
-                point,
-                info.log_density,
-                lambda: self._sampler.site_log_densities(point),
-                f"at step {self._taken} of this chain",
-            )
+            where = f"at step {self._taken} of this chain"
+            self._pymc.check(point, info.log_density, self._sampler, where)
 
     def _make_sampler(self, point) -> GibbsSampler:
         arguments = (self.recognition.model, self.plan, point, self.recognition.probes, self.sweeps)

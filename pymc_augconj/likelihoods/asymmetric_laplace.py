@@ -38,9 +38,10 @@ class AsymmetricLaplace(Likelihood):
     patterns = (Pattern("AsymmetricLaplaceRV", inputs=("b", "kappa", "mu"), predictor="mu"),)
 
     def log_density(self, y, eta, params: Params):
-        a, d = _slopes(params)
+        # a + d and d − a, which would cancel where κ is far from one.
+        b, kappa = params["b"], params["kappa"]
         e = y - eta
-        return _log_norm(params) - np.where(e >= 0.0, a + d, d - a) * e
+        return _log_norm(params) - b * np.where(e >= 0.0, kappa * e, -e / kappa)
 
     def draw_auxiliary(self, rng, y, eta, params):
         a, _ = _slopes(params)

@@ -80,8 +80,8 @@ def compared(monkeypatch):
     found = []
     check = WholeDensity.check
 
-    def recorded(self, point, ours, of_sites, where):
-        check(self, point, ours, of_sites, where)
+    def recorded(self, point, ours, sampler, where):
+        check(self, point, ours, sampler, where)
         theirs = sum(float(np.sum(term)) for term in self._density(point))
         found.append((abs(ours - theirs), abs(theirs)))
 
@@ -131,6 +131,11 @@ def test_another_log_density_stops_the_chain(mistake, monkeypatch):
         step.step(model.initial_point())
 
 
+class NoSites:
+    site_log_densities = staticmethod(lambda point: {})
+    rounding = staticmethod(lambda point: 0.0)
+
+
 def test_a_difference_far_below_the_density_is_seen():
     """Observations have log densities of 1e8 and of one."""
     scales = 1e-2 ** np.arange(4)
@@ -140,7 +145,7 @@ def test_a_difference_far_below_the_density_is_seen():
     density = WholeDensity(model)
     ours = norm.logpdf(0.01) + norm.logpdf(0.01, scale=scales).sum()
     assert ours < -1e7
-    density.check({"b": np.asarray(0.01)}, ours, dict, "here")
+    density.check({"b": np.asarray(0.01)}, ours, NoSites(), "here")
     for error in (1e-4, -1e-4):
         with pytest.raises(pac.RecognitionError, match="here"):
-            density.check({"b": np.asarray(0.01)}, ours + error, dict, "here")
+            density.check({"b": np.asarray(0.01)}, ours + error, NoSites(), "here")

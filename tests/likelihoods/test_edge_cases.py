@@ -103,6 +103,18 @@ def test_symmetric_asymmetric_laplace_is_laplace():
     )
 
 
+@pytest.mark.parametrize("kappa", [1e-12, 1e-4, 3.0, 1e5, 1e12])
+def test_asymmetric_laplace_far_from_symmetric(kappa):
+    """Of slopes bκ above η and b/κ below it neither may be lost beside the other."""
+    b, distance = 1e6, np.array([kappa, 1.0 / kappa])
+    density = AsymmetricLaplace().log_density
+    norm = np.log(b / (kappa + 1.0 / kappa))
+    at = {"b": b, "kappa": kappa}
+    above, below = density(distance, 0.0, at), density(-distance, 0.0, at)
+    np.testing.assert_allclose(above, norm - b * kappa * distance, rtol=1e-14)
+    np.testing.assert_allclose(below, norm - b / kappa * distance, rtol=1e-14)
+
+
 def test_asymmetric_laplace_has_its_quantile_at_eta():
     # η is the quantile at level κ²/(1 + κ²), by quadrature of the density below it.
     kappa, e = 0.6, -np.arange(5e-4, 60.0, 1e-3)

@@ -25,6 +25,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
@@ -34,6 +35,10 @@ from .parts import Part, SiteData, make_parts
 from .targets import PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
+
+# Evaluations with other rounding, the units in the last place that they move a number by, and how
+# much larger an error may be than the largest that they show.
+_N_ROUNDINGS, _ULPS, _SAFETY = 3, 4, 32.0
 
 
 @dataclass
@@ -171,6 +176,37 @@ class GibbsSampler:
         prior = self.priors.at(point)
         eta = prior.predictor(self.innovations(point, prior))
         return {d.site.name: _log_likelihood([d], eta, point) for d in self._data}
+
+    def rounding(self, point: Point) -> float:
+        """Return by how much rounding of the prior's covariances moves the log density at a point.
+
+        A few evaluations with each entry moved by some units in its last place, which is what
+        another way of computing a covariance does.
+        """
+        prior = self.priors.at(point).factorized()
+        innovations, whitened = self.innovations(point, prior), self._whitened(point, prior)
+        rng = np.random.default_rng(0)
+
+        def density(move: bool) -> float:
+            total, eta = 0.0, prior.offset.copy()
+            for b, A, u, v in zip(
+                prior.blocks, prior.full_maps, innovations, whitened, strict=True
+            ):
+                if move:
+                    ulps = rng.integers(-_ULPS, _ULPS, b.array.shape, endpoint=True)
+                    moved = b.array * (1.0 + np.finfo(float).eps * ulps)
+                    b = block_prior(b.block, moved, b.jitter)
+                    u, v = (b.scale(v), v) if b.block.whitened else (u, b.unscale(u))
+                total += b.log_density(v)
+                eta += A.apply(u)
+            return total + _log_likelihood(self._data, eta, point)
+
+        try:
+            expected = density(False)
+            differences = [abs(density(True) - expected) for _ in range(_N_ROUNDINGS)]
+        except NotPositiveDefiniteError:
+            return np.inf
+        return _SAFETY * max(differences)
 
     # -- the step -----------------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +14,7 @@ from pymc_augconj.model import Point
 from pymc_augconj.python_mode import untraced
 from pymc_augconj.recognition.graph.functions import PointFunction
 
-__all__ = ["WholeDensity"]
+__all__ = ["Sampler", "WholeDensity"]
 
 Array = NDArray[np.float64]
 
@@ -26,11 +27,20 @@ _NEGLIGIBLE = 1e-6
 # Of a log density in PyMC's compiled form, which tells no rounding.
 _COMPILED = 1e-6
 
-# What rounding takes of the magnitudes at one point it may take this many times at another.
-_UNLIKE = 8.0
-
 # Entries of the largest array that is worth a few evaluations: a covariance of 4096 latents.
 _LARGEST_ARRAY = 2**24
+
+
+class Sampler(Protocol):
+    """Whose log density is compared."""
+
+    def site_log_densities(self, point: Point) -> Mapping[str, float]:
+        """Return the log density of every observed variable, by name."""
+        ...
+
+    def rounding(self, point: Point) -> float:
+        """Return by how much rounding of the prior's covariances moves the log density."""
+        ...
 
 
 class WholeDensity:
@@ -48,16 +58,8 @@ class WholeDensity:
         self._names = [var.name for var in variables]
         inputs = {value.name: value for value in model.value_vars}
         self._density = PointFunction(terms, inputs, largest_array=_LARGEST_ARRAY)
-        # The part of the terms' magnitudes that rounding took when it was last told.
-        self._rounding = 0.0
 
-    def check(
-        self,
-        point: Point,
-        ours: float,
-        of_sites: Callable[[], Mapping[str, float]],
-        where: str,
-    ) -> None:
+    def check(self, point: Point, ours: float, sampler: Sampler, where: str) -> None:
         """Compare a sampler's log density with PyMC's.
 
         Parameters
@@ -65,8 +67,7 @@ class WholeDensity:
         point : mapping
         ours : float
             The sampler's log density there.
-        of_sites : callable
-            Returns the part of each observed variable, for the message.
+        sampler : Sampler
         where : str
             How the sampler got there, for the message.
 
@@ -78,24 +79,22 @@ class WholeDensity:
         terms = self._density.as_written(point)
         if terms is None or not all(np.isfinite(term).all() for term in terms):
             # What an unstable formula makes of it is not what PyMC computes.
-            terms = self._density(point)
-            magnitude = _magnitude(terms)
-            tolerance = _COMPILED * magnitude
-        else:
-            magnitude = _magnitude(terms)
-            tolerance = (_ROUNDING + _UNLIKE * self._rounding) * magnitude
-            if not abs(ours - _total(terms)) <= _NEGLIGIBLE + tolerance:
-                self._rounding = self._told_rounding(point, magnitude)
-                tolerance = (_ROUNDING + self._rounding) * magnitude
-        theirs = _total(terms)
-        if np.isnan(theirs) or abs(ours - theirs) <= _NEGLIGIBLE + tolerance:
+            try:
+                terms = self._density(point)
+            except np.linalg.LinAlgError:
+                return
+        theirs, tolerance = _total(terms), _NEGLIGIBLE + _ROUNDING * _magnitude(terms)
+        if np.isnan(theirs) or abs(ours - theirs) <= tolerance:
             # Not a number where PyMC's own Cholesky factor fails.
+            return
+        tolerance += self._rounding(point, terms) + sampler.rounding(point)
+        if abs(ours - theirs) <= tolerance:
             return
         parts = dict(zip(self._names, map(np.sum, terms), strict=True))
         wrong = [
             name
-            for name, part in of_sites().items()
-            if not abs(part - parts[name]) <= _NEGLIGIBLE + tolerance
+            for name, part in sampler.site_log_densities(point).items()
+            if not abs(part - parts[name]) <= tolerance
         ]
         listed = " and ".join(f"observed variable {name!r}" for name in wrong)
         raise RecognitionError(
@@ -104,11 +103,11 @@ class WholeDensity:
             "chain can be trusted; sample this model with pm.sample's NUTS, and please report it"
         )
 
-    def _told_rounding(self, point: Point, magnitude: float) -> float:
+    def _rounding(self, point: Point, terms: list[Array]) -> float:
         found = self._density.with_rounding(point)
         if found is None:
-            return _COMPILED
-        return sum(float(np.sum(bound)) for bound in found[1]) / magnitude
+            return _COMPILED * _magnitude(terms)
+        return sum(float(np.sum(bound)) for bound in found[1])
 
 
 def _total(terms: list[Array]) -> float:

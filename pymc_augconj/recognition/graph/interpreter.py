@@ -139,10 +139,11 @@ class Interpreter:
     def with_rounding(self, *arguments: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the outputs, finite or not, and a bound on the rounding error of each entry.
 
-        The graph is evaluated a few times with the result of every operation that rounds moved by
-        a few units in its last place (Parker's Monte Carlo arithmetic, 1997): what cancels later,
-        or is amplified, shows in the result. What PyTensor computes in single precision, as it
-        does with small integers, counts with its difference from double precision.
+        The graph is evaluated a few times with the arguments, and the result of every operation
+        that rounds, moved by a few units in the last place (Parker's Monte Carlo arithmetic,
+        1997): what cancels later, or is amplified, shows in the result. What PyTensor computes in
+        single precision, as it does with small integers, counts with its difference from double
+        precision.
 
         Raises
         ------
@@ -170,6 +171,8 @@ class Interpreter:
                 (call_of(node, in_double=True), node.inputs, node.outputs, is_exact(node), last)
                 for node, last in zip(nodes, _last_uses(nodes, self._outputs), strict=True)
             ]
+        if rng is not None:
+            arguments = [_moved(value, rng) for value in arguments]
         values = dict(zip(self._inputs, arguments, strict=True))
         values |= {var: _value(var) for var in self._shared}
         for call, inputs, outputs, exact, last in self._calls_in_double:
