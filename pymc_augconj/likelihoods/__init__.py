@@ -14,6 +14,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``density``             a likelihood with its observations, for integration over one predictor
 ``folded_normal``       the mean absolute value of a normal variable
 ``generic``             any likelihood of one predictor, known by its log density
+``joint``               writing ω into a model, for ``pac.augment``
 ``laplace``             Laplace, as normal of random variance
 ``logistic``            logistic, by Pólya–Gamma
 ``matern_noise``        Matérn noise, as normal of random precision

@@ -16,12 +16,15 @@ of Statistical Computation and Simulation 81.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 
 from .base import Likelihood, Params, Pattern
 from .folded_normal import folded_normal
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["AsymmetricLaplace"]
@@ -88,6 +91,17 @@ class AsymmetricLaplace(Likelihood):
     def log_conditional(self, omega, y, eta, params):
         a, _ = _slopes(params)
         return logpdf_inverse_gaussian(omega, _mean(a, np.abs(y - eta)), a**2)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        math, (a, _) = write.math, _slopes(params)
+        omega = write.inverse_gamma("omega", 1.0, 0.5 * a**2)
+        normal = normal_factor(math)
+
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            a, d = _slopes(params)
+            return normal(y, eta, omega, params) + 2.0 * math.log(params["b"] / a) - d * (y - eta)
+
+        return [omega], log_factor
 
 
 def _slopes(params):

@@ -25,9 +25,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
+
+from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
+
+from .joint import Joint, JointWriter
 
 __all__ = [
     "DensityLikelihood",
@@ -40,6 +45,7 @@ __all__ = [
 ]
 
 Params = Mapping[str, np.ndarray]
+Link = Literal["identity", "logit", "probit", "log", "scaled_logit", "scaled_square", "scaled_log"]
 
 # Nodes and weights of Gauss–Legendre quadrature on (0, 1).
 _LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
@@ -89,10 +95,23 @@ class Pattern:
     rv: str
     inputs: tuple[str, ...]
     predictor: str
-    link: str = "identity"
+    link: Link = "identity"
     negate: bool = False
     scale: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.link not in get_args(Link):
+            raise ValueError(f"expected a link in {get_args(Link)}, found {self.link!r}")
+        if self.predictor not in self.inputs:
+            raise ValueError(
+                f"expected a predictor in inputs {self.inputs}, found {self.predictor!r}"
+            )
+        if (self.scale is not None) != self.link.startswith("scaled_"):
+            raise ValueError(
+                f"expected a scale for the links 'scaled_…' and for no other, found link "
+                f"{self.link!r} with scale {self.scale!r}"
+            )
 
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the entries of ``params``, in the order of ``inputs``."""
@@ -174,6 +193,29 @@ class DensityLikelihood(LikelihoodFacts):
 
         Infinite where there is none on a side. None, as it stands: a density, or probabilities,
         everywhere.
+        """
+        return None
+
+    def landmarks(self, y: Array, params: Params) -> Array:
+        """Return values of η to integrate around: where p(y | η) may be narrow, kinked or singular.
+
+        Of shape (L, N). The default is y for the identity link, and none for other links.
+        """
+        return y[None] if self.link == "identity" else np.empty((0, y.size))
+
+    def tilted_moments(
+        self,
+        y: Array,
+        cavity_mean: Array,
+        cavity_var: Array,
+        params: Params,
+        *,
+        power: float = 1.0,
+        delta: bool = False,
+    ) -> Tilted | None:
+        """Return the moments of p(y | η)^power N(η | m, v), or None where there is no closed form.
+
+        ``delta`` asks for δ of quantile propagation too. None, the default, takes a quadrature.
         """
         return None
 
@@ -270,3 +312,37 @@ class Likelihood(DensityLikelihood):
         self, omega: Any, y: np.ndarray, eta: np.ndarray, params: Params
     ) -> np.ndarray:
         """Return log p(ω | y, η), the density that :meth:`draw_auxiliary` draws from."""
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
+        """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
+
+        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
+        add up to log p(y, ω | η). The default, for an ω that is one array, is numerical:
+
+            ω ~ p(ω | y, η = 0),    log p(y | η = 0) + h(ω) η − ½ λ(ω) η².
+        """
+        names = tuple(params)
+
+        def named(values: tuple[Array, ...]) -> Params:
+            return dict(zip(names, values, strict=True))
+
+        def logpdf(omega: Array, y: Array, *values: Array) -> Array:
+            return self.log_conditional(omega, y, np.zeros(np.shape(y)), named(values))
+
+        def random(
+            rng: np.random.Generator, shape: tuple[int, ...], y: Array, *values: Array
+        ) -> Array:
+            at = np.broadcast_to(y, shape)
+            return self.draw_auxiliary(rng, at, np.zeros(shape), named(values))
+
+        def log_factor(y: Array, eta: Array, omega: Array, *values: Array) -> Array:
+            own = named(values)
+            h, lam = self.sites(y, omega, own)
+            return self.log_density(y, np.zeros(np.shape(y)), own) + h * eta - 0.5 * lam * eta**2
+
+        omega = write.numerical(
+            "omega", "Auxiliary", logpdf, random, [y, *params.values()], positive=False
+        )
+        return [omega], lambda y, eta, omega, params: write.evaluate(
+            log_factor, y, eta, omega, *params.values()
+        )

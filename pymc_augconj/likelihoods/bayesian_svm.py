@@ -15,12 +15,15 @@ Analysis 6.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 
 from .base import Likelihood, Params, Pattern, refusal
 from .folded_normal import folded_normal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["BayesianSVM"]
@@ -76,6 +79,12 @@ class BayesianSVM(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return logpdf_inverse_gaussian(omega, _mean(np.abs(1.0 - y * eta)), np.ones(1))
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            return y * eta - 1.0 - 0.5 * omega * (1.0 - y * eta) ** 2
+
+        return [write.inverse_gamma("omega", 0.5, 0.5)], log_factor
 
 
 def _mean(distance):

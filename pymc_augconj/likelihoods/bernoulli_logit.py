@@ -10,6 +10,8 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit
 
@@ -20,6 +22,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 
 from .base import Likelihood, Params, Pattern, refusal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["BernoulliLogit"]
@@ -69,3 +72,9 @@ class BernoulliLogit(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return logpdf_polya_gamma(omega, 1.0, eta)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            return -_LOG_2 + (y - 0.5) * eta - 0.5 * omega * eta**2
+
+        return [write.polya_gamma("omega", 1.0)], log_factor

@@ -10,6 +10,8 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import betainc, betaln, expit
 
@@ -20,6 +22,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 
 from .base import Likelihood, Params, Pattern, is_count, refusal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["BinomialLogit"]
@@ -86,3 +89,15 @@ class BinomialLogit(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return log_polya_gamma(omega, params["n"], eta)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        math = write.math
+
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            n = params["n"]
+            lam = math.where(n > 0, omega, 0.0)
+            log_choose = math.gammaln(n + 1.0) - math.gammaln(y + 1.0) - math.gammaln(n - y + 1.0)
+            return log_choose - n * _LOG_2 + (y - 0.5 * n) * eta - 0.5 * lam * eta**2
+
+        # PG(0, ·) is zero with certainty: there the site ignores ω, whose distribution is then any.
+        return [write.polya_gamma("omega", math.maximum(params["n"], 1.0))], log_factor

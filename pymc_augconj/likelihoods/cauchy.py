@@ -8,9 +8,12 @@ That is y | ω ~ N(η, 1/ω) with ω ~ Gamma(½, β²/2).
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["Cauchy"]
@@ -60,3 +63,7 @@ class Cauchy(Likelihood):
     def log_conditional(self, omega, y, eta, params):
         rate = 0.5 * (params["beta"] ** 2 + (y - eta) ** 2)
         return np.log(rate) - rate * omega
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        omega = write.gamma("omega", 0.5, 0.5 * params["beta"] ** 2)
+        return [omega], normal_factor(write.math)

@@ -14,12 +14,15 @@ Association 103.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 
 from .base import Likelihood, Params, Pattern
 from .folded_normal import folded_normal
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["Laplace"]
@@ -74,6 +77,10 @@ class Laplace(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return logpdf_inverse_gaussian(omega, _mean(np.abs(y - eta), params), params["b"] ** -2.0)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        omega = write.inverse_gamma("omega", 1.0, 0.5 / params["b"] ** 2)
+        return [omega], normal_factor(write.math)
 
 
 def _mean(distance, params):

@@ -13,6 +13,8 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit
 
@@ -23,6 +25,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["Logistic"]
@@ -72,3 +75,10 @@ class Logistic(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return logpdf_polya_gamma(omega, 2.0, (y - eta) / params["s"])
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            s = params["s"]
+            return -write.math.log(4.0 * s) - 0.5 * omega * ((y - eta) / s) ** 2
+
+        return [write.polya_gamma("omega", 2.0)], log_factor

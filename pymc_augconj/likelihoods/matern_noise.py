@@ -14,6 +14,8 @@ non-conjugate Gaussian process models. AISTATS.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -24,6 +26,7 @@ from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
 )
 
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["MaternNoise"]
@@ -66,7 +69,7 @@ class MaternNoise(Likelihood):
         return self._log_density_at(np.sqrt((y - mean) ** 2 + var), params)
 
     def moments(self, eta, params):
-        # The variance is E[1/2ω] over the law of ω before y is seen.
+        # The variance is E[1/2ω] under the prior of ω.
         nu, rho = params["nu"], params["rho"]
         return eta, np.broadcast_to(rho**2 * (2.0 * nu + 1.0) / (2.0 * nu), np.shape(eta))
 
@@ -89,6 +92,11 @@ class MaternNoise(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return logpdf_generalized_inverse_gaussian(omega, *_conditional((y - eta) ** 2, params))
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        nu, rho = params["nu"], params["rho"]
+        omega = write.inverse_gamma("omega", nu + 0.5, 0.5 * nu / rho**2)
+        return [omega], normal_factor(write.math, scale=2.0)
 
 
 def _conditional(square, params):

@@ -13,6 +13,8 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import betainc, betaln, expit
 
@@ -23,6 +25,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 
 from .base import Likelihood, Params, Pattern, is_count, refusal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["NegativeBinomial"]
@@ -89,6 +92,18 @@ class NegativeBinomial(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return logpdf_polya_gamma(omega, y + params["alpha"], eta)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        math = write.math
+
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            alpha = params["alpha"]
+            total = y + alpha
+            log_choose = math.gammaln(total) - math.gammaln(y + 1.0) - math.gammaln(alpha)
+            log_linear = 0.5 * (y - alpha) * eta - 0.5 * omega * eta**2
+            return log_choose - total * _LOG_2 + log_linear
+
+        return [write.polya_gamma("omega", y + params["alpha"])], log_factor
 
 
 def _log_choose(y, alpha):

@@ -1,12 +1,15 @@
-"""Normal observations, which are Gaussian sites as they stand.
+"""Normal observations, whose sites are exact without an auxiliary variable.
 
-p(y | η) = N(y | η, σ²),    λ = 1/σ²,  h = y/σ²;  no auxiliary variable.
+p(y | η) = N(y | η, σ²),    λ = 1/σ²,  h = y/σ².
 """
 
 from __future__ import annotations
 
 import numpy as np
 from scipy.special import ndtr
+
+from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Pattern
 from .registry import register
@@ -45,6 +48,28 @@ class Normal(Likelihood):
     def expected_log_density(self, y, mean, var, params):
         h, lam = self.sites(y, None, params)
         return self.expected_log_bound(y, mean, var, params), h - lam * mean, -0.5 * lam
+
+    def tilted_moments(
+        self,
+        y: Array,
+        cavity_mean: Array,
+        cavity_var: Array,
+        params: Params,
+        *,
+        power: float = 1.0,
+        delta: bool = False,
+    ) -> Tilted:
+        # The product of two normal densities, which is normal: δ = 0.
+        sigma = np.asarray(params["sigma"])
+        noise = sigma**2 / power
+        total = noise + cavity_var
+        gain = cavity_var / total
+        error = y - cavity_mean
+        # N(y | f, σ²)^η = N(y | f, σ²/η) · (2πσ²)^(−η/2) (2πσ²/η)^½
+        log_factor = (1.0 - power) * (_HALF_LOG_2PI + np.log(sigma)) - 0.5 * np.log(power)
+        log_Z = log_factor - 0.5 * (error**2 / total + np.log(total)) - _HALF_LOG_2PI
+        mean = cavity_mean + gain * error
+        return Tilted(log_Z, mean, gain * noise, delta=np.zeros(mean.shape) if delta else None)
 
     def moments(self, eta, params):
         return eta, np.broadcast_to(params["sigma"] ** 2, np.shape(eta))

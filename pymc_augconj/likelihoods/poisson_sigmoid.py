@@ -19,6 +19,8 @@ Journal of Machine Learning Research 19.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit, gammaincc, gammaln, xlogy
 
@@ -29,9 +31,12 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 
 from .base import Likelihood, Params, Pattern, is_count, refusal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["PoissonSigmoid"]
+
+_LOG_2 = np.log(2.0)
 
 
 @register
@@ -95,6 +100,20 @@ class PoissonSigmoid(Likelihood):
         log_thinned_power = xlogy(n, rate) - n * np.logaddexp(0.0, eta)
         log_count = log_thinned_power - rate * expit(-eta) - gammaln(n + 1.0)
         return log_count + log_polya_gamma(polya_gamma, y + n, eta)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        math = write.math
+        n = write.poisson("thinned", params["rate"])
+        # PG(0, ·) is zero with certainty: there the site ignores ω, whose distribution is then any.
+        omega = write.polya_gamma("omega", math.maximum(y + n, 1.0))
+
+        def log_factor(y: Any, eta: Any, n: Any, omega: Any, params: Any) -> Any:
+            total = y + n
+            lam = math.where(total > 0, omega, 0.0)
+            log_constant = y * math.log(params["rate"]) - math.gammaln(y + 1.0) - total * _LOG_2
+            return log_constant + 0.5 * (y - n) * eta - 0.5 * lam * eta**2
+
+        return [n, omega], log_factor
 
 
 def _expected_count(mean, c, params):

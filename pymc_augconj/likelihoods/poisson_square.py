@@ -27,10 +27,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import dawsn, digamma, gammaln, logsumexp, pdtr, xlogy
 
+from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
+
 from .base import DensityLikelihood, Params, Pattern, is_count, refusal
 from .registry import register
 
-__all__ = ["LARGEST_COUNT", "PoissonSquare", "log_moment", "tilt"]
+__all__ = ["LARGEST_COUNT", "PoissonSquare", "log_moment"]
 
 _LOG_2 = np.log(2.0)
 
@@ -42,6 +45,9 @@ _LARGEST_J = 160
 
 # Of larger counts the sums are long, and lose digits; quadrature takes over.
 LARGEST_COUNT = 200
+
+# Above this, the variance as a difference of moments E[η²] − E[η]² has lost too many digits.
+_LARGEST_CANCELLATION = 1e4
 
 
 @register
@@ -74,10 +80,33 @@ class PoissonSquare(DensityLikelihood):
             y * d_var - c,
         )
 
-    def landmarks(self, y, params):
-        """Return ±√(y/c), where p(y | η) has its modes, and 0, where it is zero for y > 0."""
+    def landmarks(self, y: Array, params: Params) -> Array:
+        # ±√(y/c), where p(y | η) has its modes, and 0, where it is zero for y > 0.
         mode = np.sqrt(y / params["exposure"])
         return np.stack([-mode, np.zeros_like(mode), mode])
+
+    def tilted_moments(
+        self,
+        y: Array,
+        cavity_mean: Array,
+        cavity_var: Array,
+        params: Params,
+        *,
+        power: float = 1.0,
+        delta: bool = False,
+    ) -> Tilted | None:
+        if power != 1.0 or delta or np.max(y, initial=0.0) > LARGEST_COUNT:
+            return None
+        exposure = np.asarray(params["exposure"])
+        log_constant, mean, var = _tilt(cavity_mean, cavity_var, exposure)
+        zeroth, first, second = (log_moment(2.0 * y + k, mean, var) for k in range(3))
+        tilted_mean = np.sign(mean) * np.exp(first - zeroth)
+        square = np.exp(second - zeroth)
+        tilted_var = square - tilted_mean**2
+        if not np.all(square < _LARGEST_CANCELLATION * tilted_var):
+            return None
+        log_Z = xlogy(y, exposure) - gammaln(y + 1.0) + log_constant + zeroth
+        return Tilted(log_Z, tilted_mean, tilted_var)
 
     def moments(self, eta, params):
         rate = params["exposure"] * eta**2
@@ -97,12 +126,12 @@ class PoissonSquare(DensityLikelihood):
         if np.max(y, initial=0.0) > LARGEST_COUNT:
             return None
         c = params["exposure"]
-        log_constant, shrunk_mean, shrunk_var = tilt(mean, var, c)
+        log_constant, shrunk_mean, shrunk_var = _tilt(mean, var, c)
         log_count = xlogy(y, c) - gammaln(y + 1.0)
         return log_count + log_constant + log_moment(2.0 * y, shrunk_mean, shrunk_var)
 
 
-def tilt(
+def _tilt(
     mean: np.ndarray, var: np.ndarray, c: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the log of the constant, the mean and the variance of exp(−c η²) N(η | mean, var)."""

@@ -13,10 +13,13 @@ Econometrics 8.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import betaln, gammaln, stdtr
 
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["StudentT"]
@@ -83,6 +86,11 @@ class StudentT(Likelihood):
 
     def log_conditional(self, omega, y, eta, params):
         return _log_gamma_density(omega, *_conditional(y, eta, params))
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        nu, sigma = params["nu"], params["sigma"]
+        omega = write.gamma("omega", 0.5 * nu, 0.5 * nu * sigma**2)
+        return [omega], normal_factor(write.math)
 
 
 def _conditional(y, eta, params):

@@ -26,8 +26,10 @@ import numpy as np
 from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
 from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
 from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["Phi", "SuperGaussian"]
@@ -188,20 +190,34 @@ class SuperGaussian(Likelihood):
         # log π(ω), and −αω = −γ(β/2γ)²ω − least · ω.
         _, beta, gamma = self._coefficients(y, params)
         alpha = 0.25 * beta**2 / gamma + self._least(params)
-        return params["log_c"] - alpha * omega + self.log_prior(omega, params)
+        return params["log_c"] - alpha * omega + self._log_prior(omega, params)
 
     def log_conditional(self, omega, y, eta, params):
         return self._log_law(omega, self._tilt(y, eta, 0.0, params), params)
 
-    def log_prior(self, omega: np.ndarray, params: Params) -> np.ndarray:
-        """Return log π(ω), the density of ω before any y is seen."""
-        return self._log_law(omega, np.zeros(1), params)
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        names = self.phi.names
 
-    def draw_prior(
-        self, rng: np.random.Generator, shape: tuple[int, ...], params: Params
-    ) -> np.ndarray:
-        """Draw ω ~ π."""
-        return self._draw(rng, np.zeros(shape), params)
+        def logpdf(omega: Array, *values: Array) -> Array:
+            omega, *values = np.broadcast_arrays(omega, *values)
+            return self._log_prior(omega, dict(zip(names, values, strict=True)))
+
+        def random(rng: np.random.Generator, shape: tuple[int, ...], *values: Array) -> Array:
+            return self._draw(rng, np.zeros(shape), dict(zip(names, values, strict=True)))
+
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            if self.is_location:
+                return params["log_c"] - omega * (y - eta) ** 2
+            square = params["alpha"] - params["beta"] * eta + params["gamma"] * eta**2
+            return params["log_c"] + params["g"] * eta - omega * square
+
+        hyper = [params[name] for name in names]
+        omega = write.numerical("omega", "InverseLaplace", logpdf, random, hyper, positive=True)
+        return [omega], log_factor
+
+    def _log_prior(self, omega: np.ndarray, params: Params) -> np.ndarray:
+        """Return log π(ω)."""
+        return self._log_law(omega, np.zeros(1), params)
 
     def _mean(self, r, values):
         """Return E[ω] under the tilts r."""

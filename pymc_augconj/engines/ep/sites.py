@@ -18,11 +18,10 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import condition
+from pymc_augconj.likelihoods.density import site_moments
 from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
-
-from .closed_form import site_moments
 
 __all__ = [
     "ConditionedPrior",
