@@ -110,7 +110,7 @@ def test_is_recognised_in_an_unchanged_model():
 def test_is_unknown_again_once_unregistered():
     pac.register(SkewNormal)
     pac.unregister(SkewNormal)
-    with pytest.raises(pac.UnknownLikelihoodError, match="no augmentation .* SkewNormal"):
+    with pytest.raises(pac.UnknownLikelihoodError, match=r"no augmentation .* SkewNormal"):
         pac.recognize(write_model())
     with pytest.raises(ValueError, match="expected a registered likelihood"):
         pac.unregister(SkewNormal)
