@@ -55,7 +55,7 @@ class Argument(NamedTuple):
 
 
 Key = str | Argument
-Point = Mapping[str, np.ndarray]
+Point = Mapping[Any, np.ndarray]  # by Key; a mapping of strings alone will do
 
 
 class PointMap[T](Protocol):

@@ -25,12 +25,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
 from pymc_augconj.quadrature.tilted import Tilted
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Mask
 
 from .joint import Joint, JointWriter
 
@@ -44,7 +44,7 @@ __all__ = [
     "refusal",
 ]
 
-Params = Mapping[str, np.ndarray]
+Params = Mapping[str, Array]
 Link = Literal["identity", "logit", "probit", "log", "scaled_logit", "scaled_square", "scaled_log"]
 
 # Nodes and weights of Gauss–Legendre quadrature on (0, 1).
@@ -52,7 +52,7 @@ _LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
 _LEGENDRE = (_LEGENDRE[0] + 0.5, _LEGENDRE[1])
 
 
-def refusal(y: np.ndarray, good: np.ndarray, expected: str) -> str | None:
+def refusal(y: Array, good: Mask, expected: str) -> str | None:
     """Return "expected …, found … at position …" for the first y not ``good``, or None.
 
     Comparisons with NaN are false, so that a mask of what is good refuses NaN as well.
@@ -63,7 +63,7 @@ def refusal(y: np.ndarray, good: np.ndarray, expected: str) -> str | None:
     return f"expected {expected}, found {y[bad[0]]:.12g} at position {bad[0]}"
 
 
-def is_count(y: np.ndarray) -> np.ndarray:
+def is_count(y: Array) -> Mask:
     """Return whether each y is one of 0, 1, 2, …"""
     return (y >= 0) & (y < np.inf) & (y == np.floor(y))
 
@@ -126,25 +126,25 @@ class LikelihoodFacts(ABC):
     """What is said of a likelihood besides its formulas."""
 
     #: What a person reads in the recognition table, for instance ``"Bernoulli"``.
-    name: ClassVar[str]
+    name: str
     #: The link as a person reads it, for instance ``"logit"``.
-    link: ClassVar[str] = "identity"
+    link: str = "identity"
     #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
-    augmentation: ClassVar[str] = "none"
+    augmentation: str = "none"
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
-    can_augment: ClassVar[bool] = False
+    can_augment: bool = False
     #: The spellings under which it is found in a model.
-    patterns: ClassVar[tuple[Pattern, ...]]
+    patterns: tuple[Pattern, ...]
     #: P, the number of predictors that one observation depends on.
-    n_predictors: ClassVar[int] = 1
+    n_predictors: int = 1
     #: See :class:`Likelihood`.
-    has_auxiliary: ClassVar[bool] = False
+    has_auxiliary: bool = False
     #: False for a pseudo-likelihood, whose density does not sum to one over y.
-    is_normalized: ClassVar[bool] = True
+    is_normalized: bool = True
     #: Whether y takes integer values only.
-    discrete: ClassVar[bool] = False
+    discrete: bool = False
 
-    def check(self, y: np.ndarray, params: Params) -> str | None:
+    def check(self, y: Array, params: Params) -> str | None:
         """Return a sentence on the first value out of range, or None where all is well.
 
         Parameters that are out of range (a probability above 1, a negative scale) are PyMC's to
@@ -174,12 +174,12 @@ class DensityLikelihood(LikelihoodFacts):
     """
 
     @abstractmethod
-    def log_density(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(y | η), shape (N,), normalised, ω integrated out."""
 
     def expected_log_density(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
         """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
 
         None, as it stands, where there is no closed form: engines then take a quadrature of
@@ -188,7 +188,7 @@ class DensityLikelihood(LikelihoodFacts):
         """
         return None
 
-    def bounds(self, params: Params) -> tuple[np.ndarray, np.ndarray] | None:
+    def bounds(self, params: Params) -> tuple[Array, Array] | None:
         """Return bounds of y that have probabilities of their own, with a density between.
 
         Infinite where there is none on a side. None, as it stands: a density, or probabilities,
@@ -219,27 +219,25 @@ class DensityLikelihood(LikelihoodFacts):
         """
         return None
 
-    def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
         raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
 
     def predictive_moments(
-        self, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+        self, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array] | None:
         """Return E[y] and Var[y] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def cdf(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         """Return P(Y ≤ y | η); arguments broadcast."""
         raise NotImplementedError(f"{self.name} has no distribution function of y yet")
 
-    def log_predictive(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray | None:
+    def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array | None:
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def caution(self, y: np.ndarray, prior_mean: np.ndarray, params: Params) -> str | None:
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         """Return what a Gaussian approximation will not show, or None where there is nothing.
 
         As it stands: a posterior that is the same for η and −η because both the density and the
@@ -269,24 +267,20 @@ class Likelihood(DensityLikelihood):
     has_auxiliary = True
 
     @abstractmethod
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: np.ndarray, eta: np.ndarray, params: Params
-    ) -> Any:
+    def draw_auxiliary(self, rng: np.random.Generator, y: Array, eta: Array, params: Params) -> Any:
         """Draw ω ~ p(ω | y, η) exactly."""
 
     @abstractmethod
-    def sites(self, y: np.ndarray, omega: Any, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         """Return (h, λ) of the Gaussian sites given ω, each of η's shape."""
 
     @abstractmethod
     def expected_sites(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
 
-    def expected_log_bound(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray:
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         """Return E[log p(y, ω | η) − log q(ω)] under the optimal q(ω) when η ~ N(mean, var), (N,).
 
         It is log ∫ exp(h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω)) dω, the site's part of the
@@ -304,13 +298,11 @@ class Likelihood(DensityLikelihood):
         return bound
 
     @abstractmethod
-    def log_base(self, y: np.ndarray, omega: Any, params: Params) -> np.ndarray:
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""
 
     @abstractmethod
-    def log_conditional(
-        self, omega: Any, y: np.ndarray, eta: np.ndarray, params: Params
-    ) -> np.ndarray:
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(ω | y, η), the density that :meth:`draw_auxiliary` draws from."""
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:

@@ -56,22 +56,26 @@ class BernoulliProbit(Likelihood):
     discrete = True
     patterns = (Pattern("BernoulliRV", inputs=("p",), predictor="p", link="probit"),)
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         return refusal(y, (y == 0) | (y == 1), "0 or 1")
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return log_ndtr(np.where(y > 0, eta, -eta))
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         return random_truncated_normal(rng, eta, y > 0)
 
-    def sites(self, y, z, params):
+    def sites(self, y: Array, z: Array, params: Params) -> tuple[Array, Array]:
         return z, np.ones_like(z)
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         return mean_truncated_normal(mean, y > 0), np.ones_like(mean)
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self.log_density(y, mean, params) - 0.5 * var
 
     def tilted_moments(
@@ -98,23 +102,23 @@ class BernoulliProbit(Likelihood):
             found[hard] = panels.delta
         return replace(tilted, delta=found)
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         p = ndtr(eta)
         return p, p * (1.0 - p)
 
-    def predictive_moments(self, mean, var, params):
+    def predictive_moments(self, mean: Array, var: Array, params: Params) -> tuple[Array, Array]:
         return self.moments(mean / np.sqrt(1.0 + var), params)
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         return np.where(y < 0.0, 0.0, np.where(y < 1.0, ndtr(-eta), 1.0))
 
-    def log_predictive(self, y, mean, var, params):
+    def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self.log_density(y, mean / np.sqrt(1.0 + var), params)
 
-    def log_base(self, y, z, params):
+    def log_base(self, y: Array, z: Array, params: Params) -> Array:
         return np.where((z > 0) == (y > 0), -0.5 * z**2 - _HALF_LOG_2PI, -np.inf)
 
-    def log_conditional(self, z, y, eta, params):
+    def log_conditional(self, z: Array, y: Array, eta: Array, params: Params) -> Array:
         return logpdf_truncated_normal(z, eta, y > 0)
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,11 +67,11 @@ class Phi:
     """
 
     names: tuple[str, ...]
-    log_phi: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
-    slope: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
-    curvature: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
+    log_phi: Callable[[Any, list[Array]], Any]
+    slope: Callable[[Array, list[Array]], Array]
+    curvature: Callable[[Array, list[Array]], Array]
 
-    def values(self, params: Params) -> list[np.ndarray]:
+    def values(self, params: Params) -> list[Array]:
         """Return its hyperparameters' values."""
         return [np.asarray(params[name], dtype=float) for name in self.names]
 
@@ -94,7 +95,7 @@ class SuperGaussian(Likelihood):
     augmentation = "inverse Laplace of φ (numerical)"
     patterns = ()
 
-    def __init__(self, phi: Phi, is_location: bool = True, known: KnownTilts | None = None):
+    def __init__(self, phi: Phi, is_location: bool = True, known: KnownTilts | None = None) -> None:
         self.phi, self.is_location, self._known = phi, is_location, known is not None
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
@@ -107,13 +108,13 @@ class SuperGaussian(Likelihood):
         return {**self.__dict__, "_laws": OrderedDict(), "_residual_laws": {}, "_families": None}
 
     @staticmethod
-    def find_known(phi: Phi, values: list[np.ndarray]) -> KnownTilts | None:
+    def find_known(phi: Phi, values: list[Array]) -> KnownTilts | None:
         """Return the closed form of a φ at the given hyperparameters, or None."""
         return find_known(lambda r: phi.log_phi(r, values))
 
     # -- the contract -------------------------------------------------------------------------
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         sentence = super().check(y, params)
         if sentence is None and not self.is_location:
             least = self._least(params)
@@ -122,7 +123,7 @@ class SuperGaussian(Likelihood):
                 return f"expected α − βf + γf² ≥ 0 for every f, γ > 0, at position {bad[0]}"
         return sentence
 
-    def check_augmentation(self, params):
+    def check_augmentation(self, params: Params) -> str | None:
         # Imported here: a user of other likelihoods does not pay for Numba.
         from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
             check_completely_monotone,
@@ -135,18 +136,20 @@ class SuperGaussian(Likelihood):
         for row in np.unique(rows, axis=0)[:_MOST_CHECKED]:
             fixed = [np.array(value) for value in row]
             with np.errstate(all="ignore"):
-                verdict = check_completely_monotone(lambda r, v=fixed: self.phi.log_phi(r, v))
+                verdict = check_completely_monotone(partial(self._log_phi, values=fixed))
             if not verdict.ok:
                 return _no_augmentation(row, verdict.reason)
         return None
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_bound(y, eta, 0.0, params)
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         return self._draw(rng, self._tilt(y, eta, 0.0, params), params)
 
-    def _draw(self, rng, r, params):
+    def _draw(self, rng: np.random.Generator, r: Array, params: Params) -> Array:
         values = self.phi.values(params)
         if _is_one(values):
             return self._distribution(values).random(rng, r)
@@ -155,30 +158,30 @@ class SuperGaussian(Likelihood):
             omega[here] = self._distribution(own).random(rng, r[here])
         return omega
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         g, beta, gamma = self._coefficients(y, params)
         return g + beta * omega, 2.0 * gamma * omega
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         _, _, gamma = self._coefficients(y, params)
         r = self._tilt(y, mean, gamma * var, params)
         return self.sites(y, self._mean(r, self.phi.values(params)), params)
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self._log_bound(y, mean, self._coefficients(y, params)[2] * var, params)
 
     def auxiliary_moments(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         """Return E[ω] and Var[ω] under the optimal q(ω): −(log φ)′ and (log φ)″ at E[c²]."""
         gamma = self._coefficients(y, params)[2]
         r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
         with np.errstate(divide="ignore"):
             return self._mean(r, values), self.phi.curvature(r, values)
 
-    def auxiliary_divergence(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray:
+    def auxiliary_divergence(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         """Return KL(q(ω) ‖ π(ω)) = −c² E[ω] − log φ(c²) of the optimal q(ω), c² its E[c²]."""
         gamma = self._coefficients(y, params)[2]
         r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
@@ -186,21 +189,21 @@ class SuperGaussian(Likelihood):
         linear = np.where(r > 0.0, r * self._mean(np.where(r > 0.0, r, 1.0), values), 0.0)
         return -linear - self.phi.log_phi(r, values)
 
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         # log π(ω), and −αω = −γ(β/2γ)²ω − least · ω.
         _, beta, gamma = self._coefficients(y, params)
         alpha = 0.25 * beta**2 / gamma + self._least(params)
         return params["log_c"] - alpha * omega + self._log_prior(omega, params)
 
-    def log_conditional(self, omega, y, eta, params):
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         return self._log_law(omega, self._tilt(y, eta, 0.0, params), params)
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
         names = self.phi.names
 
         def logpdf(omega: Array, *values: Array) -> Array:
-            omega, *values = np.broadcast_arrays(omega, *values)
-            return self._log_prior(omega, dict(zip(names, values, strict=True)))
+            omega, *others = np.broadcast_arrays(omega, *values)
+            return self._log_prior(omega, dict(zip(names, others, strict=True)))
 
         def random(rng: np.random.Generator, shape: tuple[int, ...], *values: Array) -> Array:
             return self._draw(rng, np.zeros(shape), dict(zip(names, values, strict=True)))
@@ -215,11 +218,11 @@ class SuperGaussian(Likelihood):
         omega = write.numerical("omega", "InverseLaplace", logpdf, random, hyper, positive=True)
         return [omega], log_factor
 
-    def _log_prior(self, omega: np.ndarray, params: Params) -> np.ndarray:
+    def _log_prior(self, omega: Array, params: Params) -> Array:
         """Return log π(ω)."""
         return self._log_law(omega, np.zeros(1), params)
 
-    def _mean(self, r, values):
+    def _mean(self, r: Array, values: list[Array]) -> Array:
         """Return E[ω] under the tilts r."""
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = -self.phi.slope(r, values)
@@ -234,7 +237,7 @@ class SuperGaussian(Likelihood):
     # -------------------------------------------------------------------------
 
     @property
-    def unpredictable(self):
+    def unpredictable(self) -> str | None:
         if self.is_location:
             return None
         return (
@@ -242,7 +245,7 @@ class SuperGaussian(Likelihood):
             "predict kind='f'"
         )
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         values = self.phi.values(params)
         if _is_one(values):
             return eta, np.full(np.shape(eta), self._residual_law(values).variance)
@@ -251,7 +254,7 @@ class SuperGaussian(Likelihood):
             var[here] = self._residual_law(own).variance
         return eta, np.broadcast_to(var, np.shape(eta))
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         values, e = self.phi.values(params), y - eta
         if _is_one(values):
             return self._residual_law(values).cdf(e)
@@ -263,7 +266,7 @@ class SuperGaussian(Likelihood):
             result[at] = self._residual_law(own).cdf(e[at])
         return result
 
-    def _residual_law(self, values: list[np.ndarray]) -> ResidualLaw:
+    def _residual_law(self, values: list[Array]) -> ResidualLaw:
         key = tuple(float(np.ravel(value)[0]) for value in values)
         if key not in self._residual_laws:
             if len(self._residual_laws) >= _KEPT_RESIDUAL_LAWS:
@@ -272,15 +275,18 @@ class SuperGaussian(Likelihood):
             self._residual_laws[key] = ResidualLaw(lambda r: self.phi.log_phi(r, fixed))
         return self._residual_laws[key]
 
+    def _log_phi(self, r: Any, values: list[Array]) -> Any:
+        return self.phi.log_phi(r, values)
+
     # -- formulas -----------------------------------------------------------------------------
 
-    def _coefficients(self, y, params):
+    def _coefficients(self, y: Array, params: Params) -> tuple[Any, Any, Any]:
         """Return g, β and γ."""
         if self.is_location:
             return 0.0, 2.0 * y, 1.0
         return params["g"], params["beta"], params["gamma"]
 
-    def _least(self, params):
+    def _least(self, params: Params) -> Array | float:
         """Return min c² over η, NaN where it is negative or there is none."""
         if self.is_location:
             return 0.0
@@ -290,14 +296,14 @@ class SuperGaussian(Likelihood):
         good = (least >= -_ROUNDING * (1.0 + np.abs(alpha))) & (gamma > 0.0)
         return np.where(good, np.maximum(least, 0.0), np.nan)
 
-    def _tilt(self, y, eta, excess, params):
+    def _tilt(self, y: Array, eta: Array, excess: Array | float, params: Params) -> Array:
         """Return c² at η, plus ``excess``: the square is completed, so that nothing cancels."""
         if self.is_location:
             return (y - eta) ** 2 + excess
         _, beta, gamma = self._coefficients(y, params)
         return gamma * (eta - 0.5 * beta / gamma) ** 2 + self._least(params) + excess
 
-    def _log_bound(self, y, eta, excess, params):
+    def _log_bound(self, y: Array, eta: Array, excess: Array | float, params: Params) -> Array:
         r = self._tilt(y, eta, excess, params)
         g, _, _ = self._coefficients(y, params)
         with np.errstate(over="ignore"):
@@ -307,7 +313,7 @@ class SuperGaussian(Likelihood):
     # -- the distribution of ω
     # -------------------------------------------------------------------------
 
-    def _log_law(self, omega, r, params):
+    def _log_law(self, omega: Any, r: Array, params: Params) -> Array:
         omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
         values = self.phi.values(params)
         if _is_one(values):
@@ -318,15 +324,15 @@ class SuperGaussian(Likelihood):
         return result
 
     def _groups(
-        self, values: list[np.ndarray], shape: tuple[int, ...]
-    ) -> Iterator[tuple[Any, list[np.ndarray]]]:
+        self, values: list[Array], shape: tuple[int, ...]
+    ) -> Iterator[tuple[Any, list[Array]]]:
         """Yield (indices, hyperparameters) of the sites that have the same hyperparameters."""
         rows = np.stack([np.broadcast_to(value, shape).ravel() for value in values], axis=-1)
         distinct, which = np.unique(rows, axis=0, return_inverse=True)
         for i, row in enumerate(distinct):
             yield np.unravel_index(np.flatnonzero(which == i), shape), [np.array(v) for v in row]
 
-    def _distribution(self, values: list[np.ndarray]) -> Any:
+    def _distribution(self, values: list[Array]) -> Any:
         """Return the tilts of φ at hyperparameters: ``random(rng, r)`` and ``logpdf(ω, r)``."""
         key = tuple(float(np.ravel(value)[0]) for value in values)
         if key not in self._laws:
@@ -343,7 +349,7 @@ class SuperGaussian(Likelihood):
         self._laws.move_to_end(key)
         return self._laws[key]
 
-    def _find_numerical(self, fixed: list[np.ndarray]) -> Any:
+    def _find_numerical(self, fixed: list[Array]) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.
         from pymc_augconj.auxiliary.laplace_transform.scale_families import ScaleFamilies
 
@@ -352,7 +358,7 @@ class SuperGaussian(Likelihood):
         return self._families.find(lambda r: self.phi.log_phi(r, fixed))
 
 
-def _is_one(values: list[np.ndarray]) -> bool:
+def _is_one(values: list[Array]) -> bool:
     """Whether all sites have the same hyperparameters."""
     return all(value.size == 1 for value in values)
 
