@@ -15,7 +15,6 @@ import numpy as np
 
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiLikelihood
@@ -156,7 +155,8 @@ class Evaluation:
     divergence: float
     rounding: float
     coupling: Coupling = field(repr=False)
-    posterior: SitePosterior | None = field(repr=False, default=None)
+    #: A SitePosterior, or what a sparse engine keeps of its own; None where none has been made.
+    posterior: Any = field(repr=False, default=None)
     buffer: int = 0
 
     @property

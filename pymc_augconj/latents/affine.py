@@ -51,13 +51,15 @@ class AffinePosterior(Protocol):
         Length of ν.
     log_evidence : float
         log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′.
-    mean : ndarray, shape (D,)
-        E[v].
     """
 
     size: int
     log_evidence: float
-    mean: Array
+
+    @property
+    def mean(self) -> Array:
+        """E[v], shape (D,)."""
+        ...
 
     def apply(self, nu: Array) -> Array:
         """Return v = T(ν), a draw from the posterior where ν is one from N(0, I)."""

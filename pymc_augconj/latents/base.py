@@ -12,14 +12,12 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentBlock
+from pymc_augconj.typing import Array
 
 __all__ = ["BlockPrior", "PredictorGradient"]
-
-Array = NDArray[np.float64]
 
 
 class PredictorGradient(Protocol):
@@ -52,7 +50,7 @@ class BlockPrior(ABC):
     #: The name by which a :class:`.LatentBlock` asks for it.
     kind: ClassVar[str]
 
-    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         self.block, self.array, self.jitter = block, array, jitter
 
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -14,6 +15,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.gaussian.weight_space import WeightSpaceFactor
 from pymc_augconj.linalg.blas import lower_transpose_product
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import FactorMemory
@@ -21,6 +23,7 @@ from .base import BlockPrior
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .registry import kind_of
+from .rows import RowGroups
 
 __all__ = ["WeightPosterior", "WeightSpace"]
 
@@ -28,7 +31,7 @@ __all__ = ["WeightPosterior", "WeightSpace"]
 class AffineByWeights:
     """An :class:`.AffinePosterior` from the factor of M; ``half`` is L⁻¹Φᵀh."""
 
-    def __init__(self, chol: Array, half: Array, log_det: float):
+    def __init__(self, chol: Array, half: Array, log_det: float) -> None:
         self._chol, self._half = chol, half
         self.size = half.size
         self.log_evidence = 0.5 * float(half @ half - log_det)
@@ -54,10 +57,10 @@ class WeightSpace:
     set of sites, and further values of the blocks' scales do not touch them.
     """
 
-    def __init__(self, size: int, coupling: Coupling):
+    def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")
         self._coupling = coupling
-        self._memory = FactorMemory[GramFactor | WeightSpaceFactor]()
+        self._memory = FactorMemory[Any]()  # of either kind of factor
         self._design: tuple[list, Array] | None = None
         self._gram: tuple[Array, Array, Array] | None = None
 
@@ -70,6 +73,7 @@ class WeightSpace:
 
     def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByWeights:
         """See :class:`.Conditioner`."""
+        factor: GramFactor | WeightSpaceFactor
         if _is_diagonal(prior):
             factor, projected = self._factorize_gram(prior, h, lam)
             right = factor.scale * projected
@@ -124,9 +128,9 @@ def _is_diagonal(prior: LatentPrior) -> bool:
 
 
 def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
-    if isinstance(A, DenseMap) and A.columns is not None:
-        return block.diagonal_scale * A.columns
-    return block.diagonal_scale
+    scale = block.diagonal_scale
+    assert scale is not None  # every block is diagonal
+    return scale * A.columns if isinstance(A, DenseMap) and A.columns is not None else scale
 
 
 class WeightPosterior(SitePosterior):
@@ -137,7 +141,16 @@ class WeightPosterior(SitePosterior):
     takes_factors = True
     has_cheap_gradient = False
 
-    def __init__(self, prior, groups, h, lam, *, work=None, second_work=None):
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        h: Array,
+        lam: Array,
+        *,
+        work: Array | None = None,
+        second_work: Array | None = None,
+    ) -> None:
         super().__init__(prior, groups, h, lam)
         rotation, Phi = self._rotation, prior.whitened_design
         self._factor = weight_space.factorize(rotation.forward(Phi.T).T, self._diagonal, work=work)
@@ -150,11 +163,11 @@ class WeightPosterior(SitePosterior):
         self._finish(self._factor.log_det, centred, cov, posterior.log_normalizer)
 
     @classmethod
-    def order(cls, model, groups):
+    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
         return model.latent_size
 
     @classmethod
-    def multiplications(cls, model, groups):
+    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
         R, D = float(groups.size), float(model.latent_size)
         # Forming Φ with a dense block costs R·size² more; forming C with one that is not a
         # selection likewise, which happens in either space.
@@ -164,7 +177,7 @@ class WeightPosterior(SitePosterior):
         return R * D**2 + D**3 / 3.0 + forming + dense / 3.0
 
     @staticmethod
-    def prior_cov(prior, coupling):
+    def prior_cov(prior: LatentPrior, coupling: Coupling) -> Array:
         Phi = prior.whitened_design
         pairs = np.einsum("ij,ij->i", Phi[coupling.first], Phi[coupling.second])
         return np.concatenate([np.einsum("ij,ij->i", Phi, Phi), pairs])
@@ -177,7 +190,7 @@ class WeightPosterior(SitePosterior):
             for stop, b in zip(stops, self.prior.blocks, strict=True)
         ]
 
-    def innovation_means(self):
+    def innovation_means(self) -> list[Array]:
         return [
             b.scale(self._latent_mean[part])
             for b, part in zip(self.prior.blocks, self._parts, strict=True)
@@ -194,27 +207,27 @@ class WeightPosterior(SitePosterior):
         rows = self._inverse_chol[self._parts[index]]
         return self.prior.blocks[index].scale(rows.T).T
 
-    def innovation_cov(self, first, second):
+    def innovation_cov(self, first: int, second: int) -> Array:
         return self._half(first) @ self._half(second).T
 
-    def innovation_var(self, index):
+    def innovation_var(self, index: int) -> Array:
         half = self._half(index)
         return np.einsum("ij,ij->i", half, half)
 
-    def explained(self, cross):
+    def explained(self, cross: Array) -> Array:
         return cross @ self.response_product(cross.T)
 
-    def explained_var(self, cross):
+    def explained_var(self, cross: Array) -> Array:
         return np.einsum("ij,ji->i", cross, self.response_product(cross.T))
 
-    def response_product(self, X):
+    def response_product(self, X: Array) -> Array:
         # R = Λ − ΛΦM⁻¹ΦᵀΛ
         weighted = self._diagonal[:, None] * self._rotation.forward(X.T).T
         half = self._inverse_chol.T @ (self._factor.Phi.T @ weighted)
         back = self._factor.Phi @ (self._inverse_chol @ half)
         return self._rotation.back((weighted - self._diagonal[:, None] * back).T).T
 
-    def draw(self, rng, size):
+    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
         xi = rng.standard_normal((size, self._latent_mean.size))
         v = self._latent_mean + xi @ self._inverse_chol.T
         return [v[:, part] for part in self._parts]

@@ -8,7 +8,7 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -50,7 +50,7 @@ class LatentPrior:
         blocks: tuple[BlockPrior, ...],
         full_maps: tuple[LinearMap, ...],
         maps: tuple[LinearMap, ...],
-    ):
+    ) -> None:
         self.offset, self.blocks, self.full_maps, self.maps = offset, blocks, full_maps, maps
         self._jittered: LatentPrior | None = None
 
@@ -83,7 +83,8 @@ class LatentPrior:
 
     def whitened_product(self, v: Array) -> Array:
         """Return Φ v, shape (R,), without forming Φ."""
-        return sum(A.apply(u) for A, u in zip(self.maps, self.innovations(v), strict=True))
+        parts = zip(self.maps, self.innovations(v), strict=True)
+        return sum((A.apply(u) for A, u in parts), np.zeros(()))
 
     def whitened_transpose(self, x: Array) -> Array:
         """Return Φᵀ x, shape (D,), without forming Φ."""
@@ -133,7 +134,7 @@ class LatentPriors:
         model: LatentGaussianModel,
         points: Sequence[Point],
         coupling: Coupling | None = None,
-    ):
+    ) -> None:
         self.model = model
         maps_at = [[read(point) for read in model.maps] for point in points]
         self.groups = RowGroups.find(maps_at, coupling or Coupling(model.n_rows))
@@ -161,9 +162,7 @@ class LatentPriors:
                 return prior
         model = self.model
         blocks = tuple(
-            self._parts.get(
-                ("block", b.name), b.scale, point, lambda array, b=b: block_prior(b, array)
-            )
+            self._parts.get(("block", b.name), b.scale, point, partial(block_prior, b))
             for b in model.blocks
         )
         full_maps, maps = [], []
@@ -180,8 +179,10 @@ class LatentPriors:
         if self.groups.inverse is None:
             return A, A
         first, inverse = self.groups.first, self.groups.inverse
-        if A.coef is not None and np.any(
-            ~(np.abs(A.coef - A.coef[first][inverse]) <= _ROUNDING * np.abs(A.coef))
+        if (
+            isinstance(A, RowSelection)
+            and A.coef is not None
+            and np.any(~(np.abs(A.coef - A.coef[first][inverse]) <= _ROUNDING * np.abs(A.coef)))
         ):
             raise RecognitionError(
                 "predictors that had equal coefficients at every hyperparameter value tried differ "
