@@ -77,7 +77,7 @@ class Conditioner(Protocol):
     the coupling of the rows.
     """
 
-    def __init__(self, size: int, coupling: Coupling): ...
+    def __init__(self, size: int, coupling: Coupling) -> None: ...
 
     def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""

@@ -64,7 +64,7 @@ def refusal(y: Array, good: Mask, expected: str) -> str | None:
 
 
 def is_count(y: Array) -> Mask:
-    """Return whether each y is one of 0, 1, 2, …"""
+    """Return whether each y is a non-negative integer."""
     return (y >= 0) & (y < np.inf) & (y == np.floor(y))
 
 

@@ -18,8 +18,7 @@ __all__ = ["LikelihoodDensity", "select_params", "site_moments"]
 
 @dataclass(frozen=True)
 class LikelihoodDensity:
-    """A likelihood with its observations and parameters, as a
-    :class:`~pymc_augconj.quadrature.density.SiteDensity`.
+    """The :class:`.SiteDensity` of a likelihood, with its observations and parameters.
 
     Attributes
     ----------

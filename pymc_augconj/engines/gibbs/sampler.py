@@ -96,7 +96,7 @@ class GibbsSampler:
         point: Point,
         probes: Sequence[Point] = (),
         sweeps: int = 1,
-    ):
+    ) -> None:
         self.model, self.plan, self.sweeps = model, plan, sweeps
         self._order = _topological(model)
         # Means may cancel in every predictor, so that these are not among the names of priors.
@@ -256,7 +256,7 @@ class GibbsSampler:
         info: GibbsInfo,
         part: Part,
     ) -> dict:
-        """Moves 2 to 4 for one part, given the predictors of the others."""
+        """Make moves 2 to 4 for one part, given the predictors of the others."""
         omegas = self._draw_auxiliary(rng, point, part)
         before = dict(point)
         self._update_collapsed(rng, point, updates, info, part, omegas)

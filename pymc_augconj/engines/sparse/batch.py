@@ -66,7 +66,7 @@ class PartOfBatch:
 class HalvedModel:
     """A sparse model and its sites, whose larger minibatches are halved; a context manager."""
 
-    def __init__(self, model: SparseModel, sites: SparseSites):
+    def __init__(self, model: SparseModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
         self._pool: ThreadPoolExecutor | None = None
         self._lanes = 1
@@ -166,7 +166,7 @@ class SparseBatch:
         rows: Index | slice,
         posterior: Callable[[], WeightsPosterior],
         begun: list[Callable[[], PartOfBatch]],
-    ):
+    ) -> None:
         self.rows = rows
         self._halved, self._posterior, self._begun = halved, posterior, begun
 

@@ -109,7 +109,7 @@ def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
 class SparseFit:
     """The fit of a site rule through inducing points."""
 
-    def __init__(self, rule: type[SiteRule]):
+    def __init__(self, rule: type[SiteRule]) -> None:
         self.rule = rule
 
     def __call__(self, problem: FitProblem) -> FitOutcome:

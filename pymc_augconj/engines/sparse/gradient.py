@@ -25,7 +25,7 @@ Array = NDArray[np.float64]
 class DesignGradient:
     """Derivatives through the predictors of some rows of a sparse model."""
 
-    def __init__(self, model: SparseModel, design: SparseDesign):
+    def __init__(self, model: SparseModel, design: SparseDesign) -> None:
         self.model, self.design = model, design
 
     def of_sites(

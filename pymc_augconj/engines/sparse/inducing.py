@@ -27,7 +27,7 @@ _LARGEST_SAMPLE = 20_000
 
 
 def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
-    """Return ρ_t for iteration t = 0, 1, …"""
+    """Return ρ_t for iteration t = 0, 1, …."""
     if not isinstance(rate, tuple):
         return rate
     delay, forgetting = rate

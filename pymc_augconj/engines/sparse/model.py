@@ -44,7 +44,7 @@ class SparseModel:
         If a process enters a predictor by more than one of its values.
     """
 
-    def __init__(self, lgm: LatentGaussianModel, laws: Sequence[ProcessLaw], point: Point):
+    def __init__(self, lgm: LatentGaussianModel, laws: Sequence[ProcessLaw], point: Point) -> None:
         self.lgm, self.laws = lgm, tuple(laws)
         names = [block.name for block in lgm.blocks]
         self._blocks = [names.index(law.name) for law in self.laws]

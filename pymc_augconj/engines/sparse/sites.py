@@ -34,7 +34,7 @@ class SparseSites:
         If a likelihood depends on several predictors at once.
     """
 
-    def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point):
+    def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
         several = [site.name for site in lgm.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(

@@ -58,7 +58,9 @@ class BoundFamily:
         A point of θ, and others at which predictors must agree to be merged.
     """
 
-    def __init__(self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]):
+    def __init__(
+        self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]
+    ) -> None:
         self.model = model
         # Any, because an engine with targets of its own calls nothing that asks for a rule.
         self.rule: Any = rule
@@ -107,7 +109,7 @@ class BoundFamily:
 class Bound:
     """The bound at one θ."""
 
-    def __init__(self, family: BoundFamily, point: Point, prior: LatentPrior):
+    def __init__(self, family: BoundFamily, point: Point, prior: LatentPrior) -> None:
         self.family, self.prior, self.point = family, prior, point
         self.params = [site.params(point) for site in family.model.sites]
 

@@ -15,7 +15,7 @@ __all__ = ["SiteFit"]
 class SiteFit:
     """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
 
-    def __init__(self, rule: type[SiteRule]):
+    def __init__(self, rule: type[SiteRule]) -> None:
         self.rule = rule
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
