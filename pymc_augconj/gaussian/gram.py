@@ -25,7 +25,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import copy_lower, diagonal_view, square_work_array
 from pymc_augconj.typing import Array
 
-__all__ = ["GramFactor", "draw_latent", "factorize", "log_normalizer", "weighted_gram"]
+__all__ = ["GramFactor", "factorize", "log_normalizer", "weighted_gram"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,3 @@ def log_normalizer(factor: GramFactor, projected: Array) -> float:
     """Return log Z for g = A₀ᵀ h (``projected``, shape (D,))."""
     half = dtrsv(factor.chol_M, factor.scale * projected, lower=1, overwrite_x=1)
     return 0.5 * float(half @ half - factor.log_det)
-
-
-def draw_latent(factor: GramFactor, projected: Array, xi: Array) -> Array:
-    """Return the exact posterior draw v = M⁻¹ S g + L_M⁻ᵀ ξ, shape (D,)."""
-    half = dtrsv(factor.chol_M, factor.scale * projected, lower=1, overwrite_x=1)
-    return dtrsv(factor.chol_M, half + xi, lower=1, trans=1, overwrite_x=1)

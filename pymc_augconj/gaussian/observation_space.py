@@ -49,7 +49,6 @@ __all__ = [
     "ObservationSpaceFactor",
     "ObservationSpacePosterior",
     "condition",
-    "draw_eta",
     "factorize",
     "matheron_weights",
 ]
@@ -273,11 +272,6 @@ def matheron_weights(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps:
     """
     lam = factor.lam
     return _solve(factor, (h - lam * eta0 - np.sqrt(lam) * eps) / lam)
-
-
-def draw_eta(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps: Array) -> Array:
-    """Return the exact posterior draw η = η₀ + K w; arguments as for :func:`matheron_weights`."""
-    return symmetric_product(factor.K, matheron_weights(factor, h, eta0, eps), add_to=eta0)
 
 
 def _solve(factor: ObservationSpaceFactor, x: Array) -> Array:

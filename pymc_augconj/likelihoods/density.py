@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -56,10 +55,6 @@ class LikelihoodDensity:
         """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
         params = select_params(self.params, sites, self.size)
         return self.likelihood.log_density(self.y[sites], eta, params)
-
-    def with_params(self, params: Mapping[str, Array]) -> LikelihoodDensity:
-        """Return the same observations under other parameters."""
-        return LikelihoodDensity(self.likelihood, self.y, params)
 
 
 def site_moments(

@@ -62,14 +62,13 @@ class Phi:
     log_phi : callable
         ``(r, values)``: log φ at real or complex r of any shape, with hyperparameters that
         broadcast against it.
-    slope, curvature : callable
-        Its first two derivatives by r, at real r.
+    slope : callable
+        Its derivative by r, at real r.
     """
 
     names: tuple[str, ...]
     log_phi: Callable[[Any, list[Array]], Any]
     slope: Callable[[Array, list[Array]], Array]
-    curvature: Callable[[Array, list[Array]], Array]
 
     def values(self, params: Params) -> list[Array]:
         """Return its hyperparameters' values."""
@@ -171,23 +170,6 @@ class SuperGaussian(Likelihood):
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self._log_bound(y, mean, self._coefficients(y, params)[2] * var, params)
-
-    def auxiliary_moments(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
-        """Return E[ω] and Var[ω] under the optimal q(ω): −(log φ)′ and (log φ)″ at E[c²]."""
-        gamma = self._coefficients(y, params)[2]
-        r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
-        with np.errstate(divide="ignore"):
-            return self._mean(r, values), self.phi.curvature(r, values)
-
-    def auxiliary_divergence(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        """Return KL(q(ω) ‖ π(ω)) = −c² E[ω] − log φ(c²) of the optimal q(ω), c² its E[c²]."""
-        gamma = self._coefficients(y, params)[2]
-        r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
-        # c² E[ω] vanishes with c², also where E[ω] is infinite.
-        linear = np.where(r > 0.0, r * self._mean(np.where(r > 0.0, r, 1.0), values), 0.0)
-        return -linear - self.phi.log_phi(r, values)
 
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         # log π(ω), and −αω = −γ(β/2γ)²ω − least · ω.
