@@ -55,7 +55,9 @@ class Argument(NamedTuple):
 
 
 Key = str | Argument
-Point = Mapping[Any, np.ndarray]  # by Key; a mapping of strings alone will do
+# Keys are a Key. A Mapping is invariant in its keys, so that one from str would be no mapping from
+# Key for mypy, nor the other way round.
+Point = Mapping[Any, np.ndarray]
 
 
 class PointMap[T](Protocol):

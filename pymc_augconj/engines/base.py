@@ -50,7 +50,7 @@ class SiteRule(Protocol):
 
     #: True where moving all sites to their targets cannot decrease the bound.
     monotone: bool
-    #: True where the rule is about auxiliary variables, and so needs an augmentation.
+    #: True if the rule needs an augmentation.
     augmented: bool
 
     def full(self, terms: MultiLikelihood) -> bool:
@@ -372,7 +372,7 @@ class FitOutcome:
 
 
 def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:
-    """Return what hands every iteration to the problem's callback, counted over all θ."""
+    """Return a function that passes iterations to the problem's callback, counted over all θ."""
     count = 0
 
     def report(iteration: Iteration, evaluation: SiteEvaluation) -> None:

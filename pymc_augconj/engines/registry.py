@@ -23,7 +23,7 @@ _SVI = ("batch_size", "rate", "hyper_rate", "optimize_inducing")
 
 @dataclass(frozen=True)
 class Engine:
-    """What the rest of the package may know about a fitting engine.
+    """The record of a fitting engine.
 
     Attributes
     ----------

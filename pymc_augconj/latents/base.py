@@ -1,4 +1,4 @@
-"""What the prior of a block of latents must answer, whatever the structure of its covariance.
+"""The contract of the prior of a block of latents, whatever the structure of its covariance.
 
 A block has the innovation u ~ N(0, K(θ)), K = S Sᵀ, and the whitened latents v ~ N(0, I), u = S v.
 Its *kind* (:attr:`.LatentBlock.kind`) is a subclass of :class:`BlockPrior`; :mod:`.registry` lists

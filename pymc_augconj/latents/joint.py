@@ -26,7 +26,7 @@ from .rows import RowGroups
 __all__ = ["LatentPrior", "LatentPriors"]
 
 
-# Entries of an array may be rounded differently, in the same operations, by where they stand.
+# The same operations may round entries of an array differently, depending on their position.
 _ROUNDING = 64.0 * np.finfo(float).eps
 
 

@@ -90,7 +90,7 @@ class SitePosterior(ABC):
     @classmethod
     @abstractmethod
     def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        """Return how many one evaluation at a new θ takes, but for what all spaces share."""
+        """Return the multiplications of one evaluation at a new θ, but those common to all spaces."""
 
     @classmethod
     def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:

@@ -123,13 +123,13 @@ class Pattern:
 
 
 class LikelihoodFacts(ABC):
-    """What is said of a likelihood besides its formulas."""
+    """Properties of a likelihood other than its formulas."""
 
-    #: What a person reads in the recognition table, for instance ``"Bernoulli"``.
+    #: Its name in reports and messages, for instance ``"Bernoulli"``.
     name: str
-    #: The link as a person reads it, for instance ``"logit"``.
+    #: The link in reports and messages, for instance ``"logit"``.
     link: str = "identity"
-    #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
+    #: The auxiliary variable in reports, for instance ``"Pólya–Gamma PG(1, η)"``.
     augmentation: str = "none"
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
     can_augment: bool = False
@@ -145,11 +145,10 @@ class LikelihoodFacts(ABC):
     discrete: bool = False
 
     def check(self, y: Array, params: Params) -> str | None:
-        """Return a sentence on the first value out of range, or None where all is well.
+        """Return a message about the first value out of range, or None if all are valid.
 
-        Parameters that are out of range (a probability above 1, a negative scale) are PyMC's to
-        refuse; this looks at ``y`` and at what only the augmentation demands. As it stands, for
-        real observations; a likelihood of counts or classes brings its own.
+        It checks ``y``, and what only the augmentation requires of the parameters: PyMC checks the
+        rest. The default accepts every finite y.
         """
         return refusal(y, np.isfinite(y), "a finite number")
 
@@ -159,18 +158,15 @@ class LikelihoodFacts(ABC):
         return None
 
     def check_augmentation(self, params: Params) -> str | None:
-        """Return why there is no auxiliary variable at these parameters, or None where there is.
-
-        As it stands, wherever there is a density.
-        """
+        """Return why these parameters have no auxiliary variable; None, the default, if they do."""
         return None
 
 
 class DensityLikelihood(LikelihoodFacts):
-    """One observation model of one predictor, known by its density; no augmentation is asked for.
+    """A likelihood of one predictor, given by its density; no augmentation is required.
 
-    The engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` need no more. Of the methods only
-    :meth:`log_density` has to be brought; the others are closed forms where there are some.
+    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
+    Only :meth:`log_density` is required; the other methods are optional closed forms.
     """
 
     @abstractmethod
@@ -182,17 +178,15 @@ class DensityLikelihood(LikelihoodFacts):
     ) -> tuple[Array, Array, Array] | None:
         """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
 
-        None, as it stands, where there is no closed form: engines then take a quadrature of
-        :meth:`log_density`. A kink of log p is a reason to bring a closed form, for quadrature
-        converges slowly there.
+        None, the default, if there is no closed form: engines then integrate :meth:`log_density`
+        numerically, which converges slowly if log p has a kink.
         """
         return None
 
     def bounds(self, params: Params) -> tuple[Array, Array] | None:
-        """Return bounds of y that have probabilities of their own, with a density between.
+        """Return the bounds of a censored y, each with a probability, with a density between them.
 
-        Infinite where there is none on a side. None, as it stands: a density, or probabilities,
-        everywhere.
+        A bound is infinite if there is none on its side. None, the default, if y is not censored.
         """
         return None
 
@@ -238,9 +232,9 @@ class DensityLikelihood(LikelihoodFacts):
         return None
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return what a Gaussian approximation will not show, or None where there is nothing.
+        """Return a warning about what a Gaussian approximation misses, or None.
 
-        As it stands: a posterior that is the same for η and −η because both the density and the
+        The default detects a posterior that is symmetric in η because both the density and the
         prior are; ``prior_mean`` is that of the predictors, shape (N,).
         """
         if np.any(prior_mean):
@@ -252,14 +246,14 @@ class DensityLikelihood(LikelihoodFacts):
             if not np.array_equal(here, there):
                 return None
         return (
-            "the prior mean of its predictor is zero, and η and −η have the same density, so that "
-            "the posterior may have a mode at each sign, which no Gaussian approximation shows; "
-            "expected a mean of one sign: give the process a mean_func, or add a constant"
+            "the prior mean of its predictor is zero and its density is the same for η and −η, so "
+            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
+            "one mode; give the process a non-zero mean_func, or add a constant"
         )
 
 
 class Likelihood(DensityLikelihood):
-    """One observation model, augmented; see the module's docstring for the contract."""
+    """A likelihood of one predictor with an augmentation; see the module's docstring."""
 
     can_augment = True
     #: False where the site is exact without an auxiliary variable (the normal likelihood): the
@@ -285,8 +279,8 @@ class Likelihood(DensityLikelihood):
 
         It is log ∫ exp(h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω)) dω, the site's part of the
         evidence lower bound: log p(y | m) where v = 0, at most E[log p(y | η)] elsewhere, with
-        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. A likelihood states
-        it in closed form; as it stands here, the second derivative is integrated,
+        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. The
+        default integrates the second derivative,
 
             bound(m, v) = log p(y | m) − ∫₀¹ t Σ λ(m, t²v) v dt.
         """

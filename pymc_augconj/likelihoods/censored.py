@@ -1,6 +1,6 @@
-"""Any likelihood of PyMC's whose values below and above bounds are known no better than that.
+"""Any likelihood of PyMC's, censored below and above.
 
-A value at ``lower`` stands for all below, one at ``upper`` for all above:
+An observation at ``lower`` means y ≤ lower, one at ``upper`` means y ≥ upper:
 
     p(lower | η) = F(lower | η),  p(upper | η) = 1 − F(upper | η),  p(y | η) between as it was.
 

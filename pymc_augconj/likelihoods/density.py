@@ -81,7 +81,7 @@ def site_moments(
 
 
 def select_params(params: Params, sites: Index, size: int) -> dict[str, Array]:
-    """Return the parameters of the chosen sites; one that all sites share stays as it is."""
+    """Return the parameters of the chosen sites; one shared by all sites is unchanged."""
     chosen = {}
     for name, value in params.items():
         value = np.asarray(value)

@@ -29,7 +29,8 @@ class GenericLikelihood(DensityLikelihood):
     Parameters
     ----------
     name, link : str
-        For people. The link ``"identity"`` says that η is a parameter of the distribution itself.
+        For reports and messages. The link ``"identity"`` means that η is a parameter of the
+        distribution itself.
     log_density : callable
         ``(y, eta, params)``: log p(y | η); arguments broadcast.
     log_cdf : callable, optional

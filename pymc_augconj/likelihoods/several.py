@@ -64,7 +64,7 @@ class MultiDensity(LikelihoodFacts):
         return None
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return what a Gaussian approximation will not show, or None where there is nothing."""
+        """Return a warning about what a Gaussian approximation misses, or None."""
         return None
 
 

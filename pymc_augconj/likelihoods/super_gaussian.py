@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
+from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array
 
@@ -35,10 +35,10 @@ from .registry import register
 
 __all__ = ["Phi", "SuperGaussian"]
 
-# Distributions, with their tables, of so many values of the hyperparameters are kept.
+# Number of hyperparameter values whose distributions, with their tables, are kept.
 _KEPT = 8
-# And of residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.
-_KEPT_RESIDUAL_LAWS = 4096
+# The same for residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.
+_KEPT_RESIDUALS = 4096
 
 # Of r in a complex step, relative and absolute: errors of its square, and no cancellation of √r.
 _RELATIVE_STEP = 1e-8
@@ -98,13 +98,13 @@ class SuperGaussian(Likelihood):
         self.phi, self.is_location, self._known = phi, is_location, known is not None
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
-        self._laws: OrderedDict[tuple[float, ...], Any] = OrderedDict()
-        self._residual_laws: dict[tuple[float, ...], ResidualLaw] = {}
+        self._tilts: OrderedDict[tuple[float, ...], Any] = OrderedDict()
+        self._residuals_at: dict[tuple[float, ...], ResidualDistribution] = {}
         self._families: Any = None
 
     def __getstate__(self) -> dict:
         # Tables are made again in the process that needs them.
-        return {**self.__dict__, "_laws": OrderedDict(), "_residual_laws": {}, "_families": None}
+        return {**self.__dict__, "_tilts": OrderedDict(), "_residuals_at": {}, "_families": None}
 
     @staticmethod
     def find_known(phi: Phi, values: list[Array]) -> KnownTilts | None:
@@ -178,7 +178,7 @@ class SuperGaussian(Likelihood):
         return params["log_c"] - alpha * omega + self._log_prior(omega, params)
 
     def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
-        return self._log_law(omega, self._tilt(y, eta, 0.0, params), params)
+        return self._log_density_of(omega, self._tilt(y, eta, 0.0, params), params)
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
         names = self.phi.names
@@ -202,7 +202,7 @@ class SuperGaussian(Likelihood):
 
     def _log_prior(self, omega: Array, params: Params) -> Array:
         """Return log π(ω)."""
-        return self._log_law(omega, np.zeros(1), params)
+        return self._log_density_of(omega, np.zeros(1), params)
 
     def _mean(self, r: Array, values: list[Array]) -> Array:
         """Return E[ω] under the tilts r."""
@@ -230,32 +230,32 @@ class SuperGaussian(Likelihood):
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         values = self.phi.values(params)
         if _is_one(values):
-            return eta, np.full(np.shape(eta), self._residual_law(values).variance)
+            return eta, np.full(np.shape(eta), self._residuals(values).variance)
         var = np.empty(np.broadcast_shapes(*(value.shape for value in values)))
         for here, own in self._groups(values, var.shape):
-            var[here] = self._residual_law(own).variance
+            var[here] = self._residuals(own).variance
         return eta, np.broadcast_to(var, np.shape(eta))
 
     def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         values, e = self.phi.values(params), y - eta
         if _is_one(values):
-            return self._residual_law(values).cdf(e)
+            return self._residuals(values).cdf(e)
         shape = np.broadcast_shapes(*(value.shape for value in values))
         # Hyperparameters differ along the axes on which their shape is not 1.
         result = np.empty(e.shape)
         for here, own in self._groups(values, shape):
             at = tuple(i if n > 1 else slice(None) for i, n in zip(here, shape, strict=True))
-            result[at] = self._residual_law(own).cdf(e[at])
+            result[at] = self._residuals(own).cdf(e[at])
         return result
 
-    def _residual_law(self, values: list[Array]) -> ResidualLaw:
+    def _residuals(self, values: list[Array]) -> ResidualDistribution:
         key = tuple(float(np.ravel(value)[0]) for value in values)
-        if key not in self._residual_laws:
-            if len(self._residual_laws) >= _KEPT_RESIDUAL_LAWS:
-                self._residual_laws.clear()
+        if key not in self._residuals_at:
+            if len(self._residuals_at) >= _KEPT_RESIDUALS:
+                self._residuals_at.clear()
             fixed = [np.array(value) for value in key]
-            self._residual_laws[key] = ResidualLaw(lambda r: self.phi.log_phi(r, fixed))
-        return self._residual_laws[key]
+            self._residuals_at[key] = ResidualDistribution(lambda r: self.phi.log_phi(r, fixed))
+        return self._residuals_at[key]
 
     def _log_phi(self, r: Any, values: list[Array]) -> Any:
         return self.phi.log_phi(r, values)
@@ -295,7 +295,7 @@ class SuperGaussian(Likelihood):
     # -- the distribution of ω
     # -------------------------------------------------------------------------
 
-    def _log_law(self, omega: Any, r: Array, params: Params) -> Array:
+    def _log_density_of(self, omega: Any, r: Array, params: Params) -> Array:
         omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
         values = self.phi.values(params)
         if _is_one(values):
@@ -317,7 +317,7 @@ class SuperGaussian(Likelihood):
     def _distribution(self, values: list[Array]) -> Any:
         """Return the tilts of φ at hyperparameters: ``random(rng, r)`` and ``logpdf(ω, r)``."""
         key = tuple(float(np.ravel(value)[0]) for value in values)
-        if key not in self._laws:
+        if key not in self._tilts:
             fixed = [np.array(value) for value in key]
             known = self.find_known(self.phi, fixed) if self._known else None
             if known is None:
@@ -325,11 +325,11 @@ class SuperGaussian(Likelihood):
                     known = self._find_numerical(fixed)
                 except NotSuperGaussianError as error:
                     raise NotSuperGaussianError(_no_augmentation(key, str(error))) from None
-            self._laws[key] = known
-            if len(self._laws) > _KEPT:
-                self._laws.popitem(last=False)
-        self._laws.move_to_end(key)
-        return self._laws[key]
+            self._tilts[key] = known
+            if len(self._tilts) > _KEPT:
+                self._tilts.popitem(last=False)
+        self._tilts.move_to_end(key)
+        return self._tilts[key]
 
     def _find_numerical(self, fixed: list[Array]) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.

@@ -30,7 +30,7 @@ class ProcessSetting[T]:
         self._wanted: list[tuple[object, T]] = []
         self._restore: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        # A process that is forked while another thread holds the lock would wait for it for ever.
+        # A process forked while another thread holds the lock would deadlock.
         if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
             os.register_at_fork(after_in_child=self._renew_lock)
 

@@ -44,7 +44,7 @@ def test_tables_are_not_sent_to_other_processes():
     draws = likelihood.draw_auxiliary(np.random.default_rng(1), Y, MEAN, PARAMS)
     copy = SuperGaussian.__new__(SuperGaussian)
     copy.__dict__.update(likelihood.__getstate__())
-    assert not copy._laws
+    assert not copy._tilts
     again = copy.draw_auxiliary(np.random.default_rng(1), Y, MEAN, PARAMS)
     np.testing.assert_array_equal(draws, again)
 

@@ -32,7 +32,7 @@ class SiteData:
 
 @dataclass
 class Part:
-    """What one Gaussian move draws, with what conditions it.
+    """The latents that one Gaussian move draws, and their conditioner.
 
     Attributes
     ----------

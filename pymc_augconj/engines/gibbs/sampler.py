@@ -261,7 +261,7 @@ class GibbsSampler:
         before = dict(point)
         self._update_collapsed(rng, point, updates, info, part, omegas)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
-        # their law at the new θ: nothing is left to over-relax.
+        # their distribution at the new θ: nothing is left to over-relax.
         relax = not self.plan.collapsed
         try:
             return self._draw_latents(rng, point, part, omegas, info, relax)

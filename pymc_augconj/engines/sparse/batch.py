@@ -155,7 +155,7 @@ class HalvedModel:
 
 
 class SparseBatch:
-    """The rows of a minibatch at one θ and q(w), worked on since it was made.
+    """The rows of a minibatch at one θ and q(w), evaluated from the moment it is made.
 
     :meth:`wait` comes first.
     """

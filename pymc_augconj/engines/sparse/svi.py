@@ -50,8 +50,8 @@ _EVERY = 10
 # What Adam's rate has lost at the end.
 _SETTLING = 0.9
 # Without an augmentation a natural-gradient step may overshoot, by orders of magnitude where log p
-# is exponential in η: of so many first steps, and while the bound is not finite, none may lower the
-# minibatch's bound.
+# is exponential in η: none of the first steps, and none while the bound is not finite, may lower
+# the minibatch's bound.
 _CAREFUL = 50
 # Convergence is judged by what this share of all iterations, the last, was good for.
 _WINDOW = 0.2
@@ -294,7 +294,7 @@ def _moved(
     scale: float,
     accepts: Callable[[WeightsPosterior], bool] | None,
 ) -> tuple[WeightsPosterior, float]:
-    """Return q after a step of the rate, or of one that q allows, and which it was."""
+    """Return q after a step, and its rate, which is reduced until q exists and is accepted."""
     while rate > _SMALLEST_RATE:
         try:
             q = batch.q.towards(batch.gram, batch.linear, rate, scale)

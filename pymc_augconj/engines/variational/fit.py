@@ -19,7 +19,7 @@ class SiteFit:
         self.rule = rule
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariance at the start raises, or a site's refusal."""
+        """Return the fit; errors are those of the covariance at the start and of the sites."""
         rule = self.rule()
         if rule.augmented:
             problem.model.require_augmentation()
