@@ -14,6 +14,7 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.model import Model
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
@@ -157,14 +158,26 @@ class PriorDraws:
     """
 
     def __init__(self, model: Model):
-        graphs = []
+        self._graphs: dict[str, Variable] = {}
         for rv in model.free_RVs:
             transform = model.rvs_to_transforms[rv]
-            graphs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-        self._names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-        self._function = Interpreter(graphs, [])
+            value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            self._graphs[model.rvs_to_values[rv].name] = value
+        self._function = Interpreter(list(self._graphs.values()), [])
 
     def __call__(self, rng: np.random.Generator) -> dict[str, Array]:
-        """Return one draw; NaN where a transform of the user's own excludes it."""
-        found = self._function([], draws=rng)
-        return {name: np.asarray(value) for name, value in zip(self._names, found, strict=True)}
+        """Return one draw; NaN where a transform of the user's excludes it, or nothing draws it."""
+        try:
+            found = self._function([], draws=rng)
+        except NotImplementedError:
+            # A CustomDist without random.
+            found = [_drawn(graph, rng) for graph in self._graphs.values()]
+        return {name: np.asarray(value) for name, value in zip(self._graphs, found, strict=True)}
+
+
+def _drawn(graph: Variable, rng: np.random.Generator) -> Array:
+    try:
+        (value,) = Interpreter([graph], [])([], draws=rng)
+    except NotImplementedError:
+        return np.array(np.nan)
+    return value
