@@ -18,7 +18,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from .interpreter import Interpreter
+from .interpreter import Interpreter, noisy
 
 __all__ = ["Density", "PriorDraws", "Reference"]
 
@@ -36,6 +36,8 @@ _RELATIVE = 1e-11
 
 # A log density whose tolerance is beyond this has lost its digits.
 _LOOSE = 1e-4
+
+_NORMAL = ("NormalRV", "MvNormalRV")
 
 # Below this log density PyMC's probabilities may be rounded to zero: log of half an ulp is −37.
 _UNDERFLOW = -30.0
@@ -100,6 +102,9 @@ class Reference:
         self._inputs = list(model.value_vars)
         self._graphs = [pt.as_tensor(graph) for graph in model.logp(sum=False)]
         self._written = Interpreter(self._graphs, self._inputs)
+        means = _means(model)
+        self._with_means = list(means)
+        self._means = Interpreter(list(means.values()), self._inputs)
         self._stable: dict[str, Interpreter] = {}
 
     def __call__(self, point: Point) -> dict[str, Density]:
@@ -114,8 +119,17 @@ class Reference:
     def _evaluate(self, function: Interpreter, point: Point) -> list[Density]:
         values = [point[var.name] for var in self._inputs]
         exact = function(values)
-        noisy = [function(values, noise=self._noise) for _ in range(_NOISY_EVALUATIONS)]
-        return [_density(value, [values[i] for values in noisy]) for i, value in enumerate(exact)]
+        means = dict(zip(self._with_means, self._means(values), strict=True))
+        found = []
+        for _ in range(_NOISY_EVALUATIONS):
+            # A difference from a mean has the rounding of the mean.
+            moved = [
+                noisy(np.asarray(value), self._noise)
+                + (noisy(means[var], self._noise) - means[var] if var in means else 0.0)
+                for var, value in zip(self._inputs, values, strict=True)
+            ]
+            found.append(function(moved, noise=self._noise))
+        return [_density(value, [values[i] for values in found]) for i, value in enumerate(exact)]
 
     def _in_stable_form(self, name: str, point: Point) -> Density:
         if name not in self._stable:
@@ -137,6 +151,18 @@ class Reference:
         value = np.where(better, stable.value, written.value)
         tolerance = np.where(better, stable.tolerance, written.tolerance)
         return Density(value, tolerance, written.underflows)
+
+
+def _means(model: Model) -> dict[Variable, Variable]:
+    """Return the prior means of normal variables, by their value variables."""
+    rvs = [
+        rv
+        for rv in model.free_RVs
+        if type(rv.owner.op).__name__ in _NORMAL and model.rvs_to_transforms[rv] is None
+    ]
+    means = [pt.broadcast_to(rv.owner.op.dist_params(rv.owner)[0], rv.shape) for rv in rvs]
+    values = [model.rvs_to_values[rv] for rv in rvs]
+    return dict(zip(values, model.replace_rvs_by_values(means), strict=True))
 
 
 def _density(exact: Array, noisy: list[Array]) -> Density:

@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
+from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
 from .numpy_calls import call_of, is_exact, is_plain
 
@@ -73,7 +76,7 @@ class Interpreter:
         draws: bool = False,
         largest_array: int = LARGEST_ARRAY,
     ):
-        self._outputs, self._inputs = list(outputs), list(inputs)
+        self._outputs, self._inputs = _expanded(outputs), list(inputs)
         self._largest = largest_array
         nodes = list(toposort(self._outputs))
         leaves = graph_inputs(self._outputs)
@@ -228,6 +231,18 @@ class Interpreter:
 def interpret(outputs: Sequence[Variable]) -> list[np.ndarray]:
     """Return the values of graphs that have no arguments; raises as an interpreter does."""
     return Interpreter(outputs, ())()
+
+
+def _expanded(outputs: Sequence[Variable]) -> list[Variable]:
+    """Return graphs in which ops that stand for a graph, log Σ exp say, are that graph."""
+    found = list(outputs)
+    while node := next(filter(_is_a_graph, toposort(found)), None):
+        found = clone_replace(found, dict(zip(node.outputs, inline_ofg_node(node), strict=True)))
+    return found
+
+
+def _is_a_graph(node: Apply) -> bool:
+    return isinstance(node.op, OpFromGraph) and not isinstance(node.op, RNGConsumerOp)
 
 
 @contextmanager
