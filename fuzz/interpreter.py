@@ -178,9 +178,10 @@ def noisy(value: Any, noise: np.random.Generator, size: float | None = None) -> 
     size = size or _NOISE.get(getattr(value, "dtype", None))
     if size is None:
         return value
+    shape = np.shape(value)
+    sign = noise.choice((-1.0, 1.0), shape)
     # Never so little that it is lost when the product is rounded.
-    sizes = size * noise.uniform(0.5, 1.0, np.shape(value))
-    off = 1.0 + sizes * noise.choice((-1.0, 1.0), np.shape(value))
+    off = 1.0 + sign * size * noise.uniform(0.5, 1.0, shape)
     # What is below the smallest normal number has fewer digits.
-    below = np.where(value != 0.0, _SUBNORMAL * noise.integers(-4, 5, np.shape(value)), 0.0)
+    below = np.where(value != 0.0, sign * _SUBNORMAL * noise.integers(2, 5, shape), 0.0)
     return np.asarray(value * off + below, dtype=value.dtype)

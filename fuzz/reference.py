@@ -37,6 +37,9 @@ _RELATIVE = 1e-11
 # A log density whose tolerance is beyond this has lost its digits.
 _LOOSE = 1e-4
 
+# The logarithm of the smallest number above zero.
+_LOG_LEAST = -1074.0 * np.log(2.0)
+
 _NORMAL = ("NormalRV", "MvNormalRV")
 
 # Below this log density PyMC's probabilities may be rounded to zero: log of half an ulp is −37.
@@ -171,6 +174,9 @@ def _density(exact: Array, noisy: list[Array]) -> Density:
     with np.errstate(invalid="ignore"):
         spread = np.abs(others - value).max(axis=0)
     tolerance = _SPREADS * spread + _RELATIVE * (1.0 + np.abs(value))
+    # Where the other formula takes the logarithm of a subnormal number, half of its last digit.
+    subnormal = (value > _LOG_LEAST) & (value < 0.0)
+    tolerance += np.where(subnormal, np.exp(_LOG_LEAST - np.where(subnormal, value, 0.0)), 0.0)
     surely_zero = np.isneginf(value) & np.isneginf(others).all(axis=0)
     return Density(value, np.where(surely_zero, 0.0, tolerance), np.isneginf(value))
 

@@ -203,6 +203,21 @@ def test_single_precision_of_a_constant_is_never_overlooked():
     assert not any(Reference(model, i)(at)["x"].disagrees(exact).any() for i in range(50))
 
 
+def test_digits_of_subnormal_numbers_are_never_overlooked():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        pm.Potential("rounded", pt.log(pt.exp(x)))
+        pm.Potential("exact", 1.0 * x)
+    at = {"x": np.array(-740.3)}
+    rounded = np.log(np.exp(at["x"]))
+    assert abs(rounded - at["x"]) > 1e-4
+    for seed in range(50):
+        found = Reference(model, seed)(at)
+        assert not found["rounded"].disagrees(at["x"]).any()
+        assert not found["exact"].disagrees(rounded).any()
+        assert found["exact"].disagrees(at["x"] - 0.1).all()
+
+
 def test_importance_sampling_agrees_with_the_closed_form():
     """In two units that no one matrix of covariances holds."""
     units = np.array([1.0, 1e-9])
