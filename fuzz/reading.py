@@ -103,7 +103,9 @@ class Reading:
                 found[site.name] = np.ravel(np.broadcast_to(terms, (site.size,)))
             for at, u in zip(prior.blocks, innovations, strict=True):
                 v = point[at.block.value_name].ravel() if at.block.whitened else at.unscale(u)
-                found[self._name_of[at.block.name]] = np.atleast_1d(at.log_density(v))
+                # The constant of a density that is known by its Hessian is among the rest.
+                name = REST if at.block.kind == "precision" else self._name_of[at.block.name]
+                found[name] = found.get(name, 0.0) + np.atleast_1d(at.log_density(v))
         values = self._sampler._latent_values(point, prior)
         for variable in self.lgm.forward:
             found[variable.name] = np.atleast_1d(variable.log_density({**point, **values}))
