@@ -269,6 +269,18 @@ def test_rounding_is_told_entry_by_entry():
     assert np.all(bound < 1e-6)
 
 
+def test_rounding_of_subnormal_numbers_is_told():
+    """As log(x exp η) loses it, which a predictor behind an exposure is."""
+    x = pt.vector("x", shape=(2,))
+    function = PointFunction(pt.log(8.7 * pt.exp(x)), {"x": x})
+    at = np.array([-740.0, -30.0])
+    value, bound = function.with_rounding({"x": at})
+    off = np.abs(value - (at + np.log(8.7)))
+    assert off[0] > 1e-4
+    assert np.all(off <= bound)
+    assert bound[1] < 1e-12
+
+
 def test_nothing_can_be_compared():
     with pm.Model() as model:
         eta = process() - 1e4

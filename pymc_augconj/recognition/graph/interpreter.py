@@ -40,6 +40,7 @@ _OF_UNSTABLE_FORMULAS = frozenset(
 # Evaluations with other rounding, the units in the last place that they move a result by, and how
 # much larger an error may be than the largest that they show.
 _N_ROUNDINGS, _SAFETY = 3, 32.0
+_LEAST = np.nextafter(0.0, 1.0)
 _ULPS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
 
 
@@ -263,7 +264,8 @@ def _moved(value: Any, rng: np.random.Generator) -> Any:
     if value.dtype.kind != "f":
         return value
     ulps = _ULPS[rng.integers(0, _ULPS.size, value.shape, dtype=np.uint8)]
-    return value * (1.0 + np.finfo(float).eps * ulps)
+    # Of numbers below the smallest normal one the last place is an absolute amount.
+    return value * (1.0 + np.finfo(float).eps * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
 
 
 def _value(shared: SharedVariable) -> np.ndarray:
