@@ -25,7 +25,7 @@ __all__ = ["MismatchError", "Outcome", "build", "check_step", "compare_densities
 Array = NDArray[np.float64]
 
 _STEPS = 2
-_SECONDS = 20
+_SECONDS = 60
 
 # How far beyond a draw from its prior a latent is pushed, and a hyperparameter.
 _FAR = (1.0, 6.0, 40.0)

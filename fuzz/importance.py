@@ -30,6 +30,7 @@ _PRIOR_DRAWS = 1000
 _DRAWS_AROUND = 8000
 _DEGREES_OF_FREEDOM = 4
 _WIDER = 1.5
+_RIDGE = 1e-6
 
 
 @dataclass(frozen=True)
@@ -82,13 +83,17 @@ def importance_sample(model: Model, around: Array, rng: np.random.Generator) -> 
     flat = np.array([_flat(model, draw(rng)) for _ in range(_PRIOR_DRAWS)])
     # A transform of the user's own cuts the prior: its density is then not normalised.
     share = _PRIOR_DRAWS / (_PRIOR_DRAWS + _DRAWS_AROUND) if np.isfinite(flat).all() else 0.0
-    shape = _WIDER**2 * np.atleast_2d(np.cov(around, rowvar=False))
-    proposal = multivariate_t(around.mean(axis=0), shape, _DEGREES_OF_FREEDOM, allow_singular=True)
-    near = np.reshape(proposal.rvs(_DRAWS_AROUND, random_state=rng), (-1, around.shape[1]))
-    draws = np.concatenate([flat, near]) if share else near
+    # In units of their spread: scalars of 1e-7 beside others of order one are no singular shape.
+    centre, spread = around.mean(axis=0), around.std(axis=0)
+    spread = np.where(spread > 0.0, spread, 1.0)
+    correlation = np.atleast_2d(np.cov((around - centre) / spread, rowvar=False))
+    shape = _WIDER**2 * correlation + _RIDGE * np.eye(spread.size)
+    proposal = multivariate_t(np.zeros(spread.size), shape, _DEGREES_OF_FREEDOM)
+    near = np.reshape(proposal.rvs(_DRAWS_AROUND, random_state=rng), (-1, spread.size))
+    draws = np.concatenate([flat, centre + spread * near]) if share else centre + spread * near
     log_prior, log_likelihood = densities(draws)
     with np.errstate(divide="ignore", invalid="ignore"):
-        log_t = proposal.logpdf(draws) + np.log1p(-share)
+        log_t = proposal.logpdf((draws - centre) / spread) - np.log(spread).sum() + np.log1p(-share)
         log_proposal = np.logaddexp(log_prior + np.log(share), log_t)
         log_weights = log_prior + log_likelihood - log_proposal
     log_weights[np.isnan(log_weights)] = -np.inf

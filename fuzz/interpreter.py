@@ -23,7 +23,7 @@ from pytensor.link.vm import VMLinker
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
-__all__ = ["Interpreter", "UnsupportedGraphError"]
+__all__ = ["Interpreter", "UnsupportedGraphError", "noisy"]
 
 # Size of the noise, relative: four units in the last place. PyTensor keeps numbers that single
 # precision can hold (22647.0) in it, and takes their logarithm and their reciprocal in it.
@@ -89,19 +89,18 @@ class Interpreter:
         values : sequence of array
             One for every input.
         noise : numpy.random.Generator, optional
-            Of the rounding; also the inputs are then off in their last digits.
+            Of the rounding. It is the caller's to move the inputs.
         draws : numpy.random.Generator, optional
             What random variables draw from.
         """
-        given = [_noisy(np.asarray(value), noise) if noise else value for value in values]
         known: dict[Variable, Any] = {**self._constants}
         if noise is not None:
-            known.update({var: _noisy(var.data, noise, _SINGLE) for var in self._single})
+            known.update({var: noisy(var.data, noise, _SINGLE) for var in self._single})
         for var in self._shared:
             value = var.get_value(borrow=True)
             is_generator = isinstance(value, np.random.Generator)
             known[var] = draws.spawn(1)[0] if is_generator and draws is not None else value
-        known.update(zip(self._inputs, given, strict=True))
+        known.update(zip(self._inputs, values, strict=True))
         with np.errstate(all="ignore"):
             for node in self._nodes:
                 node.run(known, noise, draws)
@@ -150,7 +149,7 @@ class _Node:
             node.op.perform(node, values, storage)
             found = [value for (value,) in storage]
         for var, value in zip(node.outputs, found, strict=True):
-            known[var] = _noisy(value, noise) if noise is not None and self._rounds else value
+            known[var] = noisy(value, noise) if noise is not None and self._rounds else value
 
 
 def _is_rounded(data: Any) -> bool:
@@ -174,11 +173,15 @@ def _function_of(node: Apply) -> Callable:
         return pytensor.function(inputs, outputs, mode=mode)
 
 
-def _noisy(value: Any, noise: np.random.Generator, size: float | None = None) -> Any:
+def noisy(value: Any, noise: np.random.Generator, size: float | None = None) -> Any:
+    """Return ``value`` off by ``size``, relative: by default a few units in the last place."""
     size = size or _NOISE.get(getattr(value, "dtype", None))
     if size is None:
         return value
-    off = 1.0 + size * noise.uniform(-1.0, 1.0, np.shape(value))
+    shape = np.shape(value)
+    sign = noise.choice((-1.0, 1.0), shape)
+    # Never so little that it is lost when the product is rounded.
+    off = 1.0 + sign * size * noise.uniform(0.5, 1.0, shape)
     # What is below the smallest normal number has fewer digits.
-    below = np.where(value != 0.0, _SUBNORMAL * noise.integers(-4, 5, np.shape(value)), 0.0)
+    below = np.where(value != 0.0, sign * _SUBNORMAL * noise.integers(2, 5, shape), 0.0)
     return np.asarray(value * off + below, dtype=value.dtype)

@@ -14,10 +14,11 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.typing import NDArray
 from pymc.model import Model
+from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
-from .interpreter import Interpreter
+from .interpreter import Interpreter, noisy
 
 __all__ = ["Density", "PriorDraws", "Reference"]
 
@@ -35,6 +36,11 @@ _RELATIVE = 1e-11
 
 # A log density whose tolerance is beyond this has lost its digits.
 _LOOSE = 1e-4
+
+# The logarithm of the smallest number above zero.
+_LOG_LEAST = -1074.0 * np.log(2.0)
+
+_NORMAL = ("NormalRV", "MvNormalRV")
 
 # Below this log density PyMC's probabilities may be rounded to zero: log of half an ulp is −37.
 _UNDERFLOW = -30.0
@@ -99,6 +105,9 @@ class Reference:
         self._inputs = list(model.value_vars)
         self._graphs = [pt.as_tensor(graph) for graph in model.logp(sum=False)]
         self._written = Interpreter(self._graphs, self._inputs)
+        means = _means(model)
+        self._with_means = list(means)
+        self._means = Interpreter(list(means.values()), self._inputs)
         self._stable: dict[str, Interpreter] = {}
 
     def __call__(self, point: Point) -> dict[str, Density]:
@@ -113,8 +122,17 @@ class Reference:
     def _evaluate(self, function: Interpreter, point: Point) -> list[Density]:
         values = [point[var.name] for var in self._inputs]
         exact = function(values)
-        noisy = [function(values, noise=self._noise) for _ in range(_NOISY_EVALUATIONS)]
-        return [_density(value, [values[i] for values in noisy]) for i, value in enumerate(exact)]
+        means = dict(zip(self._with_means, self._means(values), strict=True))
+        found = []
+        for _ in range(_NOISY_EVALUATIONS):
+            # A difference from a mean has the rounding of the mean.
+            moved = [
+                noisy(np.asarray(value), self._noise)
+                + (noisy(means[var], self._noise) - means[var] if var in means else 0.0)
+                for var, value in zip(self._inputs, values, strict=True)
+            ]
+            found.append(function(moved, noise=self._noise))
+        return [_density(value, [values[i] for values in found]) for i, value in enumerate(exact)]
 
     def _in_stable_form(self, name: str, point: Point) -> Density:
         if name not in self._stable:
@@ -138,12 +156,27 @@ class Reference:
         return Density(value, tolerance, written.underflows)
 
 
+def _means(model: Model) -> dict[Variable, Variable]:
+    """Return the prior means of normal variables, by their value variables."""
+    rvs = [
+        rv
+        for rv in model.free_RVs
+        if type(rv.owner.op).__name__ in _NORMAL and model.rvs_to_transforms[rv] is None
+    ]
+    means = [pt.broadcast_to(rv.owner.op.dist_params(rv.owner)[0], rv.shape) for rv in rvs]
+    values = [model.rvs_to_values[rv] for rv in rvs]
+    return dict(zip(values, model.replace_rvs_by_values(means), strict=True))
+
+
 def _density(exact: Array, noisy: list[Array]) -> Density:
     value = np.ravel(np.asarray(exact, dtype=float))
     others = np.array([np.ravel(other) for other in noisy], dtype=float)
     with np.errstate(invalid="ignore"):
         spread = np.abs(others - value).max(axis=0)
     tolerance = _SPREADS * spread + _RELATIVE * (1.0 + np.abs(value))
+    # Where the other formula takes the logarithm of a subnormal number, half of its last digit.
+    subnormal = (value > _LOG_LEAST) & (value < 0.0)
+    tolerance += np.where(subnormal, np.exp(_LOG_LEAST - np.where(subnormal, value, 0.0)), 0.0)
     surely_zero = np.isneginf(value) & np.isneginf(others).all(axis=0)
     return Density(value, np.where(surely_zero, 0.0, tolerance), np.isneginf(value))
 
@@ -157,14 +190,26 @@ class PriorDraws:
     """
 
     def __init__(self, model: Model):
-        graphs = []
+        self._graphs: dict[str, Variable] = {}
         for rv in model.free_RVs:
             transform = model.rvs_to_transforms[rv]
-            graphs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-        self._names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-        self._function = Interpreter(graphs, [])
+            value = rv if transform is None else transform.forward(rv, *rv.owner.inputs)
+            self._graphs[model.rvs_to_values[rv].name] = value
+        self._function = Interpreter(list(self._graphs.values()), [])
 
     def __call__(self, rng: np.random.Generator) -> dict[str, Array]:
-        """Return one draw; NaN where a transform of the user's own excludes it."""
-        found = self._function([], draws=rng)
-        return {name: np.asarray(value) for name, value in zip(self._names, found, strict=True)}
+        """Return one draw; NaN where a transform of the user's excludes it, or nothing draws it."""
+        try:
+            found = self._function([], draws=rng)
+        except NotImplementedError:
+            # A CustomDist without random.
+            found = [_drawn(graph, rng) for graph in self._graphs.values()]
+        return {name: np.asarray(value) for name, value in zip(self._graphs, found, strict=True)}
+
+
+def _drawn(graph: Variable, rng: np.random.Generator) -> Array:
+    try:
+        (value,) = Interpreter([graph], [])([], draws=rng)
+    except NotImplementedError:
+        return np.array(np.nan)
+    return value

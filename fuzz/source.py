@@ -167,7 +167,8 @@ def _odd(value: float) -> float:
     One that it can hold PyTensor keeps in it, and puts its reciprocal or its logarithm, rounded,
     in its place: PyMC's own log density is then off by 1e-8.
     """
-    return float(f"{1.0000001 * value:.9g}")
+    found = float(f"{1.0000001 * value:.9g}")
+    return float(f"{1.00000013 * value:.9g}") if found == np.float32(found) else found
 
 
 def _identifier(name: str) -> str:

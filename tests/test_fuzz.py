@@ -181,14 +181,54 @@ def test_tolerances_come_from_rounding():
     assert unstable.disagrees(np.log([2e-8])).any() == unstable.is_tight.all()
 
 
-def test_importance_sampling_agrees_with_the_closed_form():
+def test_a_difference_from_a_mean_has_the_means_rounding():
     with pm.Model() as model:
-        pm.Normal("y", pm.Normal("b", 1.0, 2.0), 1.0, observed=np.array([0.3, 1.7]))
+        m = pm.Normal("m", 0.0, 1.0)
+        b = pm.Normal("b", m, 1.0)
+        pm.Normal("y", 1e9 * b, 1.0, observed=0.0)
+    reference = Reference(model)
+    at_zero = reference({"m": np.array(0.0), "b": np.array(0.0)})["y"]
+    beside = reference({"m": np.array(0.3), "b": np.array(0.0)})["y"]
+    assert at_zero.tolerance[0] < 1e-10
+    # m + (b − m) is 5e-17 where b is zero, and 1e9 times as much in the predictor.
+    assert not beside.disagrees(beside.value - 0.5 * 5e-8**2).any()
+    assert beside.disagrees(beside.value - 0.5 * 1e-4**2).any()
+
+
+def test_single_precision_of_a_constant_is_never_overlooked():
+    with pm.Model() as model:
+        pm.Normal("x", 0.0, 2.0, shape=2)
+    at = {"x": np.zeros(2)}
+    exact = np.full(2, -np.log(2.0 * np.sqrt(2.0 * np.pi)))
+    assert not any(Reference(model, i)(at)["x"].disagrees(exact).any() for i in range(50))
+
+
+def test_digits_of_subnormal_numbers_are_never_overlooked():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        pm.Potential("rounded", pt.log(pt.exp(x)))
+        pm.Potential("exact", 1.0 * x)
+    at = {"x": np.array(-740.3)}
+    rounded = np.log(np.exp(at["x"]))
+    assert abs(rounded - at["x"]) > 1e-4
+    for seed in range(50):
+        found = Reference(model, seed)(at)
+        assert not found["rounded"].disagrees(at["x"]).any()
+        assert not found["exact"].disagrees(rounded).any()
+        assert found["exact"].disagrees(at["x"] - 0.1).all()
+
+
+def test_importance_sampling_agrees_with_the_closed_form():
+    """In two units that no one matrix of covariances holds."""
+    units = np.array([1.0, 1e-9])
+    with pm.Model() as model:
+        b = pm.Normal("b", units, 2.0 * units, shape=2)
+        pm.Normal("y", b / units, 1.0, observed=np.array([[0.3, 0.3], [1.7, 1.7]]))
     rng = np.random.default_rng(0)
     # Precision ¼ + 2, mean (¼ + 0.3 + 1.7) / 2.25.
-    weighted = importance_sample(model, rng.normal(0.0, 1.0, (100, 1)), rng)
-    mean, error = weighted.mean(weighted.draws)
+    weighted = importance_sample(model, rng.normal(0.0, 1.0, (100, 2)) * units, rng)
+    mean, error = weighted.mean(weighted.draws / units)
     assert weighted.effective > 1000
-    assert abs(mean[0] - 1.0) < 5.0 * error[0]
-    square, error = weighted.mean((weighted.draws - 1.0) ** 2)
-    assert abs(square[0] - 1.0 / 2.25) < 5.0 * error[0]
+    assert np.all(np.abs(mean - 1.0) < 5.0 * error)
+    square, error = weighted.mean((weighted.draws / units - 1.0) ** 2)
+    assert np.all(np.abs(square - 1.0 / 2.25) < 5.0 * error)

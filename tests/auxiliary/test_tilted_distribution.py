@@ -92,6 +92,10 @@ def test_scale_support_and_atom():
         distribution = TiltedDistribution(lambda s, k=k: -((np.sqrt(s) / k) ** 2))
         assert distribution.is_point_mass
         assert distribution.origin == pytest.approx(k**-2)
+    # Of densities whose normalisers cancel.
+    for k in np.linspace(0.3, 3.0, 25):
+        distribution = TiltedDistribution(lambda s, k=k: (-0.7 - 0.5 * np.sqrt(s) ** 2 / k) + 0.7)
+        assert distribution.is_point_mass
     # A log φ that overflows far out says nothing of an atom.
     distribution = TiltedDistribution(lambda s: -np.log(np.cosh(np.sqrt(s))))
     assert (distribution.origin, distribution.log_atom) == (0.0, -np.inf)

@@ -245,6 +245,15 @@ def test_digits_lost_by_a_formula_are_no_difference_and_a_difference_is_one(read
         compare(right, mixed, 0.0, mixed)
 
 
+def test_rounding_is_told_within_a_mixture(read):
+    """PyMC computes log(1 − p) of p next to one, within log Σ exp of the components."""
+    x = np.array([0.6, 0.25, -0.3, 0.45, -1.0, 0.3])
+    with pm.Model() as model:
+        p = pm.math.sigmoid(pm.Normal("b") * x)
+        pm.ZeroInflatedBinomial("y", psi=0.16, n=12, p=p, observed=[1, 4, 2, 6, 3, 3])
+    assert read(model).lgm.sites[0].likelihood.name == "ZeroInflatedBinomial"
+
+
 def test_rounding_is_told_entry_by_entry():
     """Of a difference of large numbers, of one of small ones, and of single precision."""
     x = pt.vector("x", shape=(3,))
@@ -258,6 +267,18 @@ def test_rounding_is_told_entry_by_entry():
     value, bound = PointFunction(in_single, {"x": x}).with_rounding({"x": np.ones(3)})
     assert np.all(np.abs(value - np.log(5.0)) <= bound)
     assert np.all(bound < 1e-6)
+
+
+def test_rounding_of_subnormal_numbers_is_told():
+    """As log(x exp η) loses it, which a predictor behind an exposure is."""
+    x = pt.vector("x", shape=(2,))
+    function = PointFunction(pt.log(8.7 * pt.exp(x)), {"x": x})
+    at = np.array([-740.0, -30.0])
+    value, bound = function.with_rounding({"x": at})
+    off = np.abs(value - (at + np.log(8.7)))
+    assert off[0] > 1e-4
+    assert np.all(off <= bound)
+    assert bound[1] < 1e-12
 
 
 def test_nothing_can_be_compared():

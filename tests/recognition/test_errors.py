@@ -276,6 +276,14 @@ def test_observations_that_count_more_than_once():
     )
 
 
+def test_no_initial_value():
+    def build():
+        pm.LKJCholeskyCov("chol", n=1, eta=2.0, sd_dist=pm.HalfNormal.dist(1.0, shape=1))
+        bernoulli(process())
+
+    refused(build, RecognitionError, "'chol': expected an initial value.*IndexError.*replace it")
+
+
 def test_single_precision():
     with pytensor.config.change_flags(floatX="float32"):
         refused(

@@ -137,8 +137,9 @@ class TiltedDistribution:
         exponents = grid = np.linspace(-280.0, end, 141)
         values = -self.real(10.0**exponents)
         finite = np.isfinite(values) & np.isfinite(self((1.0 + 1.0j) * 10.0**exponents))
-        # Where log φ is a straight line, rounding alone is left of it once ω is centred.
-        rounding = ROUNDING * self.origin * 10.0**exponents
+        # Where log φ is a straight line, rounding alone is left of it once ω is centred: of r · ω,
+        # and of constants of order one that cancel, a density's normaliser say.
+        rounding = ROUNDING * (1.0 + self.origin * 10.0**exponents)
         if not np.any(values[finite] > rounding[finite]):
             return np.inf, 0.0
         last = finite.size - 1 if finite.all() else max(int(np.argmin(finite)) - 1, 0)

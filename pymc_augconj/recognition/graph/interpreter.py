@@ -13,12 +13,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
+from pytensor.compile.rewriting import inline_ofg_node
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.replace import clone_replace
 from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.elemwise import DimShuffle
-from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
 from .numpy_calls import call_of, is_exact, is_plain
 
@@ -37,6 +40,7 @@ _OF_UNSTABLE_FORMULAS = frozenset(
 # Evaluations with other rounding, the units in the last place that they move a result by, and how
 # much larger an error may be than the largest that they show.
 _N_ROUNDINGS, _SAFETY = 3, 32.0
+_LEAST = np.nextafter(0.0, 1.0)
 _ULPS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
 
 
@@ -73,7 +77,7 @@ class Interpreter:
         draws: bool = False,
         largest_array: int = LARGEST_ARRAY,
     ):
-        self._outputs, self._inputs = list(outputs), list(inputs)
+        self._outputs, self._inputs = _expanded(outputs), list(inputs)
         self._largest = largest_array
         nodes = list(toposort(self._outputs))
         leaves = graph_inputs(self._outputs)
@@ -230,6 +234,18 @@ def interpret(outputs: Sequence[Variable]) -> list[np.ndarray]:
     return Interpreter(outputs, ())()
 
 
+def _expanded(outputs: Sequence[Variable]) -> list[Variable]:
+    """Return graphs in which ops that stand for a graph, log Σ exp say, are that graph."""
+    found = list(outputs)
+    while node := next(filter(_is_a_graph, toposort(found)), None):
+        found = clone_replace(found, dict(zip(node.outputs, inline_ofg_node(node), strict=True)))
+    return found
+
+
+def _is_a_graph(node: Apply) -> bool:
+    return isinstance(node.op, OpFromGraph) and not isinstance(node.op, RNGConsumerOp)
+
+
 @contextmanager
 def _failures_as_not_interpreted() -> Iterator[None]:
     try:
@@ -248,7 +264,8 @@ def _moved(value: Any, rng: np.random.Generator) -> Any:
     if value.dtype.kind != "f":
         return value
     ulps = _ULPS[rng.integers(0, _ULPS.size, value.shape, dtype=np.uint8)]
-    return value * (1.0 + np.finfo(float).eps * ulps)
+    # Of numbers below the smallest normal one the last place is an absolute amount.
+    return value * (1.0 + np.finfo(float).eps * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
 
 
 def _value(shared: SharedVariable) -> np.ndarray:

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
+from pymc.pytensorf import compile as pm_compile
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs, walk
 from pytensor.tensor.random.type import RandomGeneratorType
 
+from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Key, Point
 from pymc_augconj.python_mode import without_compilation
 
@@ -147,11 +149,36 @@ def _initial_point(model: Model) -> dict[str, np.ndarray]:
         initval_strategies=model.rvs_to_initial_values,
         return_transformed=True,
     )
+    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
     try:
         found = interpret(graphs)
     except NotInterpretedError:
-        # Values drawn from a prior, say.
+        return _initial_point_by_pymc(model, graphs)
+    return {name: np.array(value) for name, value in zip(names, found, strict=True)}
+
+
+def _initial_point_by_pymc(model: Model, graphs: Sequence[Variable]) -> dict[str, np.ndarray]:
+    """Return ``model.initial_point()``, which may draw values from a prior."""
+    try:
         with without_compilation():
             return model.initial_point(random_seed=0)
-    names = [model.rvs_to_values[rv].name for rv in model.free_RVs]
-    return {name: np.array(value) for name, value in zip(names, found, strict=True)}
+    except Exception as error:
+        failing = [
+            rv.name for rv, graph in zip(model.free_RVs, graphs, strict=True) if _fails(graph)
+        ]
+        reason = (str(error).splitlines() or [""])[0]
+        raise RecognitionError(
+            f"{failing[0] if failing else 'the model'!r}: expected an initial value, but PyMC "
+            f"cannot compute one ({type(error).__name__}: {reason}); check the shape and the "
+            "parameters of this variable, or replace it (a 1 × 1 LKJCholeskyCov by the prior of "
+            "its standard deviation)"
+        ) from error
+
+
+def _fails(graph: Variable) -> bool:
+    try:
+        with without_compilation():
+            pm_compile([], [graph], mode="FAST_COMPILE")()
+    except Exception:
+        return True
+    return False
