@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from math import isfinite
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -281,12 +282,14 @@ def _ratio(x: Array, known: Array) -> float | None:
         return 1.0
     if x.size != known.size or not x.size:
         return None
-    i = int(np.argmax(np.abs(known)))
+    # The first entry that is not zero.
+    i = int((known != 0.0).argmax())
     if known[i] == 0.0:
         return None
     c = float(x[i] / known[i])
-    scaled = c * known
-    if not np.isfinite(c) or not np.all(np.abs(x - scaled) <= _ROUNDING * np.abs(scaled)):
+    away = c * known
+    away -= x
+    if not isfinite(c) or not (np.abs(away) <= _ROUNDING * np.abs(x)).all():
         return None
     return c
 
