@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -208,10 +209,10 @@ class Hyperparameter:
     role: str
     why_not_optimised: str | None = None
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of scalars."""
-        return int(np.prod(self.shape))
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)

@@ -103,8 +103,8 @@ class AugmentedGibbs(BlockedStep):
         the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can and where
         conditioning is in observation space.
     sweeps : int, optional
-        Draws of (ω, latents) in each step. By default 4 where an update of the hyperparameters
-        factorises covariances, as many again cost less than that update; 1 otherwise.
+        Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
+        hyperparameters factorises covariances, as many again cost less than it; 1 otherwise.
 
     Raises
     ------
@@ -222,7 +222,10 @@ class AugmentedGibbs(BlockedStep):
         if sweeps is None and self.held:
             return None  # chosen during tuning
         if sweeps is None:
-            return _SWEEPS if self._sizes["collapsed"] + self._sizes["joint"] else 1
+            # Without ω a second draw of the latents replaces the first.
+            augmented = any(s.likelihood.has_auxiliary for s in self.recognition.model.sites)
+            updated = self._sizes["collapsed"] + self._sizes["joint"]
+            return _SWEEPS if augmented and updated else 1
         if not isinstance(sweeps, int | np.integer) or sweeps < 1:
             raise ValueError(f"expected sweeps to be a positive integer, got {sweeps!r}")
         return int(sweeps)

@@ -1,4 +1,4 @@
-"""How one move explores the density of its hyperparameters: PyMC's own samplers, on a function.
+"""How one move explores the density of its hyperparameters: by slices, or by PyMC's NUTS.
 
 An update is called once a step with the density of that step, which changes with ω; what it
 learns during tuning (scales, axes, step size) is kept from step to step.
@@ -14,7 +14,6 @@ from pymc.blocking import RaveledVars
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
-from pymc.step_methods.slicer import Slice
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
 from pymc_augconj.engines.gibbs.targets import Target
@@ -30,26 +29,31 @@ _FIRST_WINDOW = 25
 # So wide an interval needs no stepping out: it is cut by a slice's end rarely, and shrinking it
 # costs two or three evaluations, where stepping out costs two before the first proposal.
 _WIDTH = 10.0
+# Of stepping out, while the axes are not known.
+_MAX_STEPS = 100
 
 
 class SliceUpdate:
     """Slice sampling along the principal axes of the posterior, as learned during tuning.
 
-    Until the first estimate of the covariance, coordinates are updated one by one with PyMC's
-    stepping out and its tuning of the widths.
+    Until the first estimate of the covariance, coordinates are updated one by one, with stepping
+    out from intervals whose lengths are averages of those that slices had.
 
     Parameters
     ----------
     size : int
         Number of scalars.
+
+    References
+    ----------
+    Neal (2003), Slice sampling, figures 3 and 5.
     """
 
     def __init__(self, size: int):
         self.size = size
-        self._slice = _FunctionSlice()
         self.state: dict[str, Any] = {
             "widths": np.ones(size),
-            "n_tunes": 0.0,
+            "n_tunes": 0,
             "count": 0,
             "window": _FIRST_WINDOW,
             "mean": np.zeros(size),
@@ -61,27 +65,21 @@ class SliceUpdate:
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
         state = self.state
+        x, value = start, target(start)
         if state["axes"] is None:
-            moved, widths = self._slice.move(
-                target, start, rng, state["widths"], state["n_tunes"], tune, max_steps=100
-            )
-            state["widths"] = widths
-            state["n_tunes"] += tune
+            n = state["n_tunes"]
+            widths = state["widths"].copy()
+            for i, axis in enumerate(np.eye(self.size)):
+                x, value, width = _slice(target, x, value, axis, widths[i], _MAX_STEPS, rng)
+                if tune:
+                    widths[i] = (n * widths[i] + width) / (n + 1)
+            state["widths"], state["n_tunes"] = widths, n + tune
         else:
-            axes = state["axes"]
-            steps, _ = self._slice.move(
-                lambda z: target(start + axes @ z),
-                np.zeros(self.size),
-                rng,
-                np.full(self.size, _WIDTH),
-                0.0,
-                False,
-                max_steps=1,
-            )
-            moved = start + axes @ steps
+            for axis in state["axes"].T:
+                x, value, _ = _slice(target, x, value, axis, _WIDTH, 1, rng)
         if tune:
-            self._learn(moved)
-        return moved
+            self._learn(x)
+        return x
 
     def _learn(self, x: Array) -> None:
         """Add ``x`` to the running covariance; at the end of a window, take its axes."""
@@ -105,27 +103,43 @@ class SliceUpdate:
         state["scatter"] = np.zeros((self.size, self.size))
 
 
-class _FunctionSlice(Slice):
-    """PyMC's slice sampler on a plain function."""
+def _slice(
+    target: Target,
+    x: Array,
+    value: float,
+    axis: Array,
+    width: float,
+    max_steps: int,
+    rng: np.random.Generator,
+) -> tuple[Array, float, float]:
+    """Return the next point on a line through ``x``, its log density, and the interval's length.
 
-    def __new__(cls):
-        # Slice's own constructor reads a model and compiles its log density.
-        return object.__new__(cls)
-
-    def __getnewargs_ex__(self):
-        return (), {}
-
-    def __init__(self):
-        pass
-
-    def move(
-        self, log_density, start, rng, widths, n_tunes, tune, *, max_steps
-    ) -> tuple[Array, Array]:
-        """Return the new value and the tuned widths."""
-        self.logp, self.rng, self.tune = log_density, rng, tune
-        self.w, self.n_tunes, self.max_steps = np.array(widths), n_tunes, max_steps
-        moved, _ = self.astep(RaveledVars(start, ()))
-        return moved.data, self.w
+    The interval of length ``width`` around ``x`` grows by stepping out at most ``max_steps − 1``
+    times, which are divided between its ends at random.
+    """
+    level = value - rng.standard_exponential()
+    left = -width * rng.random()
+    right = left + width
+    if max_steps > 1:
+        to_the_left = int(rng.integers(max_steps))
+        for _ in range(to_the_left):
+            if target(x + left * axis) < level:
+                break
+            left -= width
+        for _ in range(max_steps - 1 - to_the_left):
+            if target(x + right * axis) < level:
+                break
+            right += width
+    while True:
+        z = left + (right - left) * rng.random()
+        moved = x + z * axis
+        value = target(moved)
+        if value >= level:
+            return moved, value, right - left
+        if z < 0.0:
+            left = z
+        else:
+            right = z
 
 
 class GradientUpdate:

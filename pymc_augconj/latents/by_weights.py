@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrsv
 
-from pymc_augconj.gaussian import gram, weight_space
-from pymc_augconj.gaussian.gram import GramFactor
+from pymc_augconj.gaussian import weight_space
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.gaussian.weight_space import WeightSpaceFactor
 from pymc_augconj.linalg.blas import lower_transpose_product
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import FactorMemory
-from .base import BlockPrior
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .registry import kind_of
@@ -51,36 +47,22 @@ class AffineByWeights:
 
 
 class WeightSpace:
-    """A :class:`.Conditioner`: one D × D factorisation, D the total number of latent values.
-
-    Where every block is diagonal, the observations are summed into a Gram matrix once for every
-    set of sites, and further values of the blocks' scales do not touch them.
-    """
+    """A :class:`.Conditioner`: one D × D factorisation, D the total number of latent values."""
 
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")
         self._coupling = coupling
-        self._memory = FactorMemory[Any]()  # of either kind of factor
-        self._design: tuple[list, Array] | None = None
-        self._gram: tuple[Array, Array, Array] | None = None
+        self._memory = FactorMemory[WeightSpaceFactor]()
 
     def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
         """See :class:`.Conditioner`."""
-        if _is_diagonal(prior):
-            return gram.log_normalizer(*self._factorize_gram(prior, h, lam))
         factor, h = self._factorize(prior, h, lam)
         return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
     def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByWeights:
         """See :class:`.Conditioner`."""
-        factor: GramFactor | WeightSpaceFactor
-        if _is_diagonal(prior):
-            factor, projected = self._factorize_gram(prior, h, lam)
-            right = factor.scale * projected
-        else:
-            factor, h = self._factorize(prior, h, lam)
-            right = h @ factor.Phi
-        half = dtrsv(factor.chol_M, right, lower=1, overwrite_x=1)
+        factor, h = self._factorize(prior, h, lam)
+        half = dtrsv(factor.chol_M, h @ factor.Phi, lower=1, overwrite_x=1)
         return AffineByWeights(factor.chol_M, half, factor.log_det)
 
     def _factorize(
@@ -94,43 +76,6 @@ class WeightSpace:
             return weight_space.factorize(Phi, diagonal, work=self._work)
 
         return self._memory.get(prior, lam, make), rotation.forward(h)
-
-    def _factorize_gram(self, prior: LatentPrior, h: Array, lam: Array) -> tuple[GramFactor, Array]:
-        """Return the factor, and A₀ᵀh."""
-        A = self._unscaled_design(prior)
-        if self._gram is None or self._gram[0] is not A or not np.array_equal(self._gram[1], lam):
-            diagonal, rotation = self._coupling.diagonalize(lam)
-            self._gram = (A, lam, gram.weighted_gram(rotation.forward(A.T).T, diagonal))
-        summed = self._gram[2]
-
-        def make() -> GramFactor:
-            pairs = zip(prior.maps, prior.blocks, strict=True)
-            scale = np.concatenate([_column_scale(A, b) for A, b in pairs])
-            return gram.factorize(summed, scale, work=self._work)
-
-        return self._memory.get(prior, lam, make), A.T @ h
-
-    def _unscaled_design(self, prior: LatentPrior) -> Array:
-        """Return A₀, without prior scales and column factors, made anew only where it changed."""
-        parts = [A.matrix if isinstance(A, DenseMap) else A for A in prior.maps]
-        if self._design is not None and all(
-            known is part for known, part in zip(self._design[0], parts, strict=True)
-        ):
-            return self._design[1]
-        dense = [part.dense() if isinstance(part, RowSelection) else part for part in parts]
-        design = np.asfortranarray(np.hstack(dense))
-        self._design = (parts, design)
-        return design
-
-
-def _is_diagonal(prior: LatentPrior) -> bool:
-    return all(b.diagonal_scale is not None for b in prior.blocks)
-
-
-def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
-    scale = block.diagonal_scale
-    assert scale is not None  # every block is diagonal
-    return scale * A.columns if isinstance(A, DenseMap) and A.columns is not None else scale
 
 
 class WeightPosterior(SitePosterior):

@@ -21,7 +21,7 @@ class DiagonalPrior(BlockPrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         self.std = np.array(array, dtype=float)
-        if not np.all(self.std >= 0.0):
+        if not (self.std >= 0.0).all():
             raise NotPositiveDefiniteError(
                 f"the standard deviations of {block.name!r} must not be negative or NaN, "
                 f"found {self.std[~(self.std >= 0.0)][0]}"

@@ -7,19 +7,19 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
-from .cache import KeptParts
 from .registry import block_prior
 from .rows import RowGroups
 
@@ -147,7 +147,16 @@ class LatentPriors:
                 }
             )
         )
-        self._parts = KeptParts()
+        # What θ gives, in one list: the offset, the blocks and the pairs of maps.
+        readers: list[tuple[PointMap, Callable]] = [(model.offset, _as_offset)]
+        readers += [(b.scale, partial(block_prior, b)) for b in model.blocks]
+        readers += [(read, self._merge_map) for read in model.maps]
+        self._readers = readers
+        self._readers_of = [
+            [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
+        ]
+        self._values: list[Any] = []
+        self._values_key: tuple[bytes, ...] = ()
         self._recent: list[tuple[object, LatentPrior]] = []
 
     def key(self, point: Point) -> tuple[bytes, ...]:
@@ -160,20 +169,30 @@ class LatentPriors:
         for known, prior in self._recent:
             if known == key:
                 return prior
-        model = self.model
-        blocks = tuple(
-            self._parts.get(("block", b.name), b.scale, point, partial(block_prior, b))
-            for b in model.blocks
-        )
-        full_maps, maps = [], []
-        for b, read in zip(model.blocks, model.maps, strict=True):
-            pair = self._parts.get(("map", b.name), read, point, self._merge_map)
-            full_maps.append(pair[0])
-            maps.append(pair[1])
-        offset = self._parts.get("offset", model.offset, point, lambda x: np.array(x, dtype=float))
-        prior = LatentPrior(offset, blocks, tuple(full_maps), tuple(maps))
+        self._read(point, key)
+        n_blocks = len(self.model.blocks)
+        offset, blocks = self._values[0], tuple(self._values[1 : 1 + n_blocks])
+        full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True)
+        prior = LatentPrior(offset, blocks, full_maps, maps)
         self._recent = [(key, prior), *self._recent[:1]]
         return prior
+
+    def _read(self, point: Point, key: tuple[bytes, ...]) -> None:
+        """Bring the values up to date, those alone that read an entry that has changed."""
+        if self._values_key:
+            pairs = enumerate(zip(key, self._values_key, strict=True))
+            stale = {i for n, (new, old) in pairs if new != old for i in self._readers_of[n]}
+        elif self._values and not key:
+            stale = set()
+        else:
+            self._values = [None] * len(self._readers)
+            stale = set(range(len(self._readers)))
+        # A covariance may turn out not to be one: then what has been read belongs to no point.
+        self._values_key = ()
+        for i in sorted(stale):
+            read, make = self._readers[i]
+            self._values[i] = make(read(point))
+        self._values_key = key
 
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
@@ -193,3 +212,7 @@ class LatentPriors:
             ones = np.array_equal(merged.coef, np.ones_like(merged.coef))
             merged = RowSelection(merged.index, None if ones else merged.coef, merged.size)
         return A, merged
+
+
+def _as_offset(value: Array) -> Array:
+    return np.array(value, dtype=float)

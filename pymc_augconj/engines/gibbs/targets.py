@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from typing import Any, Protocol
 
 import numpy as np
@@ -45,14 +46,17 @@ class PointTarget:
         self._candidate = dict(point)
         self._members, self._log_density, self._gradient = members, log_density, gradient
         self._known: dict[bytes, float] = {}
+        stops = accumulate(h.size for h in members)
+        self._slices = [
+            (h.value_name, slice(stop - h.size, stop), h.shape)
+            for h, stop in zip(members, stops, strict=True)
+        ]
         self.evaluations = 0
 
     def write(self, point: dict, x: Array) -> None:
         """Write the flat value ``x`` into ``point``."""
-        start = 0
-        for h in self._members:
-            point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
-            start += h.size
+        for name, part, shape in self._slices:
+            point[name] = np.array(x[part].reshape(shape))
 
     def __call__(self, x: Array) -> float:
         # Coordinate-wise updates come back to the value they started from.
