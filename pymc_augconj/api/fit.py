@@ -288,7 +288,7 @@ def _start(
     # The bounds of one may be others.
     values = constrained(model, list(by_name), point) | given
     for name, value in given.items():
-        (moved,) = unconstrained_function(model, [name]).as_it_stands(values)
+        (moved,) = unconstrained_function(model, [name]).uncompiled(values)
         inside = np.isfinite(value).all() and not np.isnan(moved).any()
         # On PyMC's unconstrained scale bounds are infinite.
         if not (inside and (fixed or np.isfinite(moved).all())):

@@ -66,6 +66,8 @@ class SitePosterior(ABC):
     #: than a few evaluations: where this space is linear in n it is O(n³).
     has_cheap_gradient: ClassVar[bool]
 
+    alpha: Array
+
     def __init__(self, prior: LatentPrior, groups: RowGroups, h: Array, lam: Array):
         self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
         self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)

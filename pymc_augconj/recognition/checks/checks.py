@@ -75,7 +75,7 @@ def check_reading(
     RecognitionError
         If they differ: the model was misread, and nothing may be sampled from the reading.
     """
-    points = [point for point in points if np.isfinite(_as_it_stands(model.log_prior, point))]
+    points = [point for point in points if np.isfinite(_uncompiled(model.log_prior, point))]
     compared = dict.fromkeys((site.name for site in model.sites), 0)
     rng = np.random.default_rng(1)
     stds = [_prior_std(block, points[0]) for block in model.blocks] if points else []
@@ -98,8 +98,8 @@ def check_reading(
 # -- points ----------------------------------------------------------------------------------------
 
 
-def _as_it_stands(function: PointMap[float], point: Point) -> float:
-    return getattr(function, "as_it_stands", function)(point)
+def _uncompiled(function: PointMap[float], point: Point) -> float:
+    return getattr(function, "uncompiled", function)(point)
 
 
 def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
@@ -108,7 +108,7 @@ def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
     if block.kind != "diagonal" and block.size**2 > _LARGEST_COVARIANCE:
         return ones
     try:
-        var = block_prior(block, np.array(_as_it_stands(block.scale, point), dtype=float)).var()
+        var = block_prior(block, np.array(_uncompiled(block.scale, point), dtype=float)).var()
     except NotPositiveDefiniteError:
         return ones
     return np.sqrt(np.where(np.isfinite(var) & (var > 0.0), var, 1.0))

@@ -2,7 +2,7 @@
 
 Rewriting a graph takes PyTensor some tens of milliseconds, and most functions of a model are
 evaluated a few times at most. What rewriting is good for besides speed is lost, the stable form
-of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.as_it_stands`.
+of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.uncompiled`.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def _read_entries(
     multiply = space.function(products, {_VECTORS: vectors})
     entries = find_entries(
         [
-            lambda V, point=point: np.asarray(multiply.as_it_stands({**point, _VECTORS: V}))
+            lambda V, point=point: np.asarray(multiply.uncompiled({**point, _VECTORS: V}))
             for point in points
         ],
         size,
@@ -174,7 +174,7 @@ class _Numbers:
 
     def at(self, point: Point) -> bool:
         """Return whether the variable is Gaussian at ``point``."""
-        entries = self._graph.of_products(np.asarray(self._products.as_it_stands(point)))
+        entries = self._graph.of_products(np.asarray(self._products.uncompiled(point)))
         if entries is None:
             return False
         graph = self._graph
@@ -206,10 +206,10 @@ class _Numbers:
         return None
 
     def _mean_at(self, point: Point) -> Array:
-        return np.array(self._mean.as_it_stands(point), dtype=float)
+        return np.array(self._mean.uncompiled(point), dtype=float)
 
     def _is_mean(self, point: Point) -> bool:
-        slope = np.asarray(self._gradient.as_it_stands({**point, _X: self._mean_at(point)}))
+        slope = np.asarray(self._gradient.uncompiled({**point, _X: self._mean_at(point)}))
         _, _, prior = self._known[id(point)]
         # Lᵀ g: how far off the mean is, in standard deviations.
         return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
@@ -237,7 +237,7 @@ class _Numbers:
         return compared > 0
 
     def _log_density(self, x: Array, point: Point) -> float:
-        return float(self._value.as_it_stands({**point, _X: x}))
+        return float(self._value.uncompiled({**point, _X: x}))
 
     def log_factor(self, mean: Variable, points: list[Point]) -> Variable | None:
         """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""

@@ -15,6 +15,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.recognition.recognizer import read_model
@@ -51,9 +52,10 @@ class NewPredictor:
     new_offset: np.ndarray | None = None
 
     @property
-    def row(self) -> int:
-        """The first of the site's rows, which stands for all."""
-        return self.site.rows.start
+    def likelihood(self) -> DensityLikelihood:
+        """The site's likelihood, which has one predictor."""
+        assert isinstance(self.site.likelihood, DensityLikelihood)
+        return self.site.likelihood
 
     def read_process(self, point: Point) -> tuple[float, int]:
         """Return coef, and the entry of f that the first row takes."""
@@ -185,7 +187,9 @@ def read_predictor(
     index = names.index(name)
     at = lgm.maps[index](recognition.start)
     sites = [
-        site for site in lgm.sites if site.likelihood.n_predictors == 1 and _touches(at, site.rows)
+        site
+        for site in lgm.sites
+        if isinstance(site.likelihood, DensityLikelihood) and _touches(at, site.rows)
     ]
     if observed is not None:
         sites = [site for site in sites if site.name == observed]

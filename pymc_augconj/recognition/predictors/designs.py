@@ -51,7 +51,7 @@ class Product:
 
     def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
         """Return a product that is one of a few, before there is any need to compile."""
-        return np.array(self._function.as_it_stands({**point, DIRECTION: vector}), dtype=float)
+        return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
 
     def matrix(self, point: Point) -> np.ndarray:
         """Return A itself, Fortran-ordered, a column a product."""

@@ -115,7 +115,7 @@ class Predictors:
 
     def __call__(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return η, straight from PyMC's graph: what the reading is compared with."""
-        return np.array(self._function.as_it_stands({**point, **_keyed(latents)}))
+        return np.array(self._function.uncompiled({**point, **_keyed(latents)}))
 
     def rounding(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
         """Return by how much rounding moves the entries of η; zeros where that cannot be told."""

@@ -59,7 +59,7 @@ class GraphCovariance:
         self._pull_cov = Gradient(zz, values, given)
         self._pull_cross = Gradient(xz + diagonal, values, given)
 
-    def lanes(self, count: int) -> list[GraphCovariance]:
+    def thread_copies(self, count: int) -> list[GraphCovariance]:
         """Return up to ``count`` of these, each for a thread of its own."""
         found = [self]
         functions = (self._cross, self._pull_cov, self._pull_cross)

@@ -35,7 +35,7 @@ JITTER = 1e-6
 
 
 class LatentProcess:
-    """The :class:`~pymc_augconj.model.ProcessLaw` of a ``pm.gp.Latent``.
+    """The :class:`~pymc_augconj.model.ProcessPrior` of a ``pm.gp.Latent``.
 
     Parameters
     ----------
@@ -110,9 +110,9 @@ class LatentProcess:
             if any(depends_on(graph, value) for graph in [*covariances, mean])
         )
 
-    def lanes(self, count: int) -> list[LatentProcess]:
+    def thread_copies(self, count: int) -> list[LatentProcess]:
         found = [self]
-        for covariance in self._covariance.lanes(count)[1:]:
+        for covariance in self._covariance.thread_copies(count)[1:]:
             other = copy(self)
             other._covariance = covariance
             found.append(other)

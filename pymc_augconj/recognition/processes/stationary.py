@@ -134,7 +134,7 @@ class StationaryCovariance:
         """
         some = inputs[np.linspace(0, len(inputs) - 1, _COMPARED).astype(int)]
         X, Z = some[1:], some[:-1]
-        theirs = graph.as_it_stands({**point, INPUTS: X, INDUCING: Z})
+        theirs = graph.uncompiled({**point, INPUTS: X, INDUCING: Z})
         ours = [self.cov(point, Z), *self.cross(point, X, Z)]
         scale = np.abs(ours[-1]).max()
         return all(
@@ -147,7 +147,7 @@ class StationaryCovariance:
         """The entries of the point that it depends on."""
         return self._parameters.names
 
-    def lanes(self, count: int) -> list[StationaryCovariance]:
+    def thread_copies(self, count: int) -> list[StationaryCovariance]:
         """Return up to ``count`` of these, each for a thread of its own."""
         functions = (self._parameters, self._derivatives)
         found = [self]
