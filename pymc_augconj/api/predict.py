@@ -292,8 +292,8 @@ def _from_approximation(
     )
     if unknown:
         raise AugmentationError(
-            f"gp {name!r}: expected a kernel of the hyperparameters {sorted(theta)} of the "
-            f"approximation, found {sorted(unknown)} in it; use the gp of the fitted model"
+            f"gp {name!r}: expected a kernel whose hyperparameters have a value in the "
+            f"approximation, found {sorted(unknown)} without one; use the gp of the fitted model"
         )
     new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
     index = result.names.index(latent)

@@ -18,7 +18,7 @@ from pytensor.graph.traversal import applys_between, explicit_graph_inputs, grap
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Key, Point
+from pymc_augconj.model import Point
 from pymc_augconj.python_mode import untraced, without_compilation
 
 from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
