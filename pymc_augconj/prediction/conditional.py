@@ -123,7 +123,7 @@ def draw_conditional(
     jitter : float
         Added to the diagonal of the old inputs' covariance, as ``gp.prior`` does.
     joint : bool
-        Whether a draw's entries are correlated as the process is; else each has its own law only.
+        Whether the entries of a draw are drawn jointly; otherwise each from its marginal.
     scratch : list, optional
         Keeps the work array for the next call.
 

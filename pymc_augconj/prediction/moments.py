@@ -35,7 +35,7 @@ _BELOW, _ABOVE = np.array([-1e3, -1.0, -1e-3]), np.array([1.001, 2.0, 1e3])
 # Values whose density is asked for at once.
 _LARGEST_BLOCK = 20_000_000
 
-# So many densities at most are given up together, where one of them cannot be integrated.
+# Largest number of densities that are given up together if one of them cannot be integrated.
 _SMALLEST_PART = 4
 # Probability for one unit of t at the end of its range, above which some is beyond.
 _OUT_OF_RANGE = 1e-12

@@ -296,7 +296,7 @@ def test_random_variable_without_a_name():
     refused(
         lambda: bernoulli(process() + pm.Normal.dist(0, 1)),
         RecognitionError,
-        r"a random variable is left in it.*every one to be a variable of the model",
+        r"expected every random variable to be a variable of the model",
     )
 
 

@@ -9,7 +9,7 @@ products, so a million observations never become a dense matrix.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytensor.tensor as pt
 from pytensor.gradient import grad
@@ -39,7 +39,9 @@ _PIECEWISE_AFFINE = frozenset(
 )
 
 
-def depends_on(graphs: Variable | Sequence[Variable], inputs: Variable | Sequence[Variable]):
+def depends_on(
+    graphs: Variable | Sequence[Variable], inputs: Variable | Collection[Variable]
+) -> bool:
     """Return whether any of ``graphs`` has any of ``inputs`` among its ancestors."""
     graphs = [graphs] if isinstance(graphs, Variable) else list(graphs)
     inputs = {inputs} if isinstance(inputs, Variable) else set(inputs)

@@ -60,10 +60,10 @@ def _derived(
     # Of a variable that is made of another (a censored one), PyMC derives the density in a copy of
     # the graph, where the model's random variables would be others.
     parents = direct_parents(list(rv.owner.inputs), model)
-    stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
-    (apart,) = substitute([rv], stand_ins)
+    symbols = {parent: parent.type(name=parent.name) for parent in parents}
+    (apart,) = substitute([rv], symbols)
     graph = _without_draws(derive(_in_double(apart), value))
-    return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
+    return substitute([graph], {symbol: parent for parent, symbol in symbols.items()})[0]
 
 
 def _in_double(rv: Variable) -> Variable:

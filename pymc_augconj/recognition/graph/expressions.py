@@ -1,7 +1,7 @@
 """One operation of a rewritten graph as Python source.
 
-A value is either a *number*, a Python float, int or bool in the place of every array that has one
-entry by its type, or an *array*. Numbers broadcast against arrays of any shape, so that no node
+A value is either a *number*, a Python float, int or bool instead of an array whose type has one
+entry, or an *array*. Numbers broadcast against arrays of any shape, so that no node
 that only adds dimensions remains of them, and their arithmetic costs 50 ns where NumPy's takes
 1 µs. What has no expression here is executed by PyTensor's own ``perform``.
 """
@@ -365,11 +365,13 @@ def _number_itself(node: Apply, names: Names) -> str | None:
 
 def _index(node: Apply, variables: Sequence[Variable], names: Names) -> str | None:
     """Return the name of a constant index."""
-    values = [_constant(var) for var in variables]
-    if any(value is None for value in values):
-        return None
-    # Scalars index without copying only as plain integers.
-    flat = [int(v) if v.ndim == 0 and v.dtype.kind in "iu" else v for v in values]
+    flat: list[Any] = []
+    for var in variables:
+        value = _constant(var)
+        if value is None:
+            return None
+        # Scalars index without copying only as plain integers.
+        flat.append(int(value) if value.ndim == 0 and value.dtype.kind in "iu" else value)
     return names.keep(unflatten_index_variables(flat, node.op.idx_list))
 
 
@@ -396,7 +398,9 @@ def _inc_subtensor(node: Apply, names: Names) -> str | None:
     if not is_number(y) and None in y.type.shape:
         # NumPy would broadcast what PyTensor refuses to.
         at = _constant(variables[0])
-        if y.type.ndim != 1 or x.type.ndim != 1 or at.ndim != 1 or at.dtype == bool:
+        if y.type.ndim != 1 or x.type.ndim != 1:
+            return None
+        if at is None or at.ndim != 1 or at.dtype == bool:
             return None
         names.require(f"{names.of(y)}.shape[0] == {at.size}")
     kind = "set" if op.set_instead_of_inc else "add"
@@ -406,17 +410,17 @@ def _inc_subtensor(node: Apply, names: Names) -> str | None:
     return f"{names.keep(_INCREMENTS[kind])}({source}, {index}, {names.of(y)})"
 
 
-def _set(x, index, y):
+def _set(x: np.ndarray, index: Any, y: Any) -> np.ndarray:
     x[index] = y
     return x
 
 
-def _add(x, index, y):
+def _add(x: np.ndarray, index: Any, y: Any) -> np.ndarray:
     x[index] += y
     return x
 
 
-def _add_at(x, index, y):
+def _add_at(x: np.ndarray, index: Any, y: Any) -> np.ndarray:
     np.add.at(x, index, y)
     return x
 

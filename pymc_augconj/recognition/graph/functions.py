@@ -77,7 +77,7 @@ class PointFunction:
         mode: Any = None,
         first_calls: int = 0,
         largest_array: int = LARGEST_ARRAY,
-    ):
+    ) -> None:
         self._largest_array = largest_array
         self._single = isinstance(outputs, Variable)
         self._outputs = [outputs] if self._single else list(outputs)
@@ -210,7 +210,7 @@ class PointFunction:
 class _Constants:
     """The function of a graph without inputs; returns copies, since callers may write to them."""
 
-    def __init__(self, values: Sequence[np.ndarray]):
+    def __init__(self, values: Sequence[np.ndarray]) -> None:
         self._values = list(values)
 
     def __call__(self, point: Point) -> list[np.ndarray]:
@@ -230,7 +230,7 @@ class NamedValues:
         Returns one array for every key.
     """
 
-    def __init__(self, keys: Sequence[str], function: PointFunction):
+    def __init__(self, keys: Sequence[str], function: PointFunction) -> None:
         self._keys, self._function = tuple(keys), function
         self.names, self.shared = function.names, function.shared
         self._known: dict[bytes, dict[str, np.ndarray]] = {}
@@ -276,7 +276,7 @@ class Gradient:
         arguments: Inputs | None = None,
         mode: Any = None,
         first_calls: int = 0,
-    ):
+    ) -> None:
         leaves = set(explicit_graph_inputs([cost]))
         self._cost, self._mode, self._first_calls = cost, mode, first_calls
         self._inputs = {**inputs, **(arguments or {})}
@@ -318,7 +318,7 @@ class Gradient:
 class SharedData:
     """The values of shared variables when this object was made."""
 
-    def __init__(self, shared: Sequence[SharedVariable]):
+    def __init__(self, shared: Sequence[SharedVariable]) -> None:
         self._values = [(variable, variable.get_value(borrow=True)) for variable in shared]
 
     def changed(self) -> bool:

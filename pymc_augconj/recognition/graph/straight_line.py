@@ -1,7 +1,7 @@
 """A compiled graph as one straight-line Python function.
 
 PyTensor's Python virtual machine takes 20–100 µs an operation. Here the graph that it has rewritten
-is written out as source, a statement an operation, and compiled by ``exec``: see
+is written out as source, one statement per operation, and compiled by ``exec``: see
 :mod:`.expressions`. Which operations are executed, and in which order, stays as it was.
 """
 
@@ -35,12 +35,12 @@ class Executed:
         What its explicit inputs are called in the point, in order.
     """
 
-    def __init__(self, function: Function, keys: Sequence[Key]):
+    def __init__(self, function: Function, keys: Sequence[Key]) -> None:
         self._function, self._keys = function, tuple(keys)
 
     def __call__(self, point: Mapping[Key, np.ndarray]) -> Sequence[np.ndarray]:
         """Return the outputs at ``point``."""
-        # Far out a sampler meets infinities, which are its own to judge.
+        # At extreme values results may be infinite or NaN, which the sampler handles.
         with np.errstate(all="ignore"):
             return self._function(*[point[key] for key in self._keys])
 
@@ -54,7 +54,7 @@ class StraightLine(Executed):
         What is executed; None where an operation cannot be, and PyTensor executes everything.
     """
 
-    def __init__(self, function: Function, keys: Sequence[Key]):
+    def __init__(self, function: Function, keys: Sequence[Key]) -> None:
         super().__init__(function, keys)
         self._build()
 
@@ -100,7 +100,7 @@ def _is_executable(node: Apply) -> bool:
 class _Writer:
     """Writes the source of one graph; the :class:`~.expressions.Names` of its operations."""
 
-    def __init__(self, function: Function, keys: Sequence[Key]):
+    def __init__(self, function: Function, keys: Sequence[Key]) -> None:
         self._fgraph = function.maker.fgraph
         self._objects: dict[str, Any] = dict(NAMES)
         self._names: dict[Variable, str] = {}
@@ -243,8 +243,8 @@ def _performed(node: Apply) -> Callable[..., list[Any]]:
     op.prepare_node(node, None, None, "py")
     n_outputs = len(node.outputs)
 
-    def call(*values):
-        storage = [[None] for _ in range(n_outputs)]
+    def call(*values: Any) -> list[Any]:
+        storage: list[list[Any]] = [[None] for _ in range(n_outputs)]
         op.perform(node, list(values), storage)
         return [found for (found,) in storage]
 

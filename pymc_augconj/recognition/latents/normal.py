@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Second
 from pytensor.tensor.basic import Alloc
@@ -124,7 +125,7 @@ def find_gaussian_variables(
     transformed : bool
         Whether variables with a transform are read as if they had none.
     """
-    found = []
+    found: list[GaussianVariable | None] = []
     for rv in model.free_RVs:
         if model.rvs_to_transforms[rv] is not None and not transformed:
             continue
@@ -254,7 +255,7 @@ def _from_whitened(
     )
 
 
-def _is_product_with_cholesky(node, variable: Variable) -> bool:
+def _is_product_with_cholesky(node: Apply, variable: Variable) -> bool:
     op = getattr(node.op, "core_op", node.op)
     if not isinstance(op, Dot) or node.inputs[1] is not variable:
         return False
@@ -265,7 +266,7 @@ def _is_product_with_cholesky(node, variable: Variable) -> bool:
     return isinstance(op, Cholesky) and op.lower and factor.inputs[0].ndim == 2
 
 
-def _moved_axes(node, axes: tuple) -> tuple | None:
+def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:
     """Return which axis of v each axis of the node's output is, or None if it does more."""
     if isinstance(node.op, DimShuffle):
         return tuple("x" if axis == "x" else axes[axis] for axis in node.op.new_order)

@@ -13,20 +13,19 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Argument, Point, PointMap
-from pymc_augconj.recognition.graph.functions import Gradient
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
 
-Array = NDArray[np.float64]
-Entries = tuple[NDArray[np.intp], NDArray[np.intp]]
+Entries = tuple[Index, Index]
 
 _WEIGHTS = Argument("weights")
 
@@ -61,9 +60,9 @@ class PrecisionGraph:
     """
 
     size: int
-    rows: NDArray[np.intp]
-    cols: NDArray[np.intp]
-    colours: NDArray[np.intp]
+    rows: Index
+    cols: Index
+    colours: Index
     probe: Array
     products: Variable
 
@@ -138,13 +137,13 @@ def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Ent
     return rows, cols
 
 
-def _agree(rows: NDArray[np.intp], terms: Array, expected: Array) -> bool:
+def _agree(rows: Index, terms: Array, expected: Array) -> bool:
     found = np.bincount(rows, terms, expected.size)
     scale = np.bincount(rows, np.abs(terms), expected.size)
     return bool(np.all(np.abs(found - expected) <= _TOLERANCE * scale))
 
 
-def _colour(rows: NDArray[np.intp], cols: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+def _colour(rows: Index, cols: Index, size: int) -> Index:
     """Colour the columns so that no two of one colour have a row in common."""
     colours = np.arange(size)
     if np.bincount(rows, minlength=1).max() == size:
@@ -179,7 +178,7 @@ def read_precision(
 class _Entries:
     """The entries of Q as a function of the point."""
 
-    def __init__(self, graph: PrecisionGraph, products: Callable, name: str):
+    def __init__(self, graph: PrecisionGraph, products: PointFunction, name: str) -> None:
         self._graph, self._products, self._name = graph, products, name
         self.names, self.shared, self.graph = products.names, products.shared, products.graph
         self.compile = products.compile
@@ -189,9 +188,9 @@ class _Entries:
         if entries is None:
             raise RecognitionError(
                 f"variable {self._name!r}: expected a prior precision matrix with the same zeros "
-                "as when the model was recognised, found others; recognise the model again (build "
-                "the step again) if its data have changed, and sample it with pm.sample's NUTS "
-                "otherwise"
+                "as when the model was recognised, found others; if its data have changed, "
+                "recognise the model again (build the step again); otherwise sample it with "
+                "pm.sample's NUTS"
             )
         return entries
 
@@ -199,7 +198,7 @@ class _Entries:
 class _Pullback:
     """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
 
-    def __init__(self, graph: PrecisionGraph, products: Variable, space: ValueSpace):
+    def __init__(self, graph: PrecisionGraph, products: Variable, space: ValueSpace) -> None:
         self._graph, self._products, self._space = graph, products, space
 
     @cached_property

@@ -12,6 +12,7 @@ of Q are products of its graph with vectors, see :mod:`.precision`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -142,27 +143,25 @@ def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | N
 
 
 def _read_entries(
-    density: _Density, space: ValueSpace, points: list[Point], size: int
+    density: _Density, space: ValueSpace, points: Sequence[Point], size: int
 ) -> PrecisionGraph:
     vectors = pt.matrix("vectors", dtype="float64")
     (products,) = space.in_values(
         simplify([vectorize_graph(density.product, {density.v: vectors})])
     )
     multiply = space.function(products, {_VECTORS: vectors})
-    entries = find_entries(
-        [
-            lambda V, point=point: np.asarray(multiply.uncompiled({**point, _VECTORS: V}))
-            for point in points
-        ],
-        size,
-    )
+
+    def multiply_at(point: Point) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda V: np.asarray(multiply.uncompiled({**point, _VECTORS: V}))
+
+    entries = find_entries([multiply_at(point) for point in points], size)
     return precision_graph(density.product, density.v, entries, size)
 
 
 class _Numbers:
     """What the graphs say at several values of everything else."""
 
-    def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace):
+    def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace) -> None:
         self._density, self._graph, self._space = density, graph, space
         products, value, gradient = space.in_values(
             [graph.products, density.value, density.gradient]
@@ -186,7 +185,7 @@ class _Numbers:
         return True
 
     def mean(
-        self, model: Model, rv: Variable, shape: tuple[int, ...], points: list[Point]
+        self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
         """Return the graph of the mean, of shape ``shape``, or None where none is right."""
         # PyMC's support point is the mean of most, and has no linear system in its graph.
@@ -214,7 +213,7 @@ class _Numbers:
         # Lᵀ g: how far off the mean is, in standard deviations.
         return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
 
-    def agree(self, points: list[Point]) -> bool:
+    def agree(self, points: Sequence[Point]) -> bool:
         """Compare with PyMC's log density at draws from the prior, and far out."""
         graph, rng = self._graph, np.random.default_rng(2)
         compared = 0
@@ -239,7 +238,7 @@ class _Numbers:
     def _log_density(self, x: Array, point: Point) -> float:
         return float(self._value.uncompiled({**point, _X: x}))
 
-    def log_factor(self, mean: Variable, points: list[Point]) -> Variable | None:
+    def log_factor(self, mean: Variable, points: Sequence[Point]) -> Variable | None:
         """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""
         found, scales = [], []
         for point in points:
@@ -252,7 +251,7 @@ class _Numbers:
             half_log_det = -float(np.log(np.diagonal(prior.chol)).sum())
             found.append(peak - half_log_det + self._half_log_two_pi)
             scales.append(1.0 + abs(peak) + abs(half_log_det) + self._half_log_two_pi)
-        # A sum of so many logarithms as there are entries.
+        # A sum of as many logarithms as there are entries.
         rounding = _TOLERANCE * np.array(scales)
         if np.all(np.abs(found) <= rounding):
             return None

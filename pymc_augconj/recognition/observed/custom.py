@@ -70,11 +70,11 @@ def read_custom(
             f"one{advice}"
         )
     (position,) = where
-    stand_ins = [_stand_in(p, i, i == position) for i, p in enumerate(params)]
-    f = stand_ins[position]
+    symbols = [_symbol(p, i, i == position) for i, p in enumerate(params)]
+    f = symbols[position]
     e = pt.vector("e")
     try:
-        log_density = _log_density(rv, stand_ins, f + e)
+        log_density = _log_density(rv, symbols, f + e)
     except Exception as error:
         # A function of the user's may refuse vectors in its own way.
         raise UnknownLikelihoodError(
@@ -90,7 +90,7 @@ def read_custom(
         return substitute([log_density], {e: sign * pt.sqrt(r)})[0]
 
     others, start = (
-        {s: _flat(p, s) for s, p in zip(stand_ins, graphs, strict=True) if s is not f}
+        {s: _flat(p, s) for s, p in zip(symbols, graphs, strict=True) if s is not f}
         for graphs in (params, distribution_parameters(rv))
     )
     try:
@@ -116,18 +116,18 @@ def read_custom(
     return family, [params[position], *parameters]
 
 
-def _stand_in(parameter: Variable, i: int, is_predictor: bool) -> Variable:
+def _symbol(parameter: Variable, i: int, is_predictor: bool) -> Variable:
     scalar = all(parameter.type.broadcastable) and not is_predictor
     return pt.tensor(f"parameter {i}", dtype=parameter.dtype, shape=() if scalar else (None,))
 
 
-def _flat(parameter: Variable, stand_in: Variable) -> Variable:
-    return parameter.reshape(()) if stand_in.ndim == 0 else parameter.ravel()
+def _flat(parameter: Variable, symbol: Variable) -> Variable:
+    return parameter.reshape(()) if symbol.ndim == 0 else parameter.ravel()
 
 
-def _log_density(rv: Variable, stand_ins: Sequence[Variable], y: Variable) -> Variable:
+def _log_density(rv: Variable, symbols: Sequence[Variable], y: Variable) -> Variable:
     rng = rv.owner.inputs[0]
-    outputs = rv.owner.op.make_node(rng, None, *stand_ins).outputs
+    outputs = rv.owner.op.make_node(rng, None, *symbols).outputs
     return simplify([pm.logp(outputs[1], y)])[0]
 
 

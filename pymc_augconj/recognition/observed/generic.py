@@ -2,7 +2,7 @@
 
 Its parameters must depend on the latents through one affine predictor η with one entry an
 observation; observations of several axes are taken in C order. Then log p(y | η) is PyMC's density
-with stand-ins for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
+with symbols for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _read(
         for name, (bound, graph) in censoring.bounds.items():
             parameters.add(name, bound, graph)
     etas = {held[var]: offset for var, offset in offsets.items()}
-    parameters.collect(distribution_parameters(apart), [*etas, *parameters.stand_ins])
+    parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])
     (apart,) = substitute([apart], parameters.hold())
     value = apart.type()
     density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
@@ -111,7 +111,8 @@ def _read(
     if log_density is None:
         return None
     log_cdf = None if log_cdf is None else reader.read(log_cdf)
-    base = within if censoring is None else censored_base(within)
+    censored = censored_base(within)
+    base = within if censoring is None or censored is None else censored
     name, kind = distribution_name(rv), GenericLikelihood
     if censoring is not None:
         name, kind = f"Censored {distribution_name(censored_base(rv))}", CensoredLikelihood
@@ -130,7 +131,7 @@ class _RowReader:
 
     def __init__(
         self, value: Variable, offsets: dict[Variable, Variable | None], parameters: RowParameters
-    ):
+    ) -> None:
         self._value, self._offsets, self.parameters = value, offsets, parameters
         self._y = pt.vector("y", dtype=value.dtype)
         self._eta = pt.vector("eta", dtype="float64")
@@ -140,18 +141,18 @@ class _RowReader:
     def read(self, graph: Variable) -> RowFunction | None:
         """Return the function, or None where a row cannot be told from the others."""
         parameters = self.parameters
-        parameters.collect([graph], [self._value, *self._offsets, *parameters.stand_ins])
+        parameters.collect([graph], [self._value, *self._offsets, *parameters.symbols])
         if not parameters.possible:
             return None
         try:
             standing = parameters.standing
-            stand_ins = {self._value: standing(self._y), **parameters.stand_ins}
+            symbols = {self._value: standing(self._y), **parameters.symbols}
             for var, offset in self._offsets.items():
                 eta = standing(self._eta)
                 if not _is_zero(offset):
-                    eta = eta + rebuild(offset, parameters.stand_ins)
-                stand_ins[var] = eta.astype(var.dtype)
-            rebuilt = rebuild(graph, stand_ins)
+                    eta = eta + rebuild(offset, parameters.symbols)
+                symbols[var] = eta.astype(var.dtype)
+            rebuilt = rebuild(graph, symbols)
             function = RowFunction(rebuilt, self._y, self._eta, parameters.scalars, parameters.rows)
             # At numbers of rows that the model does not have; the values do not matter.
             params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))

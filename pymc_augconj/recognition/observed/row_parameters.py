@@ -27,7 +27,7 @@ from .rows import dependents, rebuild
 
 __all__ = ["RowParameters"]
 
-# A vector that all observations share becomes at most so many numbers.
+# Largest number of entries of a vector that all observations share.
 _LARGEST_VECTOR = 64
 
 
@@ -44,17 +44,17 @@ class RowParameters:
     ----------
     scalars, rows : dict
         Inputs by name: numbers, and vectors of unknown length.
-    stand_ins : dict
+    symbols : dict
         From variables of the model to graphs of these inputs.
     possible : bool
         False where something is neither shared by all observations nor one row each.
     """
 
-    def __init__(self, shape: tuple[int, ...], model: Model):
+    def __init__(self, shape: tuple[int, ...], model: Model) -> None:
         self._shape, self._random = shape, set(model.basic_RVs)
         self.scalars: dict[str, Variable] = {}
         self.rows: dict[str, Variable] = {}
-        self.stand_ins: dict[Variable, Variable] = {}
+        self.symbols: dict[Variable, Variable] = {}
         self.possible = True
         self._graphs: dict[str, TensorVariable] = {}
 
@@ -78,12 +78,12 @@ class RowParameters:
                 self._add(var)
 
     def hold(self) -> dict[Variable, Variable]:
-        """Return inputs for what has been collected, in whose place they are known from now on."""
+        """Return inputs for the collected graphs, which they replace from now on."""
         held = {
             var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var))
-            for var in self.stand_ins
+            for var in self.symbols
         }
-        self.stand_ins |= {held[var]: stand_in for var, stand_in in self.stand_ins.items()}
+        self.symbols |= {held[var]: symbol for var, symbol in self.symbols.items()}
         return held
 
     def standing(self, row: Variable) -> Variable:
@@ -114,7 +114,7 @@ class RowParameters:
     def _add(self, var: Variable) -> None:
         number = constant_number(var)
         if number is not None:
-            self.stand_ins[var] = pt.constant(number.reshape((1,) * var.ndim))
+            self.symbols[var] = pt.constant(number.reshape((1,) * var.ndim))
             return
         leaves = list(ancestors([var], blockers=self._random))
         if not all(self._known(leaf) for leaf in leaves):
@@ -123,37 +123,37 @@ class RowParameters:
         sources = self._sources(var, leaves)
         if sources:
             for source in sources:
-                if source not in self.stand_ins:
+                if source not in self.symbols:
                     self._add(source)
             if self.possible:
-                self.stand_ins[var] = rebuild(var, self.stand_ins)
+                self.symbols[var] = rebuild(var, self.symbols)
             return
         self.add(self._name(var), var, pt.as_tensor(var))
 
     def add(self, name: str, var: Variable, graph: TensorVariable) -> None:
-        """Make ``graph`` a parameter, and a graph of it the stand-in for ``var``."""
+        """Make ``graph`` a parameter; a graph of it replaces ``var``."""
         graph, shape = graph.astype("float64"), static_shape(graph)
         if all(length == 1 for length in shape):
-            stand_in = self._scalar(name, graph.reshape(())).reshape(shape)
+            symbol = self._scalar(name, graph.reshape(())).reshape(shape)
         elif self._has_rows(shape) and len(shape) == len(self._shape):
-            stand_in = self._row(name, graph)
+            symbol = self._row(name, graph)
         elif (
             self._has_rows(shape)
             and len(shape) == len(self._shape) + 1
             and shape[-1] <= _LARGEST_VECTOR
         ):
             columns = [self._row(f"{name}_{j}", graph[..., j]) for j in range(shape[-1])]
-            stand_in = pt.stack(columns, axis=-1)
+            symbol = pt.stack(columns, axis=-1)
         elif np.prod(shape) == max(shape) <= _LARGEST_VECTOR:
             flat = graph.reshape((max(shape),))
             entries = [self._scalar(f"{name}_{j}", flat[j]) for j in range(max(shape))]
-            stand_in = pt.stack(entries).reshape(shape)
+            symbol = pt.stack(entries).reshape(shape)
         else:
             self.possible = False
             return
         if var.dtype == "bool":
-            stand_in = pt.gt(stand_in, 0.5)
-        self.stand_ins[var] = stand_in.astype(var.dtype)
+            symbol = pt.gt(symbol, 0.5)
+        self.symbols[var] = symbol.astype(var.dtype)
 
     def _known(self, leaf: Variable) -> bool:
         # An input of any other kind is a copy of a latent's, which PyMC makes here and there.
@@ -174,7 +174,7 @@ class RowParameters:
         return sources if small else []
 
     def _differs(self, var: Variable) -> bool:
-        """Return whether ``var`` has a row an observation, rather than one for all repeated."""
+        """Return whether ``var`` has one row per observation, rather than one repeated for all."""
         ndim = var.ndim
         while isinstance(var.owner and var.owner.op, Alloc):
             (var, *_) = var.owner.inputs
@@ -196,8 +196,8 @@ class RowParameters:
         taken = {name.rsplit("_", 1)[0] for name in self._graphs} | set(self._graphs)
         while var.name is None and isinstance(var.owner and var.owner.op, DimShuffle):
             (var,) = var.owner.inputs
-        name = var.name or f"parameter{len(self.stand_ins)}"
-        return name if name not in taken else f"{name}_{len(self.stand_ins)}"
+        name = var.name or f"parameter{len(self.symbols)}"
+        return name if name not in taken else f"{name}_{len(self.symbols)}"
 
 
 def _valued(var: Variable) -> list[Variable]:

@@ -63,17 +63,17 @@ def dependents(graphs: Sequence[Variable], bases: Collection[Variable]) -> set[V
     return {var for var, depends in known.items() if depends}
 
 
-def rebuild(graph: Variable, stand_ins: Mapping[Variable, Variable]) -> Variable:
-    """Return ``graph`` with stand-ins of unknown length for what has one row an observation.
+def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
+    """Return ``graph`` with symbols of unknown length for variables with one row per observation.
 
     Parameters
     ----------
     graph : Variable
-    stand_ins : mapping
+    symbols : mapping
         Of the same number of axes as what they replace.
     """
-    changed = dependents([graph], stand_ins)
-    new: dict[Variable, Variable] = dict(stand_ins)
+    changed = dependents([graph], symbols)
+    new: dict[Variable, Variable] = dict(symbols)
     stack = [graph]
     while stack:
         var = stack[-1]
@@ -159,7 +159,7 @@ class RowFunction:
         eta: Variable,
         scalars: Mapping[str, Variable],
         rows: Mapping[str, Variable],
-    ):
+    ) -> None:
         self._dtype = y.dtype
         self._scalars, self._rows = tuple(scalars), tuple(rows)
         named = {f"param:{name}": var for name, var in {**scalars, **rows}.items()}

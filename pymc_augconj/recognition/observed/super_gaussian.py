@@ -68,7 +68,7 @@ def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
 
 
 class _Derivative:
-    def __init__(self, formula: Formula, order: int):
+    def __init__(self, formula: Formula, order: int) -> None:
         self._formula, self._order = formula, order
 
     def __call__(self, r: np.ndarray, values: list[np.ndarray]) -> np.ndarray:

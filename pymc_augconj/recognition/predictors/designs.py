@@ -41,7 +41,7 @@ _SAME_ENTRY = 1e-9
 class Product:
     """Products A(θ) v, or Aᵀ(θ) w, as a function of the point and a vector of length ``size``."""
 
-    def __init__(self, function: PointFunction, size: int):
+    def __init__(self, function: PointFunction, size: int) -> None:
         self._function, self.size = function, size
         self.names = tuple(name for name in function.names if name != DIRECTION)
         self.shared = function.shared
@@ -54,14 +54,14 @@ class Product:
         return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
 
     def matrix(self, point: Point) -> np.ndarray:
-        """Return A itself, Fortran-ordered, a column a product."""
+        """Return A, Fortran-ordered, by one product per column."""
         unit = np.zeros(self.size)
-        columns = None
+        columns = np.empty((0, 0))
         for j in range(self.size):
             unit[j] = 1.0
             column = self(point, unit)
             unit[j] = 0.0
-            if columns is None:
+            if j == 0:
                 columns = np.empty((column.size, self.size), order="F")
             columns[:, j] = column
         return columns
@@ -102,7 +102,7 @@ class BlockMap:
         wide_points: Sequence[Point],
         name: str,
         dependence: str = "smooth",
-    ):
+    ) -> None:
         self.names = product.names
         self._product, self._transposed = product, transposed
         self._points, self._wide_points = list(points), list(wide_points)
@@ -112,7 +112,7 @@ class BlockMap:
 
     @property
     def kind(self) -> str:
-        """What a person reads in the recognition table."""
+        """The entry in the printed table of latents."""
         return self._at.kind
 
     def __call__(self, point: Point) -> LinearMap:
@@ -168,7 +168,7 @@ class BlockMap:
 
 
 class _FixedMap:
-    def __init__(self, value: LinearMap):
+    def __init__(self, value: LinearMap) -> None:
         self._value = value
         if isinstance(value, DenseMap):
             self.kind = "design matrix"
@@ -182,7 +182,7 @@ class _FixedMap:
 class _ScaledSelection:
     kind = "selection, scaled by hyperparameters"
 
-    def __init__(self, product: Product, index: np.ndarray, name: str):
+    def __init__(self, product: Product, index: np.ndarray, name: str) -> None:
         self._product, self._index, self._name = product, index, name
         self._probe = _random_vector(product.size)
 
@@ -192,9 +192,9 @@ class _ScaledSelection:
         difference = np.abs(found - coef * self._probe[self._index])
         if np.isfinite(coef).all() and np.any(~(difference <= _SAME_ENTRY * np.abs(coef))):
             raise RecognitionError(
-                f"latent variable {self._name!r}: expected every predictor to take the same entry "
-                "of it whatever the hyperparameters are, as at the points where the model was "
-                "examined, found another one; sample this model with pm.sample's NUTS"
+                f"latent variable {self._name!r}: expected every predictor to depend on the same "
+                "entry of it at all hyperparameters, found a different entry than where the model "
+                "was examined; sample this model with pm.sample's NUTS"
             )
         return RowSelection(self._index, coef, self._product.size)
 
@@ -208,7 +208,9 @@ class _ScaledColumns:
 
     kind = "design matrix, columns scaled by hyperparameters"
 
-    def __init__(self, product: Product, transposed: Product, matrix: np.ndarray, point: Point):
+    def __init__(
+        self, product: Product, transposed: Product, matrix: np.ndarray, point: Point
+    ) -> None:
         self._product, self._transposed, self._matrix = product, transposed, matrix
         n_rows, size = matrix.shape
         self._weights = _random_vector(n_rows)
@@ -249,7 +251,7 @@ class _ScaledColumns:
 class _GeneralMap:
     kind = "design matrix depending on hyperparameters"
 
-    def __init__(self, product: Product):
+    def __init__(self, product: Product) -> None:
         self._product = product
 
     def __call__(self, point: Point) -> LinearMap:
@@ -274,7 +276,7 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
     points = points if product.names else points[:1]
     ramp = np.arange(1.0, product.size + 1.0)
     coefs: list[np.ndarray] = []
-    index = known = None
+    index, known = np.empty(0, dtype=np.intp), np.empty(0, dtype=bool)
     for point in points:
         coef = product.once(point, np.ones(product.size))
         if not np.isfinite(coef).all():
@@ -282,7 +284,7 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
         nonzero = coef != 0.0
         picked = np.divide(product.once(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
         found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
-        if index is None:
+        if not coefs:
             index, known = found, nonzero
         else:
             # A coefficient that vanishes at one point (β = 0) tells no entry.

@@ -68,6 +68,7 @@ def choose_structure(
     """
     forward, undrawn = forward_variables(model)
     found = _find(model, forward, chosen)
+    candidates: Sequence[GaussianVariable]
     candidates, demoted = _acting_through_means(model, found, forward)
     try:
         candidates, matched = _match_most(model, candidates, forward)

@@ -86,6 +86,6 @@ def _is_default(model: Model, rv: Variable) -> bool:
 
 def _is_without_random(op: Op) -> bool:
     """Return whether ``op`` is a ``CustomDist`` that was given no ``random``."""
-    # PyMC puts a function that raises in the place of one that was not given.
+    # Without a given function PyMC has one that raises.
     name = getattr(getattr(op, "_random_fn", None), "__qualname__", "")
     return isinstance(op, CustomDistRV) and name.startswith(default_not_implemented.__qualname__)
