@@ -318,8 +318,6 @@ class LatentGaussianModel:
         ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
     predictor : callable
         ``(point, {block name: u}) -> η`` computed from PyMC's graph, to check the maps against.
-    value_names : tuple of str
-        Order of the entries in PyMC's point.
     """
 
     blocks: tuple[LatentBlock, ...]
@@ -333,7 +331,6 @@ class LatentGaussianModel:
     log_prior_gradient: Callable[[Point], dict[str, Array]]
     predictor_pullback: Callable[[Point, Mapping[str, Array], Array], dict[str, Array]]
     predictor: Callable[[Point, Mapping[str, Array]], Array]
-    value_names: tuple[str, ...]
 
     @property
     def latent_size(self) -> int:

@@ -91,7 +91,6 @@ def _read(
         log_prior_gradient=space.gradient(prior),
         predictor_pullback=predictors.pullback(),
         predictor=predictors,
-        value_names=tuple(value.name for value in model.value_vars),
     )
     for site in reading.sites:
         site.y(points[0])  # refuses data out of range

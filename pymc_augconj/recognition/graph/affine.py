@@ -30,6 +30,7 @@ __all__ = [
     "is_affine",
     "pullback",
     "pushforward",
+    "scalar_name",
     "value_leaves",
 ]
 
@@ -126,8 +127,12 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
     """Return whether derivatives do not depend on the argument although the op is not affine."""
     if not var.dtype.startswith("float"):
         return True
-    scalar_op = getattr(var.owner.op, "scalar_op", None)
-    return type(scalar_op).__name__ in _PIECEWISE_AFFINE
+    return scalar_name(var) in _PIECEWISE_AFFINE
+
+
+def scalar_name(var: Variable) -> str:
+    """Return the name of the scalar op of an elementwise node; "NoneType" for other nodes."""
+    return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__
 
 
 def _is_drawn(var: TensorVariable) -> bool:

@@ -20,7 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.utils import import_func_from_string
 
-__all__ = ["call_of", "is_exact", "is_plain"]
+__all__ = ["call_of", "is_exact", "is_plain", "performed"]
 
 Call = Callable[..., Sequence[Any]]
 
@@ -97,10 +97,11 @@ def call_of(node: Apply, *, in_double: bool = False) -> Call:
         # Lengths of one that the types do not know are not to be broadcast: PyTensor looks.
         if known or type(op.scalar_op) in _WITHOUT_UFUNC:
             return _elementwise(node, in_double)
-    return _performed(node)
+    return performed(node)
 
 
-def _performed(node: Apply) -> Call:
+def performed(node: Apply) -> Call:
+    """Return PyTensor's own execution of a node, as a function."""
     op = node.op
     op.prepare_node(node, None, None, "py")
     n_outputs = len(node.outputs)
@@ -114,7 +115,7 @@ def _performed(node: Apply) -> Call:
 
 
 def _blockwise(node: Apply) -> Call:
-    batch_ndim, core = node.op.batch_ndim(node), _performed(_core_node(node))
+    batch_ndim, core = node.op.batch_ndim(node), performed(_core_node(node))
 
     def call(*values: Any) -> Sequence[Any]:
         batch = np.broadcast_shapes(*(np.shape(value)[:batch_ndim] for value in values))

@@ -21,6 +21,7 @@ from pytensor.tensor.type import TensorType
 from pymc_augconj.model import Key
 
 from .expressions import NAMES, expression, is_number, view_of
+from .numpy_calls import performed
 
 __all__ = ["Executed", "StraightLine"]
 
@@ -193,7 +194,7 @@ class _Writer:
             self.is_quiet = False
             given = ", ".join(map(self.array, node.inputs))
             results = "".join(f"{name}, " for name in names)
-            self._lines.append(f"{results}= {self.keep(_performed(node))}({given})")
+            self._lines.append(f"{results}= {self.keep(performed(node))}({given})")
             self._lines += [
                 f"{name} = {name}.item()"
                 for name, var in zip(names, node.outputs, strict=True)
@@ -235,17 +236,3 @@ class _Writer:
         before = [self._root(other) for other in self._fgraph.outputs[:index]]
         root = self._root(var)
         return f"{self.of(var)}.copy()" if root is None or root in before else self.of(var)
-
-
-def _performed(node: Apply) -> Callable[..., list[Any]]:
-    """Return PyTensor's own execution of an operation as a function."""
-    op = node.op
-    op.prepare_node(node, None, None, "py")
-    n_outputs = len(node.outputs)
-
-    def call(*values: Any) -> list[Any]:
-        storage: list[list[Any]] = [[None] for _ in range(n_outputs)]
-        op.perform(node, list(values), storage)
-        return [found for (found,) in storage]
-
-    return call
