@@ -2,7 +2,7 @@
 
 η(u) is affine in u exactly when its pullback w ↦ (∂η/∂u)ᵀ w does not depend on u. The pullback
 is differentiated symbolically and simplified; if u has vanished from the result, η is affine,
-however the user spelled it. The matrix A = ∂η/∂u itself is then found by evaluating A on a few
+whatever its spelling. The matrix A = ∂η/∂u itself is then found by evaluating A on a few
 vectors: whether every row of A has a single entry (indexing, possibly scaled) takes three
 products, so a million observations never become a dense matrix.
 """
@@ -91,7 +91,7 @@ def at_zero(
 ) -> list[TensorVariable]:
     """Return the graphs, simplified, with zeros for vectors ``inputs`` of known length.
 
-    Where the graphs do not depend on the values of ``inputs``, what it removes is their shapes.
+    If the graphs do not depend on the values of ``inputs``, this removes their shapes.
     """
     zeros = {var: pt.zeros(var.type.shape, dtype=var.dtype) for var in inputs}
     return simplify(substitute(graphs, zeros))
@@ -114,7 +114,7 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
 
 
 def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> str:
-    """Return the name of the first op on the way from the latents that is not affine in them."""
+    """Return the name of the first op, from the latents on, that is not affine in them."""
     for var in descendants(predictor, inputs):
         if not var.dtype.startswith("float") or not is_affine(var, inputs):
             op = var.owner.op

@@ -33,7 +33,7 @@ class Executed:
     ----------
     function : pytensor Function
     keys : sequence of Key
-        What its explicit inputs are called in the point, in order.
+        The keys of its explicit inputs in the point, in order.
     """
 
     def __init__(self, function: Function, keys: Sequence[Key]) -> None:
@@ -52,7 +52,7 @@ class StraightLine(Executed):
     Attributes
     ----------
     source : str or None
-        What is executed; None where an operation cannot be, and PyTensor executes everything.
+        The executed source; None if some operation has none, and PyTensor executes everything.
     """
 
     def __init__(self, function: Function, keys: Sequence[Key]) -> None:
@@ -78,8 +78,8 @@ class StraightLine(Executed):
     def __call__(self, point: Mapping[Key, np.ndarray]) -> Sequence[np.ndarray]:
         """Return the outputs at ``point``, which are the caller's to write to."""
         if self._run is not None:
-            # What Python's numbers raise for is NumPy's infinity or NaN; and what is an error
-            # indeed PyTensor raises again.
+            # Where Python's numbers raise, NumPy may return an infinity or NaN; PyTensor raises
+            # real errors again.
             try:
                 if self._is_quiet:
                     return self._run(point)
@@ -115,7 +115,7 @@ class _Writer:
         finished = self._finished(nodes)
         for node, last in zip(nodes, finished, strict=True):
             self._write(node)
-            # Arrays may be large: what nothing needs any more is to be free again.
+            # Release arrays that are no longer needed, as they may be large.
             if last:
                 self._lines.append(f"del {', '.join(self._names[var] for var in last)}")
         results = ", ".join(map(self._result, range(len(self._fgraph.outputs))))

@@ -32,12 +32,12 @@ class Censoring:
 
 
 def censored_base(rv: Variable) -> Variable | None:
-    """Return the random variable that ``rv`` censors, or None where it is no censored one."""
+    """Return the random variable that ``rv`` censors, or None if it is not censored."""
     return rv.owner.inputs[0] if isinstance(rv.owner.op, CensoredRV) else None
 
 
 def bounds_of(rv: Variable) -> list[Variable]:
-    """Return the graphs of the bounds of a censored random variable; none of any other."""
+    """Return the graphs of the bounds of a censored random variable; none for others."""
     return list(rv.owner.inputs[1:3]) if isinstance(rv.owner.op, CensoredRV) else []
 
 

@@ -1,8 +1,8 @@
-"""Reading ``pm.CustomDist``: a log density ψ(|y − f|) of the user's own, if it is super-Gaussian.
+"""Reading ``pm.CustomDist``: a user-defined log density ψ(|y − f|), if it is super-Gaussian.
 
-The log density is written with y = f + e. Where simplifying it makes f vanish, it is a location
-family; where it is the same for e and −e, it is a function of r = e², log C + log φ(r); and where
-φ is completely monotone, it has an augmentation.
+The log density is written with y = f + e. If simplification removes f, it is a location family; if
+it is equal for e and −e, it is a function of r = e², log C + log φ(r); and if φ is completely
+monotone, it has an augmentation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
 __all__ = ["is_custom", "read_custom"]
 
-# r at which a log density is compared with its mirror image, in units of one.
+# Values of r at which a log density is compared with its mirror image.
 _GRID = np.geomspace(1e-6, 1e6, 25)
 _TOLERANCE = 1e-9
 
@@ -54,7 +54,7 @@ def read_custom(
     Raises
     ------
     UnknownLikelihoodError
-        Says what was tried, and where it failed.
+        With the reason.
     """
     tried = (
         f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian "
@@ -76,7 +76,7 @@ def read_custom(
     try:
         log_density = _log_density(rv, symbols, f + e)
     except Exception as error:
-        # A function of the user's may refuse vectors in its own way.
+        # A user's function can fail in any way.
         raise UnknownLikelihoodError(
             f"{tried}its logp could not be evaluated for vectors ({error}){advice}"
         ) from error

@@ -1,6 +1,6 @@
-"""What a density depends on besides y and η: numbers, or one number an observation.
+"""The parameters of a density besides y and η: numbers, or one number per observation.
 
-A vector that all observations share, such as cutpoints, is as many numbers.
+A vector that all observations share, such as cutpoints, is split into numbers.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _LARGEST_VECTOR = 64
 
 
 class RowParameters:
-    """What a density depends on besides y and η.
+    """The parameters of a density besides y and η.
 
     Parameters
     ----------
     shape : tuple of int
-        Shape of the observations, which stand one below the other in C order here.
+        Shape of the observations, which are flattened in C order.
     model : pymc.Model
 
     Attributes
@@ -47,7 +47,7 @@ class RowParameters:
     symbols : dict
         From variables of the model to graphs of these inputs.
     possible : bool
-        False where something is neither shared by all observations nor one row each.
+        False if a parameter is neither shared by all observations nor has one row for each.
     """
 
     def __init__(self, shape: tuple[int, ...], model: Model) -> None:
@@ -99,7 +99,7 @@ class RowParameters:
         return fits and any(length == expected > 1 for length, expected in pairs)
 
     def _matters(self, var: Variable) -> bool:
-        """Return whether the value of ``var`` is more than a constant that all rows share."""
+        """Return whether the value of ``var`` is not a constant that all rows share."""
         if not is_tensor(var):
             return False
         if isinstance(var, Constant):
@@ -156,14 +156,14 @@ class RowParameters:
         self.symbols[var] = symbol.astype(var.dtype)
 
     def _known(self, leaf: Variable) -> bool:
-        # An input of any other kind is a copy of a latent's, which PyMC makes here and there.
+        # Other inputs are copies of a latent, which PyMC makes in some densities.
         constant = isinstance(leaf, Constant | SharedVariable)
         return leaf.owner is not None or constant or leaf in self._random
 
     def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
-        """Return the model's variables that ``var`` is to be computed from, row by row.
+        """Return the model's variables from which ``var`` is computed, row by row.
 
-        None where it is one itself, or where it differs between rows.
+        There are none if it is one itself, or if it differs between rows.
         """
         if var in self._random or self._differs(var):
             return []
