@@ -174,7 +174,7 @@ def test_random_numbers_are_not_left_in_a_graph():
     compile_module = sys.modules["pymc_augconj.recognition.graph.functions"]
     with pm.Model():
         s = pm.HalfNormal("s", 1)
-    with pytest.raises(RecognitionError, match="a random variable is left in it"):
+    with pytest.raises(RecognitionError, match="expected every random variable to be a variable"):
         compile_module.PointFunction(2 * s, {})
 
 
@@ -262,7 +262,7 @@ def test_nothing_can_be_compared():
     with pm.Model() as model:
         eta = process() - 1e4
         pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=np.ones(N, dtype=int))
-    with pytest.raises(RecognitionError, match=r"'y': PyMC's log density is not finite.*rescale"):
+    with pytest.raises(RecognitionError, match=r"'y': expected a finite log density.*rescale"):
         recognize(model)
 
 

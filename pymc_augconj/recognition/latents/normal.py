@@ -1,4 +1,4 @@
-"""Finding the Gaussian latent variables of a model, and writing the model in their innovations.
+"""Finds the Gaussian latent variables of a model, and writes the model in their innovations.
 
 Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat symbolic input:
 
@@ -32,7 +32,7 @@ from pymc_augconj.recognition.graph.rewrite import substitute
 
 from .precision import PrecisionGraph
 
-# What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
+# The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
 __all__ = [
@@ -98,7 +98,7 @@ class GaussianVariable:
         return self.size * self.copies
 
     def shaped(self, flat: TensorVariable) -> Variable:
-        """Return ``flat`` in the shape and type of what it replaces."""
+        """Return ``flat`` in the shape and type of the variable that it replaces."""
         if self.whitened and self.replaced.ndim == 2:
             shaped = flat.reshape((self.copies, self.size)).T
         else:
@@ -175,11 +175,11 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
 def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | None:
     mu, cov = rv.owner.op.dist_params(rv.owner)[:2]
     while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
-        # PyMC gives the mean the shape of a column of K; the shape is all it takes from it.
+        # PyMC gives the mean the shape of a column of K, whose values it does not use.
         mu = mu.owner.inputs[1]
     batch = tuple(range(cov.ndim - 2))
     if not all(cov.type.broadcastable[axis] for axis in batch):
-        # Several covariance matrices in one variable, which is read by its density.
+        # A variable with several covariance matrices is recognised by its density.
         return None
     if batch:
         cov = cov.squeeze(batch)
@@ -267,7 +267,7 @@ def _is_product_with_cholesky(node: Apply, variable: Variable) -> bool:
 
 
 def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return which axis of v each axis of the node's output is, or None if it does more."""
+    """Return the axis of v for each axis of the node's output; None if the node does more."""
     if isinstance(node.op, DimShuffle):
         return tuple("x" if axis == "x" else axes[axis] for axis in node.op.new_order)
     return axes if isinstance(node.op, ViewOp) else None
@@ -307,7 +307,7 @@ def in_innovations(
     if of_values:
         values = {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
         return substitute(graphs, fixed | values)
-    # A latent whose mean contains other latents goes first: what it brings in is replaced next.
+    # A latent whose mean contains other latents is replaced first, and those in its mean next.
     replaced = {latent.replaced: latent for latent in latents}
 
     def depth(latent: GaussianVariable) -> int:

@@ -1,8 +1,8 @@
-"""A precision matrix read off a graph of its products with vectors.
+"""A precision matrix from a graph of its products with vectors.
 
-Where Q(θ) has entries is found once, by products; afterwards Q(θ) takes one product a colour:
-columns that have no row in common are of one colour, and one product gives all of their entries
-(Curtis, Powell & Reid 1974).
+The positions of the entries of Q(θ) are found once, by products. Afterwards Q(θ) takes one product
+per colour: columns without a common row have the same colour, and one product gives all of their
+entries (Curtis, Powell & Reid 1974).
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Entries = tuple[Index, Index]
 
 _WEIGHTS = Argument("weights")
 
-# Bands that are tried before every column is asked for.
+# Bandwidths that are tried before every column is computed.
 _BANDS = (1, 2, 4, 8, 16, 32)
 
-# Entries of the matrices that one product takes and gives when columns are asked for.
+# Largest number of entries of the matrices of one product when columns are computed.
 _LARGEST_PRODUCT = 2**20
 
-# Of a product with Q, relative to the sum of the absolute values of its terms: when entries are
-# looked for, and at every θ, where ill-conditioned parts of a graph have larger rounding errors.
-# An entry below it in its row and in its column is a partial correlation of no more.
+# Tolerances of a product with Q, relative to the sum of the absolute values of its terms: in the
+# search for entries, and at every θ, where ill-conditioned graphs have larger rounding errors.
+# An entry that is missed has a smaller partial correlation.
 _TOLERANCE = 1e-10
 _LARGEST_ERROR = 1e-7
 

@@ -47,10 +47,10 @@ __all__ = ["read_quadratic"]
 
 Array = NDArray[np.float64]
 
-# Of the mean, in prior standard deviations in the direction where it is worst.
+# Tolerance of the mean, in prior standard deviations in the worst direction.
 _MEAN_TOLERANCE = 1e-6
 
-# Prior draws at which the log density is compared, and by how much they are stretched.
+# Number of prior draws at which the log density is compared, and the factors that scale them.
 _STRETCHES = (1.0, 30.0, 1000.0)
 
 _TOLERANCE = 1e-9
@@ -71,7 +71,7 @@ class _Density:
 
 
 def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
-    """Return a free variable as a Gaussian one, or None where its density is not.
+    """Return a free variable as a Gaussian one, or None if its density is not Gaussian.
 
     Parameters
     ----------
@@ -138,7 +138,7 @@ def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | N
     except (NotImplementedError, TypeError):
         return None  # an op without a derivative
     (product,) = simplify(at_zero(simplify([product]), [x]), shapes=True)
-    # Of Flat there is no precision.
+    # Flat has no precision.
     return _Density(x, value, gradient, v, product) if depends_on(product, v) else None
 
 
@@ -159,7 +159,7 @@ def _read_entries(
 
 
 class _Numbers:
-    """What the graphs say at several values of everything else."""
+    """The graphs evaluated at several values of the other variables."""
 
     def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace) -> None:
         self._density, self._graph, self._space = density, graph, space
@@ -187,8 +187,8 @@ class _Numbers:
     def mean(
         self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
-        """Return the graph of the mean, of shape ``shape``, or None where none is right."""
-        # PyMC's support point is the mean of most, and has no linear system in its graph.
+        """Return the graph of the mean, of shape ``shape``, or None if none is found."""
+        # PyMC's support point usually is the mean, and its graph solves no linear system.
         candidates = [pt.zeros(shape), support_point_of(model, rv)]
         zero = np.zeros(self._graph.size)
         linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
@@ -210,11 +210,11 @@ class _Numbers:
     def _is_mean(self, point: Point) -> bool:
         slope = np.asarray(self._gradient.uncompiled({**point, _X: self._mean_at(point)}))
         _, _, prior = self._known[id(point)]
-        # Lᵀ g: how far off the mean is, in standard deviations.
+        # Lᵀ g: the error of the mean, in standard deviations.
         return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
 
     def agree(self, points: Sequence[Point]) -> bool:
-        """Compare with PyMC's log density at draws from the prior, and far out."""
+        """Compare with PyMC's log density at draws from the prior, and in its tails."""
         graph, rng = self._graph, np.random.default_rng(2)
         compared = 0
         for point in points:
@@ -239,7 +239,7 @@ class _Numbers:
         return float(self._value.uncompiled({**point, _X: x}))
 
     def log_factor(self, mean: Variable, points: Sequence[Point]) -> Variable | None:
-        """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""
+        """Return the graph of c(θ), PyMC's log density minus the normal one; None if it is zero."""
         found, scales = [], []
         for point in points:
             if id(point) not in self._known:

@@ -1,4 +1,4 @@
-"""Reading the linear map A(θ) of a block off the graph, by evaluating A on a few vectors.
+"""Finds the linear map A(θ) of a block by evaluating A on a few vectors.
 
 The structure is found numerically, so that it does not depend on how the user spelled it. Whether
 every row of A has a single entry is decided by products that are zero exactly if it has: an entry
@@ -21,7 +21,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 
 __all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
 
-#: The key under which a product takes its vector.
+#: The key of the vector of a product.
 DIRECTION = Argument("direction")
 
 #: A dense design of more entries than this (2.4 GB) is refused.
@@ -30,11 +30,11 @@ LARGEST_DENSE_DESIGN = 300_000_000
 # Rounding of a product with A, relative to the sum of its terms' magnitudes, is below this.
 _ROUNDING = 256.0 * np.finfo(float).eps
 
-# A factor of a column is a ratio of sums over its entries. Where these cancel so far, it has no
-# digits left to be compared with.
+# A factor of a column is a ratio of sums over its entries. If these cancel by this factor, the
+# ratio has too few digits to be compared.
 _LARGEST_CANCELLATION = 1e3
 
-# Another entry than the one a row took elsewhere differs by far more.
+# Relative tolerance at which two entries are the same; different entries differ by far more.
 _SAME_ENTRY = 1e-9
 
 
@@ -50,7 +50,7 @@ class Product:
         return np.array(self._function({**point, DIRECTION: vector}), dtype=float)
 
     def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        """Return a product that is one of a few, before there is any need to compile."""
+        """Return a product without compiling, for maps that are evaluated a few times."""
         return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
 
     def matrix(self, point: Point) -> np.ndarray:
@@ -117,7 +117,7 @@ class BlockMap:
 
     def __call__(self, point: Point) -> LinearMap:
         if self._data.changed():
-            # pm.set_data gave a design or an index other values: the structure may be another.
+            # pm.set_data has changed a design or an index, and perhaps the structure.
             self._data = SharedData(self._product.shared)
             self._at = self._read()
         return self._at(point)
@@ -142,7 +142,7 @@ class BlockMap:
         return _GeneralMap(product)
 
     def _holds_elsewhere(self, found: _Selection) -> bool:
-        """Return whether rows that are equal where A was examined are so at other θ."""
+        """Return whether rows that are equal where A was examined are equal at other θ."""
         if not self._product.names or found.is_one_multiple:
             return True
         if self._dependence == "kinked":
@@ -228,7 +228,7 @@ class _ScaledColumns:
         self._has_digits = bool(np.all(cancellation <= _LARGEST_CANCELLATION))
 
     def _factors(self, point: Point) -> np.ndarray | None:
-        """Return the factors of the columns at ``point``, or None where the columns are others."""
+        """Return the factors of the columns at ``point``, or None if the columns differ."""
         found = self._transposed(point, self._weights)
         if not self._has_digits or np.any(found[self._is_zero] != 0.0):
             return None
@@ -260,7 +260,7 @@ class _GeneralMap:
 
 @dataclass(frozen=True)
 class _Selection:
-    """Which entry each row of A takes, and its coefficient at every point examined."""
+    """The entry that each row of A selects, and its coefficient at every point examined."""
 
     index: np.ndarray
     coefs: list[np.ndarray]
@@ -272,7 +272,7 @@ class _Selection:
 
 
 def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
-    """Return the single entries of A's rows, or None where a row has more than one."""
+    """Return the single entries of A's rows, or None if a row has more than one."""
     points = points if product.names else points[:1]
     ramp = np.arange(1.0, product.size + 1.0)
     coefs: list[np.ndarray] = []
@@ -287,7 +287,7 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
         if not coefs:
             index, known = found, nonzero
         else:
-            # A coefficient that vanishes at one point (β = 0) tells no entry.
+            # A coefficient that is zero at one point (β = 0) does not show the entry.
             if np.any(known & nonzero & (index != found)):
                 return None
             index = np.where(known, index, found)
@@ -297,7 +297,7 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
     for columns in _subsets(product.size):
         vector = np.where(columns, weights, 0.0)
         for point, coef in zip(points, coefs, strict=True):
-            # Zeros add up to zero, in floating point too; another entry's term does not vanish.
+            # Zeros add up to exactly zero; a second entry has a term that is not zero.
             others = product.once(point, vector)[~(columns[index] & (coef != 0.0))]
             if np.any(others != 0.0):
                 return None

@@ -63,7 +63,7 @@ def read_forward(
             natural = transform.backward(value, *node.inputs)
             drawn_value = transform.forward(draw, *node.inputs)
             log_jacobian = transform.log_jac_det(value, *node.inputs).sum()
-        # Those of the distributions that this one is made of are among them.
+        # These include the generators of the components of a compound distribution.
         leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
         generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
         (drawn_value,) = substitute(
