@@ -154,7 +154,7 @@ UNKNOWN = {
     "clipped logit": (
         # Where it is not clipped it is a logit.
         lambda: bernoulli_p(pm.math.clip(invlogit(process()), 0.05, 0.95)),
-        "'y'.*Bernoulli with a link that ends in Clip.*Leave pm.math.clip out",
+        "'y'.*Bernoulli with a link that ends in Clip.*Remove pm.math.clip if",
     ),
     "clipped probit": (
         lambda: bernoulli_p(pm.math.clip(pm.math.invprobit(process()), 1e-9, 1.0)),
@@ -167,11 +167,11 @@ UNKNOWN = {
     "guarded logit": (
         # Where no prior draw would show it, but an outlier does.
         lambda: bernoulli_p(pt.maximum(pt.minimum(invlogit(process()), 1 - 1e-7), 1e-7)),
-        "'y'.*ends in Maximum.*Leave pm.math.maximum and pm.math.minimum out",
+        "'y'.*ends in Maximum.*Remove pm.math.maximum and pm.math.minimum if",
     ),
     "guard by a switch": (
         lambda: bernoulli_p(pm.math.switch((p := invlogit(process())) < 1e-7, 1e-7, p)),
-        "'y'.*ends in Switch.*Leave pm.math.switch out",
+        "'y'.*ends in Switch.*Remove pm.math.switch if",
     ),
     "guarded probit": (
         lambda: bernoulli_p(pt.maximum(pm.math.invprobit(process()), 1e-100)),
@@ -191,7 +191,7 @@ UNKNOWN = {
     ),
     "latent scale": (
         lambda: pm.Normal("y", process(), exp(process("g")), observed=REAL),
-        "'y'.*only the predictor.*parameter 'sigma' of Normal; give that parameter a prior.*NUTS",
+        "'y'.*only the predictor.*parameter 'sigma' of Normal; give that parameter a separate prior.*NUTS",
     ),
     "latent scale alone": (
         lambda: pm.Normal("y", 0, exp(process()), observed=REAL),
@@ -272,7 +272,7 @@ def test_observations_that_count_more_than_once():
     refused(
         lambda: pm.Bernoulli("y", logit_p=process(), observed=BINARY, total_size=100 * N),
         RecognitionError,
-        "'y': expected each observation to count once, found total_size.*leave total_size out",
+        "'y': expected each observation to count once, found total_size.*without total_size",
     )
 
 
