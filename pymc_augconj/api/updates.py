@@ -1,15 +1,14 @@
-"""How one move explores the density of its hyperparameters: by slices, or by PyMC's NUTS.
+"""Updates of the hyperparameters of one move: by slices, or by PyMC's NUTS on a function.
 
-An update is called once a step with the density of that step, which changes with ω; what it
-learns during tuning (scales, axes, step size) is kept from step to step.
+An update is called once per step with the density of that step, which changes with ω. The scales,
+axes and step sizes that it learns during tuning are kept from step to step.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pymc.blocking import RaveledVars
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.nuts import NUTS
@@ -17,17 +16,17 @@ from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
 from pymc_augconj.engines.gibbs.targets import Target
+from pymc_augconj.typing import Array
 
 __all__ = ["GradientUpdate", "SliceUpdate"]
 
-Array = NDArray[np.float64]
-
-# Iterations after which the covariance is re-estimated during tuning: windows that double.
+# Length of the first window after which the covariance is re-estimated during tuning; windows
+# double.
 _FIRST_WINDOW = 25
 
-# Length of the interval a slice is first looked for in, in standard deviations along the axis.
-# So wide an interval needs no stepping out: it is cut by a slice's end rarely, and shrinking it
-# costs two or three evaluations, where stepping out costs two before the first proposal.
+# Length of the initial interval of a slice, in standard deviations along the axis. So wide an
+# interval rarely needs stepping out, which costs two evaluations before the first proposal;
+# shrinking it costs two or three.
 _WIDTH = 10.0
 # Of stepping out, while the axes are not known.
 _MAX_STEPS = 100
@@ -49,7 +48,7 @@ class SliceUpdate:
     Neal (2003), Slice sampling, figures 3 and 5.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self.size = size
         self.state: dict[str, Any] = {
             "widths": np.ones(size),
@@ -151,13 +150,13 @@ class GradientUpdate:
         Number of scalars.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self.size = size
         self._nuts = _FunctionNUTS(size)
 
     @property
     def state(self) -> Any:
-        """What was learned, as PyMC's own state of NUTS."""
+        """The state of the adaptation."""
         return self._nuts.learned()
 
     @state.setter
@@ -172,17 +171,17 @@ class GradientUpdate:
 class _FunctionNUTS(NUTS):
     """PyMC's NUTS on a plain function with its gradient."""
 
-    # The target is another one at every step: long trajectories do not pay.
+    # The target changes at every step, so that long trajectories are not worth their cost.
     _MAX_TREEDEPTH = 6
 
-    def __new__(cls, size: int):
+    def __new__(cls, size: int) -> Self:
         # NUTS's own constructor reads a model and compiles its gradient.
         return object.__new__(cls)
 
-    def __getnewargs_ex__(self):
+    def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]:
         return (self.size,), {}
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self.size = size
         self.potential = QuadPotentialDiagAdapt(
             size, np.zeros(size), np.ones(size), 10, adaptation_window=50, rng=0
@@ -203,6 +202,7 @@ class _FunctionNUTS(NUTS):
         return moved.data
 
     def learned(self) -> dict[str, Any]:
+        """Return the state of the adaptation."""
         return {
             "potential": self.potential.sampling_state,
             "step_adapt": self.step_adapt.sampling_state,
@@ -210,16 +210,17 @@ class _FunctionNUTS(NUTS):
         }
 
     def restore(self, learned: dict[str, Any]) -> None:
+        """Set the state of the adaptation."""
         self.potential.sampling_state = learned["potential"]
         self.step_adapt.sampling_state = learned["step_adapt"]
         self.iter_count = learned["iter_count"]
 
 
 class _AsLogpDlogp:
-    """What PyMC's integrator asks of a compiled log density."""
+    """The interface of a compiled log density that PyMC's integrator needs."""
 
     dtype = "float64"
     _raveled_inputs = True
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target) -> None:
         self._pytensor_function = target.value_and_gradient

@@ -18,7 +18,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiLikelihood
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessLaw
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.typing import Array
 
 __all__ = [
@@ -257,7 +257,7 @@ class SparseProblem:
 
     Attributes
     ----------
-    laws : sequence of ProcessLaw
+    laws : sequence of ProcessPrior
         The processes.
     inducing : sequence of ndarray
         Inducing inputs of each, shape (M, d), to start from or to stay at.
@@ -276,7 +276,7 @@ class SparseProblem:
         Whether the inducing inputs move, too.
     """
 
-    laws: Sequence[ProcessLaw]
+    laws: Sequence[ProcessPrior]
     inducing: Sequence[Array]
     rng: np.random.Generator
     batch_size: int | None = None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -19,7 +18,7 @@ from pymc_augconj.linalg.blas import diagonal_view
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
-from pymc_augconj.model import LatentGaussianModel, Point, PointMap, ProcessLaw
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, PointMap, ProcessPrior
 from pymc_augconj.typing import Array, Index
 
 from .design import ProcessRows, SparseDesign
@@ -33,7 +32,7 @@ class SparseModel:
     Parameters
     ----------
     lgm : LatentGaussianModel
-    laws : sequence of ProcessLaw
+    laws : sequence of ProcessPrior
         The processes that do.
     point : mapping
         Any value of θ.
@@ -44,7 +43,9 @@ class SparseModel:
         If a process enters a predictor by more than one of its values.
     """
 
-    def __init__(self, lgm: LatentGaussianModel, laws: Sequence[ProcessLaw], point: Point) -> None:
+    def __init__(
+        self, lgm: LatentGaussianModel, laws: Sequence[ProcessPrior], point: Point
+    ) -> None:
         self.lgm, self.laws = lgm, tuple(laws)
         names = [block.name for block in lgm.blocks]
         self._blocks = [names.index(law.name) for law in self.laws]
@@ -87,7 +88,7 @@ class SparseModel:
 
     def open_lanes(self, count: int) -> int:
         """Let ``count`` threads make designs, or as many as the laws allow; return how many."""
-        copies = [law.lanes(count) for law in self.laws]
+        copies = [law.thread_copies(count) for law in self.laws]
         self.lanes = list(zip(*copies, strict=False))
         return len(self.lanes)
 
@@ -145,16 +146,15 @@ class SparseModel:
         np.maximum(residual, 0.0, out=residual)
         return SparseDesign(Phi, residual, offset, first, point, rows, processes, lane)
 
-    def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
+    def inducing_block(self, law: ProcessPrior, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""
         index = [block.name for block in self.lgm.blocks].index(law.name)
         zz = process_cov(law, point, Z)
-        nowhere: Any = None  # the array is given
         latent = replace(
             self.lgm.blocks[index],
             name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
             shape=(len(Z),), size=len(Z), copies=1, whitened=False, kind="dense",
-            scale=nowhere, scale_pullback=None, mean=None,
+            scale=FixedValue(zz), scale_pullback=None, mean=None,
         )  # fmt: skip
         return block_prior(latent, zz).factorized()
 
@@ -232,7 +232,7 @@ class SparseModel:
         return self.pull_map(point, rows, index, weights, ones)
 
 
-def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
+def process_cov(law: ProcessPrior, point: Point, Z: Array) -> Array:
     """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
     # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
     zz = np.array(law.cov(point, Z).T, order="F")
