@@ -19,9 +19,9 @@ __all__ = ["OVERRELAXATION", "draw"]
 # Adler's (1981) a: given ω, the latents' deviation from their mean is reversed by this share of
 # the previous one, which leaves their distribution unchanged and works against the positive
 # correlation that ω carries from draw to draw. Measured, kernel fixed, smallest effective samples a
-# draw over f, bulk / tail / of squares: heart, logit 0.58 / 0.71 / 0.81 at a = 0 and 1.11 / 0.87 / 0.72 at
-# 0.4; housing, Student-t 0.58 / 0.69 / 0.77 and 0.97 / 0.86 / 0.61. At 0.6 and beyond the squares
-# lose more than the means gain.
+# draw over f, bulk / tail / of squares: heart, logit 0.58 / 0.71 / 0.81 at a = 0 and
+# 1.11 / 0.87 / 0.72 at 0.4; housing, Student-t 0.58 / 0.69 / 0.77 and 0.97 / 0.86 / 0.61. At 0.6
+# and beyond the squares lose more than the means gain.
 OVERRELAXATION = 0.4
 
 

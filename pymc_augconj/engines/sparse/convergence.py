@@ -25,8 +25,8 @@ Array = NDArray[np.float64]
 # between two hypotheses is "not worth more than a bare mention" (Kass & Raftery 1995, Bayes
 # factors), and smaller steps alone give some tenths, as the noise of the weights falls with them.
 _TOLERABLE = 1.0
-# Fewest iterations for a check; of more, one in _FEWEST is evaluated again: as many observations are
-# compared, in _GROUPS groups from which the standard error is estimated.
+# Fewest iterations for a check; of more, one in _FEWEST is evaluated again: as many observations
+# are compared, in _GROUPS groups from which the standard error is estimated.
 _FEWEST, _GROUPS = 10, 16
 
 
