@@ -90,7 +90,7 @@ class SitePosterior(ABC):
     @classmethod
     @abstractmethod
     def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        """Return the multiplications of an evaluation at a new θ, without those of all spaces."""
+        """Return the multiplications at a new θ, without those common to all spaces."""
 
     @classmethod
     def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
