@@ -111,8 +111,8 @@ def unknown_link(
     guards = {g for var in descendants(moving[0], inputs) if (g := bound_of(var)) is not None}
     if guards:
         sentence += (
-            f"Remove {' and '.join(sorted(guards))} if used only against overflow, as logit_p needs "
-            "none. "
+            f"Remove {' and '.join(sorted(guards))} if used only against overflow, as logit_p "
+            "needs none. "
         )
     return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
 
