@@ -191,8 +191,7 @@ UNKNOWN = {
     ),
     "latent scale": (
         lambda: pm.Normal("y", process(), exp(process("g")), observed=REAL),
-        "'y'.*only the predictor.*parameter 'sigma' of Normal; give that parameter a separate "
-        "prior.*NUTS",
+        "'y'.*only the predictor.*parameter 'sigma' of Normal; give .* a separate prior.*NUTS",
     ),
     "latent scale alone": (
         lambda: pm.Normal("y", 0, exp(process()), observed=REAL),
