@@ -136,6 +136,8 @@ def compare_densities(model: Model, seed: int = 0) -> Outcome:
             continue  # outside the support of the sampler's target
         theirs = _grouped(reference(point), ours)
         for name, density in theirs.items():
+            if name == REST and np.isneginf(ours[REST]).all() and _is_impossible(theirs):
+                continue  # parameters out of range, which the package puts there
             if density.disagrees(ours[name]).any():
                 raise MismatchError(_difference(name, label, ours[name], density, point))
             if name in verified:
@@ -187,6 +189,10 @@ def _grouped(theirs: Mapping[str, Density], ours: Mapping[str, Array]) -> dict[s
             same = density.value.size == ours[name].size
             found[name] = density if same else density.sum()
     return found
+
+
+def _is_impossible(densities: Mapping[str, Density]) -> bool:
+    return any(np.isneginf(density.value).any() for density in densities.values())
 
 
 def _difference(name: str, label: str, ours: Array, theirs: Density, point: Mapping) -> str:

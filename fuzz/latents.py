@@ -164,7 +164,9 @@ def _random_walk_of_pymc(source: Source, size: int, scale: Scale) -> str:
 
 
 def _zero_sum(source: Source, size: int, scale: Scale) -> str:
-    effect = source.free("zs", "pm.ZeroSumNormal", f"sigma={float(scale)!r}, shape={size + 1}")
+    # Beyond that PyMC's own condition, a mean of zero within 1e-9, does not hold for rounding.
+    spread = min(float(scale), 1e4)
+    effect = source.free("zs", "pm.ZeroSumNormal", f"sigma={spread!r}, shape={size + 1}")
     return f"{effect}[:-1]"
 
 

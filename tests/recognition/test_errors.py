@@ -11,6 +11,7 @@ import pytest
 from pymc_augconj.api.report import recognize
 from pymc_augconj.errors import DataError, NotAffineError, RecognitionError, UnknownLikelihoodError
 from pymc_augconj.recognition.predictors import designs
+from pymc_augconj.recognition.recognizer import read_model
 
 N = 8
 RNG = np.random.default_rng(8)
@@ -282,6 +283,18 @@ def test_no_initial_value():
         bernoulli(process())
 
     refused(build, RecognitionError, "'chol': expected an initial value.*IndexError.*replace it")
+
+
+def test_an_intercept_alone_behind_a_density():
+    """With an entry for each observation it is read."""
+
+    def build(n):
+        pm.Gamma("y", alpha=2.0, beta=pt.exp(pm.Normal("b") + np.zeros(n)), observed=REAL**2)
+
+    refused(lambda: build(()), UnknownLikelihoodError, "'y'.*no augmentation.*an entry for each")
+    with pm.Model() as model:
+        build(N)
+    assert read_model(model).model.sites[0].likelihood.name == "Gamma"
 
 
 def test_single_precision():
