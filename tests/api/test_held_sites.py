@@ -1,0 +1,171 @@
+"""Held sites by the front door: what is chosen, what is told, and that it is PyMC's contract."""
+
+from __future__ import annotations
+
+import logging
+
+import arviz as az
+import cloudpickle
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.python_mode import python_mode
+
+X = np.linspace(0.0, 1.0, 6)[:, None]
+COUNTS, BINARY = np.array([3, 0, 2, 7, 1, 4]), np.array([1, 0, 1, 1, 0, 1])
+REAL = np.array([0.3, -0.4, 6.0, 0.2, -0.1, 0.5])
+QUIET = {"progressbar": False, "compute_convergence_checks": False}
+
+
+def process(eta=1.0):
+    ls = pm.InverseGamma("ls", 5, 3)
+    return pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X=X)
+
+
+def mixed():
+    """A density alone, an augmented one and a normal one, in one model."""
+    with pm.Model() as model:
+        f = process()
+        pm.Poisson("counts", pm.math.exp(f), observed=COUNTS)
+        pm.Bernoulli("classes", logit_p=f, observed=BINARY)
+        pm.Normal("reals", f, pm.HalfNormal("s", 1), observed=REAL)
+    return model
+
+
+def counts():
+    with pm.Model() as model:
+        eta, alpha = pm.HalfNormal("eta", 1), pm.HalfNormal("alpha", 1)
+        mu, psi = pm.math.exp(process(eta)), pm.Beta("psi", 2, 1)
+        pm.ZeroInflatedNegativeBinomial("y", psi=psi, mu=mu, alpha=alpha, observed=COUNTS)
+    return model
+
+
+def chain(step, steps, seed=0, tune=15):
+    step.setup_chain(np.random.default_rng(seed), tune, steps)
+    point, points = step.recognition.start, []
+    for i in range(steps):
+        if i == tune:
+            step.stop_tuning()
+        for value in point.values():
+            value.flags.writeable = False
+        point, (stats,) = step.step(point)
+        points.append(point)
+    return points, stats
+
+
+def equal(first, second):
+    return all(
+        all(np.array_equal(p[name], q[name]) for name in p)
+        for p, q in zip(first, second, strict=True)
+    )
+
+
+# -- choosing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sites", "held"),
+    [("auto", ("counts",)), ("held", ("counts", "classes"))],
+)
+def test_which_sites_are_held(sites, held):
+    """The normal likelihood is a Gaussian site, whatever is asked for."""
+    assert pac.AugmentedGibbs(model=mixed(), sites=sites).held == held
+
+
+def test_which_sites_are_refused():
+    with pytest.raises(pac.UnknownLikelihoodError, match=r"'counts'.*pac\.sample .* exactly"):
+        pac.sample(model=mixed(), sites="augmented", **QUIET)
+    with pytest.raises(ValueError, match=r"'auto', 'augmented' or 'held', got 'all'"):
+        pac.AugmentedGibbs(model=mixed(), sites="all")
+
+
+def test_the_table_says_which():
+    table = str(pac.recognize(mixed()))
+    for fragment in ("held sites (density alone)", "augmented: Pólya–Gamma", "none needed"):
+        assert fragment in table
+    assert "elliptical slices given the standardised latents" in table
+
+
+# -- the contract of a step -----------------------------------------------------------------------
+
+
+def test_log_density_is_pymcs_and_statistics_are_told():
+    model = mixed()
+    step = pac.AugmentedGibbs(model=model)
+    points, stats = chain(step, 20)
+    expected = model.compile_logp(mode=python_mode())(points[-1])
+    assert stats["model_logp"] == pytest.approx(float(expected), abs=1e-8)
+    assert stats["elliptical_trials"] >= 1.0
+    assert 0.0 < stats["residual_std"] < 3.0
+    assert list(points[-1]) == [value.name for value in model.value_vars]
+
+
+def test_seeds_copies_and_states_continue_a_chain():
+    step = pac.AugmentedGibbs(model=counts())
+    points, _ = chain(step, 30)
+    assert equal(points, chain(cloudpickle.loads(cloudpickle.dumps(step)), 30)[0])
+    assert not equal(points, chain(step, 30, seed=1)[0])
+    step.setup_chain(np.random.default_rng(0), 15, 30)
+    assert equal(points[:1], [step.step(step.recognition.start)[0]])
+    last, _ = chain(step, 30)
+    state, other = step.sampling_state, pac.AugmentedGibbs(model=counts())
+    other.setup_chain(np.random.default_rng(7), 15, 30)
+    other.sampling_state = state
+    assert equal([step.step(last[-1])[0]], [other.step(last[-1])[0]])
+
+
+def test_contexts_give_the_same_draws():
+    model = counts()
+    options = {"tune": 12, "chains": 2, "random_seed": 3, "model": model, **QUIET}
+    serial = pac.sample(5, cores=1, **options)
+    spawned = pac.sample(5, cores=2, mp_ctx="spawn", **options)
+    for name in serial.posterior.data_vars:
+        np.testing.assert_array_equal(serial.posterior[name], spawned.posterior[name])
+    assert {"elliptical_trials", "residual_std"} <= set(serial.sample_stats.data_vars)
+    starts = serial.posterior["ls"].values
+    assert not np.array_equal(starts[0], starts[1])
+
+
+def test_the_number_of_slices_can_be_given():
+    step = pac.AugmentedGibbs(model=counts(), sweeps=7)
+    chain(step, 3)
+    seen = []
+    step._sampler._residual = lambda eta, point=None, whole=step._sampler._residual: (
+        seen.append(point) or whole(eta, point)
+    )
+    _, (stats,) = step.step(step.recognition.start)
+    assert seen.count(None) == 1 + round(7 * stats["elliptical_trials"])
+
+
+def test_badly_fitting_sites_are_warned_of(caplog):
+    """A posterior of two narrow modes, and of one latent in 30 dimensions each."""
+    with pm.Model() as model:
+        f = pm.Normal("f", 0, 30, shape=30)
+        pm.Normal("y", f**3, 1.0, observed=np.zeros(30))
+        pm.Laplace("z", 0.0, pm.math.exp(5.0 * f), observed=np.full(30, 1e-3))
+    with caplog.at_level(logging.WARNING, logger="pymc.stats.convergence"):
+        pac.sample(2, tune=40, chains=1, model=model, random_seed=1, **QUIET)
+    assert "held sites of 'y'" in caplog.text
+    assert "sweeps=50" in caplog.text
+
+
+# -- the posterior --------------------------------------------------------------------------------
+
+
+def test_a_student_t_has_the_same_posterior_with_held_sites():
+    found = {}
+    for sites in ("augmented", "held"):
+        with pm.Model():
+            f, sigma = process(), pm.HalfNormal("sigma", 1)
+            pm.StudentT("y", nu=4, mu=f, sigma=sigma, observed=REAL)
+            found[sites] = pac.sample(
+                2000, tune=200, chains=1, sites=sites, random_seed=4, **QUIET
+            ).posterior[["ls", "sigma", "f"]]
+    for square in (False, True):
+        first, second = (p**2 if square else p for p in found.values())
+        first, second = np.log(first**2), np.log(second**2)
+        error = np.sqrt(az.mcse(first) ** 2 + az.mcse(second) ** 2)
+        z = np.abs((first.mean(["chain", "draw"]) - second.mean(["chain", "draw"])) / error)
+        assert max(float(z[name].max()) for name in z.data_vars) < 5.0
