@@ -55,6 +55,10 @@ def chain(step, steps, seed=0, tune=15):
     return points, stats
 
 
+def mcse(draws):
+    return np.array([float(az.mcse(column[None])) for column in draws.T])
+
+
 def equal(first, second):
     return all(
         all(np.array_equal(p[name], q[name]) for name in p)
@@ -118,7 +122,7 @@ def test_seeds_copies_and_states_continue_a_chain():
 
 def test_contexts_give_the_same_draws():
     model = counts()
-    options = {"tune": 12, "chains": 2, "random_seed": 3, "model": model, **QUIET}
+    options = {"tune": 10, "chains": 2, "random_seed": 3, "model": model, **QUIET}
     serial = pac.sample(5, cores=1, **options)
     spawned = pac.sample(5, cores=2, mp_ctx="spawn", **options)
     for name in serial.posterior.data_vars:
@@ -136,19 +140,20 @@ def test_the_number_of_slices_can_be_given():
         seen.append(point) or whole(eta, point)
     )
     _, (stats,) = step.step(step.recognition.start)
-    assert seen.count(None) == 1 + round(7 * stats["elliptical_trials"])
+    # The choice among the vectors of the hyperparameters' move, and where the first slice starts.
+    assert seen.count(None) == 2 + round(7 * stats["elliptical_trials"])
 
 
-def test_badly_fitting_sites_are_warned_of(caplog):
-    """A posterior of two narrow modes, and of one latent in 30 dimensions each."""
+@pytest.mark.parametrize(("width", "warned"), [(0.05, True), (30.0, False)])
+def test_badly_fitting_sites_are_warned_of(caplog, width, warned):
+    """A box has no curvature: the ellipses are the prior's, thirty dimensions wide."""
     with pm.Model() as model:
-        f = pm.Normal("f", 0, 30, shape=30)
-        pm.Normal("y", f**3, 1.0, observed=np.zeros(30))
-        pm.Laplace("z", 0.0, pm.math.exp(5.0 * f), observed=np.full(30, 1e-3))
-    with caplog.at_level(logging.WARNING, logger="pymc.stats.convergence"):
+        f = pm.Normal("f", 0, 3, shape=30)
+        pm.Uniform("y", f - width, f + width, observed=np.zeros(30))
+    with caplog.at_level(logging.WARNING):
         pac.sample(2, tune=40, chains=1, model=model, random_seed=1, **QUIET)
-    assert "held sites of 'y'" in caplog.text
-    assert "sweeps=50" in caplog.text
+    assert ("held sites of 'y'" in caplog.text) == warned
+    assert ("sweeps=50" in caplog.text) == warned
 
 
 # -- the posterior --------------------------------------------------------------------------------
@@ -160,12 +165,10 @@ def test_a_student_t_has_the_same_posterior_with_held_sites():
         with pm.Model():
             f, sigma = process(), pm.HalfNormal("sigma", 1)
             pm.StudentT("y", nu=4, mu=f, sigma=sigma, observed=REAL)
-            found[sites] = pac.sample(
-                2000, tune=200, chains=1, sites=sites, random_seed=4, **QUIET
-            ).posterior[["ls", "sigma", "f"]]
-    for square in (False, True):
-        first, second = (p**2 if square else p for p in found.values())
-        first, second = np.log(first**2), np.log(second**2)
-        error = np.sqrt(az.mcse(first) ** 2 + az.mcse(second) ** 2)
-        z = np.abs((first.mean(["chain", "draw"]) - second.mean(["chain", "draw"])) / error)
-        assert max(float(z[name].max()) for name in z.data_vars) < 5.0
+            drawn = pac.sample(1000, chains=1, sites=sites, random_seed=4, **QUIET).posterior
+        columns = [drawn[name].values.reshape(1000, -1) for name in ("ls", "sigma", "f")]
+        found[sites] = np.hstack(columns)
+    for function in (np.abs, np.square):
+        first, second = (function(draws) for draws in found.values())
+        error = np.hypot(mcse(first), mcse(second))
+        assert np.all(np.abs(first.mean(axis=0) - second.mean(axis=0)) < 5.0 * error)

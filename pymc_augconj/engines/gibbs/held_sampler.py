@@ -117,8 +117,9 @@ class HeldGibbsSampler(GibbsSampler):
         if self.sites.h is None:
             self.sites.choose(point)
         new, info = super().step(rng, point, updates)
-        self._recent.append(info.residual)
-        info.residual_std = float(np.std(self._recent))
+        if np.isfinite(info.residual):
+            self._recent.append(info.residual)
+        info.residual_std = float(np.std(self._recent)) if self._recent else np.inf
         return new, info
 
     def draw_from_prior(self, rng: np.random.Generator, point: Point) -> dict[str, np.ndarray]:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -265,6 +266,8 @@ def _size_of(var: Variable) -> int:
 
 
 def _may_be_unstable(node: Apply) -> bool:
+    if isinstance(node.op, OpFromGraph):
+        return any(map(_may_be_unstable, node.op.fgraph.apply_nodes))
     name = _name(node)
     if name not in _OF_UNSTABLE_FORMULAS:
         return False

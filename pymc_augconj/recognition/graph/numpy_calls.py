@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Apply
+from pytensor.graph.basic import Apply, Constant
 from pytensor.graph.op import HasInnerGraph, Op
 from pytensor.link.c.op import COp
 from pytensor.scalar.basic import Cast, Clip, Identity, ScalarOp, Second
@@ -33,10 +34,12 @@ _import = cache(import_func_from_string)
 def is_plain(node: Apply) -> bool:
     """Return whether an operation is one of NumPy's, or is executed by PyTensor as if it were.
 
-    Others have an inner graph to compile, draw random numbers, write to their inputs, need not
-    all of their inputs, or call a Python function for every element.
+    Others have an inner graph that is not of such operations, draw random numbers, write to their
+    inputs, need not all of their inputs, or call a Python function for every element.
     """
     op = node.op
+    if isinstance(op, OpFromGraph):
+        return not op.destroy_map and all(map(is_plain, op.fgraph.apply_nodes))
     if isinstance(op, HasInnerGraph | RNGConsumerOp) or op.destroy_map:
         return False
     if type(op).make_thunk not in (Op.make_thunk, COp.make_thunk):
@@ -87,6 +90,8 @@ def call_of(node: Apply, *, in_double: bool = False) -> Call:
     op = node.op
     if isinstance(op, ViewOp):
         return _as_it_is
+    if isinstance(op, OpFromGraph):
+        return _inner(op, in_double)
     if isinstance(op, CheckParameterValue) and op.can_be_replaced_by_ninf:
         # Another rounding may move a parameter out of its range, a probability of one say.
         return _first if in_double else _first_if_all
@@ -109,6 +114,21 @@ def _performed(node: Apply) -> Call:
         storage = [[None] for _ in range(n_outputs)]
         op.perform(node, list(values), storage)
         return [found for (found,) in storage]
+
+    return call
+
+
+def _inner(op: OpFromGraph, in_double: bool) -> Call:
+    """Return the operations of an inner graph, one after the other."""
+    graph = op.fgraph
+    calls = [(call_of(node, in_double=in_double), node) for node in graph.toposort()]
+
+    def call(*values):
+        known = dict(zip(graph.inputs, values, strict=True))
+        for run, node in calls:
+            found = run(*[v.data if isinstance(v, Constant) else known[v] for v in node.inputs])
+            known.update(zip(node.outputs, found, strict=True))
+        return [v.data if isinstance(v, Constant) else known[v] for v in graph.outputs]
 
     return call
 
