@@ -16,6 +16,7 @@ TOPICS = (
     "cold_start",
     "fixed_kernel",
     "learned_kernel",
+    "held_sites",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

@@ -18,6 +18,7 @@ from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsInfo, GibbsSampler
@@ -26,7 +27,7 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.plan import Plan, can_use_gradient, has_many, held_names, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
@@ -114,8 +115,10 @@ class AugmentedGibbs(BlockedStep):
         sites, elliptical slices in each step; by default 4 to 16, four times the evaluations that
         one took during tuning.
     sites : {"auto", "augmented", "held"}
-        Auxiliary variables for every likelihood that has an augmentation and held sites for the
-        others; auxiliary variables for all, or an error; held sites for all.
+        ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
+        ``"auto"``: auxiliary variables for every likelihood that has an augmentation and held sites
+        for the others; but held sites for regressions on counts and classes that are so unbalanced
+        that auxiliary variables mix slowly, see :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------
@@ -188,7 +191,7 @@ class AugmentedGibbs(BlockedStep):
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        self.held = held_names(self.recognition.model, sites)
+        self.held = choose_held(self.recognition.model, self.recognition.start, sites)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]

@@ -53,7 +53,7 @@ def gamma():
 
 def ordinal():
     cutpoints = pm.Normal(
-        "c", [-1.0, 1.0], 0.3, transform=pm.distributions.transforms.ordered, initval=[-1.0, 1.0]
+        "c", [-1.0, 1.0], 0.2, transform=pm.distributions.transforms.ordered, initval=[-1.0, 1.0]
     )
     y = pm.Data("y data", np.zeros(12, dtype=int))
     pm.OrderedLogistic("y", eta=process(), cutpoints=cutpoints, observed=y)

@@ -182,6 +182,8 @@ class HeldGibbsSampler(GibbsSampler):
     # -- move 3 -------------------------------------------------------------------------------
 
     def _update_collapsed(self, rng, point, updates, info, part: Part, omegas: list) -> None:
+        if not self.plan.collapsed:
+            return
         posterior, prior, _ = self._posterior(point, part, omegas)
         present = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
         others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
