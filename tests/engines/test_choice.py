@@ -62,11 +62,17 @@ def mixed(eta):
     pm.StudentT("z", nu=4, mu=eta, sigma=1, observed=X[:, 0])
 
 
+def hierarchy(eta):
+    deviations = pm.Normal("d", 0, pm.HalfNormal("tau", 1), shape=3)
+    classes(-5.0)(eta + deviations[np.arange(200) % 3])
+
+
 CHOICES = {
     "rare classes": (classes(-5.0), ("y",)),
     "common classes": (classes(0.0), ()),
     "rare counts": (lambda eta: pm.Binomial("y", 500, logit_p=eta, observed=RARE), ("y",)),
     "beside a Student-t": (mixed, ()),
+    "with a scale to learn": (hierarchy, ()),
     "with a parameter to learn": (
         lambda eta: pm.NegativeBinomial(
             "y", mu=pm.math.exp(eta), alpha=pm.HalfNormal("alpha", 1), observed=RARE
