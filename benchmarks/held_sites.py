@@ -2,8 +2,8 @@
 
 Coal mining counts and the pines' locations are log-Gaussian Cox processes on a grid; the latter
 with the priors of Hensman et al. (2015). Heart's kernel has a length scale for each feature. The
-regressions are simulated, with more observations than coefficients: there auxiliary variables mix
-slowly, and what counts is the effective samples a draw.
+regressions are simulated; those on rare classes and counts are where auxiliary variables mix
+slowly, and what counts there is the effective samples a draw.
 """
 
 from __future__ import annotations
@@ -152,8 +152,9 @@ def _regression(kind: str) -> list[str]:
             pm.Beta("y", mu=pm.math.invlogit(eta), nu=nu, observed=y)
             return ["a", "b", "nu"]
         case "Binomial":
-            pm.Binomial("y", n=40, logit_p=eta, observed=rng.binomial(40, p))
+            y = rng.binomial(200, expit(true - 4.0))
+            pm.Binomial("y", n=200, logit_p=eta, observed=y)
         case _:
-            y = rng.random(500) < expit(true - 3.0)
+            y = rng.random(500) < expit(true - 4.0)
             pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
     return ["a", "b"]
