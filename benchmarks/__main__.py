@@ -17,6 +17,7 @@ TOPICS = (
     "fixed_kernel",
     "learned_kernel",
     "small_models",
+    "held_sites",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

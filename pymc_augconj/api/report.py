@@ -13,11 +13,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.likelihoods.base import LikelihoodFacts
 from pymc_augconj.model import LatentBlock
-from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, held_names, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -88,7 +89,7 @@ class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
     def __rich__(self) -> Group:
-        plan, held = make_plan(self.model), held_names(self.model)
+        plan, held = make_plan(self.model), choose_held(self.model, self.start)
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")

@@ -62,7 +62,10 @@ class AffinePosterior(Protocol):
         ...
 
     def apply(self, nu: Array) -> Array:
-        """Return v = T(ν), a draw from the posterior where ν is one from N(0, I)."""
+        """Return v = T(ν), a draw from the posterior where ν is one from N(0, I).
+
+        ``nu`` is (size,), or (count, size) where there are several.
+        """
         ...
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:

@@ -54,6 +54,8 @@ class AffineByGram:
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
+        if nu.ndim == 2:
+            return np.array([self.apply(row) for row in nu])
         return self._ordered(self._factor.solve_transpose(self._factor.half + nu))
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:

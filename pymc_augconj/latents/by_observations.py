@@ -42,7 +42,7 @@ class AffineByObservations:
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        xi, eps = nu[: self._n_latent], nu[self._n_latent :]
+        xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
         eta0 = self._rotation.forward(self._prior.whitened_product(xi))
         w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
         return xi + self._prior.whitened_transpose(self._rotation.back(w))

@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
-from scipy.linalg.blas import dtrsv
+from scipy.linalg.blas import dtrsm, dtrsv
 
 from pymc_augconj.gaussian import weight_space
 from pymc_augconj.gaussian.sites import Coupling
@@ -39,7 +39,9 @@ class AffineByWeights:
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        return dtrsv(self._chol, self._half + nu, lower=1, trans=1, overwrite_x=1)
+        if nu.ndim == 1:
+            return dtrsv(self._chol, self._half + nu, lower=1, trans=1, overwrite_x=1)
+        return dtrsm(1.0, self._chol, (self._half + nu).T, lower=1, trans_a=1, overwrite_b=1).T
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""

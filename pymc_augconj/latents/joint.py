@@ -74,28 +74,31 @@ class LatentPrior:
         )
 
     def split(self, v: Array) -> list[Array]:
-        """Return the blocks' parts of a vector of all latents."""
-        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1])
+        """Return the blocks' parts of all latents, (D,) or (count, D)."""
+        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1], axis=-1)
 
     def innovations(self, v: Array) -> list[Array]:
-        """Return every block's u = S v for the whitened latents v of all of them."""
+        """Return every block's u = S v for the whitened latents v of all, (D,) or (count, D)."""
         return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
 
     def whitened_product(self, v: Array) -> Array:
-        """Return Φ v, shape (R,), without forming Φ."""
+        """Return Φ v, shape (R,) or (count, R), without forming Φ."""
         parts = zip(self.maps, self.innovations(v), strict=True)
-        return sum((A.apply(u) for A, u in parts), np.zeros(()))
+        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
 
     def whitened_transpose(self, x: Array) -> Array:
-        """Return Φᵀ x, shape (D,), without forming Φ."""
-        parts = zip(self.maps, self.blocks, strict=True)
-        return np.concatenate([b.scale_transpose(A.apply_transpose(x)) for A, b in parts])
+        """Return Φᵀ x, shape (D,) or (count, D), without forming Φ."""
+        parts = [
+            b.scale_transpose(A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x))
+            for A, b in zip(self.maps, self.blocks, strict=True)
+        ]
+        return np.concatenate(parts, axis=-1)
 
     def predictor(self, innovations: Sequence[Array]) -> Array:
-        """Return η of every row, shape (N,)."""
-        eta = self.offset.copy()
+        """Return η of every row, shape (N,), or (count, N) for innovations of (count, size)."""
+        eta = self.offset
         for A, u in zip(self.full_maps, innovations, strict=True):
-            eta += A.apply(u)
+            eta = eta + _apply(A, u)
         return eta
 
     def factorized(self) -> LatentPrior:
@@ -115,6 +118,10 @@ class LatentPrior:
     def jitter(self) -> float:
         """The largest jitter that the blocks' covariances hold."""
         return max(b.jitter for b in self.blocks)
+
+
+def _apply(A: LinearMap, u: Array) -> Array:
+    return A.apply(u) if u.ndim == 1 else A.apply_rows(u)
 
 
 class LatentPriors:

@@ -7,9 +7,11 @@ changed value behind for the rest of the process. Here the first call saves and 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
@@ -70,8 +72,15 @@ class ProcessSetting[T]:
             release()
 
 
+@lru_cache(maxsize=1)
+def _controller(n_modules: int) -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 def _limit_blas(threads: int) -> Callable[[], None]:
-    return ThreadpoolController().limit(limits=threads, user_api="blas").restore_original_limits
+    # Looking for the libraries takes ten milliseconds; a module loaded since may have brought one.
+    controller = _controller(len(sys.modules))
+    return controller.limit(limits=threads, user_api="blas").restore_original_limits
 
 
 #: The number of threads that BLAS uses.

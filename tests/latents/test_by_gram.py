@@ -58,7 +58,10 @@ def check(space, maps, scales, h, lam):
     size = posterior.size
     root = np.transpose([posterior.apply(e) - posterior.mean for e in np.eye(size)])
     np.testing.assert_allclose(root @ root.T @ M, np.eye(size), atol=1e-10)
-    nu = RNG.standard_normal(size)
+    several = RNG.standard_normal((3, size))
+    rows = [posterior.apply(nu) for nu in several]
+    np.testing.assert_array_equal(posterior.apply(several), rows)
+    nu = several[0]
     np.testing.assert_allclose(posterior.solve(RNG, posterior.apply(nu)), nu, atol=1e-10)
 
 

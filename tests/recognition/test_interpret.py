@@ -66,6 +66,7 @@ GRAPHS = {
         "int64"
     ),
     "of an op that is a graph": lambda x, s, K: pt.logsumexp(s * K + x, axis=1),
+    "an inner graph": lambda x, s, K: pt.special.LogSumExp(axis=(1,))(K) + pt.logsumexp(x),
     "of many terms": lambda x, s, K: pt.add(x, s, x, 1) * pt.mul(x, s, x) @ K,
 }
 
