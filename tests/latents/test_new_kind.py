@@ -39,7 +39,6 @@ def model(monkeypatch) -> LatentGaussianModel:
         offset=Constant(np.zeros(Y.size)), maps=(Constant(RowSelection(INDEX, None, SIZE)),),
         log_prior=Constant(np.array(0.0)), log_prior_gradient=lambda point: {},
         predictor_pullback=lambda point, u, w: {}, predictor=lambda point, u: u["u"][INDEX],
-        value_names=("u",),
     )  # fmt: skip
 
 
