@@ -20,12 +20,12 @@ from benchmarks.problems import Noise, build, load
 
 DRAWS = 5
 BARS = {False: 2.0, True: 6.0}  # seconds; kernel learned or not
-FRONT_DOORS = ("pac.sample", "pm.sample")
+SPELLINGS = ("pac.sample", "pm.sample")
 NAME, NOISE = "housing", "student_t"
 
 
 def measure_first_draw(
-    *, data: str, name: str, noise: Noise, learned: bool, front_door: str
+    *, data: str, name: str, noise: Noise, learned: bool, spelling: str
 ) -> dict[str, Any]:
     """Return the seconds to the first draw and to the return of a very short run."""
     model = build(*load(data, name), noise, learned=learned)
@@ -40,7 +40,7 @@ def measure_first_draw(
     }
     with model:
         start = time.perf_counter()
-        if front_door == "pac.sample":
+        if spelling == "pac.sample":
             pac.sample(DRAWS, tune=DRAWS, **arguments)
         else:
             pm.sample(DRAWS, tune=DRAWS, step=pac.AugmentedGibbs(), **arguments)
@@ -49,20 +49,20 @@ def measure_first_draw(
 
 
 def rows(settings: Settings) -> Iterator[Row]:
-    """Yield a row per kernel treatment and front door."""
+    """Yield a row per kernel treatment and spelling."""
     for learned, bar in BARS.items():
-        for front_door in FRONT_DOORS:
+        for spelling in SPELLINGS:
             result = measure(
                 "benchmarks.cold_start:measure_first_draw",
                 data=str(settings.data.resolve()),
                 name=NAME,
                 noise=NOISE,
                 learned=learned,
-                front_door=front_door,
+                spelling=spelling,
             )
             kernel = "learned" if learned else "fixed"
             yield Row(
-                benchmark=f"first draw, cold, kernel {kernel}, {front_door}",
+                benchmark=f"first draw, cold, kernel {kernel}, {spelling}",
                 ours=result["first_draw_seconds"],
                 floor=None,
                 unit="s",

@@ -36,7 +36,7 @@ WIDE = 100.0
 
 
 def learned(data: str, name: str, log_lengthscale: float, log_amplitude: float) -> dict[str, Any]:
-    """Learn the kernel by the front door; for :func:`benchmarks.harness.measure`."""
+    """Learn the kernel by the public functions; for :func:`benchmarks.harness.measure`."""
     import pymc as pm
 
     import pymc_augconj as pac

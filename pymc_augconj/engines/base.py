@@ -257,7 +257,7 @@ class SparseProblem:
 
     Attributes
     ----------
-    laws : sequence of ProcessPrior
+    priors : sequence of ProcessPrior
         The processes.
     inducing : sequence of ndarray
         Inducing inputs of each, shape (M, d), to start from or to stay at.
@@ -276,7 +276,7 @@ class SparseProblem:
         Whether the inducing inputs move, too.
     """
 
-    laws: Sequence[ProcessPrior]
+    priors: Sequence[ProcessPrior]
     inducing: Sequence[Array]
     rng: np.random.Generator
     batch_size: int | None = None

@@ -62,7 +62,7 @@ MODELS = [logit, two_observed, not_whitened, large_units, missing, left_to_pymc]
 
 
 def chain(build, n_steps=12):
-    """Return the points of a chain driven by hand."""
+    """Return the points of a chain, step by step."""
     with pm.Model() as model:
         build()
         step = pac.AugmentedGibbs()

@@ -31,7 +31,7 @@ def classification(reparameterize=True):
 
 
 def chain(step, n_steps, seed=0, tune=5):
-    """Points of one chain run by hand."""
+    """Points of one chain, step by step."""
     step.setup_chain(np.random.default_rng(seed), tune, n_steps)
     point = step.recognition.start
     points = []
@@ -124,7 +124,7 @@ def test_contexts_give_the_same_draws_and_leave_blas_alone():
             np.testing.assert_array_equal(run["posterior"][name], runs[0]["posterior"][name])
 
 
-def test_both_front_doors_draw_the_same():
+def test_both_spellings_draw_the_same():
     model, _ = classification()
     arguments = {"draws": 10, "tune": 5, "chains": 1, "cores": 1, "random_seed": 3, **QUIET}
     ours = pac.sample(model=model, **arguments)

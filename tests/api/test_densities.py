@@ -1,4 +1,4 @@
-"""Likelihoods without an augmentation, by the front door: fits against brute force, refusals."""
+"""Likelihoods without an augmentation, through the public functions: fits against brute force, refusals."""
 
 from __future__ import annotations
 

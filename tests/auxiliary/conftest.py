@@ -1,4 +1,4 @@
-"""The one check that every sampler of the room must pass, and that a wrong sampler must fail."""
+"""The one check that every sampler of this folder must pass, and that a wrong sampler must fail."""
 
 from collections.abc import Callable
 

@@ -79,7 +79,7 @@ def test_gradient_against_differences(build, power):
         assert gradient[name].sum() == pytest.approx(difference, rel=1e-5, abs=1e-5), name
 
 
-def test_toy_by_the_front_door():
+def test_toy_by_the_public_functions():
     X = np.array([[-1.0, -1.8], [1.2, 2.9], [3.3, -3.9], [1.8, 0.1], [-3.7, 1.8]])
     y = np.array([0.0, 1.0, 1.0, 1.0, 0.0])
     with pm.Model() as model:

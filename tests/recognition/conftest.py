@@ -95,7 +95,7 @@ class Reading:
         }
 
     def log_density(self, point: Point) -> float:
-        """Return the model's log density as the waist tells it."""
+        """Return the model's log density as the model record gives it."""
         prior, innovations = self.innovations(point)
         eta = prior.predictor(list(innovations.values()))
         total = float(self.lgm.log_prior(point))

@@ -27,7 +27,7 @@ def learned_kernel_and_noise():
 
 
 def noise_of_a_process():
-    # The second process is none of the latents: its graph is read as it stands.
+    # The second process is none of the latents: its graph is read unchanged.
     pm.Normal("y", mu=process("f"), sigma=pm.math.exp(process("g", 2.0)), observed=Y)
 
 

@@ -69,7 +69,7 @@ class HalvedModel:
     def __init__(self, model: SparseModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
         self._pool: ThreadPoolExecutor | None = None
-        self._lanes = 1
+        self._threads = 1
 
     def __enter__(self) -> HalvedModel:
         return self
@@ -133,7 +133,7 @@ class HalvedModel:
         posterior: Callable[[], WeightsPosterior],
     ) -> tuple[SparseDesign, Triple, Triple]:
         """Return the design of a part of the rows, its moments at q(w), and the target sites."""
-        design = self.model.design(point, inducing, rows, lane=number % self._lanes)
+        design = self.model.design(point, inducing, rows, thread=number % self._threads)
         moments = design.moments(posterior())
         return design, moments, self.sites.targets(point, rows, *moments[:2])
 
@@ -146,8 +146,8 @@ class HalvedModel:
         if n_rows < SMALLEST_HALVED:
             return [rows]
         if self._pool is None and available_cores() > 1:
-            self._lanes = self.model.open_lanes(2)
-            if self._lanes > 1:
+            self._threads = self.model.open_threads(2)
+            if self._threads > 1:
                 self._pool = ThreadPoolExecutor(1)
         indices = np.arange(n_rows) if isinstance(rows, slice) else rows
         first = int(_FIRST_SHARE * n_rows)

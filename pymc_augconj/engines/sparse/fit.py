@@ -52,7 +52,7 @@ class _SparseFamily:
         self.rule, self.stages = rule, [Stage()]
         sparse = problem.sparse
         assert sparse is not None
-        self.model = SparseModel(problem.model, sparse.laws, problem.point)
+        self.model = SparseModel(problem.model, sparse.priors, problem.point)
         self.sites = SparseSites(problem.model, rule, problem.point)
         self.inducing = list(sparse.inducing)
         entries = self.model.n_rows * self.model.size(self.inducing)

@@ -92,12 +92,12 @@ class DesignGradient:
 
     def of_factors(self, by_factor: Array) -> tuple[dict[str, Array], list[Array | None]]:
         """Return what of :meth:`of_sites` goes through the factors L, given Lᵀ ∂/∂L."""
-        laws = self.model.lanes[self.design.lane]
+        priors = self.model.by_thread[self.design.thread]
         total: dict[str, Array] = {}
         by_inducing: list[Array | None] = []
         for process, part in self.design.parts():
             by_zz = process.factor.pull(by_factor[part, part])
-            found, moved = laws[process.index].pull_cov(self.design.point, process.Z, by_zz)
+            found, moved = priors[process.index].pull_cov(self.design.point, process.Z, by_zz)
             accumulate(total, found)
             by_inducing.append(moved)
         return total, by_inducing
@@ -106,7 +106,7 @@ class DesignGradient:
         self, process: ProcessRows, G: Array, lam: Array
     ) -> tuple[dict[str, Array], Array | None]:
         # G, the derivative by the process' part of Φ, is used up.
-        model, law = self.model, self.model.lanes[self.design.lane][process.index]
+        model, prior = self.model, self.model.by_thread[self.design.thread][process.index]
         by_diagonal = -0.5 * lam
         coef = process.coef
         found: dict[str, Array] = {}
@@ -122,7 +122,7 @@ class DesignGradient:
         if coef is not None:
             by_cross *= coef
             by_diagonal = by_diagonal * coef**2
-        pulled, by_inducing = law.pull_cross(
+        pulled, by_inducing = prior.pull_cross(
             self.design.point, process.X, process.Z, (by_cross.T, by_diagonal)
         )
         accumulate(found, pulled)

@@ -32,7 +32,7 @@ class SparseModel:
     Parameters
     ----------
     lgm : LatentGaussianModel
-    laws : sequence of ProcessPrior
+    priors : sequence of ProcessPrior
         The processes that do.
     point : mapping
         Any value of θ.
@@ -44,27 +44,27 @@ class SparseModel:
     """
 
     def __init__(
-        self, lgm: LatentGaussianModel, laws: Sequence[ProcessPrior], point: Point
+        self, lgm: LatentGaussianModel, priors: Sequence[ProcessPrior], point: Point
     ) -> None:
-        self.lgm, self.laws = lgm, tuple(laws)
+        self.lgm, self.priors = lgm, tuple(priors)
         names = [block.name for block in lgm.blocks]
-        self._blocks = [names.index(law.name) for law in self.laws]
+        self._blocks = [names.index(prior.name) for prior in self.priors]
         self.others = [i for i in range(len(names)) if i not in self._blocks]
         self._parts = KeptParts()
-        #: The laws, for each thread that works on rows of its own.
-        self.lanes = [self.laws]
-        for law in self.laws:
-            A = lgm.maps[names.index(law.name)](point)
+        #: The priors, for each thread that works on rows of its own.
+        self.by_thread = [self.priors]
+        for prior in self.priors:
+            A = lgm.maps[names.index(prior.name)](point)
             if not isinstance(A, RowSelection):
                 raise AugmentationError(
-                    f"gp {law.name!r}: expected every observation to take one value of it, "
+                    f"gp {prior.name!r}: expected every observation to take one value of it, "
                     "perhaps scaled, for inducing points, but it enters a predictor through a "
                     "matrix; fit without inducing points"
                 )
-            if A.size != len(law.inputs):
+            if A.size != len(prior.inputs):
                 raise AugmentationError(
-                    f"gp {law.name!r}: expected inputs for its {A.size} values, found "
-                    f"{len(law.inputs)}"
+                    f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
+                    f"{len(prior.inputs)}"
                 )
 
     @property
@@ -86,11 +86,11 @@ class SparseModel:
         """Return the map of a process, as a function of the point."""
         return self.lgm.maps[self._blocks[process]]
 
-    def open_lanes(self, count: int) -> int:
-        """Let ``count`` threads make designs, or as many as the laws allow; return how many."""
-        copies = [law.thread_copies(count) for law in self.laws]
-        self.lanes = list(zip(*copies, strict=False))
-        return len(self.lanes)
+    def open_threads(self, count: int) -> int:
+        """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
+        copies = [prior.thread_copies(count) for prior in self.priors]
+        self.by_thread = list(zip(*copies, strict=False))
+        return len(self.by_thread)
 
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
         """Evaluate what does not depend on rows, so that several threads can share it."""
@@ -108,7 +108,7 @@ class SparseModel:
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        lane: int = 0,
+        thread: int = 0,
     ) -> SparseDesign:
         """Return the predictors ``rows`` at θ and given inducing inputs.
 
@@ -118,18 +118,18 @@ class SparseModel:
             If a covariance has no Cholesky factor.
         """
         offset = self._offset(point)[rows]
-        alone = len(self.laws) == 1 and not self.others
+        alone = len(self.priors) == 1 and not self.others
         Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
         residual = np.zeros(offset.size)
         processes, first = [], 0
-        for p, (law, Z) in enumerate(zip(self.lanes[lane], inducing, strict=True)):
+        for p, (prior, Z) in enumerate(zip(self.by_thread[thread], inducing, strict=True)):
             A = self._map(self._blocks[p], point)
             assert isinstance(A, RowSelection)  # which the constructor has seen to
             index = A.index[rows]
             coef = None if A.coef is None else A.coef[rows]
-            X = np.asarray(law.inputs[index], dtype=float)
+            X = np.asarray(prior.inputs[index], dtype=float)
             factor = self._factor(p, point, Z)
-            xz, diagonal = law.cross(point, X, Z)
+            xz, diagonal = prior.cross(point, X, Z)
             half = factor.solve(xz.T, overwrite=True)
             left = diagonal - np.vecdot(half.T, half.T)
             residual += left if coef is None else coef**2 * left
@@ -144,15 +144,15 @@ class SparseModel:
             Phi[part] = block.whitened_design(A).T
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, 0.0, out=residual)
-        return SparseDesign(Phi, residual, offset, first, point, rows, processes, lane)
+        return SparseDesign(Phi, residual, offset, first, point, rows, processes, thread)
 
-    def inducing_block(self, law: ProcessPrior, point: Point, Z: Array) -> BlockPrior:
+    def inducing_block(self, prior: ProcessPrior, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""
-        index = [block.name for block in self.lgm.blocks].index(law.name)
-        zz = process_cov(law, point, Z)
+        index = [block.name for block in self.lgm.blocks].index(prior.name)
+        zz = process_cov(prior, point, Z)
         latent = replace(
             self.lgm.blocks[index],
-            name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
+            name=f"{prior.name}_u", value_name=f"{prior.name}_u", form="GP at inducing points",
             shape=(len(Z),), size=len(Z), copies=1, whitened=False, kind="dense",
             scale=FixedValue(zz), scale_pullback=None, mean=None,
         )  # fmt: skip
@@ -183,13 +183,15 @@ class SparseModel:
         return self._parts.get(("map", index), self.lgm.maps[index], point, lambda A: A)
 
     def _factor(self, process: int, point: Point, Z: Array) -> TriangularFactor:
-        law = self.laws[process]
+        prior = self.priors[process]
 
         def factorize() -> TriangularFactor:
-            name = f"the covariance of {law.name!r} at its inducing inputs"
-            return TriangularFactor(cholesky_with_jitter(process_cov(law, point, Z), name=name)[0])
+            name = f"the covariance of {prior.name!r} at its inducing inputs"
+            return TriangularFactor(
+                cholesky_with_jitter(process_cov(prior, point, Z), name=name)[0]
+            )
 
-        return self._parts.keep(("factor", process), law.names, point, factorize, Z.tobytes())
+        return self._parts.keep(("factor", process), prior.names, point, factorize, Z.tobytes())
 
     def _block(self, index: int, point: Point) -> BlockPrior:
         latent = self.lgm.blocks[index]
@@ -232,9 +234,9 @@ class SparseModel:
         return self.pull_map(point, rows, index, weights, ones)
 
 
-def process_cov(law: ProcessPrior, point: Point, Z: Array) -> Array:
+def process_cov(prior: ProcessPrior, point: Point, Z: Array) -> Array:
     """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
     # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
-    zz = np.array(law.cov(point, Z).T, order="F")
-    diagonal_view(zz)[...] += law.jitter
+    zz = np.array(prior.cov(point, Z).T, order="F")
+    diagonal_view(zz)[...] += prior.jitter
     return zz

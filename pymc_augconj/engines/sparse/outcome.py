@@ -67,11 +67,11 @@ def outcome_of(
     names = [block.name for block in model.lgm.blocks]
     parts: dict[int, tuple[BlockPrior, DenseMap]] = {}
     first = 0
-    for law, Z in zip(model.laws, inducing, strict=True):
-        block = model.inducing_block(law, point, Z)
+    for process, Z in zip(model.priors, inducing, strict=True):
+        block = model.inducing_block(process, point, Z)
         rows = V[first : first + len(Z)].T
         first += len(Z)
-        parts[names.index(law.name)] = block, _unscaled(block, rows)
+        parts[names.index(process.name)] = block, _unscaled(block, rows)
     for i, block, _, where in model.other_parts(point, slice(0, 0), first):
         parts[i] = block, _unscaled(block, V[where].T)
     blocks, maps = zip(*(parts[i] for i in range(len(names))), strict=True)
@@ -80,7 +80,7 @@ def outcome_of(
         dict(point), V.T @ q.linear, lam, evidence, objective, prior,
         RowGroups.apart(lam.size), "weight", converged, message, iterations,
         gradient or {}, dict(diagnostics or {}),
-        inducing={law.name: np.array(Z) for law, Z in zip(model.laws, inducing, strict=True)},
+        inducing={prior.name: np.array(Z) for prior, Z in zip(model.priors, inducing, strict=True)},
     )  # fmt: skip
 
 

@@ -70,7 +70,7 @@ class _Ascent:
         assert problem.sparse is not None
         self.problem, self.sparse = problem, problem.sparse
         self.point = {name: np.array(value) for name, value in problem.point.items()}
-        self.model = SparseModel(problem.model, self.sparse.laws, self.point)
+        self.model = SparseModel(problem.model, self.sparse.priors, self.point)
         augmented = all(s.likelihood.can_augment for s in problem.model.sites)
         rule = CoordinateAscent() if augmented else VariationalGaussian()
         self.sites = SparseSites(problem.model, rule, self.point)

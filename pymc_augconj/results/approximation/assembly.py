@@ -51,7 +51,7 @@ def approximation_of(
     observed = {site.name: _observed(model, site, point) for site in lgm.sites}
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
-    processes = {} if sparse is None else {process.name: process for process in sparse.laws}
+    processes = {} if sparse is None else {process.name: process for process in sparse.priors}
 
     def read_means() -> list[AffineMean]:
         parts = affine_means(model, lgm, point, processes)
