@@ -35,8 +35,9 @@ help:
 demo: $(VENV)/.installed-demo
 	$(PYTHON) examples/breast_cancer.py
 
+# With COVERAGE=1 the lines and branches that the tests execute are counted, which takes longer.
 test: $(VENV)/.installed-test
-	$(ONE_BLAS_THREAD) $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(ONE_BLAS_THREAD) $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(if $(COVERAGE),--cov) $(ARGS)
 
 fuzz: $(VENV)/.installed-test
 	$(ONE_BLAS_THREAD) $(PYTHON) -m fuzz --models $(N) --seed $(SEED) $(ARGS)

@@ -1,4 +1,4 @@
-"""Likelihoods without an augmentation, through the public functions: fits against brute force, refusals."""
+"""Likelihoods without an augmentation: fits against brute force, and refusals."""
 
 from __future__ import annotations
 

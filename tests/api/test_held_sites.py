@@ -1,4 +1,4 @@
-"""Held sites through the public functions: what is chosen, what is told, and that it is PyMC's contract."""
+"""Held sites: what is chosen, what is told, and that the step keeps PyMC's contract."""
 
 from __future__ import annotations
 

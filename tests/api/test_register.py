@@ -144,8 +144,8 @@ def test_vgp_agrees_with_quadrature():
     fit = pac.fit("vgp", model=write_model(), tol=1e-10, progressbar=False)
     assert fit.log_evidence == pytest.approx(-best.fun, abs=1e-7)
     assert fit.log_evidence < log_evidence
-    np.testing.assert_allclose(fit.posterior.mean, best.x[0], atol=1e-4)
-    np.testing.assert_allclose(fit.posterior.var, np.exp(2.0 * best.x[1]), rtol=1e-3)
+    np.testing.assert_allclose(fit._posterior.mean, best.x[0], atol=1e-4)
+    np.testing.assert_allclose(fit._posterior.var, np.exp(2.0 * best.x[1]), rtol=1e-3)
 
 
 @pytest.mark.usefixtures("registered")

@@ -563,9 +563,9 @@ def test_variables_that_are_not_ours():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hyper_sampler": "hmc"}, "expected hyper_sampler to be one of 'auto', .*, got 'hmc'"),
-        ({"sweeps": 0}, "expected sweeps to be a positive integer, got 0"),
-        ({"sweeps": 1.5}, "expected sweeps to be a positive integer, got 1.5"),
+        ({"hyper_sampler": "hmc"}, "hyper_sampler: expected one of 'auto', .*, got 'hmc'"),
+        ({"sweeps": 0}, "sweeps: expected a positive integer, got 0"),
+        ({"sweeps": 1.5}, "sweeps: expected a positive integer, got 1.5"),
     ],
 )
 def test_options_out_of_range(options, message):

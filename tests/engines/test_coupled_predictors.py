@@ -111,4 +111,4 @@ def test_fits_are_those_of_the_one_predictor(method, rule):
     assert found.evaluation.bound == pytest.approx(fit.log_evidence, abs=1e-8)
     assert found.evaluation.bound < exact()[0]
     mean = found.evaluation.mean.reshape(2, 2)
-    np.testing.assert_allclose(mean[0] - mean[1], fit.posterior.mean, atol=1e-6)
+    np.testing.assert_allclose(mean[0] - mean[1], fit._posterior.mean, atol=1e-6)

@@ -261,7 +261,7 @@ def test_the_gradient_of_the_collapsed_density(build):
     if build in (weights, collapsed_noise, both_forms, two_outputs, moving_mean):
         # Hyperparameters in a design, or in the sites themselves.
         with pytest.raises(
-            ValueError, match="hyper_sampler='nuts' needs hyperparameters that enter"
+            ValueError, match="hyper_sampler='nuts': expected hyperparameters that enter"
         ):
             pac.AugmentedGibbs(**step_options)
         return

@@ -26,7 +26,7 @@ def standardized(x):
 def classification():
     """Breast cancer by two features; kernel and intercept learned."""
     data = load_breast_cancer()
-    rows = np.random.default_rng(0).choice(data.target.size, 40, replace=False)
+    rows = np.random.default_rng(0).choice(data.target.size, 25, replace=False)
     X = standardized(data.data[rows][:, [0, 1]])
     with pm.Model() as model:
         ls, eta = pm.InverseGamma("ls", 5, 10), pm.HalfNormal("eta", 2)
@@ -108,7 +108,7 @@ def gibbs(model, draws):
 
 def nuts(model):
     return pm.sample(
-        3000,
+        2000,
         tune=700,
         chains=2,
         cores=1,

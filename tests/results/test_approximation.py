@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import json
 import pickle
+import warnings
 
 import arviz as az
 import numpy as np
@@ -400,7 +401,11 @@ def test_leave_one_out_corrects_an_approximation(noisy):
 
 def test_comparison_has_leave_one_out_of_approximations(noisy):
     vi = pac.fit("cavi", model=noisy, **QUIET)
-    table = pac.compare({"vi": vi, "again": vi.sample(500, log_likelihood=True)})
+    draws = vi.sample(500, log_likelihood=True, random_seed=1)
+    with warnings.catch_warnings():
+        # Few draws: Pareto k may be high, and says so.
+        warnings.simplefilter("ignore", UserWarning)
+        table = pac.compare({"vi": vi, "again": draws})
     assert table["elpd_loo"].notna().all()
 
 
