@@ -6,6 +6,8 @@
 ``sampling.py``       one timed run of either sampler, inside a fresh process
 ``fixed_kernel.py``   effective samples a second against NUTS, kernel fixed
 ``learned_kernel.py`` the same with the kernel learned
+``small_models.py``   small models end to end against NUTS, and the time of a step
+``small_problems.py`` these models, on simulated data
 ``step_time.py``      one step against one Cholesky factorisation
 ``table2.py``         four likelihoods, each with its closed form and by its φ alone
 ``gpflow_dense.py``   dense variational fits against GPflow's VGP

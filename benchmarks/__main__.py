@@ -16,6 +16,8 @@ TOPICS = (
     "cold_start",
     "fixed_kernel",
     "learned_kernel",
+    "small_models",
+    "held_sites",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

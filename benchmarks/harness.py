@@ -58,7 +58,7 @@ class Row:
     Attributes
     ----------
     benchmark : str
-        What was measured, for people.
+        A description of what was measured.
     ours, floor : float
         The two measurements, in ``unit``; ``floor`` is None where the bar is on ``ours`` itself.
     unit : str

@@ -45,7 +45,7 @@ def build(
 ) -> pm.Model:
     """Write the model as a user would, kernel fixed or learned.
 
-    ``stated`` gives the likelihood by its φ alone, as for one that nobody has augmented.
+    ``stated`` gives the likelihood by its φ alone, as for one without a known augmentation.
     """
     d = X.shape[1]
     with pm.Model() as model:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Literal
 
 import arviz as az
 import numpy as np
@@ -28,21 +28,35 @@ def run(
     draws: int,
     tune: int | None,
 ) -> dict[str, Any]:
+    """Run :func:`timed` on one of the models of :mod:`benchmarks.problems`."""
+    model = build(*load(data, name), noise, learned=learned)
+    names = ["f", "ls", "eta"] if learned else ["f"]
+    return timed(model, names, sampler=sampler, draws=draws, tune=tune)
+
+
+def timed(
+    model: pm.Model,
+    names: list[str],
+    *,
+    sampler: str,
+    draws: int,
+    tune: int | None,
+    sites: Literal["auto", "augmented", "held"] = "auto",
+) -> dict[str, Any]:
     """Sample ``CORES`` chains and return the least bulk ESS, the seconds, and their quotient.
 
     ``sampler`` is ``"gibbs"`` or ``"nuts"``. The clock starts at the sampler's call, with the
     model written and everything imported, and stops when it returns.
     """
-    model = build(*load(data, name), noise, learned=learned)
     arguments = {"chains": CORES, "cores": CORES, "random_seed": SEED, "progressbar": False}
     with model:
         start = time.perf_counter()
         if sampler == "gibbs":
-            idata = pac.sample(draws, tune=tune, **arguments)
+            idata = pac.sample(draws, tune=tune, sites=sites, **arguments)
         else:
             idata = pm.sample(draws, tune=tune, nuts_sampler="nutpie", **arguments)
         seconds = time.perf_counter() - start
-    ess, r_hat = diagnose(idata, ["f", "ls", "eta"] if learned else ["f"])
+    ess, r_hat = diagnose(idata, names)
     least = min(ess.values())
     # What PyMC and nutpie record: tuning and drawing, compilation left out.
     sampling_seconds = idata["posterior"].attrs.get("sampling_time")
@@ -79,16 +93,18 @@ def against_nuts(
     *,
     gibbs: dict[str, int | None],
     nuts: dict[str, int | None],
+    function: str = "benchmarks.sampling:run",
     **problem: Any,
 ) -> Row:
     """Run both samplers one after the other on one problem; the row of their quotient.
 
-    ``gibbs`` and ``nuts`` give each one's ``draws`` and ``tune``, None for the default.
+    ``gibbs`` and ``nuts`` give each one's ``draws`` and ``tune``, None for the default;
+    ``function`` is called with these, ``sampler``, ``data`` and the rest of the problem.
     """
     problem |= {"data": str(settings.data.resolve())}
     runs: dict[str, Any] = {}
     for sampler, length in {"gibbs": gibbs, "nuts": nuts}.items():
-        result = measure("benchmarks.sampling:run", sampler=sampler, **length, **problem)
+        result = measure(function, sampler=sampler, **length, **problem)
         runs[sampler] = result
         print(
             f"  {label}, {sampler}: {result['draws']} draws a chain in {result['seconds']:.1f} s, "

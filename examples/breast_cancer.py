@@ -41,7 +41,7 @@ NUTS_CHAINS = 2
 NUTS_TUNE = 50
 FEWEST_NUTS_DRAWS = 10
 
-# One posterior draw in so many is used for the prediction.
+# Thinning of the posterior draws for the prediction.
 PREDICTION_THINNING = 30
 
 LARGEST_R_HAT = 1.01

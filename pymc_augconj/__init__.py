@@ -23,6 +23,8 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
+from .likelihoods.base import DensityLikelihood, Likelihood, Pattern
+from .likelihoods.registry import register, unregister
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
 from .results.comparison.plots import plot_compare
@@ -35,10 +37,13 @@ __all__ = [
     "AugmentedGibbs",
     "BayesianSVM",
     "DataError",
+    "DensityLikelihood",
+    "Likelihood",
     "MaternNoise",
     "NotAffineError",
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
+    "Pattern",
     "RecognitionError",
     "SuperGaussian",
     "UnknownLikelihoodError",
@@ -49,5 +54,7 @@ __all__ = [
     "plot_compare",
     "predict",
     "recognize",
+    "register",
     "sample",
+    "unregister",
 ]

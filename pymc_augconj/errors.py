@@ -1,7 +1,7 @@
-"""The errors a user can meet; each says which variable, why, and what to do instead.
+"""The errors of the package; messages name the variable, the reason and an alternative.
 
 All of them are :class:`ValueError`, so code that guards against bad input in general keeps
-working, and all share :class:`AugmentationError`, so that the package's own can be told apart.
+working, and all are :class:`AugmentationError`, so that they can be told from other errors.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class NotAffineError(RecognitionError):
 
 
 class UnknownLikelihoodError(RecognitionError):
-    """No augmentation is known for an observed variable."""
+    """No augmentation is known for the distribution of an observed variable."""
 
 
 class DataError(AugmentationError):
@@ -38,7 +38,7 @@ class DataError(AugmentationError):
 
 
 class NotPositiveDefiniteError(AugmentationError):
-    """A covariance matrix has no Cholesky factor, even with the jitter that was tried."""
+    """A covariance matrix has no Cholesky factor, even with jitter."""
 
 
 class NotSuperGaussianError(AugmentationError):

@@ -1,23 +1,24 @@
-"""The waist of the package: a model as NumPy sees it.
+"""A recognised model in terms of NumPy arrays: the interface between recognition and engines.
 
-Left of :class:`LatentGaussianModel` nothing knows an algorithm; right of it nothing knows a
-PyTensor graph. In symbols, with θ the hyperparameters,
+Recognition, which produces a :class:`LatentGaussianModel`, knows no algorithm; engines, which use
+it, know no PyTensor graph. In symbols, with θ the hyperparameters,
 
     u_b ~ N(0, K_b(θ))                       latent blocks (innovations)
     η   = offset(θ) + Σ_b A_b(θ) u_b         predictors of all sites, stacked, shape (n,)
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
 θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
-arrays on PyMC's unconstrained scale. A point may hold more than a function needs: functions take
-arguments that are no entries of PyMC's point under an :class:`Argument` as their key.
+arrays on PyMC's unconstrained scale. A point may hold more than a function needs. Arguments that
+are no entries of PyMC's point have an :class:`Argument` as their key.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple, Protocol
+from math import prod
+from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -30,6 +31,7 @@ from .linalg.linear_map import LinearMap
 
 __all__ = [
     "Argument",
+    "FixedValue",
     "ForwardVariable",
     "Hyperparameter",
     "Key",
@@ -37,7 +39,7 @@ __all__ = [
     "LatentGaussianModel",
     "Point",
     "PointMap",
-    "ProcessLaw",
+    "ProcessPrior",
     "Site",
 ]
 
@@ -55,7 +57,9 @@ class Argument(NamedTuple):
 
 
 Key = str | Argument
-Point = Mapping[str, np.ndarray]
+# Keys are a Key. A Mapping is invariant in its keys, so that one from str would be no mapping from
+# Key for mypy, nor the other way round.
+Point = Mapping[Any, np.ndarray]
 
 
 class PointMap[T](Protocol):
@@ -72,6 +76,18 @@ class PointMap[T](Protocol):
 
 
 @dataclass(frozen=True)
+class FixedValue:
+    """The :class:`PointMap` of a value that does not depend on the point."""
+
+    value: Array
+    names: tuple[Key, ...] = ()
+
+    def __call__(self, point: Point) -> Array:
+        """Return the value."""
+        return self.value
+
+
+@dataclass(frozen=True)
 class LatentBlock:
     """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
 
@@ -82,7 +98,7 @@ class LatentBlock:
     value_name : str
         Its entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
     form : str
-        For people: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
+        For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
     shape : tuple of int
         Shape of the entry in the point.
     size : int
@@ -92,9 +108,9 @@ class LatentBlock:
     whitened : bool
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
     kind : str
-        Of its covariance, which says what ``scale`` gives: of ``"dense"`` K, shape (size, size),
-        of ``"diagonal"`` standard deviations, shape (copies·size,), of ``"precision"`` entries of
-        Q = K⁻¹, shape (E,). See :mod:`pymc_augconj.latents.registry`.
+        Structure of its covariance, which determines what ``scale`` returns: ``"dense"`` K, shape
+        (size, size); ``"diagonal"`` standard deviations, shape (copies·size,); ``"precision"``
+        entries of Q = K⁻¹, shape (E,). See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
@@ -103,10 +119,10 @@ class LatentBlock:
         Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
         None where it is zero.
     entries : ndarray of int, shape (2, E), optional
-        Of ``"precision"``: rows and columns of the entries of Q, in both triangles.
+        For ``"precision"``: rows and columns of the entries of Q, in both triangles.
     log_factor : callable, optional
-        ``point -> (value, {name: derivative})`` of what the user's density has beside the normal
-        one, where that depends on θ; it is part of ``log_prior``. None where it does not.
+        ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
+        the normal one, where that depends on θ; it is part of ``log_prior``. None otherwise.
     """
 
     name: str
@@ -142,13 +158,13 @@ class Site:
     size : int
         Number of observations.
     rows : slice
-        Where its predictors stand in the stacked η, one after the other.
+        The rows of its predictors in the stacked η, one predictor after the other.
     y : PointMap
         The observations, float64, shape (size,); reads shared data, never the point.
     params : PointMap
         The likelihood's parameters, each broadcastable against (size,).
     refusal : AugmentationError, optional
-        What an engine that needs an augmentation raises; None where there is one.
+        The error that engines which need an augmentation raise; None where there is one.
     """
 
     name: str
@@ -161,13 +177,14 @@ class Site:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(P, N), of its predictors."""
+        """The shape (P, N) of its predictors."""
         return self.likelihood.n_predictors, self.size
 
     @cached_property
     def terms(self) -> MultiLikelihood:
         """The likelihood as engines see it, with arrays of shape (P, N)."""
-        return as_several(self.likelihood)
+        # Methods of the augmentation may be called only where ``likelihood.can_augment``.
+        return cast(MultiLikelihood, as_several(self.likelihood))
 
     @property
     def row_numbers(self) -> Index:
@@ -192,11 +209,11 @@ class Hyperparameter:
     continuous : bool
         Whether its dtype is a float.
     role : {"prior", "likelihood", "both", "none"}
-        Where it enters besides log priors: the latents' prior and the predictors; the parameters
-        of a likelihood with an auxiliary variable (and perhaps the predictors); a block's
-        covariance and such a likelihood; nowhere.
+        Where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
+        ``"likelihood"`` the parameters of a likelihood with an auxiliary variable (and perhaps the
+        predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
     why_not_optimised : str, optional
-        Why one value of it cannot stand for its posterior; None where it can.
+        Why a point estimate of it is no summary of its posterior; None where it may be used.
     """
 
     name: str
@@ -206,10 +223,10 @@ class Hyperparameter:
     role: str
     why_not_optimised: str | None = None
 
-    @property
+    @cached_property
     def size(self) -> int:
         """Number of scalars."""
-        return int(np.prod(self.shape))
+        return prod(self.shape)
 
 
 @dataclass(frozen=True)
@@ -227,28 +244,28 @@ class ForwardVariable:
     log_density: PointMap[np.ndarray]
 
 
-class ProcessLaw(Protocol):
-    """The law of a Gaussian process at any inputs, X of shape (P, d), as a function of θ.
+class ProcessPrior(Protocol):
+    """The prior of a Gaussian process at arbitrary inputs X, shape (P, d), as a function of θ.
 
     Attributes
     ----------
     name : str
         The latent block that holds the process at the model's own inputs.
-    names : tuple of str
+    names : tuple of Key
         The entries of the point that mean and covariances depend on.
     inputs : ndarray, shape (n, d)
-        These inputs; a memory map stays one.
+        The model's own inputs; a memory map stays one.
     jitter : float
-        What stands on the diagonal of a covariance of the process with itself.
+        Added to the diagonal of K(Z, Z).
     """
 
     name: str
-    names: tuple[str, ...]
+    names: tuple[Key, ...]
     inputs: Array
     jitter: float
 
-    def lanes(self, count: int) -> list[ProcessLaw]:
-        """Return up to ``count`` laws like this one, it among them, each for its own thread."""
+    def thread_copies(self, count: int) -> Sequence[ProcessPrior]:
+        """Return this object and up to ``count`` − 1 copies, one for each thread."""
         ...
 
     def cov(self, point: Point, Z: Array) -> Array:
@@ -264,7 +281,7 @@ class ProcessLaw(Protocol):
     ) -> tuple[dict[str, Array], Array | None]:
         """Return the derivatives of K(Z, Z), weighted and summed.
 
-        By entry of the point; and by Z where the law was asked to have these.
+        By entry of the point; and by Z, or None where these were not requested.
         """
         ...
 
@@ -281,7 +298,7 @@ class ProcessLaw(Protocol):
 
 @dataclass(frozen=True)
 class LatentGaussianModel:
-    """Everything an engine may know about the user's model.
+    """A user's model as engines see it.
 
     Attributes
     ----------
@@ -301,9 +318,7 @@ class LatentGaussianModel:
     predictor_pullback : callable
         ``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u.
     predictor : callable
-        ``(point, {block name: u}) -> η`` straight from PyMC's graph, to check maps against.
-    value_names : tuple of str
-        Order of the entries in PyMC's point.
+        ``(point, {block name: u}) -> η`` computed from PyMC's graph, to check the maps against.
     """
 
     blocks: tuple[LatentBlock, ...]
@@ -317,8 +332,6 @@ class LatentGaussianModel:
     log_prior_gradient: Callable[[Point], dict[str, Array]]
     predictor_pullback: Callable[[Point, Mapping[str, Array], Array], dict[str, Array]]
     predictor: Callable[[Point, Mapping[str, Array]], Array]
-    value_names: tuple[str, ...]
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def latent_size(self) -> int:
@@ -326,7 +339,7 @@ class LatentGaussianModel:
         return sum(block.total_size for block in self.blocks)
 
     def cautions(self, point: Point) -> list[str]:
-        """Return what Gaussian approximations of this model will not show."""
+        """Return warnings about properties of the posterior that Gaussian approximations miss."""
         prior_mean = np.asarray(self.offset(point))
         found = []
         for site in self.sites:
@@ -343,7 +356,7 @@ class LatentGaussianModel:
         Raises
         ------
         RecognitionError
-            Why there is none, what to write instead, and which engines need none.
+            With the reason, an alternative model, and the engines that need no augmentation.
         NotSuperGaussianError
             If there is none at the hyperparameters of ``point``.
         """

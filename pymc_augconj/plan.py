@@ -1,8 +1,8 @@
-"""Which move of the Gibbs step updates which variable, and by what method.
+"""Which move of the Gibbs step updates which variable, and by which method.
 
 The moves, in their order within a step:
 
-1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) an evaluation;
+1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
    *joint* ones, which enter a covariance too, likewise but with a new factorisation;
 2. ω given everything, exactly;
 3. *collapsed* hyperparameters given ω, the latents integrated out;
@@ -21,7 +21,7 @@ __all__ = ["Plan", "can_use_gradient", "describe", "has_many", "held_names", "ma
 # From this many collapsed scalars on, NUTS replaces slice sampling where it can.
 _FEWEST_FOR_GRADIENT = 6
 
-# A vector of more scalars than this is left to PyMC where no move treats it as a whole.
+# Vectors of more scalars than this are left to PyMC.
 LARGEST_SLICED = 60
 
 
@@ -67,8 +67,8 @@ def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ..
     ----------
     model
     sites : {"auto", "augmented", "held"}
-        Auxiliary variables wherever there are some; everywhere, or an error; nowhere. A likelihood
-        that is a Gaussian site (the normal one) needs neither.
+        ``"auto"``: auxiliary variables for every likelihood that has them; ``"augmented"``: for
+        all, or an error; ``"held"``: for none. A normal likelihood needs neither.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ..
         If ``sites`` is "augmented" and an observed variable has no augmentation.
     """
     if sites not in ("auto", "augmented", "held"):
-        raise ValueError(f"expected sites to be 'auto', 'augmented' or 'held', got {sites!r}")
+        raise ValueError(f"sites: expected 'auto', 'augmented' or 'held', got {sites!r}")
     if sites == "augmented":
         model.require_augmentation()
     return tuple(

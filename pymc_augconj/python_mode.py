@@ -1,11 +1,11 @@
 """Executing graphs without compiling them, by PyTensor's Python virtual machine.
 
 The graphs that the package extracts from models are small (a kernel matrix, an offset, a log φ),
-and they are wanted at once: PyTensor's Numba backend takes 10–25 s to compile even these on a cold
-cache, its C backend seconds. They are therefore executed one NumPy call an operation, which needs
-no compilation (tens of milliseconds for the rewriting) and costs about 2 ms instead of 1 ms for a
-506 × 506 squared-exponential kernel matrix. The rewrites here are for the operations that the
-Python virtual machine would otherwise execute an element at a time, or an n × n array at a time.
+and PyTensor's Numba backend takes 10–25 s to compile even these on a cold cache, its C backend
+seconds. They are therefore executed by one NumPy call per operation, which needs no compilation
+(tens of milliseconds for the rewriting) and costs about 2 ms instead of 1 ms for a 506 × 506
+squared-exponential kernel matrix. The rewrites here are for the operations that the Python virtual
+machine would otherwise execute an element at a time, or an n × n array at a time.
 """
 
 from __future__ import annotations
@@ -122,8 +122,8 @@ def _number(graph: Variable) -> Variable:
 def python_mode() -> Mode:
     """Return the mode that executes a rewritten graph without compiling any code."""
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
-    # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that stand in
-    # the place of its argument are read-only, which the next operation in place does not expect.
+    # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that reuse
+    # the memory of its argument are read-only, so that the next operation in place would fail.
     mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *COMPILED_ONLY)
     # At first as well, for where the kernel is fixed constant folding executes all of it.
     return mode.register(
@@ -148,7 +148,7 @@ _traces = ProcessSetting(_change_flags)
 def without_compilation() -> Iterator[None]:
     """Let what PyTensor compiles run in its Python virtual machine, inner functions included."""
     # An op with an inner graph (Scan) is linked with compiled code wherever there is a compiler,
-    # whatever the mode of the function it stands in.
+    # whatever the mode of the function that contains it.
     with _compilation({"mode": python_mode(), "cxx": ""}), untraced():
         yield
 

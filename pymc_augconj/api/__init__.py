@@ -1,4 +1,4 @@
-"""What users call: the step method for PyMC's samplers, fits, predictions and tables.
+"""The public functions: the step method for PyMC's samplers, fits, predictions and tables.
 
 =====================  =======================================================================
 ``augment``            ``pac.augment``: a copy of the model in which ω is a free variable

@@ -15,7 +15,7 @@ from pymc_augconj.engines.base import FitProblem, FitState
 from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
@@ -36,10 +36,10 @@ __all__ = ["fit"]
 
 _HYPER = ("map", "ml", "fixed")
 
-# A hyperparameter is held at one value, which is no answer about a vector of many components.
+# Largest number of components of a hyperparameter for which a point estimate is made.
 _LARGEST_OPTIMISED = 20
 
-# Compiling the functions of a model takes as long as some thirty calls save by it.
+# Number of calls from which compiling a function of the model pays off.
 _FIRST_CALLS = 30
 
 
@@ -72,63 +72,64 @@ def fit(
     method : {"cavi", "vgp", "svi", "ep", "qp"}
         ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
-        quadrature; its bound is the tighter one. ``"svi"``: either of these through inducing
-        points, from minibatches, for many observations; augmented where every likelihood is.
-        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; where a
-        density is not log-concave, as Student-t's under outliers, it can take many times as long
-        as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
-        hyperparameters. All but ``"cavi"`` need a likelihood's density alone.
+        quadrature; its bound is tighter than that of ``"cavi"``. ``"svi"``: either of these through
+        inducing points, from minibatches, for many observations; augmented if every likelihood is.
+        ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; for
+        densities that are not log-concave, such as Student-t with outliers, it can take many times
+        as long as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
+        hyperparameters. All but ``"cavi"`` need only the density of a likelihood.
     model : pymc.Model, optional
-        Taken from the context where omitted.
+        By default the model of the context.
     gp : pm.gp.Latent, or sequence of them, optional
-        The Gaussian process to approximate through inducing points; dense methods need none, and
-        check that it is the model's.
+        The Gaussian process to approximate through inducing points. Dense methods do not need it,
+        and check that it belongs to the model.
     hyper : {"map", "ml", "fixed"}
-        What becomes of the hyperparameters, which the approximation holds at one value. They
-        maximise the evidence times their prior density (``"map"``), or the evidence alone
-        (``"ml"``), or stay at ``start`` (``"fixed"``). As in ``pm.find_MAP`` the prior density is
-        that of the variables themselves, without the Jacobian of their transforms.
+        How the point estimates of the hyperparameters are made: they maximise the evidence times
+        their prior density (``"map"``) or the evidence alone (``"ml"``), or stay at ``start``
+        (``"fixed"``). As in ``pm.find_MAP`` the prior density is that of the variables themselves,
+        without the Jacobian of their transforms.
     start : mapping, optional
-        Values of hyperparameters to start from, by the variables' names and on their own scale;
-        PyMC's initial point for the others.
+        Initial values of hyperparameters, by name and on the scale of the user's model; by default
+        PyMC's initial point.
     inducing : int, array_like of shape (M, d), or mapping, optional
         For ``"svi"``, ``"cavi"`` and ``"vgp"``: the number of inducing points, placed by k-means++,
-        or their inputs, or either by the name of the process. ``"svi"`` takes 100 by default.
+        or their inputs, or a mapping from names of processes to either. 100 by default for
+        ``"svi"``.
     batch_size : int, optional
-        ``"svi"``: observations an iteration, 256 by default.
+        ``"svi"``: number of observations per iteration, 256 by default.
     rate : float or (float, float), optional
-        ``"svi"``: of the natural-gradient steps, a constant in (0, 1] or (delay, forgetting) of
-        ρ_t = (1 + t/delay)^(−forgetting). (1, 0.9) by default; (10, 0.75) where hyperparameters or
-        inducing inputs move and the minibatches go through the data five times or more, so that
-        what was learned at other hyperparameters is forgotten sooner.
+        ``"svi"``: step size of the natural-gradient steps, a constant in (0, 1] or the pair (delay,
+        forgetting) of ρ_t = (1 + t/delay)^(−forgetting). By default (10, 0.75) if hyperparameters
+        or inducing inputs are optimised and the minibatches go through the data five times or
+        more, so that steps at earlier hyperparameters are forgotten sooner; (1, 0.9) otherwise.
     hyper_rate : float, optional
-        ``"svi"``: of Adam on the hyperparameters' unconstrained scale, 0.05 by default; it falls to
-        a tenth over ``max_iter``. Hyperparameters move at every fourth iteration.
+        ``"svi"``: step size of Adam on the hyperparameters' unconstrained scale, 0.05 by default;
+        it decreases to a tenth over ``max_iter``. Hyperparameters are updated at every fourth
+        iteration.
     optimize_inducing : bool
-        ``"svi"``: whether inducing inputs move with the hyperparameters.
+        ``"svi"``: whether inducing inputs are optimised with the hyperparameters.
     max_iter : int
-        Iterations in all (``"svi"``), or at one value of the hyperparameters, and of their
-        optimiser.
+        Largest number of iterations: in all for ``"svi"``; otherwise at each value of the
+        hyperparameters, and of their optimiser.
     tol : float
-        On what one more step would change: means in standard deviations, variances relatively,
-        root of the sum of squares over observations.
+        Tolerance on the change by one more step: of means in standard deviations and of variances
+        relatively, as the root of the sum of squares over observations.
     random_seed : int, optional
-        Of the draws that the result makes, of minibatches and of k-means++; the dense methods
-        themselves draw nothing.
+        Seed of the draws from the result, of minibatches and of k-means++.
     progressbar : bool
-        Whether to show iterations, the bound (or EP's evidence), ``tol``'s residual and the time.
+        Whether to show iterations, the bound (or EP's evidence), the residual and the time.
     callback : callable, optional
-        Called after every iteration with a :class:`~pymc_augconj.engines.base.FitState`.
-        ``"svi"`` ends with what it has where it raises ``StopIteration``; other exceptions, and
-        all of them with the other methods, end the call.
+        Called after every iteration with a :class:`~pymc_augconj.engines.base.FitState`. If it
+        raises ``StopIteration``, ``"svi"`` returns its current result; other exceptions, and any
+        exception with the other methods, propagate.
     power : float, optional
-        Of ``method="ep"`` only, as the next two: the fraction η of power EP, in (0, 1]; 1 where
-        omitted. Small fractions come close to the VGP.
+        ``"ep"``: the fraction η of power EP, in (0, 1]; 1 by default. Small fractions approach the
+        VGP.
     schedule : {"parallel", "sequential"}, optional
-        Whether all sites move at once, the default, or one after the other.
+        ``"ep"``: whether all sites are updated at once (default), or one after the other.
     damping : float, optional
-        The largest fraction of the way to its new value that a site goes in one sweep, in
-        [0.01, 1]; 1 where omitted. It adapts below that by itself.
+        ``"ep"``: largest step of a site towards its new value in one sweep, as a fraction in
+        [0.01, 1]; 1 by default. It is decreased automatically if needed.
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
 
@@ -143,13 +144,13 @@ def fit(
         If the model cannot be recognised, a hyperparameter to be optimised is discrete, or an
         option is out of its range or not one of the method's.
     NotSuperGaussianError
-        If the hyperparameters of a likelihood stated by its φ end where it has no augmentation,
-        with a method that needs one.
+        If a method needs an augmentation, and a likelihood given by its φ has none at the final
+        hyperparameters.
 
     Warns
     -----
     RuntimeWarning
-        If the method did not converge; the result says how it ended.
+        If the method did not converge; ``message`` of the result has the reason.
 
     References
     ----------
@@ -164,10 +165,10 @@ def fit(
     >>> vi.log_evidence, vi.theta, vi.mean["f"]  # doctest: +SKIP
     """
     if method not in ENGINES:
-        raise AugmentationError(f"expected method among {list(ENGINES)}, got {method!r}")
+        raise AugmentationError(f"method: expected one of {list(ENGINES)}, got {method!r}")
     engine = ENGINES[method]
     if hyper not in _HYPER:
-        raise AugmentationError(f"expected hyper among {list(_HYPER)}, got {hyper!r}")
+        raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
     check_option(method, "max_iter", max_iter)
     check_option(method, "tol", tol)
     options = given_options(method, power=power, schedule=schedule, damping=damping)
@@ -178,7 +179,7 @@ def fit(
             batch_size=batch_size,
             rate=rate,
             hyper_rate=hyper_rate,
-            # False is what every method does.
+            # False is the default, which every method accepts.
             optimize_inducing=None if optimize_inducing is False else optimize_inducing,
         )
     )
@@ -225,7 +226,9 @@ def fit(
             options,
             about_inducing.problem(written, lgm, gp, method, random_seed) if sparse else None,
         )
-        outcome = (engine.sparse if sparse else engine.dense)(problem)
+        run = engine.sparse if sparse else engine.dense
+        assert run is not None  # given_options refuses inducing points that an engine does not take
+        outcome = run(problem)
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
@@ -239,7 +242,7 @@ def fit(
     return result
 
 
-def _no_prior(point) -> tuple[float, dict[str, np.ndarray]]:
+def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:
     return 0.0, {}
 
 
@@ -252,12 +255,12 @@ def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
         )
 
 
-def _members(lgm: LatentGaussianModel) -> tuple:
+def _members(lgm: LatentGaussianModel) -> tuple[Hyperparameter, ...]:
     discrete = [h.name for h in lgm.hyperparameters if not h.continuous]
     if discrete:
         raise AugmentationError(
-            f"hyperparameters {discrete} are discrete and cannot be optimised by their gradient; "
-            "use hyper='fixed' with start={…}, or pac.sample, which samples them"
+            f"hyperparameters {discrete}: expected continuous variables, found discrete ones, "
+            "which have no gradient; use hyper='fixed' with start={…}, or pac.sample"
         )
     for h in lgm.hyperparameters:
         why = h.why_not_optimised
@@ -265,16 +268,16 @@ def _members(lgm: LatentGaussianModel) -> tuple:
             why = f"it has {h.size} components and is no Gaussian latent of the model"
         if why is not None:
             raise AugmentationError(
-                f"variable {h.name!r}: expected hyperparameters that one value can stand for, of "
-                f"at most {_LARGEST_OPTIMISED} components, but {why}; use pac.sample, which "
-                "samples it, or hyper='fixed' with start={…} to hold it at a value of yours"
+                f"variable {h.name!r}: expected a hyperparameter with a meaningful point estimate, "
+                f"of at most {_LARGEST_OPTIMISED} components, but {why}; use pac.sample, or "
+                "hyper='fixed' with start={…} to hold it at a given value"
             )
     return lgm.hyperparameters
 
 
 def _start(
     model: Model, recognition: Recognition, start: Mapping[str, Any] | None, *, fixed: bool
-) -> dict:
+) -> dict[str, np.ndarray]:
     point = {name: np.asarray(value) for name, value in recognition.start.items()}
     if not start:
         return point
@@ -285,10 +288,10 @@ def _start(
             f"start: expected hyperparameters among {list(by_name)}, got {unknown}"
         )
     given = {name: _value_of(model[name], value) for name, value in start.items()}
-    # The bounds of one may be others.
+    # The bounds of one may depend on others.
     values = constrained(model, list(by_name), point) | given
     for name, value in given.items():
-        (moved,) = unconstrained_function(model, [name]).as_it_stands(values)
+        (moved,) = unconstrained_function(model, [name]).uncompiled(values)
         inside = np.isfinite(value).all() and not np.isnan(moved).any()
         # On PyMC's unconstrained scale bounds are infinite.
         if not (inside and (fixed or np.isfinite(moved).all())):
@@ -301,7 +304,7 @@ def _start(
 
 
 def _value_of(rv: Any, value: Any) -> np.ndarray:
-    """Return a value that was given for a variable, in its type and shape."""
+    """Return a value given for a variable, in the variable's type and shape."""
     shape, given = static_shape(rv), np.asarray(value)
     try:
         if not np.can_cast(given.dtype, rv.dtype, casting="same_kind"):

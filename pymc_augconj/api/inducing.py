@@ -1,4 +1,4 @@
-"""The options of ``pac.fit`` about inducing points and minibatches, as the engines want them."""
+"""The options of ``pac.fit`` about inducing points and minibatches, for the sparse engines."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
+from pymc_augconj.results.approximation.layout import inducing_name
 
 __all__ = ["SparseOptions"]
 
-#: Where the user names none.
+#: Defaults.
 DEFAULT_INDUCING = 100
 DEFAULT_BATCH_SIZE = 256
 DEFAULT_HYPER_RATE = 0.05
@@ -26,9 +27,9 @@ DEFAULT_HYPER_RATE = 0.05
 
 @dataclass(frozen=True)
 class SparseOptions:
-    """What ``pac.fit`` was told about inducing points; None is what was not said.
+    """Options of ``pac.fit`` about inducing points; None means unspecified.
 
-    :mod:`~pymc_augconj.engines.options` has checked all that can be without the process.
+    :mod:`~pymc_augconj.engines.options` has checked them as far as possible without the process.
     """
 
     inducing: Any = None
@@ -40,32 +41,32 @@ class SparseOptions:
     def problem(
         self, model: Model, lgm: LatentGaussianModel, gp: Any, method: str, seed: Any
     ) -> SparseProblem:
-        """Return what the sparse engines are given.
+        """Return the problem for the sparse engines.
 
         Raises
         ------
         AugmentationError
-            If no process is named, or inducing points do not fit its inputs.
+            If no process is given, or the inducing inputs do not have the shape of its inputs.
         """
-        processes = list(gp) if isinstance(gp, Sequence) else [gp]
-        if gp is None or not processes:
+        given = list(gp) if isinstance(gp, Sequence) else [gp]
+        if gp is None or not given:
             raise AugmentationError(
-                f"gp: expected the pm.gp.Latent (or a list of several) that method={method!r} is "
-                "to approximate through inducing points, got none; pass gp=gp"
+                f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "
+                f"inducing points with method={method!r}, got none; pass gp=gp"
             )
         rng = np.random.default_rng(seed)
-        laws = [
+        processes = [
             LatentProcess(model, one, lgm, gradient_of_inducing=self.optimize_inducing)
-            for one in processes
+            for one in given
         ]
-        names = [law.name for law in laws]
+        names = [process.name for process in processes]
         if len(set(names)) < len(names):
             raise AugmentationError(f"gp: expected different processes, got {names}")
         for name in names:
-            if f"{name}_u" in model.named_vars:
+            if (reserved := inducing_name(name)) in model.named_vars:
                 raise AugmentationError(
-                    f"variable {f'{name}_u'!r} of the model: expected another name, as the values "
-                    f"of {name!r} at its inducing inputs have this one in results; rename it"
+                    f"variable {reserved!r} of the model: expected a different name, since results "
+                    f"have the values of {name!r} at its inducing inputs under it; rename it"
                 )
         if isinstance(self.inducing, Mapping) and set(self.inducing) != set(names):
             raise AugmentationError(
@@ -73,8 +74,8 @@ class SparseOptions:
                 f"{list(self.inducing)}"
             )
         return SparseProblem(
-            laws,
-            [_inducing(rng, law, self._of(law.name, len(laws))) for law in laws],
+            processes,
+            [_inducing(rng, p, self._of(p.name, len(processes))) for p in processes],
             rng,
             batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
             if method == "svi"
@@ -89,18 +90,18 @@ class SparseOptions:
             return self.inducing[name]
         if n_processes > 1 and np.ndim(self.inducing) == 2:
             raise AugmentationError(
-                "inducing: expected inputs for each process by its name, {name: Z}, or a number, "
-                "got one array for several processes"
+                "inducing: expected a number, or inputs for each process, got one array for "
+                "several processes; use inducing={name: Z}"
             )
         return DEFAULT_INDUCING if self.inducing is None else self.inducing
 
 
-def _inducing(rng: np.random.Generator, law: LatentProcess, given: Any) -> np.ndarray:
-    width = law.inputs.shape[1]
+def _inducing(rng: np.random.Generator, process: LatentProcess, given: Any) -> np.ndarray:
+    width = process.inputs.shape[1]
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given < 1:
             raise AugmentationError(f"inducing: expected a positive number, got {given}")
-        return inducing_inputs(rng, law.inputs, int(given))
+        return inducing_inputs(rng, process.inputs, int(given))
     try:
         Z = np.array(given, dtype=float)
     except (TypeError, ValueError):
@@ -108,7 +109,7 @@ def _inducing(rng: np.random.Generator, law: LatentProcess, given: Any) -> np.nd
     if Z.ndim != 2 or Z.shape[1] != width or len(Z) == 0:
         raise AugmentationError(
             f"inducing: expected a number, or inputs of shape (M, {width}) as those of "
-            f"{law.name!r}, got {f'shape {Z.shape}' if Z.size else repr(given)}"
+            f"{process.name!r}, got {f'shape {Z.shape}' if Z.size else repr(given)}"
         )
     if not np.isfinite(Z).all():
         raise AugmentationError("inducing: expected finite inputs, found a NaN or an infinity")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -19,6 +19,7 @@ from pymc_augconj.prediction.mixtures import (
     GroupedMixture,
     Mixture,
 )
+from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.draws import equal_draws, predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor, read_predictor
@@ -27,16 +28,20 @@ from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.data_check import check_data
+from pymc_augconj.results.approximation.latents import FittedLatents
+from pymc_augconj.results.approximation.layout import inducing_name
 from pymc_augconj.results.approximation.model_check import (
     check_draws,
     check_likelihood,
     check_process,
 )
-from pymc_augconj.results.predictions import Request, posterior_draws
+from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import Request, Sampled, posterior_draws
+from pymc_augconj.typing import Array
 
 __all__ = ["predict"]
 
-# Sets the streams of predictions apart from those that the same seed gives elsewhere.
+# Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
 
 
@@ -57,58 +62,57 @@ def predict(
     jitter: float = JITTER,
     dim: str | None = None,
     coords: Sequence | None = None,
-    random_seed: int | None = None,
-):
+    random_seed: int | np.random.Generator | None = None,
+) -> DataTree:
     """Predict a Gaussian process, or the observations, at new inputs.
 
     Parameters
     ----------
     result : Approximation or DataTree
         From :func:`pymc_augconj.fit`, :func:`pymc_augconj.sample`, ``pm.sample`` or any other
-        sampler. From an approximation predictions are analytic; from draws they are draws of
+        sampler. Predictions from an approximation are analytic; those from draws are draws of
         f* | f, and averages over them.
     gp : pm.gp.Latent
-        The process itself, not its values: the one whose ``prior`` is in the model. Of a sum of
-        processes that is the sum.
+        The process itself, not its values: the one whose ``prior`` is in the model. For a sum of
+        processes pass the sum.
     Xnew : array_like, shape (P, d)
         New inputs, in the units of those of ``prior``.
     kind : {"f", "y"}
-        The process itself, or the observations. The latter need a predictor that is the process,
+        Predict the process or the observations. ``"y"`` needs a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations.
     model : pymc.Model, optional
-        Where omitted, the model of the context, or the one that an approximation was fitted to.
+        By default the model of the context, or the one that an approximation was fitted to.
     observed : str, optional
-        The observed variable, where several depend on the process.
+        The observed variable, if several depend on the process.
     params : mapping, optional
-        Parameters of the likelihood at the new inputs, where they differ between the
-        observations: ``{"n": 20}`` for a binomial, say, or an array of shape (P,). By their names
-        in the likelihood.
+        Parameters of the likelihood at the new inputs, by name, if they differ between the
+        observations: a number or an array of shape (P,), such as ``{"n": 20}`` for a binomial.
     offset : array_like, shape (P,) or (), optional
-        What the predictor has at the new inputs besides the process and other Gaussian latents,
-        where it differs between observations: the logarithm of an exposure, say.
+        The terms of the predictor at the new inputs other than the process and other Gaussian
+        latents, if they differ between observations: for example the logarithm of an exposure.
     ynew : array_like, shape (P,) or (), optional
         Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
-        The probability of one class or count k is the exponential of these with ``ynew=k``.
+        With ``ynew=k`` these are the log probabilities of the class or count k.
     quantile : float or sequence of float, optional
         Levels in (0, 1) at which to add quantiles of y; ``kind="y"`` only.
     full_cov : bool
-        From an approximation: add the covariance matrix of f, of each output where there are
+        For an approximation: add the covariance matrix of f, one for each output if there are
         several; ``kind="f"`` only.
     joint : bool
-        From draws: whether the entries of one draw of f* are correlated as the process is. False
-        draws every input by itself, which is faster where there are many.
+        For draws: whether the entries of one draw of f* are drawn jointly. False draws every input
+        independently, which is faster for many inputs.
     jitter : float
-        From draws: added to the diagonal of covariances, as ``gp.conditional`` does.
+        For draws: added to the diagonal of covariances, as ``gp.conditional`` does.
     dim, coords : str, sequence, optional
-        Name and labels of the new inputs' axis; by default ``f_dim_0`` and 0, 1, …, or
-        ``f_dim_1`` behind the axis of several outputs.
+        Name and labels of the axis of the new inputs; by default ``f_dim_0`` and 0, 1, …, or
+        ``f_dim_1`` after the axis of several outputs.
     random_seed : int or Generator, optional
-        Of the draws of f*.
+        Seed of the draws of f*.
 
     Returns
     -------
     DataTree
-        Group ``predictions``. With f and y for the variables' own names: ``f_mean``, ``f_std``,
+        Group ``predictions``. With f and y for the names of the variables: ``f_mean``, ``f_std``,
         shape (P,), ``f_cov`` (``full_cov``), shape (P, P), and, from draws, ``f`` of shape (chain,
         draw, P); for ``kind="y"`` ``y_mean`` (a probability for binary y, the mean of the codes 0,
         1, … for ordered classes), ``y_std`` and ``y_log_density``, shape (P,), and ``y_quantile``,
@@ -117,8 +121,8 @@ def predict(
     Raises
     ------
     AugmentationError
-        If the result, the process and the model do not belong together, or the predictor at new
-        inputs cannot be told from the model.
+        If the result, the process and the model do not belong together, or the model does not
+        determine the predictor at new inputs.
 
     Examples
     --------
@@ -127,22 +131,24 @@ def predict(
     """
     quantile = tuple(np.atleast_1d(np.asarray(quantile, dtype=float)).tolist())
     if kind not in ("f", "y"):
-        raise AugmentationError(f"expected kind 'f' or 'y', got {kind!r}")
+        raise AugmentationError(f"kind: expected 'f' or 'y', got {kind!r}")
     about_y = {"ynew": ynew, "offset": offset, "params": params, "observed": observed}
     given = [name for name, value in about_y.items() if value is not None]
     if kind == "f" and (given or quantile):
         raise AugmentationError(
-            f"{[*given, *(['quantile'] if quantile else [])]} are about observations: use kind='y' "
-            "with them"
+            f"kind: expected 'y' with {[*given, *(['quantile'] if quantile else [])]}, which are "
+            "about observations, got 'f'; use kind='y'"
         )
     if kind == "y" and full_cov:
-        raise AugmentationError("full_cov is about the process: use kind='f' with it")
+        raise AugmentationError(
+            "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
+        )
     model = _model_of(model, result)
     Xnew = _check_inputs(gp, Xnew)
     several = gp.f.ndim > 1
     if several and kind == "y":
         raise AugmentationError(
-            f"{gp.f.name!r}: expected, for kind='y', a process of one output, got several; predict "
+            f"{gp.f.name!r}: expected a process of one output for kind='y', got several; predict "
             "kind='f' and combine its outputs as the model does"
         )
     request = Request(
@@ -159,10 +165,10 @@ def predict(
             for name, value in (params or {}).items()
         }
         read = read_predictor(everything, gp, observed, params, offset)
-    if read is not None and read.site.likelihood.unpredictable:
+    if read is not None and read.likelihood.unpredictable:
         raise AugmentationError(
-            f"observed variable {read.site.name!r} ({read.site.likelihood.name}): "
-            f"{read.site.likelihood.unpredictable}"
+            f"observed variable {read.site.name!r} ({read.likelihood.name}): "
+            f"{read.likelihood.unpredictable}"
         )
     if drawn is None:
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
@@ -192,7 +198,7 @@ def _draws(result: Any) -> Any:
 
 
 def _generator(random_seed: Any) -> np.random.Generator:
-    """Return a stream of its own: the seed that drew the posterior must not draw f* once more."""
+    """Return a separate stream: the posterior's seed must not give the same numbers for f*."""
     if random_seed is None or isinstance(random_seed, np.random.Generator):
         return np.random.default_rng(random_seed)
     return np.random.default_rng(np.random.SeedSequence(random_seed, spawn_key=(_STREAM,)))
@@ -219,7 +225,7 @@ def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
 
 
 def _what(gp: Any) -> str:
-    """Return what was given in place of a process, and what to do with it."""
+    """Return a description of an argument that is no process with a prior, and what to do."""
     if hasattr(gp, "owner"):
         return f"the variable {gp.name!r}; pass the process, not its values"
     if hasattr(gp, "prior_linearized"):
@@ -233,7 +239,7 @@ def _what(gp: Any) -> str:
             "write the model with pm.gp.Latent"
         )
     if isinstance(gp, pm.gp.Latent):
-        return "one whose prior was not called; of a sum of processes use that which has the prior"
+        return "one without a prior; call gp.prior(…), and for a sum of processes pass the sum"
     return repr(gp)
 
 
@@ -263,15 +269,21 @@ def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
 
 
 def _from_approximation(
-    result: Approximation, model, gp, Xnew, request: Request, read: NewPredictor | None, full_cov
-):
-    name = request.name
+    result: Approximation,
+    model: Model,
+    gp: Any,
+    Xnew: np.ndarray,
+    request: Request,
+    read: NewPredictor | None,
+    full_cov: bool,
+) -> DataTree:
+    name, latents = request.name, result._latents
     Z = result.inducing.get(name)
-    latent = name if Z is None else result.inducing_name(name)
+    latent = name if Z is None else inducing_name(name)
     if latent not in result.names:
         raise AugmentationError(
-            f"the approximation has no latent {name!r}, only {list(result.names)}; use the gp of "
-            "the model that was fitted"
+            f"gp: expected a process among the latents {list(result.names)} of the approximation, "
+            f"got {name!r}; use the gp of the fitted model"
         )
     functions = kernel_functions(model, gp, Xnew, Z)
     theta = _typed(model, result.theta)
@@ -280,26 +292,26 @@ def _from_approximation(
     )
     if unknown:
         raise AugmentationError(
-            f"the approximation knows no value of {sorted(unknown)}, on which the kernel of "
-            f"{name!r} depends; use the gp of the model that was fitted"
+            f"gp {name!r}: expected a kernel whose hyperparameters have a value in the "
+            f"approximation, found {sorted(unknown)} without one; use the gp of the fitted model"
         )
     new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
     index = result.names.index(latent)
-    mean_at = _mean_of(result, functions["mean_at"], theta)
+    mean_at = _mean_of(latents, functions["mean_at"], theta)
     check_process(result, index, model, name, functions, theta, mean_at)
-    mean_new, moving = _mean_of(result, functions["mean_new"], theta)
-    posterior = result.posterior
-    # Outputs are independent a priori, of one law: the first axis of the block.
-    outputs = result.prior.maps[index].size // new_cross.shape[1]
+    mean_new, moving = _mean_of(latents, functions["mean_new"], theta)
+    posterior = result._posterior
+    # Outputs are independent and identically distributed a priori: the first axis of the block.
+    outputs = latents.prior.maps[index].size // new_cross.shape[1]
     mean_new, var = np.tile(mean_new, outputs), np.tile(var, outputs)
     new_cross = np.kron(np.eye(outputs), new_cross)
     # Covariance of f*, and below of η*, with the merged old predictors.
-    cross = result.prior.maps[index].apply_rows(new_cross)
-    # A mean that depends on latents takes its share of their uncertainty.
+    cross = latents.prior.maps[index].apply_rows(new_cross)
+    # A mean that depends on latents contributes to the covariance.
     moving = {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()}
     attrs = {"method": result.method, "inference_library": "pymc_augconj"}
     if read is None:
-        cross, var, shared = _with_rows(result, cross, var, moving, full_cov=full_cov)
+        cross, var, shared = _with_rows(latents, cross, var, moving, full_cov=full_cov)
         mean = mean_new + cross @ posterior.alpha
         std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
         shape = (request.size,) if request.outputs is None else (outputs, request.size)
@@ -309,23 +321,24 @@ def _from_approximation(
         }
         if full_cov:
             explained = posterior.explained(cross).reshape(2 * (outputs, request.size))
-            explained -= shared.reshape(explained.shape)
+            if shared is not None:
+                explained -= shared.reshape(explained.shape)
             cov = np.array(functions["new"](theta)) - np.einsum("kikj->kij", explained)
             found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
         return request.tree(found, attrs)
     point = {**read.start, **result.point}
     check_likelihood(result, read.lgm, point, read.site.name)
     coef, _ = read.read_process(point)
-    # Rows of further blocks join those of the process's mean: covariances of sums.
-    mean_old, through = _mean_of(result, functions["mean_old"], theta)
+    # Rows of other blocks are added to those of the process's mean.
+    mean_old, through = _mean_of(latents, functions["mean_old"], theta)
     rows = {i: coef * row for i, row in moving.items()}
     for i, row in read.others(point, through).items():
         rows[i] = rows.get(i, 0.0) + row
-    cross, var, _ = _with_rows(result, coef * cross, coef**2 * var, rows)
+    cross, var, _ = _with_rows(latents, coef * cross, coef**2 * var, rows)
     rest = read.offset(point, mean_old)
     mean = rest + coef * mean_new + cross @ posterior.alpha
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
-    mixture = GaussianMixture(read.site.likelihood, mean, var, read.params(point))
+    mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
 
 
@@ -333,7 +346,14 @@ def _by_inputs(mixture: Mixture, read: NewPredictor) -> Mixture | GroupedMixture
     return GroupedMixture(mixture, read.varying) if read.varying else mixture
 
 
-def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = False):
+def _with_rows(
+    latents: FittedLatents,
+    cross: Array,
+    var: Array,
+    rows: Mapping[int, Array],
+    *,
+    full_cov: bool = False,
+) -> tuple[Array, Array, Array | None]:
     """Add Σ row @ innovation of a block to new values: to their covariances and variances.
 
     Returns
@@ -341,40 +361,50 @@ def _with_rows(result: Approximation, cross, var, rows, *, full_cov: bool = Fals
     cross : ndarray, shape (P, R)
     var : ndarray, shape (P,)
     shared : ndarray, shape (P, P), or None
-        The covariance of what was added, if asked for.
+        The covariance of the sum, if ``full_cov``.
     """
     shared = np.zeros((len(var), len(var))) if full_cov else None
     for i, row in rows.items():
-        block = result.blocks[i]
-        cross = cross + row @ block.cross_cov(result.prior.maps[i])
+        block = latents.blocks[i]
+        cross = cross + row @ block.cross_cov(latents.prior.maps[i])
         row = np.atleast_2d(row)
         weighted = block.apply_cov(row)
         var = var + np.einsum("ij,ij->i", row, weighted)
-        if full_cov:
+        if shared is not None:
             shared += row @ weighted.T
     return cross, var, shared
 
 
-def _mean_of(result: Approximation, function, theta) -> tuple[np.ndarray, dict[int, np.ndarray]]:
+def _mean_of(
+    latents: FittedLatents, function: PointFunction, theta: Mapping[str, np.ndarray]
+) -> tuple[Array, dict[int, Array]]:
     """Return a mean function's values as constant + Σ rows @ innovation of a block."""
-    shapes = {b.block.name: b.block.shape for b in result.blocks if not b.block.whitened}
+    shapes = {b.block.name: b.block.shape for b in latents.blocks if not b.block.whitened}
     constant, matrices = affine_in_latents(function, theta, shapes)
-    rows: dict[int, np.ndarray] = {}
+    rows: dict[int, Array] = {}
     for name, matrix in matrices.items():
-        offset, maps = result.in_innovations(name)
+        offset, maps = latents.mean_in_innovations(name)
         constant = constant + matrix @ offset
-        own = result.names.index(name)
+        own = latents.index(name)
         for i, inner in {own: np.eye(matrix.shape[1]), **maps}.items():
             rows[i] = rows.get(i, 0.0) + matrix @ inner
     return constant, rows
 
 
 def _from_draws(
-    tree, model: Model, gp, Xnew, request: Request, read: NewPredictor | None, jitter, joint, rng
-):
+    tree: DataTree,
+    model: Model,
+    gp: Any,
+    Xnew: np.ndarray,
+    request: Request,
+    read: NewPredictor | None,
+    jitter: float,
+    joint: bool,
+    rng: np.random.Generator,
+) -> DataTree:
     wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
     evaluate = kernel_function(model, gp, Xnew, wanted)
-    kernel = sorted(evaluate.names)
+    kernel = sorted(str(name) for name in evaluate.names)
     hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
     others = [] if read is None else read.other_entries()
     draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
@@ -382,7 +412,7 @@ def _from_draws(
         name: value if name == request.name else value.astype(model[name].dtype)
         for name, value in draws.items()
     }
-    # The outputs of a draw are as further draws of the same kernel.
+    # The outputs of one draw are treated as several draws with the same kernel.
     f = draws[request.name]
     outputs = 1 if f.ndim == 2 else f.shape[1]
     f = f.reshape(-1, f.shape[-1])
@@ -394,14 +424,14 @@ def _from_draws(
     threads = count_threads(len(groups), f.shape[1] + request.size)
     functions = evaluate.copies(threads)
 
-    def evaluator(function):
+    def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
         def parts(draw: int) -> dict[str, np.ndarray]:
             values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
             return dict(zip(wanted, values, strict=True))
 
         return parts
 
-    # Several threads that let BLAS use every core would fight over them.
+    # Several threads with a multithreaded BLAS would compete for the cores.
     several = len(functions) > 1
     with blas_limit(1) if several else nullcontext():
         f_new, mean_old = draw_groups(
@@ -424,17 +454,17 @@ def _from_draws(
         }
         return request.tree(found, attrs, sampled=sampled)
     eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
-    mixture = DrawnMixture(read.site.likelihood, eta, params)
+    mixture = DrawnMixture(read.likelihood, eta, params)
     return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
 
 
-def _needed(tree, names: list[str]):
+def _needed(tree: DataTree, names: list[str]) -> tuple[dict[str, np.ndarray], Sampled]:
     try:
         return posterior_draws(tree, list(dict.fromkeys(names)))
     except KeyError as missing:
         raise AugmentationError(
-            f"the posterior has no variable {missing.args[0]!r}, which the prediction needs; "
-            "sample with it among var_names"
+            f"posterior: expected the variable {missing.args[0]!r}, which the prediction needs, "
+            "found none; sample with it among var_names"
         ) from None
 
 

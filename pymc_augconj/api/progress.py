@@ -14,12 +14,31 @@ __all__ = ["FitProgress"]
 
 
 class FitProgress:
-    """The progress bar and the user's callback."""
+    """Shows a progress bar and calls the user's callback, as a context manager.
 
-    def __init__(self, method: str, callback, *, show: bool, bound: bool, last: int | None = None):
+    Parameters
+    ----------
+    method : str
+    callback : callable, optional
+    show : bool
+        Whether to show the bar.
+    bound : bool
+        Whether the method's evidence is a bound.
+    last : int, optional
+        Number of the last iteration, if it is known.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        callback: Callable[[FitState], object] | None,
+        *,
+        show: bool,
+        bound: bool,
+        last: int | None = None,
+    ) -> None:
         self._callback, self._show, self._method = callback, show, method
         self._value = "bound" if bound else "evidence"
-        # The last iteration's number, where it is known: "iteration 380 of 2000".
         self._of = "" if last is None else f" of {last}"
         self._progress: Progress | None = None
 
@@ -44,7 +63,7 @@ class FitProgress:
         if self._progress is not None:
             self._progress.update(
                 self._task,
-                visible=True,  # only now: a model that is refused leaves no line of NaN
+                visible=True,  # only now, so that a refused model leaves no line of NaN
                 count=state.count,
                 bound=state.iteration.bound,
                 residual=state.iteration.residual,
@@ -52,6 +71,6 @@ class FitProgress:
         if self._callback is not None:
             self._callback(state)
 
-    def __exit__(self, *details) -> None:
+    def __exit__(self, *details: object) -> None:
         if self._progress is not None:
             self._progress.stop()

@@ -13,11 +13,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import cheapest_space
-from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.likelihoods.base import LikelihoodFacts
 from pymc_augconj.model import LatentBlock
-from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, held_names, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -35,11 +36,11 @@ def recognize(
 ) -> RecognitionReport:
     """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
 
-    A likelihood without an augmentation is read by its density alone. That is enough for
-    :func:`~pymc_augconj.sample`, which then holds Gaussian sites in its place, and for the engines
-    ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of :func:`~pymc_augconj.fit`; the table says for
-    each observed variable whether it is augmented or has held sites. Nothing is sampled, and the
-    model is not changed. Print the result to see what was found and how it will be sampled.
+    Of a likelihood without an augmentation only the density is used. That is enough for
+    :func:`~pymc_augconj.sample`, which then approximates it by held Gaussian sites and corrects
+    for them, and for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of
+    :func:`~pymc_augconj.fit`. Nothing is sampled, and the model is not changed. Print the result to
+    see the latents, how each observed variable is treated and how each variable will be sampled.
 
     Parameters
     ----------
@@ -50,21 +51,20 @@ def recognize(
         read as hyperparameters. By default every Gaussian variable is a latent.
     compile_kwargs : dict, optional
         ``{"mode": …}``: a PyTensor mode for the functions extracted from the model. By default
-        they run without compilation; ``"NUMBA"`` is about twice as fast an evaluation of a
-        kernel matrix, after 10 s or more of compilation the first time.
+        they run without compilation; ``"NUMBA"`` evaluates a kernel matrix about twice as fast,
+        after 10 s or more of compilation the first time.
 
     Returns
     -------
     RecognitionReport
-        Its ``model`` is the :class:`~pymc_augconj.model.LatentGaussianModel` that the engines
-        work on.
+        Its ``model`` is the :class:`~pymc_augconj.model.LatentGaussianModel` for the engines.
 
     Notes
     -----
-    How a latent *enters through* the predictors: ``identity``, an entry an observation, in order;
-    ``selection``, one entry for each observation, perhaps times data, as an intercept, a slope or
-    an effect of a group does; ``design matrix``, several entries for each observation. Predictors
-    add what all latents bring.
+    How a latent enters the predictors (column *enters through*): ``identity``, one entry per
+    observation, in order; ``selection``, one entry per observation, perhaps times data, such as an
+    intercept, a slope or a group effect; ``design matrix``, several entries per observation. A
+    predictor is the sum over all latents.
 
     Raises
     ------
@@ -89,8 +89,8 @@ class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
     def __rich__(self) -> Group:
-        plan, held = make_plan(self.model), held_names(self.model)
-        tables = [self._latents(), self._sites(held)]
+        plan, held = make_plan(self.model), choose_held(self.model, self.start)
+        tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")
             nuts = not held and self._by_gradient(plan)
@@ -105,7 +105,7 @@ class RecognitionReport(Recognition):
         return Group(*tables)
 
     def _by_gradient(self, plan: Plan) -> bool:
-        """Return whether the sampler's own choice is NUTS, as ``AugmentedGibbs`` makes it."""
+        """Return whether ``AugmentedGibbs`` chooses NUTS by default."""
         if not (has_many(plan) and can_use_gradient(self.model, plan)):
             return False
         groups = LatentPriors(self.model, (self.start, *self.probes)).groups
@@ -131,9 +131,9 @@ class RecognitionReport(Recognition):
         return table
 
     def __str__(self) -> str:
-        console = Console(file=io.StringIO(), width=_TEXT_WIDTH, color_system=None)
-        console.print(self)
-        return console.file.getvalue().rstrip()
+        text = io.StringIO()
+        Console(file=text, width=_TEXT_WIDTH, color_system=None).print(self)
+        return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:
         """Return the table for a notebook."""
@@ -147,7 +147,7 @@ class RecognitionReport(Recognition):
         return f"<Recognition: latents {blocks}; observed {sites}>"
 
 
-def _kind(likelihood: DensityLikelihood, held: bool) -> str:
+def _kind(likelihood: LikelihoodFacts, held: bool) -> str:
     if held:
         return "held sites (density alone)"
     return (

@@ -1,4 +1,4 @@
-"""``pac.sample``: ``pm.sample`` with the Gibbs step, and without a long compilation."""
+"""``pac.sample``: ``pm.sample`` with the Gibbs step, without a long compilation."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ def sample(
 ) -> DataTree:
     """Draw from the posterior with :class:`~pymc_augconj.AugmentedGibbs`.
 
-    The same as ``pm.sample(step=pac.AugmentedGibbs())``, with two things that only the caller of
-    ``pm.sample`` can arrange: where the step samples every variable, PyMC's own functions run
-    without compilation, which saves 10 s or more before the first draw; and BLAS uses one thread
-    in the process that records the draws, so that it does not hinder the chains.
+    Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
+    variable, PyMC's own functions run without compilation, which saves 10 s or more before the
+    first draw; and BLAS uses one thread in the process that records the draws, so that it does not
+    compete with the chains.
 
     Parameters
     ----------
     draws : int
-        Draws of each chain after tuning.
+        Number of draws of each chain after tuning.
     model : pymc.Model, optional
-        Taken from the context where omitted.
+        By default the model of the context.
     vars : sequence of variables or of their names, optional
-        What the Gibbs step samples; PyMC assigns step methods to the rest. By default everything.
+        Variables that the Gibbs step samples, by default all; PyMC assigns step methods to others.
     hyper_sampler, sweeps, sites, blas_threads
         Options of the step, see :class:`~pymc_augconj.AugmentedGibbs`.
     compile_kwargs : dict, optional
-        ``{"mode": …}``: a PyTensor mode for everything that is compiled.
+        ``{"mode": …}``: a PyTensor mode for all compiled functions.
     **kwargs
-        Every other keyword of ``pymc.sample`` but ``step`` and ``nuts_sampler``: ``chains``,
-        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 where omitted.
+        Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
+        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default.
 
     Returns
     -------
     DataTree
-        As ``pm.sample`` returns it; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics.
+        As from ``pm.sample``; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics.
 
     Raises
     ------
@@ -85,7 +85,7 @@ def sample(
     )
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
-        # A chain that was interrupted still holds its own limit.
+        # An interrupted chain has not released its own limit.
         stack.callback(step._release_blas)
         if compile_kwargs is not None:
             kwargs["compile_kwargs"] = compile_kwargs
@@ -96,6 +96,6 @@ def sample(
         except (ConnectionError, EOFError) as error:
             raise RuntimeError(
                 f"the process of a chain ended before its last draw ({error or 'no message'}): it "
-                "was killed, most often for want of memory; use fewer processes at a time, "
+                "was killed, most often because memory ran out; use fewer processes at a time, "
                 "cores=…, or sample again"
             ) from error

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import cloudpickle
 import numpy as np
@@ -18,6 +18,7 @@ from pymc.step_methods.state import dataclass_state
 from rich.progress import TextColumn
 from rich.table import Column
 
+from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsInfo, GibbsSampler
@@ -25,8 +26,9 @@ from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
+from pymc_augconj.model import Hyperparameter, Point
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.plan import Plan, can_use_gradient, has_many, held_names, make_plan
+from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
@@ -41,22 +43,25 @@ __all__ = ["AugmentedGibbs"]
 _START_JITTER = 1.0
 _START_ATTEMPTS = 20
 
-# Draws of (ω, latents) a step where hyperparameters with a factorisation are sampled too.
+# Draws of (ω, latents) per step if updates of hyperparameters need factorisations.
 _SWEEPS = 4
 
-# Evaluations an elliptical slice at which draws are worth a warning.
+# Evaluations per elliptical slice from which a warning is given.
 _MANY_TRIALS = 8
 
-_HELD_STATS = {
+# Types and shapes of statistics, as PyMC's step methods state them.
+_Stats = dict[str, tuple[type, list[int] | None]]
+
+_HELD_STATS: _Stats = {
     "elliptical_trials": (np.float64, []),
     "residual_std": (np.float64, []),
     "warning": (SamplerWarning, None),
 }
 
-# Steps of a chain at which its log density is compared with PyMC's: while it tunes, as a rule.
+# Steps of a chain at which its log density is compared with PyMC's, usually during tuning.
 _COMPARED = frozenset({1, 3, 10, 30, 100})
 
-# Key of the held sites in what a chain has learned.
+# Key of the held sites in the learned state of a chain.
 _HELD = "held sites"
 
 _HYPER_SAMPLERS = ("auto", "slice", "elliptical", "nuts")
@@ -66,22 +71,27 @@ _MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
 @dataclass_state
 class AugmentedGibbsState(StepMethodState):
-    """What one chain has learned: the scales of each move's update."""
+    """The state that a chain learns during tuning, such as scales of each move's update."""
 
     tune: bool
     started: bool
-    learned: dict
+    learned: dict[str, Any]
 
 
 class AugmentedGibbs(BlockedStep):
-    """Exact Gibbs sampler for Gaussian latents with augmented likelihoods.
+    """Exact Gibbs sampler for Gaussian latents, whatever the likelihoods.
 
     One step draws, in this order: hyperparameters of the likelihoods given the latents, with the
     auxiliary variables ω integrated out; ω; hyperparameters of the kernels, means and scales
     given ω, with the latents integrated out; all latents, jointly and exactly. ω is in no trace:
     the result is that of any PyMC sampler.
 
-    Hyperparameters are updated by PyMC's own samplers on the unconstrained scale; see Notes.
+    A likelihood without an augmentation has *held* Gaussian sites instead of ω: those of the
+    variational Gaussian approximation, chosen during tuning and constant afterwards. Given them,
+    hyperparameters and latents are drawn from the Gaussian approximation as they are given ω, and
+    elliptical slice sampling with the ratio of density to sites makes the draws exact.
+
+    Hyperparameters are updated on the unconstrained scale; see Notes.
 
     Parameters
     ----------
@@ -97,14 +107,22 @@ class AugmentedGibbs(BlockedStep):
     blas_threads : int
         Threads of BLAS for each chain. Limited when a chain starts; the process that called
         ``pm.sample`` gets its own number back when the chain ends.
-    hyper_sampler : {"auto", "slice", "nuts"}
+    hyper_sampler : {"auto", "slice", "elliptical", "nuts"}
         How the hyperparameters of kernels, means and scales are updated given ω: by slice
-        sampling along the principal axes learned during tuning, or by NUTS on the gradient of
-        the log evidence. ``"auto"`` takes NUTS from six scalars on, where it can and where
-        conditioning is in observation space.
+        sampling along the principal axes learned during tuning, by elliptical slices around the
+        mean learned during tuning, all hyperparameters at once, or by NUTS on the gradient of the
+        log evidence. ``"auto"`` takes elliptical slices where there are held sites; else NUTS from
+        six scalars on, where it can and where conditioning is in observation space.
     sweeps : int, optional
-        Draws of (ω, latents) in each step. By default 4 where an update of the hyperparameters
-        factorises covariances, as many again cost less than that update; 1 otherwise.
+        Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
+        hyperparameters factorises covariances, as many again cost less than it; 1 otherwise. With
+        held sites, elliptical slices in each step; by default 4 to 16, four times the evaluations
+        that one took during tuning.
+    sites : {"auto", "augmented", "held"}
+        ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
+        ``"auto"``: auxiliary variables for every likelihood that has an augmentation and held sites
+        for the others; but held sites for regressions on counts and classes that are so unbalanced
+        that auxiliary variables mix slowly, see :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------
@@ -120,7 +138,10 @@ class AugmentedGibbs(BlockedStep):
     The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
     latents integrated out; ``evaluations``, of densities by the updates of the hyperparameters,
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
-    and ``lp``, PyMC's log density. 200 steps of tuning are the default.
+    and ``lp``, PyMC's log density. Where sites are held, ``elliptical_trials`` is the number of
+    evaluations that an elliptical slice took, 1 where they fit perfectly, and ``residual_std`` the
+    standard deviation, over 50 steps, of the log ratio of densities to sites. 200 steps of tuning
+    are the default.
 
     The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a
     second and chain, one core, smallest over the hyperparameters / over f; squared exponential
@@ -146,7 +167,8 @@ class AugmentedGibbs(BlockedStep):
     name = "augmented_gibbs"
     default_blocked = True
     default_tune_steps = 200
-    stats_dtypes_shapes: ClassVar = {
+    # Not a ClassVar: held sites add to it.
+    stats_dtypes_shapes: _Stats = {  # noqa: RUF012
         "tune": (bool, []),
         "log_evidence": (np.float64, []),
         "evaluations": (np.int64, []),
@@ -160,7 +182,7 @@ class AugmentedGibbs(BlockedStep):
         vars: Sequence | None = None,
         *,
         model: Model | None = None,
-        rng=None,
+        rng: Any = None,
         initial_point: dict[str, np.ndarray] | None = None,
         compile_kwargs: dict[str, Any] | None = None,
         blocked: bool = True,
@@ -168,19 +190,19 @@ class AugmentedGibbs(BlockedStep):
         hyper_sampler: Literal["auto", "slice", "elliptical", "nuts"] = "auto",
         sweeps: int | None = None,
         sites: Literal["auto", "augmented", "held"] = "auto",
-    ):
+    ) -> None:
         model = modelcontext(model)
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        self.held = held_names(self.recognition.model, sites)
+        self.held = choose_held(self.recognition.model, self.recognition.start, sites)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
-        # Refuses what no memory holds, before anything of that size is evaluated.
+        # Refuses matrices that are too large, before any of them is evaluated.
         self._space = self._choose_space()
-        self.plan = _restrict(make_plan(self.recognition.model, self.held), self.recognition, vars)
+        self.plan = _restrict(make_plan(self.recognition.model, self.held), vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
         self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
@@ -198,17 +220,17 @@ class AugmentedGibbs(BlockedStep):
         return choose_space(lgm, LatentPriors(lgm, points).groups)
 
     def _choose_updates(self, hyper_sampler: str) -> dict[str, type]:
-        """Return the update of each move that is not sampled by slices along its axes."""
+        """Return the updates of the moves that do not use the default, slices along axes."""
         if hyper_sampler not in _HYPER_SAMPLERS:
             raise ValueError(
-                f"expected hyper_sampler to be one of {', '.join(map(repr, _HYPER_SAMPLERS))}, got "
+                f"hyper_sampler: expected one of {', '.join(map(repr, _HYPER_SAMPLERS))}, got "
                 f"{hyper_sampler!r}"
             )
         possible = can_use_gradient(self.recognition.model, self.plan)
         if hyper_sampler == "nuts" and not possible:
             raise ValueError(
-                "hyper_sampler='nuts' needs hyperparameters that enter through covariances and "
-                "offsets alone; use hyper_sampler='slice' for this model"
+                "hyper_sampler='nuts': expected hyperparameters that enter covariances and offsets "
+                "only; use hyper_sampler='slice' for this model"
             )
         if hyper_sampler == "auto":
             hyper_sampler = "elliptical" if self.held else "slice"
@@ -222,9 +244,12 @@ class AugmentedGibbs(BlockedStep):
         if sweeps is None and self.held:
             return None  # chosen during tuning
         if sweeps is None:
-            return _SWEEPS if self._sizes["collapsed"] + self._sizes["joint"] else 1
+            # Without ω a second draw of the latents replaces the first.
+            augmented = any(s.likelihood.has_auxiliary for s in self.recognition.model.sites)
+            updated = self._sizes["collapsed"] + self._sizes["joint"]
+            return _SWEEPS if augmented and updated else 1
         if not isinstance(sweeps, int | np.integer) or sweeps < 1:
-            raise ValueError(f"expected sweeps to be a positive integer, got {sweeps!r}")
+            raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
         return int(sweeps)
 
     def _reset(self) -> None:
@@ -248,9 +273,12 @@ class AugmentedGibbs(BlockedStep):
     @learned.setter
     def learned(self, learned: dict[str, Any]) -> None:
         for move, state in learned.items():
-            (self._sites if move == _HELD else self._updates[move]).state = state
+            if move != _HELD:
+                self._updates[move].state = state
+            elif self._sites is not None:
+                self._sites.state = state
 
-    def setup_chain(self, rng, tune: int, draws: int) -> None:
+    def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for one chain; see :class:`pymc.step_methods.compound.BlockedStep`."""
         super().setup_chain(rng, tune, draws)
         self._reset()
@@ -269,21 +297,21 @@ class AugmentedGibbs(BlockedStep):
         if release is not None:
             release()
 
-    def __del__(self):
+    def __del__(self) -> None:
         self._release_blas()
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         # Caches and limits belong to a running chain, not to the step that is sent to a worker.
         state = dict(self.__dict__)
         state["_sampler"] = None
         state.pop("_limiter", None)
         return state
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
         return _unpickled, (type(self), cloudpickle.dumps(self.__getstate__()))
 
-    def step(self, point):
+    def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         """Return the next point and its statistics."""
         try:
             new, stats = self._step(point)
@@ -295,15 +323,16 @@ class AugmentedGibbs(BlockedStep):
             self._release_blas()
         return new, stats
 
-    def _step(self, point):
+    def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         if self._sampler is None:
             self._sampler = self._make_sampler(point)
+        sampler = self._sampler
         if not self.started:
             self.started = True
-            point = self._disperse(point)
+            point = self._disperse(sampler, point)
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
-        new, info = self._sampler.step(self.rng, point, updates)
-        stats = {
+        new, info = sampler.step(self.rng, point, updates)
+        stats: dict[str, Any] = {
             "tune": self.tune,
             "log_evidence": info.log_evidence,
             "evaluations": info.evaluations,
@@ -315,44 +344,47 @@ class AugmentedGibbs(BlockedStep):
                 self._sites.learn(new, info.trials / info.slices)
             stats["elliptical_trials"] = info.trials / info.slices
             stats["residual_std"] = info.residual_std
-            stats["warning"] = self._warn()
-        self._compare_with_pymc(new, info)
+            stats["warning"] = self._warn(self._sites.trials)
+        self._compare_with_pymc(sampler, new, info)
         return new, [stats]
 
-    def _warn(self) -> SamplerWarning | None:
-        """Return, once a chain and after tuning, what to say of sites that fit badly."""
+    def _warn(self, trials: float) -> SamplerWarning | None:
+        """Return, once per chain and after tuning, a warning about sites that fit badly."""
         if self.tune or self._warned:
             return None
         self._warned = True
-        if self._sites.trials < _MANY_TRIALS:
+        if trials < _MANY_TRIALS:
             return None
         listed = ", ".join(repr(name) for name in self.held)
         return SamplerWarning(
             WarningType.BAD_ACCEPTANCE,
             f"The held sites of {listed} fit the posterior badly: an elliptical slice took "
-            f"{self._sites.trials:.0f} evaluations during tuning (expected fewer than "
+            f"{trials:.0f} evaluations during tuning (expected fewer than "
             f"{_MANY_TRIALS}), so that draws are exact but correlated. Try more tuning steps "
             "(tune=1000), more slices a step (sweeps=50), tighter priors, sites='augmented' where "
             "there is an augmentation, or NUTS.",
             "warn",
         )
 
-    def _compare_with_pymc(self, point, info: GibbsInfo) -> None:
-        """Stop a chain whose log density is not PyMC's, at a few of its first points."""
+    def _compare_with_pymc(self, sampler: GibbsSampler, point: Point, info: GibbsInfo) -> None:
+        """Stop a chain whose log density differs from PyMC's, at a few of its first points."""
         self._taken += 1
-        # Jitter is no part of PyMC's density, which may not be finite there.
+        # PyMC's density has no jitter, and may not be finite.
         if self._taken in _COMPARED and info.jitter == 0.0:
             where = f"at step {self._taken} of this chain"
-            self._pymc.check(point, info.log_density, self._sampler, where)
+            self._pymc.check(point, info.log_density, sampler, where)
 
-    def _make_sampler(self, point) -> GibbsSampler:
-        arguments = (self.recognition.model, self.plan, point, self.recognition.probes, self.sweeps)
+    def _make_sampler(self, point: Point) -> GibbsSampler:
+        model, probes = self.recognition.model, self.recognition.probes
         if self._sites is None:
-            return GibbsSampler(*arguments)
-        return HeldGibbsSampler(*arguments, held=self.held, sites=self._sites)
+            assert self.sweeps is not None
+            return GibbsSampler(model, self.plan, point, probes, self.sweeps)
+        return HeldGibbsSampler(
+            model, self.plan, point, probes, self.sweeps, held=self.held, sites=self._sites
+        )
 
-    def _disperse(self, point):
-        """Return a random start where the chain was given PyMC's default one."""
+    def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:
+        """Return a random start if the chain was given PyMC's default one."""
         ours = [var.name for var in self.vars]
         if not all(np.array_equal(point[name], self._default_start[name]) for name in ours):
             return point
@@ -365,33 +397,33 @@ class AugmentedGibbs(BlockedStep):
             if np.isfinite(self.recognition.model.log_prior(moved)):
                 # The latents have no prior where a standard deviation is negative, say.
                 with suppress(NotPositiveDefiniteError):
-                    return self._sampler.draw_from_prior(self.rng, moved)
-        return self._sampler.draw_from_prior(self.rng, point)
+                    return sampler.draw_from_prior(self.rng, moved)
+        return sampler.draw_from_prior(self.rng, point)
 
     @staticmethod
-    def _progressbar_config(n_chains=1):
+    def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[int]]]:
         columns = [
             TextColumn("{task.fields[evaluations]}", table_column=Column("Evaluations", ratio=1)),
         ]
         return columns, {"evaluations": [0] * n_chains}
 
     @staticmethod
-    def _make_progressbar_update_functions():
-        def update_stats(step_stats):
+    def _make_progressbar_update_functions() -> tuple[Callable[[Any], dict[str, int]]]:
+        def update_stats(step_stats: Any) -> dict[str, int]:
             return {"evaluations": step_stats["evaluations"]}
 
         return (update_stats,)
 
 
 def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:
-    # The constructor would read the model once more.
+    # The constructor would recognise the model again.
     step = object.__new__(kind)
     step.__dict__.update(cloudpickle.loads(state))
     return step
 
 
 def _prepare(recognition: Recognition, held: Collection[str]) -> None:
-    """Compile what a chain will call, here and once, rather than in every worker process."""
+    """Compile the functions of a chain once, rather than in every worker process."""
     model = recognition.model
     functions = [model.log_prior, model.offset]
     functions += [f for b in model.blocks for f in (b.scale, b.mean) if f is not None]
@@ -411,7 +443,7 @@ def _prepare(recognition: Recognition, held: Collection[str]) -> None:
             site.terms.draw_auxiliary(rng, y, eta, first, group)
 
 
-def _restrict(plan: Plan, recognition: Recognition, vars: Sequence | None) -> Plan:
+def _restrict(plan: Plan, vars: Sequence[Any] | None) -> Plan:
     if vars is None:
         return plan
     chosen = {var.name for var in vars}
@@ -419,18 +451,18 @@ def _restrict(plan: Plan, recognition: Recognition, vars: Sequence | None) -> Pl
     if left:
         raise RecognitionError(
             f"AugmentedGibbs cannot sample {sorted(left)}: expected continuous variables of few "
-            "components; leave them out of vars, and PyMC assigns a step method of its own"
+            "components; leave them out of vars, so that PyMC assigns a step method"
         )
 
-    def keep(members):
+    def keep(members: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
         return tuple(h for h in members if chosen.intersection((h.name, h.value_name)))
 
     return replace(plan, **{move: keep(getattr(plan, move)) for move in _MOVES})
 
 
 def _value_variables(
-    model: Model, recognition: Recognition, plan: Plan, vars: Sequence | None
-) -> list:
+    model: Model, recognition: Recognition, plan: Plan, vars: Sequence[Any] | None
+) -> list[Any]:
     lgm = recognition.model
     names = [block.value_name for block in lgm.blocks]
     names += [h.value_name for move in _MOVES for h in getattr(plan, move)]
@@ -446,5 +478,5 @@ def _value_variables(
                 f"{sorted(set(known))}"
             )
     by_name = {var.name: var for var in model.value_vars}
-    # In the model's order, so that traces and seeds do not depend on how they were named.
+    # In the model's order, so that traces and seeds do not depend on the order of vars.
     return [var for name, var in by_name.items() if name in set(names)]

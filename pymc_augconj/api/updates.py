@@ -1,55 +1,58 @@
-"""How one move explores the density of its hyperparameters: PyMC's own samplers, on a function.
+"""Updates of the hyperparameters of one move: by slices, or by PyMC's NUTS on a function.
 
-An update is called once a step with the density of that step, which changes with ω; what it
-learns during tuning (scales, axes, step size) is kept from step to step.
+An update is called once per step with the density of that step, which changes with ω. The scales,
+axes and step sizes that it learns during tuning are kept from step to step.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from pymc.blocking import RaveledVars
 from pymc.step_methods.hmc.integration import CpuLeapfrogIntegrator
 from pymc.step_methods.hmc.nuts import NUTS
 from pymc.step_methods.hmc.quadpotential import QuadPotentialDiagAdapt
-from pymc.step_methods.slicer import Slice
 from pymc.step_methods.step_sizes import DualAverageAdaptation
 
 from pymc_augconj.engines.gibbs.targets import Target
+from pymc_augconj.typing import Array
 
 __all__ = ["GradientUpdate", "SliceUpdate"]
 
-Array = NDArray[np.float64]
-
-# Iterations after which the covariance is re-estimated during tuning: windows that double.
+# Length of the first window after which the covariance is re-estimated during tuning; windows
+# double.
 _FIRST_WINDOW = 25
 
-# Length of the interval a slice is first looked for in, in standard deviations along the axis.
-# So wide an interval needs no stepping out: it is cut by a slice's end rarely, and shrinking it
-# costs two or three evaluations, where stepping out costs two before the first proposal.
+# Length of the initial interval of a slice, in standard deviations along the axis. So wide an
+# interval rarely needs stepping out, which costs two evaluations before the first proposal;
+# shrinking it costs two or three.
 _WIDTH = 10.0
+# Of stepping out, while the axes are not known.
+_MAX_STEPS = 100
 
 
 class SliceUpdate:
     """Slice sampling along the principal axes of the posterior, as learned during tuning.
 
-    Until the first estimate of the covariance, coordinates are updated one by one with PyMC's
-    stepping out and its tuning of the widths.
+    Until the first estimate of the covariance, coordinates are updated one by one, with stepping
+    out from intervals whose lengths are averages of those that slices had.
 
     Parameters
     ----------
     size : int
         Number of scalars.
+
+    References
+    ----------
+    Neal (2003), Slice sampling, figures 3 and 5.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self.size = size
-        self._slice = _FunctionSlice()
         self.state: dict[str, Any] = {
             "widths": np.ones(size),
-            "n_tunes": 0.0,
+            "n_tunes": 0,
             "count": 0,
             "window": _FIRST_WINDOW,
             "mean": np.zeros(size),
@@ -61,27 +64,21 @@ class SliceUpdate:
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
         state = self.state
+        x, value = start, target(start)
         if state["axes"] is None:
-            moved, widths = self._slice.move(
-                target, start, rng, state["widths"], state["n_tunes"], tune, max_steps=100
-            )
-            state["widths"] = widths
-            state["n_tunes"] += tune
+            n = state["n_tunes"]
+            widths = state["widths"].copy()
+            for i, axis in enumerate(np.eye(self.size)):
+                x, value, width = _slice(target, x, value, axis, widths[i], _MAX_STEPS, rng)
+                if tune:
+                    widths[i] = (n * widths[i] + width) / (n + 1)
+            state["widths"], state["n_tunes"] = widths, n + tune
         else:
-            axes = state["axes"]
-            steps, _ = self._slice.move(
-                lambda z: target(start + axes @ z),
-                np.zeros(self.size),
-                rng,
-                np.full(self.size, _WIDTH),
-                0.0,
-                False,
-                max_steps=1,
-            )
-            moved = start + axes @ steps
+            for axis in state["axes"].T:
+                x, value, _ = _slice(target, x, value, axis, _WIDTH, 1, rng)
         if tune:
-            self._learn(moved)
-        return moved
+            self._learn(x)
+        return x
 
     def _learn(self, x: Array) -> None:
         """Add ``x`` to the running covariance; at the end of a window, take its axes."""
@@ -105,27 +102,43 @@ class SliceUpdate:
         state["scatter"] = np.zeros((self.size, self.size))
 
 
-class _FunctionSlice(Slice):
-    """PyMC's slice sampler on a plain function."""
+def _slice(
+    target: Target,
+    x: Array,
+    value: float,
+    axis: Array,
+    width: float,
+    max_steps: int,
+    rng: np.random.Generator,
+) -> tuple[Array, float, float]:
+    """Return the next point on a line through ``x``, its log density, and the interval's length.
 
-    def __new__(cls):
-        # Slice's own constructor reads a model and compiles its log density.
-        return object.__new__(cls)
-
-    def __getnewargs_ex__(self):
-        return (), {}
-
-    def __init__(self):
-        pass
-
-    def move(
-        self, log_density, start, rng, widths, n_tunes, tune, *, max_steps
-    ) -> tuple[Array, Array]:
-        """Return the new value and the tuned widths."""
-        self.logp, self.rng, self.tune = log_density, rng, tune
-        self.w, self.n_tunes, self.max_steps = np.array(widths), n_tunes, max_steps
-        moved, _ = self.astep(RaveledVars(start, ()))
-        return moved.data, self.w
+    The interval of length ``width`` around ``x`` grows by stepping out at most ``max_steps − 1``
+    times, which are divided between its ends at random.
+    """
+    level = value - rng.standard_exponential()
+    left = -width * rng.random()
+    right = left + width
+    if max_steps > 1:
+        to_the_left = int(rng.integers(max_steps))
+        for _ in range(to_the_left):
+            if target(x + left * axis) < level:
+                break
+            left -= width
+        for _ in range(max_steps - 1 - to_the_left):
+            if target(x + right * axis) < level:
+                break
+            right += width
+    while True:
+        z = left + (right - left) * rng.random()
+        moved = x + z * axis
+        value = target(moved)
+        if value >= level:
+            return moved, value, right - left
+        if z < 0.0:
+            left = z
+        else:
+            right = z
 
 
 class GradientUpdate:
@@ -137,13 +150,13 @@ class GradientUpdate:
         Number of scalars.
     """
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self.size = size
         self._nuts = _FunctionNUTS(size)
 
     @property
     def state(self) -> Any:
-        """What was learned, as PyMC's own state of NUTS."""
+        """The state of the adaptation."""
         return self._nuts.learned()
 
     @state.setter
@@ -158,17 +171,17 @@ class GradientUpdate:
 class _FunctionNUTS(NUTS):
     """PyMC's NUTS on a plain function with its gradient."""
 
-    # The target is another one at every step: long trajectories do not pay.
+    # The target changes at every step, so that long trajectories are not worth their cost.
     _MAX_TREEDEPTH = 6
 
-    def __new__(cls, size: int):
+    def __new__(cls, size: int) -> Self:
         # NUTS's own constructor reads a model and compiles its gradient.
         return object.__new__(cls)
 
-    def __getnewargs_ex__(self):
+    def __getnewargs_ex__(self) -> tuple[tuple[int], dict[str, Any]]:
         return (self.size,), {}
 
-    def __init__(self, size: int):
+    def __init__(self, size: int) -> None:
         self.size = size
         self.potential = QuadPotentialDiagAdapt(
             size, np.zeros(size), np.ones(size), 10, adaptation_window=50, rng=0
@@ -189,6 +202,7 @@ class _FunctionNUTS(NUTS):
         return moved.data
 
     def learned(self) -> dict[str, Any]:
+        """Return the state of the adaptation."""
         return {
             "potential": self.potential.sampling_state,
             "step_adapt": self.step_adapt.sampling_state,
@@ -196,16 +210,17 @@ class _FunctionNUTS(NUTS):
         }
 
     def restore(self, learned: dict[str, Any]) -> None:
+        """Set the state of the adaptation."""
         self.potential.sampling_state = learned["potential"]
         self.step_adapt.sampling_state = learned["step_adapt"]
         self.iter_count = learned["iter_count"]
 
 
 class _AsLogpDlogp:
-    """What PyMC's integrator asks of a compiled log density."""
+    """The interface of a compiled log density that PyMC's integrator needs."""
 
     dtype = "float64"
     _raveled_inputs = True
 
-    def __init__(self, target: Target):
+    def __init__(self, target: Target) -> None:
         self._pytensor_function = target.value_and_gradient

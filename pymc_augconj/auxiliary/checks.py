@@ -1,4 +1,4 @@
-"""How this room refuses a bad argument: one sentence naming the first offender."""
+"""Checks of arguments: the message names the first invalid entry."""
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -19,7 +19,7 @@ def refuse(name: str, values: ArrayLike, good: ArrayLike, expected: str) -> None
     Raises
     ------
     ValueError
-        With the index and the value of the first offending entry.
+        With the index and the value of the first invalid entry.
     """
     values, good = np.asarray(values), np.asarray(good)
     if good.all():

@@ -90,66 +90,6 @@ def mean_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) 
         return np.exp(_log_mean(p, a, b))
 
 
-def var_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
-    """Var x = (b/a) (K_{p+2}/K_p − (K_{p+1}/K_p)²); +∞ at a = 0 and p ≥ −2; relative error ≤ 1e-8.
-
-    Parameters
-    ----------
-    p, a, b : array_like
-        As in `random_generalized_inverse_gaussian`; the result has their broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_generalized_inverse_gaussian`.
-    """
-    p, a, b = _checked(p, a, b)
-    first, second = _log_mean(p, a, b), _log_mean(p + 1.0, a, b)
-    infinite = np.isinf(second)
-    first, second = np.where(infinite, 0.0, first), np.where(infinite, 0.0, second)
-    # log E x² − 2 log E x, the second difference of log K in p; its second derivative, by the
-    # leading terms of Debye's expansion, where the difference has lost its digits.
-    order = p + 1.0
-    r = np.maximum(np.hypot(order, np.sqrt(a) * np.sqrt(b)), 1.0)
-    asymptotic = 1.0 / r - 0.5 / r**2 + (order / r**2) ** 2
-    log_excess = np.where(r > SECOND_DIFFERENCE_BELOW, asymptotic, second - first)
-    with np.errstate(over="ignore"):
-        value = np.exp(2.0 * first) * np.expm1(log_excess)
-    return np.where(infinite, np.inf, value)
-
-
-def log_laplace_generalized_inverse_gaussian(
-    p: ArrayLike, a: ArrayLike, b: ArrayLike, t: ArrayLike
-) -> Array:
-    """Return log E exp(−t x), by the normalisers at a + 2t and at a; +∞ where it diverges.
-
-    The absolute error is about 1e-16 √(p² + ab).
-
-    Parameters
-    ----------
-    p, a, b : array_like
-        As in `random_generalized_inverse_gaussian`.
-    t : array_like, real
-        The expectation is finite for t > −a/2, and at t = −a/2 if p < 0.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_generalized_inverse_gaussian`.
-    """
-    p, a, b = _checked(p, a, b)
-    p, a, b, t = np.broadcast_arrays(p, a, b, np.asarray(t, dtype=float))
-    tilted = a + 2.0 * t
-    finite = (tilted > 0.0) | ((tilted == 0.0) & (p < 0.0))
-    value = _log_normalizer(p, np.where(finite, tilted, 1.0), b) - _log_normalizer(p, a, b)
-    return np.where(finite, value, np.inf)
-
-
 def logpdf_generalized_inverse_gaussian(
     x: ArrayLike, p: ArrayLike, a: ArrayLike, b: ArrayLike
 ) -> Array:

@@ -59,49 +59,6 @@ def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: Ar
     return np.where(larger, mean / np.where(larger, ratio, 1.0), x)
 
 
-def mean_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:
-    """E x, which is ``mean`` itself, broadcast; errors as `random_inverse_gaussian`."""
-    mean, shape = _checked(mean, shape)
-    return np.broadcast_arrays(mean, shape)[0].copy()
-
-
-def var_inverse_gaussian(mean: ArrayLike, shape: ArrayLike) -> Array:
-    """Var x = mean³/shape; errors as `random_inverse_gaussian`."""
-    mean, shape = _checked(mean, shape)
-    with np.errstate(over="ignore"):
-        return mean * mean / shape * mean
-
-
-def log_laplace_inverse_gaussian(mean: ArrayLike, shape: ArrayLike, t: ArrayLike) -> Array:
-    """Return log E exp(−t x) = shape/mean − √(shape²/mean² + 2 shape t), for t ≥ −shape/(2 mean²).
-
-    Parameters
-    ----------
-    mean, shape : array_like
-        As in `random_inverse_gaussian`; the mean may be infinite.
-    t : array_like, real
-        Below −shape/(2 mean²) the expectation diverges, and the result is +∞.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_inverse_gaussian`.
-    """
-    mean, shape = _checked(mean, shape)
-    t = np.asarray(t, dtype=float)
-    rate = shape / mean
-    radicand = rate * rate + 2.0 * shape * t
-    # The difference of two roots as a quotient: exact at small t.
-    denominator = rate + np.sqrt(np.maximum(radicand, 0.0))
-    value = -2.0 * shape * t / np.where(denominator > 0.0, denominator, 1.0)
-    return np.where(radicand >= 0.0, value, np.inf)
-
-
 def logpdf_inverse_gaussian(x: ArrayLike, mean: ArrayLike, shape: ArrayLike) -> Array:
     """Log density of IG(mean, shape); −∞ for x ≤ 0.
 

@@ -75,53 +75,6 @@ def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
     return sign * _mean_and_tail(mu)[0]
 
 
-def var_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
-    """Var z = 1 − d (d − μ), d = μ + φ(μ)/Φ(μ), without cancellation in the tail.
-
-    Parameters
-    ----------
-    mean, positive : array_like
-        As in `random_truncated_normal`; the result has their broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_truncated_normal`.
-    """
-    mu, _ = _reflected(mean, positive)
-    d, tail = _mean_and_tail(mu)
-    # With d = 1/(a + g), a = −μ:  1 − d(d + a) = d (g − d), and g ≈ 2d.
-    return np.where(mu < CONTINUED_FRACTION_BELOW, d * (tail - d), 1.0 - d * (d - mu))
-
-
-def log_laplace_truncated_normal(mean: ArrayLike, positive: ArrayLike, t: ArrayLike) -> Array:
-    """Return log E exp(−t z) = −t mean + t²/2 + log Φ(±(mean − t)) − log Φ(±mean), any real t.
-
-    Parameters
-    ----------
-    mean, positive : array_like
-        As in `random_truncated_normal`.
-    t : array_like, real
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_truncated_normal`.
-    """
-    mu, sign = _reflected(mean, positive)
-    moved = sign * np.asarray(t, dtype=float)
-    shifted = mu - moved
-    # In the tail −tμ + t²/2 cancels against log Φ; what remains is the ratio of two scaled erfc's.
-    central = moved * (0.5 * moved - mu) + log_ndtr(shifted) - log_ndtr(mu)
-    scaled = _log_erfcx(-shifted / np.sqrt(2.0)) - _log_erfcx(-mu / np.sqrt(2.0))
-    return np.where((mu > 0.0) & (shifted > 0.0), central, scaled)
-
-
 def logpdf_truncated_normal(z: ArrayLike, mean: ArrayLike, positive: ArrayLike) -> Array:
     """Log density at z; −∞ on the wrong side of zero.
 

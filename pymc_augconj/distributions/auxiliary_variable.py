@@ -1,4 +1,4 @@
-"""The distributions of auxiliary variables that PyMC lacks, as PyMC distributions of ω > 0.
+"""The distributions of auxiliary variables that PyMC lacks, as PyMC distributions.
 
 Their log densities are computed by NumPy, so that they have no derivative for PyTensor: a model
 with one of them can be evaluated, drawn from and drawn as a graph, but not sampled by NUTS.
@@ -25,12 +25,12 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     random_polya_gamma,
 )
 
-__all__ = ["POLYA_GAMMA", "AuxiliaryDistribution", "Distribution"]
+__all__ = ["POLYA_GAMMA", "AuxiliaryDistribution", "Distribution", "NumPyFunction"]
 
 
 @dataclass(frozen=True, eq=False)
 class Distribution:
-    """A distribution of ω > 0 with parameters, as NumPy sees it.
+    """A distribution of ω with parameters, as functions of NumPy arrays.
 
     Attributes
     ----------
@@ -40,11 +40,20 @@ class Distribution:
         ``(ω, *parameters)``, broadcasting.
     random : callable
         ``(rng, shape, *parameters)``.
+    positive : bool
+        Whether the support is ω > 0.
     """
 
     name: str
     logpdf: Callable[..., np.ndarray]
     random: Callable[..., np.ndarray]
+    positive: bool = True
+
+    def log_density(self, value: np.ndarray, *parameters: np.ndarray) -> np.ndarray:
+        """Return log p(value), −inf outside of the support."""
+        if not self.positive:
+            return self.logpdf(value, *parameters)
+        return np.where(value > 0.0, self.logpdf(np.abs(value), *parameters), -np.inf)
 
 
 def _random_polya_gamma(
@@ -59,27 +68,32 @@ POLYA_GAMMA = Distribution(
 )
 
 
-class _LogDensity(Op):
-    """log p(ω), computed by NumPy."""
+class NumPyFunction(Op):
+    """An elementwise function of NumPy's, without derivatives.
 
-    __props__ = ("distribution",)
+    Parameters
+    ----------
+    function : callable
+        Of arrays that broadcast.
+    what : str
+        For messages.
+    """
 
-    def __init__(self, distribution: Distribution) -> None:
-        self.distribution = distribution
+    __props__ = ("function", "what")
 
-    def make_node(self, value: Any, *parameters: Any) -> Apply:
-        inputs = [pt.as_tensor(part).astype("float64") for part in (value, *parameters)]
+    def __init__(self, function: Callable[..., np.ndarray], what: str) -> None:
+        self.function, self.what = function, what
+
+    def make_node(self, *arguments: Any) -> Apply:
+        inputs = [pt.as_tensor(part).astype("float64") for part in arguments]
         output = pt.broadcast_arrays(*inputs)[0].type()
         return Apply(self, inputs, [output])
 
     def perform(
         self, node: Apply, inputs: Sequence[np.ndarray], outputs: list[list[np.ndarray | None]]
     ) -> None:
-        value, *parameters = inputs
         with np.errstate(all="ignore"):
-            found = np.where(
-                value > 0.0, self.distribution.logpdf(np.abs(value), *parameters), -np.inf
-            )
+            found = self.function(*inputs)
         shape = np.broadcast_shapes(*(np.shape(part) for part in inputs))
         outputs[0][0] = np.array(np.broadcast_to(found, shape), dtype="float64")
 
@@ -93,12 +107,12 @@ class _LogDensity(Op):
         output_gradients: Sequence[Variable],
     ) -> list[Variable]:
         raise NotImplementedError(
-            f"the density of ω ~ {self.distribution.name} is computed by NumPy and has "
-            "no derivative; sample the original model with pac.sample, or with NUTS"
+            f"{self.what} is computed by NumPy and has no derivative; sample the original model "
+            "with pac.sample, or with NUTS"
         )
 
 
-class AuxiliaryLawRV(RandomVariable):
+class AuxiliaryRV(RandomVariable):
     """The random variable of :class:`AuxiliaryDistribution`."""
 
     name = "auxiliary_distribution"
@@ -119,7 +133,7 @@ class AuxiliaryLawRV(RandomVariable):
 
 
 class AuxiliaryDistribution(PositiveContinuous):
-    """ω with a distribution that NumPy knows.
+    """ω with a distribution that NumPy computes; pass ``default_transform=None`` unless ω > 0.
 
     Parameters
     ----------
@@ -127,7 +141,7 @@ class AuxiliaryDistribution(PositiveContinuous):
     parameters : sequence of tensor_like
     """
 
-    rv_type = AuxiliaryLawRV
+    rv_type = AuxiliaryRV
 
     @classmethod
     def dist(
@@ -148,7 +162,7 @@ class AuxiliaryDistribution(PositiveContinuous):
         **kwargs: Any,
     ) -> TensorVariable:
         """Return the random variable's node."""
-        op = AuxiliaryLawRV(
+        op = AuxiliaryRV(
             distribution=distribution, signature=",".join(["()"] * len(parameters)) + "->()"
         )
         rng = pt.random.shared_rng(seed=None) if rng is None else rng
@@ -161,9 +175,9 @@ class AuxiliaryDistribution(PositiveContinuous):
         return pt.ones(size)
 
 
-@_logprob.register(AuxiliaryLawRV)
+@_logprob.register(AuxiliaryRV)
 def _log_density(
-    op: AuxiliaryLawRV,
+    op: AuxiliaryRV,
     values: Sequence[TensorVariable],
     rng: Variable,
     size: Variable,
@@ -171,4 +185,5 @@ def _log_density(
     **kwargs: Any,
 ) -> TensorVariable:
     (value,) = values
-    return _LogDensity(op.distribution)(value, *parameters)
+    what = f"the density of ω ~ {op.distribution.name}"
+    return NumPyFunction(op.distribution.log_density, what)(value, *parameters)

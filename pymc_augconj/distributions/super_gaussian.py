@@ -14,7 +14,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
+from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
 from pymc_augconj.errors import AugmentationError, NotSuperGaussianError
 
 from .conditions import check_integrable, check_phi, distinct, initial_values
@@ -136,7 +136,7 @@ class Family:
             def log_phi(r: np.ndarray, values: Sequence[np.ndarray] = values) -> np.ndarray:
                 return self.log_phi.evaluate(r, values)
 
-            y[here] = f[here] + ResidualLaw(log_phi).random(rng, int(here.sum()))
+            y[here] = f[here] + ResidualDistribution(log_phi).random(rng, int(here.sum()))
         return y
 
     def _draw_discrete(
@@ -201,7 +201,7 @@ class SuperGaussian(Distribution):
 
     With φ alone it is a location family, p(y | f) = C φ((y − f)²). φ must be completely
     monotone with φ(0) = 1, which is checked; then it is a mixture of Gaussians in f, and
-    :class:`~pymc_augconj.AugmentedGibbs` samples the model although nobody has derived the
+    :class:`~pymc_augconj.AugmentedGibbs` samples the model without a derivation of the
     mixture. To every other tool this is a PyMC distribution like any other.
 
     Parameters

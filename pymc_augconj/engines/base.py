@@ -15,11 +15,10 @@ import numpy as np
 
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiLikelihood
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessLaw
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.typing import Array
 
 __all__ = [
@@ -51,7 +50,7 @@ class SiteRule(Protocol):
 
     #: True where moving all sites to their targets cannot decrease the bound.
     monotone: bool
-    #: True where the rule is about auxiliary variables, and so needs an augmentation.
+    #: True if the rule needs an augmentation.
     augmented: bool
 
     def full(self, terms: MultiLikelihood) -> bool:
@@ -156,7 +155,8 @@ class Evaluation:
     divergence: float
     rounding: float
     coupling: Coupling = field(repr=False)
-    posterior: SitePosterior | None = field(repr=False, default=None)
+    #: A SitePosterior, or what a sparse engine keeps of its own; None where none has been made.
+    posterior: Any = field(repr=False, default=None)
     buffer: int = 0
 
     @property
@@ -257,7 +257,7 @@ class SparseProblem:
 
     Attributes
     ----------
-    laws : sequence of ProcessLaw
+    laws : sequence of ProcessPrior
         The processes.
     inducing : sequence of ndarray
         Inducing inputs of each, shape (M, d), to start from or to stay at.
@@ -276,7 +276,7 @@ class SparseProblem:
         Whether the inducing inputs move, too.
     """
 
-    laws: Sequence[ProcessLaw]
+    laws: Sequence[ProcessPrior]
     inducing: Sequence[Array]
     rng: np.random.Generator
     batch_size: int | None = None
@@ -372,7 +372,7 @@ class FitOutcome:
 
 
 def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:
-    """Return what hands every iteration to the problem's callback, counted over all θ."""
+    """Return a function that passes iterations to the problem's callback, counted over all θ."""
     count = 0
 
     def report(iteration: Iteration, evaluation: SiteEvaluation) -> None:

@@ -33,7 +33,7 @@ __all__ = ["Family", "HyperClimb", "ascend", "maximise"]
 _BOWL = 1e3
 
 # How SciPy's L-BFGS-B says that its line search failed, and what the quadratic model may then at
-# most expect of another step, in nats: far below what any use of an evidence can tell apart, and
+# most expect of another step, in nats: far below any relevant difference of evidences, and
 # above its rounding.
 _NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
 

@@ -13,7 +13,7 @@ from .variational.cavi import CoordinateAscent
 from .variational.fit import SiteFit
 from .variational.vgp import VariationalGaussian
 
-__all__ = ["ENGINES", "Engine", "density_engines", "minibatch_engines"]
+__all__ = ["ENGINES", "Engine", "minibatch_engines"]
 
 FittingEngine = Callable[[FitProblem], FitOutcome]
 
@@ -23,7 +23,7 @@ _SVI = ("batch_size", "rate", "hyper_rate", "optimize_inducing")
 
 @dataclass(frozen=True)
 class Engine:
-    """What the rest of the package may know about a fitting engine.
+    """The record of a fitting engine.
 
     Attributes
     ----------
@@ -108,11 +108,6 @@ ENGINES: dict[str, Engine] = {
         ),
     )
 }
-
-
-def density_engines() -> tuple[str, ...]:
-    """Return the names of the engines for which a likelihood's density is enough."""
-    return tuple(name for name, engine in ENGINES.items() if not engine.augmented)
 
 
 def minibatch_engines() -> tuple[str, ...]:

@@ -6,7 +6,6 @@ and its gradients. Nothing here knows a likelihood or an engine. Symbols and sha
 notation table in CONTRIBUTING.md.
 
 =====================  =============================================================================
-``gram``               weight space with the design summed out
 ``observation_space``  the N × N form: one Cholesky factorisation of C = K + Λ⁻¹
 ``signed_space``       observation space with site precisions of either sign
 ``sites``              how sites of P predictors are stacked, and made diagonal by rotations

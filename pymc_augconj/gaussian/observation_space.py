@@ -30,7 +30,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg.blas import dsyr, dsyrk, dtrsv
+from scipy.linalg.blas import dsyr, dsyrk, dtrsm, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -49,7 +49,6 @@ __all__ = [
     "ObservationSpaceFactor",
     "ObservationSpacePosterior",
     "condition",
-    "draw_eta",
     "factorize",
     "matheron_weights",
 ]
@@ -259,14 +258,14 @@ def matheron_weights(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps:
         From :func:`factorize`.
     h : array, shape (N,)
         Linear coefficients of the sites.
-    eta0 : array, shape (N,)
-        A draw from the prior N(m, K).
-    eps : array, shape (N,)
+    eta0 : array, shape (N,) or (count, N)
+        A draw from the prior N(m, K), or several.
+    eps : array, of the same shape
         Standard normal draws, independent of `eta0`.
 
     Returns
     -------
-    array, shape (N,)
+    array, of the same shape
         Weights w. Where η₀ = m + Σ_b A_b u₀_b with u₀_b ~ N(·, K_b), the joint posterior draw of
         the blocks is u_b = u₀_b + K_b A_bᵀ w; for a whitened block, with v₀ = ξ, u₀ = L ξ, it is
         v = ξ + Lᵀ A_bᵀ w.
@@ -275,12 +274,11 @@ def matheron_weights(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps:
     return _solve(factor, (h - lam * eta0 - np.sqrt(lam) * eps) / lam)
 
 
-def draw_eta(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps: Array) -> Array:
-    """Return the exact posterior draw η = η₀ + K w; arguments as for :func:`matheron_weights`."""
-    return symmetric_product(factor.K, matheron_weights(factor, h, eta0, eps), add_to=eta0)
-
-
 def _solve(factor: ObservationSpaceFactor, x: Array) -> Array:
-    """Return C⁻¹ x, overwriting x: two dtrsv take a fifth of the time of one dpotrs."""
+    """Return C⁻¹ x, of each row of x where there are several, overwriting x."""
+    if x.ndim == 2:
+        half = dtrsm(1.0, factor.chol_C, x.T, lower=1, overwrite_b=1)
+        return dtrsm(1.0, factor.chol_C, half, lower=1, trans_a=1, overwrite_b=1).T
+    # Two dtrsv take a fifth of the time of one dpotrs.
     half = dtrsv(factor.chol_C, x, lower=1, overwrite_x=1)
     return dtrsv(factor.chol_C, half, lower=1, trans=1, overwrite_x=1)

@@ -1,13 +1,12 @@
 """Conditioning on sites through D latent weights, for D well below the number of predictors.
 
 Predictors η = m + Φ v with v ~ N(0, I_D): a latent block u ~ N(0, S Sᵀ) with design A enters as
-u = S v, Φ = A S, where the scale S is a vector of standard deviations or a lower Cholesky factor
-(:func:`whiten_design`, :func:`apply_scale`). With r = h − Λm and M = I + ΦᵀΛΦ,
+u = S v, Φ = A S. With r = h − Λm and M = I + ΦᵀΛΦ,
 
     v | sites ~ N(M⁻¹Φᵀr, M⁻¹),        μ = m + Φ M⁻¹Φᵀr,        Σ = Φ M⁻¹ Φᵀ,
     log Z = hᵀm − ½ mᵀΛm − ½ log|M| + ½ rᵀΦ M⁻¹ Φᵀr,
 
-    α = h − Λμ = ∂log Z/∂m,            ∂log Z/∂Φ = α E[v]ᵀ − ΛΦM⁻¹.
+    α = h − Λμ = ∂log Z/∂m.
 
 All this equals :mod:`.observation_space` with K = ΦΦᵀ. No λ is ever divided by, so negative ones
 are welcome as long as M stays positive definite, which its Cholesky factorisation decides; with
@@ -25,21 +24,18 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg.blas import dsyrk, dtrsv
-from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
+from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.blas import diagonal_view, mirror_lower, square_work_array
+from pymc_augconj.linalg.blas import diagonal_view, square_work_array
 from pymc_augconj.typing import Array, Index
 
 __all__ = [
     "WeightSpaceFactor",
     "WeightSpacePosterior",
-    "apply_scale",
     "condition",
     "cov_at",
-    "draw_latent",
     "factorize",
-    "whiten_design",
 ]
 
 
@@ -90,11 +86,6 @@ class WeightSpacePosterior:
     alpha: Array
     log_normalizer: float
 
-    def latent_cov(self) -> Array:
-        """Return M⁻¹ = cov[v], shape (D, D)."""
-        inverse, _ = dpotri(self.factor.chol_M, lower=1)
-        return mirror_lower(inverse)
-
     def var(self) -> Array:
         """Return the marginal variances of η, shape (N,)."""
         return self.predict(self.factor.Phi, self.mean)[1]
@@ -103,12 +94,6 @@ class WeightSpacePosterior:
         """Return the covariance Φ M⁻¹ Φᵀ of η, shape (N, N)."""
         half = _half(self.factor, self.factor.Phi)
         return half.T @ half
-
-    def gradient_wrt_design(self) -> Array:
-        """Return ∂log Z/∂Φ = α E[v]ᵀ − ΛΦM⁻¹, shape (N, D)."""
-        Phi, lam, chol_M = self.factor.Phi, self.factor.lam, self.factor.chol_M
-        solved, _ = dpotrs(chol_M, (lam[:, None] * Phi).T, lower=1)
-        return np.outer(self.alpha, self.latent_mean) - solved.T
 
     def predict(self, Phi_new: Array, m_new: Array) -> tuple[Array, Array]:
         """Return means and variances of η* = m* + Φ* v at new rows of the design.
@@ -126,29 +111,6 @@ class WeightSpacePosterior:
         """
         half = _half(self.factor, Phi_new)
         return m_new + Phi_new @ self.latent_mean, np.einsum("ij,ij->j", half, half)
-
-
-def whiten_design(A: Array, scale: Array) -> Array:
-    """Return Φ = A S, shape (N, D), so that A u = Φ v for u = S v, v ~ N(0, I).
-
-    Parameters
-    ----------
-    A : array, shape (N, D)
-        Design of a latent block.
-    scale : array, shape (D,) or (D, D)
-        The block's prior standard deviations, or the lower Cholesky factor of its covariance.
-    """
-    return A * scale if scale.ndim == 1 else A @ scale
-
-
-def apply_scale(scale: Array, v: Array) -> Array:
-    """Return u = S v for v of shape (D,) or (D, P); `scale` as for :func:`whiten_design`.
-
-    The posterior covariance of u is ``apply_scale(S, apply_scale(S, latent_cov).T)``.
-    """
-    if scale.ndim == 2:
-        return scale @ v
-    return scale * v if v.ndim == 1 else scale[:, None] * v
 
 
 def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpaceFactor:
@@ -217,24 +179,6 @@ def condition(factor: WeightSpaceFactor, m: Array, h: Array) -> WeightSpacePoste
     mean = m + Phi @ latent_mean
     log_normalizer = 0.5 * float(m @ (h + r) + half @ half - factor.log_det)
     return WeightSpacePosterior(factor, latent_mean, mean, h - lam * mean, log_normalizer)
-
-
-def draw_latent(factor: WeightSpaceFactor, m: Array, h: Array, xi: Array) -> Array:
-    """Return the exact posterior draw v = M⁻¹Φᵀ(h − Λm) + L_M⁻ᵀ ξ, shape (D,).
-
-    The predictors' draw is then η = m + Φ v.
-
-    Parameters
-    ----------
-    factor : WeightSpaceFactor
-        From :func:`factorize`.
-    m, h : array, shape (N,)
-        Prior mean of η and linear coefficients of the sites.
-    xi : array, shape (D,)
-        Standard normal draws.
-    """
-    half = dtrsv(factor.chol_M, (h - factor.lam * m) @ factor.Phi, lower=1, overwrite_x=1)
-    return dtrsv(factor.chol_M, half + xi, lower=1, trans=1, overwrite_x=1)
 
 
 def cov_at(factor: WeightSpaceFactor, Phi: Array, first: Index, second: Index) -> Array:

@@ -51,16 +51,21 @@ class AffinePosterior(Protocol):
         Length of ν.
     log_evidence : float
         log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′.
-    mean : ndarray, shape (D,)
-        E[v].
     """
 
     size: int
     log_evidence: float
-    mean: Array
+
+    @property
+    def mean(self) -> Array:
+        """E[v], shape (D,)."""
+        ...
 
     def apply(self, nu: Array) -> Array:
-        """Return v = T(ν), a draw from the posterior where ν is one from N(0, I)."""
+        """Return v = T(ν), a draw from the posterior where ν is one from N(0, I).
+
+        ``nu`` is (size,), or (count, size) where there are several.
+        """
         ...
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
@@ -75,7 +80,7 @@ class Conditioner(Protocol):
     the coupling of the rows.
     """
 
-    def __init__(self, size: int, coupling: Coupling): ...
+    def __init__(self, size: int, coupling: Coupling) -> None: ...
 
     def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""

@@ -1,4 +1,4 @@
-"""What the prior of a block of latents must answer, whatever the structure of its covariance.
+"""The contract of the prior of a block of latents, whatever the structure of its covariance.
 
 A block has the innovation u ~ N(0, K(θ)), K = S Sᵀ, and the whitened latents v ~ N(0, I), u = S v.
 Its *kind* (:attr:`.LatentBlock.kind`) is a subclass of :class:`BlockPrior`; :mod:`.registry` lists
@@ -12,14 +12,12 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentBlock
+from pymc_augconj.typing import Array
 
 __all__ = ["BlockPrior", "PredictorGradient"]
-
-Array = NDArray[np.float64]
 
 
 class PredictorGradient(Protocol):
@@ -52,7 +50,7 @@ class BlockPrior(ABC):
     #: The name by which a :class:`.LatentBlock` asks for it.
     kind: ClassVar[str]
 
-    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         self.block, self.array, self.jitter = block, array, jitter
 
     @classmethod

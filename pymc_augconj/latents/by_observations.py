@@ -10,12 +10,14 @@ from pymc_augconj.gaussian import observation_space
 from pymc_augconj.gaussian.observation_space import ObservationSpaceFactor
 from pymc_augconj.gaussian.signed_space import SignedPosterior
 from pymc_augconj.gaussian.sites import Coupling, Rotation
-from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
+from .rows import RowGroups
 
 __all__ = ["ObservationPosterior", "ObservationSpace"]
 
@@ -25,7 +27,7 @@ class AffineByObservations:
 
     def __init__(
         self, prior: LatentPrior, factor: ObservationSpaceFactor, h: Array, rotation: Rotation
-    ):
+    ) -> None:
         self._prior, self._factor, self._rotation = prior, factor, rotation
         self._h = rotation.forward(h)
         self._n_latent = sum(b.block.total_size for b in prior.blocks)
@@ -40,7 +42,7 @@ class AffineByObservations:
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        xi, eps = nu[: self._n_latent], nu[self._n_latent :]
+        xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
         eta0 = self._rotation.forward(self._prior.whitened_product(xi))
         w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
         return xi + self._prior.whitened_transpose(self._rotation.back(w))
@@ -58,7 +60,7 @@ class AffineByObservations:
 class ObservationSpace:
     """A :class:`.Conditioner`: one R × R factorisation, R the number of distinct predictors."""
 
-    def __init__(self, size: int, coupling: Coupling):
+    def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")
         self._coupling = coupling
         self._memory = FactorMemory[tuple[ObservationSpaceFactor, Rotation]]()
@@ -91,7 +93,16 @@ class ObservationPosterior(SitePosterior):
     takes_factors = False
     has_cheap_gradient = True
 
-    def __init__(self, prior, groups, h, lam, *, work=None, second_work=None):
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        h: Array,
+        lam: Array,
+        *,
+        work: Array | None = None,
+        second_work: Array | None = None,
+    ) -> None:
         super().__init__(prior, groups, h, lam)
         rotation = self._rotation
         signed = self._signed = SignedPosterior(
@@ -105,7 +116,7 @@ class ObservationPosterior(SitePosterior):
         cov = self._site_cov(prior.predictor_cov, second_work)
         self._finish(signed.log_det, centred, cov, signed.log_normalizer)
 
-    def _site_cov(self, C, work):
+    def _site_cov(self, C: Array, work: Array | None) -> Array:
         coupling = self.groups.merged
         if not coupling.rows:
             return self._signed.var(work=work)
@@ -117,19 +128,19 @@ class ObservationPosterior(SitePosterior):
         )
 
     @classmethod
-    def order(cls, model, groups):
+    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
         return groups.size
 
     @classmethod
-    def multiplications(cls, model, groups):
+    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
         return float(groups.size) ** 3 / 3.0
 
     @staticmethod
-    def prior_cov(prior, coupling):
+    def prior_cov(prior: LatentPrior, coupling: Coupling) -> Array:
         C = prior.predictor_cov
         return np.concatenate([np.diagonal(C), C[coupling.first, coupling.second]])
 
-    def innovation_cov(self, first, second):
+    def innovation_cov(self, first: int, second: int) -> Array:
         cross = [self._cross(i) for i in (first, second)]
         explained = cross[0] @ self.response_product(cross[1].T)
         if first == second:
@@ -137,20 +148,24 @@ class ObservationPosterior(SitePosterior):
             return self.prior.blocks[first].add_cov(explained)
         return -explained
 
-    def innovation_var(self, index):
+    def innovation_var(self, index: int) -> Array:
         A = self.prior.maps[index]
-        alone = len(self.prior.maps) == 1 and isinstance(A, RowSelection) and A.coef is None
-        if alone and np.unique(A.index).size == A.size:
+        if (
+            len(self.prior.maps) == 1
+            and isinstance(A, RowSelection)
+            and A.coef is None
+            and np.unique(A.index).size == A.size
+        ):
             # Each entry is a predictor, whose variance is free of cancellation.
             var = np.empty(A.size)
             var[A.index] = self._centred_var
             return var
         return self.prior.blocks[index].var() - self.explained_var(self._cross(index))
 
-    def explained(self, cross):
+    def explained(self, cross: Array) -> Array:
         return self._signed.explained(self._rotation.forward(cross))
 
-    def explained_var(self, cross):
+    def explained_var(self, cross: Array) -> Array:
         return self._signed.explained_var(self._rotation.forward(cross))
 
     @cached_property
@@ -158,10 +173,10 @@ class ObservationPosterior(SitePosterior):
         """R itself, shape (R, R)."""
         return self._rotation.congruence_back(self._signed.response())
 
-    def response_product(self, X):
+    def response_product(self, X: Array) -> Array:
         return self.response @ X
 
-    def _explained_through(self, A):
+    def _explained_through(self, A: LinearMap) -> Array:
         if isinstance(A, RowSelection):
             return A.congruence(self.response)
         return super()._explained_through(A)
@@ -170,7 +185,7 @@ class ObservationPosterior(SitePosterior):
         """Return Cov(u_b, η′) = K_b A_bᵀ, shape (total_size, R)."""
         return self.prior.blocks[index].cross_cov(self.prior.maps[index])
 
-    def draw(self, rng, size):
+    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
         # v = ξ + Sᵀ Aᵀ w with w = (I + ΛC)⁻¹ (h − Λη₀ − Λ^½ ε) (Matheron); with R and α it is
         # v = ξ + Sᵀ Aᵀ (α − R (η₀ + ε′)), ε′ ~ N(0, Λ⁻¹), which has no form for λ ≤ 0: a signed
         # Λ takes the weights' own covariance I − Sᵀ Aᵀ R A S instead.
@@ -188,7 +203,7 @@ class ObservationPosterior(SitePosterior):
             for b, A, x in zip(prior.blocks, prior.maps, xi, strict=True)
         ]
 
-    def _draw_whitened(self, rng, size):
+    def _draw_whitened(self, rng: np.random.Generator, size: int) -> list[Array]:
         prior = self.prior
         Phi = prior.whitened_design
         cov = -(Phi.T @ self.response_product(Phi))

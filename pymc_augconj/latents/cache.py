@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.model import Point, PointMap
+from pymc_augconj.model import Key, Point, PointMap
 
 __all__ = ["KeptParts"]
 
@@ -15,7 +15,7 @@ __all__ = ["KeptParts"]
 class KeptParts:
     """Values of functions of the point, each kept until an entry that it depends on changes."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._known: dict[object, tuple[tuple[bytes, ...], Any]] = {}
 
     def get[T, V](
@@ -27,7 +27,7 @@ class KeptParts:
     def keep[V](
         self,
         name: object,
-        entries: Iterable[str],
+        entries: Iterable[Key],
         point: Point,
         make: Callable[[], V],
         *further: bytes,

@@ -16,7 +16,7 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point, PointMap
+from pymc_augconj.model import Key, LatentGaussianModel, Point, PointMap
 from pymc_augconj.typing import Index
 
 __all__ = ["Component", "find_components", "restricted_model"]
@@ -79,7 +79,7 @@ def find_components(
                 "while it is drawn, found some that enter, or are tied to, several; sample with "
                 "sites='held', or fit with method='vgp'"
             )
-    found = {}
+    found: dict[int, list[tuple[int, int]]] = {}
     for cell, i in sorted(label.items(), key=lambda item: (item[0][1], item[0][0])):
         found.setdefault(i, []).append(cell)
     blocks: dict[int, list[int]] = {i: [] for i in found}
@@ -97,7 +97,7 @@ class _RowsOf:
     rows: Index
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[Key, ...]:
         return self.whole.names
 
     def __call__(self, point: Point) -> Any:

@@ -8,20 +8,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from pymc_augconj.linalg.blas import lower_product, lower_transpose_product, symmetric_product
-from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.cholesky import RELATIVE_JITTERS, cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import LatentBlock
+from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
 __all__ = ["DensePrior"]
-
-Array = NDArray[np.float64]
 
 
 class DensePrior(BlockPrior):
@@ -29,7 +27,7 @@ class DensePrior(BlockPrior):
 
     kind = "dense"
 
-    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         super().__init__(block, array, jitter)
         self.cov = array
         self._chol: Array | None = None
@@ -47,8 +45,8 @@ class DensePrior(BlockPrior):
         """
         if self._chol is None and self._jittered is None:
             name = f"the covariance of {self.block.name!r}"
-            jitters = {"relative_jitters": (0.0,)} if self.block.whitened else {}
-            chol, jitter = cholesky_with_jitter(self.cov, name=name, **jitters)
+            jitters = (0.0,) if self.block.whitened else RELATIVE_JITTERS
+            chol, jitter = cholesky_with_jitter(self.cov, name=name, relative_jitters=jitters)
             if jitter == 0.0:
                 self._chol = chol
             else:
@@ -61,7 +59,9 @@ class DensePrior(BlockPrior):
     @property
     def chol(self) -> Array:
         """Lower Cholesky factor of K, Fortran-ordered."""
-        return self._chol if self._chol is not None else self.factorized()._chol
+        chol = self._chol if self._chol is not None else self.factorized()._chol
+        assert chol is not None
+        return chol
 
     def _is_one(self, x: Array) -> bool:
         """Return whether ``x`` is one vector of one copy, of which a triangle's product is less."""
@@ -108,7 +108,8 @@ class DensePrior(BlockPrior):
 
     def predictor_cov(self, A: LinearMap) -> Array:
         if isinstance(A, DenseMap):
-            return sum(part.matrix @ self.cov @ part.matrix.T for part in self._parts(A))
+            parts = (part.matrix @ self.cov @ part.matrix.T for part in self._parts(A))
+            return sum(parts, np.zeros(()))
         if self.block.copies == 1:
             cov = self.cov if A.is_identity else self.cov[np.ix_(A.index, A.index)]
         else:
@@ -125,7 +126,7 @@ class DensePrior(BlockPrior):
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         if self.block.copies == 1:
             return gradient.congruence(A)
-        return sum(gradient.congruence(part) for part in self._parts(A))
+        return sum((gradient.congruence(part) for part in self._parts(A)), np.zeros(()))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
         by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)

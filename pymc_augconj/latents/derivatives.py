@@ -8,15 +8,14 @@ fifth derivative plus 1e-13 of the sum of rounding, both far below what an optim
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pymc_augconj.model import Point
+from pymc_augconj.model import Key, Point
+from pymc_augconj.typing import Array
 
 __all__ = ["STENCIL", "accumulate", "difference_slopes"]
-
-Array = NDArray[np.float64]
 
 _STEP = 2e-3
 #: Steps and weights of the central difference of fourth order.
@@ -30,10 +29,10 @@ def accumulate(total: dict[str, Array], terms: Mapping[str, Array]) -> None:
 
 
 def difference_slopes(
-    function: Callable[[Point], float], point: Point, names: Iterable[str]
-) -> dict[str, Array]:
+    function: Callable[[Point], float], point: Point, names: Iterable[Key]
+) -> dict[Any, Array]:
     """Return the derivatives of ``function`` by the float entries ``names`` of the point."""
-    slopes = {}
+    slopes: dict[Any, Array] = {}
     for name in names:
         if not np.issubdtype(np.asarray(point[name]).dtype, np.floating):
             continue

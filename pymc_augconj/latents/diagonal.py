@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentBlock
+from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
 __all__ = ["DiagonalPrior"]
-
-Array = NDArray[np.float64]
 
 
 class DiagonalPrior(BlockPrior):
@@ -21,9 +19,9 @@ class DiagonalPrior(BlockPrior):
 
     kind = "diagonal"
 
-    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         self.std = np.array(array, dtype=float)
-        if not np.all(self.std >= 0.0):
+        if not (self.std >= 0.0).all():
             raise NotPositiveDefiniteError(
                 f"the standard deviations of {block.name!r} must not be negative or NaN, "
                 f"found {self.std[~(self.std >= 0.0)][0]}"

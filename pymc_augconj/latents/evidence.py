@@ -27,7 +27,7 @@ __all__ = ["log_evidence_and_gradient"]
 
 @dataclass(frozen=True)
 class _DenseGradient:
-    """A :class:`.PredictorGradient` whose matrix is at hand."""
+    """A :class:`.PredictorGradient` given as a matrix."""
 
     matrix: Array
 

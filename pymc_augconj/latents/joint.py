@@ -7,26 +7,26 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
-from .cache import KeptParts
 from .registry import block_prior
 from .rows import RowGroups
 
 __all__ = ["LatentPrior", "LatentPriors"]
 
 
-# Entries of an array may be rounded differently, in the same operations, by where they stand.
+# The same operations may round entries of an array differently, depending on their position.
 _ROUNDING = 64.0 * np.finfo(float).eps
 
 
@@ -50,7 +50,7 @@ class LatentPrior:
         blocks: tuple[BlockPrior, ...],
         full_maps: tuple[LinearMap, ...],
         maps: tuple[LinearMap, ...],
-    ):
+    ) -> None:
         self.offset, self.blocks, self.full_maps, self.maps = offset, blocks, full_maps, maps
         self._jittered: LatentPrior | None = None
 
@@ -74,27 +74,31 @@ class LatentPrior:
         )
 
     def split(self, v: Array) -> list[Array]:
-        """Return the blocks' parts of a vector of all latents."""
-        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1])
+        """Return the blocks' parts of all latents, (D,) or (count, D)."""
+        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1], axis=-1)
 
     def innovations(self, v: Array) -> list[Array]:
-        """Return every block's u = S v for the whitened latents v of all of them."""
+        """Return every block's u = S v for the whitened latents v of all, (D,) or (count, D)."""
         return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
 
     def whitened_product(self, v: Array) -> Array:
-        """Return Φ v, shape (R,), without forming Φ."""
-        return sum(A.apply(u) for A, u in zip(self.maps, self.innovations(v), strict=True))
+        """Return Φ v, shape (R,) or (count, R), without forming Φ."""
+        parts = zip(self.maps, self.innovations(v), strict=True)
+        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
 
     def whitened_transpose(self, x: Array) -> Array:
-        """Return Φᵀ x, shape (D,), without forming Φ."""
-        parts = zip(self.maps, self.blocks, strict=True)
-        return np.concatenate([b.scale_transpose(A.apply_transpose(x)) for A, b in parts])
+        """Return Φᵀ x, shape (D,) or (count, D), without forming Φ."""
+        parts = [
+            b.scale_transpose(A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x))
+            for A, b in zip(self.maps, self.blocks, strict=True)
+        ]
+        return np.concatenate(parts, axis=-1)
 
     def predictor(self, innovations: Sequence[Array]) -> Array:
-        """Return η of every row, shape (N,)."""
-        eta = self.offset.copy()
+        """Return η of every row, shape (N,), or (count, N) for innovations of (count, size)."""
+        eta = self.offset
         for A, u in zip(self.full_maps, innovations, strict=True):
-            eta += A.apply(u)
+            eta = eta + _apply(A, u)
         return eta
 
     def factorized(self) -> LatentPrior:
@@ -116,6 +120,10 @@ class LatentPrior:
         return max(b.jitter for b in self.blocks)
 
 
+def _apply(A: LinearMap, u: Array) -> Array:
+    return A.apply(u) if u.ndim == 1 else A.apply_rows(u)
+
+
 class LatentPriors:
     """Evaluates :class:`LatentPrior` at points, keeping the parts that θ did not change.
 
@@ -133,7 +141,7 @@ class LatentPriors:
         model: LatentGaussianModel,
         points: Sequence[Point],
         coupling: Coupling | None = None,
-    ):
+    ) -> None:
         self.model = model
         maps_at = [[read(point) for read in model.maps] for point in points]
         self.groups = RowGroups.find(maps_at, coupling or Coupling(model.n_rows))
@@ -146,7 +154,16 @@ class LatentPriors:
                 }
             )
         )
-        self._parts = KeptParts()
+        # What θ gives, in one list: the offset, the blocks and the pairs of maps.
+        readers: list[tuple[PointMap, Callable]] = [(model.offset, _as_offset)]
+        readers += [(b.scale, partial(block_prior, b)) for b in model.blocks]
+        readers += [(read, self._merge_map) for read in model.maps]
+        self._readers = readers
+        self._readers_of = [
+            [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
+        ]
+        self._values: list[Any] = []
+        self._values_key: tuple[bytes, ...] = ()
         self._recent: list[tuple[object, LatentPrior]] = []
 
     def key(self, point: Point) -> tuple[bytes, ...]:
@@ -159,29 +176,39 @@ class LatentPriors:
         for known, prior in self._recent:
             if known == key:
                 return prior
-        model = self.model
-        blocks = tuple(
-            self._parts.get(
-                ("block", b.name), b.scale, point, lambda array, b=b: block_prior(b, array)
-            )
-            for b in model.blocks
-        )
-        full_maps, maps = [], []
-        for b, read in zip(model.blocks, model.maps, strict=True):
-            pair = self._parts.get(("map", b.name), read, point, self._merge_map)
-            full_maps.append(pair[0])
-            maps.append(pair[1])
-        offset = self._parts.get("offset", model.offset, point, lambda x: np.array(x, dtype=float))
-        prior = LatentPrior(offset, blocks, tuple(full_maps), tuple(maps))
+        self._read(point, key)
+        n_blocks = len(self.model.blocks)
+        offset, blocks = self._values[0], tuple(self._values[1 : 1 + n_blocks])
+        full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True)
+        prior = LatentPrior(offset, blocks, full_maps, maps)
         self._recent = [(key, prior), *self._recent[:1]]
         return prior
+
+    def _read(self, point: Point, key: tuple[bytes, ...]) -> None:
+        """Bring the values up to date, those alone that read an entry that has changed."""
+        if self._values_key:
+            pairs = enumerate(zip(key, self._values_key, strict=True))
+            stale = {i for n, (new, old) in pairs if new != old for i in self._readers_of[n]}
+        elif self._values and not key:
+            stale = set()
+        else:
+            self._values = [None] * len(self._readers)
+            stale = set(range(len(self._readers)))
+        # A covariance may turn out not to be one: then what has been read belongs to no point.
+        self._values_key = ()
+        for i in sorted(stale):
+            read, make = self._readers[i]
+            self._values[i] = make(read(point))
+        self._values_key = key
 
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
             return A, A
         first, inverse = self.groups.first, self.groups.inverse
-        if A.coef is not None and np.any(
-            ~(np.abs(A.coef - A.coef[first][inverse]) <= _ROUNDING * np.abs(A.coef))
+        if (
+            isinstance(A, RowSelection)
+            and A.coef is not None
+            and np.any(~(np.abs(A.coef - A.coef[first][inverse]) <= _ROUNDING * np.abs(A.coef)))
         ):
             raise RecognitionError(
                 "predictors that had equal coefficients at every hyperparameter value tried differ "
@@ -192,3 +219,7 @@ class LatentPriors:
             ones = np.array_equal(merged.coef, np.ones_like(merged.coef))
             merged = RowSelection(merged.index, None if ones else merged.coef, merged.size)
         return A, merged
+
+
+def _as_offset(value: Array) -> Array:
+    return np.array(value, dtype=float)

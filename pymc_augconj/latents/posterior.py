@@ -56,6 +56,7 @@ class SitePosterior(ABC):
         log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη.
     """
 
+    alpha: Array
     #: The name by which a space is chosen.
     space: ClassVar[str]
     #: Whether it takes the factors of the blocks' covariances.
@@ -66,7 +67,16 @@ class SitePosterior(ABC):
     #: than a few evaluations: where this space is linear in n it is O(n³).
     has_cheap_gradient: ClassVar[bool]
 
-    def __init__(self, prior: LatentPrior, groups: RowGroups, h: Array, lam: Array):
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        h: Array,
+        lam: Array,
+        *,
+        work: Array | None = None,
+        second_work: Array | None = None,
+    ) -> None:
         self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
         self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)
         # What conditions takes a diagonal Λ: that of rotated rows.
@@ -80,7 +90,7 @@ class SitePosterior(ABC):
     @classmethod
     @abstractmethod
     def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        """Return how many one evaluation at a new θ takes, but for what all spaces share."""
+        """Return the multiplications at a new θ, without those common to all spaces."""
 
     @classmethod
     def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
@@ -97,7 +107,7 @@ class SitePosterior(ABC):
         self.centred, self._centred_var = centred, cov[: centred.size]
         quadratic = float(self.alpha @ centred - self.groups.merged.trace(self.merged_lam, cov))
         self.divergence = 0.5 * (log_det + quadratic)
-        self.rounding = abs(log_det) + np.abs(self.alpha) @ np.abs(centred)
+        self.rounding = float(abs(log_det) + np.abs(self.alpha) @ np.abs(centred))
         self.log_normalizer = self._constant + log_normalizer
         self.mean = self.prior.offset + self.groups.expand(centred)
         self.cov = self.groups.expand(cov)

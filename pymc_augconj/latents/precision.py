@@ -6,19 +6,15 @@ taken by, are the entries of Q.
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
-
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.precision import covariance_of_precision
 from pymc_augconj.model import LatentBlock
+from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 
 __all__ = ["PrecisionPrior"]
-
-Array = NDArray[np.float64]
 
 
 class PrecisionPrior(DensePrior):
@@ -26,8 +22,9 @@ class PrecisionPrior(DensePrior):
 
     kind = "precision"
 
-    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0):
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
+        assert block.entries is not None
         rows, cols = block.entries
         name = f"the prior precision of {block.name!r}"
         self.cov, self._chol = covariance_of_precision(block.size, rows, cols, array, name=name)
@@ -43,5 +40,6 @@ class PrecisionPrior(DensePrior):
 
     def _by_entries(self, by_cov: Array) -> Array:
         """Return derivatives by the entries of Q, given those by K: ∂K = −K ∂Q K."""
+        assert self.block.entries is not None
         rows, cols = self.block.entries
         return -(self.cov @ by_cov @ self.cov)[rows, cols]

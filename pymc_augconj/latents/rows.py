@@ -1,4 +1,4 @@
-"""Predictors that are equal whatever the latents are, and so can share a site."""
+"""Predictors that are equal for every value of the latents, and so can share a site."""
 
 from __future__ import annotations
 

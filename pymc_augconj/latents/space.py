@@ -5,13 +5,18 @@ All give the same numbers; the one that takes the fewest multiplications is chos
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import Conditioner
+from .by_gram import GramPattern, GramSpace
 from .by_observations import ObservationPosterior
 from .by_weights import WeightPosterior
+from .diagonal import DiagonalPrior
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .rows import RowGroups
@@ -26,6 +31,9 @@ SPACES: dict[str, type[SitePosterior]] = {
 
 #: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
 LARGEST_MATRIX = 30_000
+
+# Multiplications that take less time than calling what makes them.
+_FEW = 64.0**3 / 3.0
 
 
 def cheapest_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePosterior]:
@@ -53,9 +61,23 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePost
     return space
 
 
-def choose_conditioner(model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
-    """Return what the Gibbs sampler conditions with; raises as :func:`choose_space` does."""
+def choose_conditioner(
+    model: LatentGaussianModel, groups: RowGroups, maps: Sequence[LinearMap]
+) -> Conditioner:
+    """Return what the Gibbs sampler conditions with; raises as :func:`choose_space` does.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+    groups : RowGroups
+    maps : sequence of LinearMap
+        A_b on the merged rows at the chain's start.
+    """
     space = choose_space(model, groups)
+    if not groups.coupling.rows and all(b.kind == DiagonalPrior.kind for b in model.blocks):
+        pattern = GramPattern(maps)
+        if pattern.multiplications <= max(_FEW, space.multiplications(model, groups)):
+            return GramSpace(pattern)
     return space.conditioner(space.order(model, groups), groups.merged)
 
 

@@ -14,7 +14,9 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``density``             a likelihood with its observations, for integration over one predictor
 ``folded_normal``       the mean absolute value of a normal variable
 ``generic``             any likelihood of one predictor, known by its log density
+``joint``               writing ω into a model, for ``pac.augment``
 ``laplace``             Laplace, as normal of random variance
+``log_normal``          log-normal, which needs no auxiliary variable
 ``logistic``            logistic, by Pólya–Gamma
 ``matern_noise``        Matérn noise, as normal of random precision
 ``negative_binomial``   negative binomial with real α, by Pólya–Gamma

@@ -25,9 +25,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Literal, get_args
 
 import numpy as np
+
+from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array, Mask
+
+from .joint import Joint, JointWriter
 
 __all__ = [
     "DensityLikelihood",
@@ -39,14 +44,15 @@ __all__ = [
     "refusal",
 ]
 
-Params = Mapping[str, np.ndarray]
+Params = Mapping[str, Array]
+Link = Literal["identity", "logit", "probit", "log", "scaled_logit", "scaled_square", "scaled_log"]
 
 # Nodes and weights of Gauss–Legendre quadrature on (0, 1).
 _LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
 _LEGENDRE = (_LEGENDRE[0] + 0.5, _LEGENDRE[1])
 
 
-def refusal(y: np.ndarray, good: np.ndarray, expected: str) -> str | None:
+def refusal(y: Array, good: Mask, expected: str) -> str | None:
     """Return "expected …, found … at position …" for the first y not ``good``, or None.
 
     Comparisons with NaN are false, so that a mask of what is good refuses NaN as well.
@@ -57,8 +63,8 @@ def refusal(y: np.ndarray, good: np.ndarray, expected: str) -> str | None:
     return f"expected {expected}, found {y[bad[0]]:.12g} at position {bad[0]}"
 
 
-def is_count(y: np.ndarray) -> np.ndarray:
-    """Return whether each y is one of 0, 1, 2, …"""
+def is_count(y: Array) -> Mask:
+    """Return whether each y is a non-negative integer."""
     return (y >= 0) & (y < np.inf) & (y == np.floor(y))
 
 
@@ -89,10 +95,23 @@ class Pattern:
     rv: str
     inputs: tuple[str, ...]
     predictor: str
-    link: str = "identity"
+    link: Link = "identity"
     negate: bool = False
     scale: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.link not in get_args(Link):
+            raise ValueError(f"expected a link in {get_args(Link)}, found {self.link!r}")
+        if self.predictor not in self.inputs:
+            raise ValueError(
+                f"expected a predictor in inputs {self.inputs}, found {self.predictor!r}"
+            )
+        if (self.scale is not None) != self.link.startswith("scaled_"):
+            raise ValueError(
+                f"expected a scale for the links 'scaled_…' and for no other, found link "
+                f"{self.link!r} with scale {self.scale!r}"
+            )
 
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the entries of ``params``, in the order of ``inputs``."""
@@ -104,33 +123,32 @@ class Pattern:
 
 
 class LikelihoodFacts(ABC):
-    """What is said of a likelihood besides its formulas."""
+    """Properties of a likelihood other than its formulas."""
 
-    #: What a person reads in the recognition table, for instance ``"Bernoulli"``.
-    name: ClassVar[str]
-    #: The link as a person reads it, for instance ``"logit"``.
-    link: ClassVar[str] = "identity"
-    #: The auxiliary law as a person reads it, for instance ``"Pólya–Gamma PG(1, η)"``.
-    augmentation: ClassVar[str] = "none"
+    #: Its name in reports and messages, for instance ``"Bernoulli"``.
+    name: str
+    #: The link in reports and messages, for instance ``"logit"``.
+    link: str = "identity"
+    #: The auxiliary variable in reports, for instance ``"Pólya–Gamma PG(1, η)"``.
+    augmentation: str = "none"
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
-    can_augment: ClassVar[bool] = False
+    can_augment: bool = False
     #: The spellings under which it is found in a model.
-    patterns: ClassVar[tuple[Pattern, ...]]
+    patterns: tuple[Pattern, ...]
     #: P, the number of predictors that one observation depends on.
-    n_predictors: ClassVar[int] = 1
+    n_predictors: int = 1
     #: See :class:`Likelihood`.
-    has_auxiliary: ClassVar[bool] = False
+    has_auxiliary: bool = False
     #: False for a pseudo-likelihood, whose density does not sum to one over y.
-    is_normalized: ClassVar[bool] = True
+    is_normalized: bool = True
     #: Whether y takes integer values only.
-    discrete: ClassVar[bool] = False
+    discrete: bool = False
 
-    def check(self, y: np.ndarray, params: Params) -> str | None:
-        """Return a sentence on the first value out of range, or None where all is well.
+    def check(self, y: Array, params: Params) -> str | None:
+        """Return a message about the first value out of range, or None if all are valid.
 
-        Parameters that are out of range (a probability above 1, a negative scale) are PyMC's to
-        refuse; this looks at ``y`` and at what only the augmentation demands. As it stands, for
-        real observations; a likelihood of counts or classes brings its own.
+        It checks ``y``, and what only the augmentation requires of the parameters: PyMC checks the
+        rest. The default accepts every finite y.
         """
         return refusal(y, np.isfinite(y), "a finite number")
 
@@ -140,67 +158,83 @@ class LikelihoodFacts(ABC):
         return None
 
     def check_augmentation(self, params: Params) -> str | None:
-        """Return why there is no auxiliary variable at these parameters, or None where there is.
-
-        As it stands, wherever there is a density.
-        """
+        """Return why these parameters have no auxiliary variable; None, the default, if they do."""
         return None
 
 
 class DensityLikelihood(LikelihoodFacts):
-    """One observation model of one predictor, known by its density; no augmentation is asked for.
+    """A likelihood of one predictor, given by its density; no augmentation is required.
 
-    The engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` need no more. Of the methods only
-    :meth:`log_density` has to be brought; the others are closed forms where there are some.
+    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
+    Only :meth:`log_density` is required; the other methods are optional closed forms.
     """
 
     @abstractmethod
-    def log_density(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(y | η), shape (N,), normalised, ω integrated out."""
 
     def expected_log_density(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
         """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
 
-        None, as it stands, where there is no closed form: engines then take a quadrature of
-        :meth:`log_density`. A kink of log p is a reason to bring a closed form, for quadrature
-        converges slowly there.
+        None, the default, if there is no closed form: engines then integrate :meth:`log_density`
+        numerically, which converges slowly if log p has a kink.
         """
         return None
 
-    def bounds(self, params: Params) -> tuple[np.ndarray, np.ndarray] | None:
-        """Return bounds of y that have probabilities of their own, with a density between.
+    def bounds(self, params: Params) -> tuple[Array, Array] | None:
+        """Return the bounds of a censored y, each with a probability, with a density between them.
 
-        Infinite where there is none on a side. None, as it stands: a density, or probabilities,
-        everywhere.
+        A bound is infinite if there is none on its side. None, the default, if y is not censored.
         """
         return None
 
-    def moments(self, eta: np.ndarray, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    def landmarks(self, y: Array, params: Params) -> Array:
+        """Return values of η to integrate around: where p(y | η) may be narrow, kinked or singular.
+
+        Of shape (L, N). The default is y for the identity link, and none for other links.
+        """
+        return y[None] if self.link == "identity" else np.empty((0, y.size))
+
+    def tilted_moments(
+        self,
+        y: Array,
+        cavity_mean: Array,
+        cavity_var: Array,
+        params: Params,
+        *,
+        power: float = 1.0,
+        delta: bool = False,
+    ) -> Tilted | None:
+        """Return the moments of p(y | η)^power N(η | m, v), or None where there is no closed form.
+
+        ``delta`` asks for δ of quantile propagation too. None, the default, takes a quadrature.
+        """
+        return None
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
         raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
 
     def predictive_moments(
-        self, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray] | None:
+        self, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array] | None:
         """Return E[y] and Var[y] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def cdf(self, y: np.ndarray, eta: np.ndarray, params: Params) -> np.ndarray:
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         """Return P(Y ≤ y | η); arguments broadcast."""
         raise NotImplementedError(f"{self.name} has no distribution function of y yet")
 
-    def log_predictive(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray | None:
+    def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array | None:
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def caution(self, y: np.ndarray, prior_mean: np.ndarray, params: Params) -> str | None:
-        """Return what a Gaussian approximation will not show, or None where there is nothing.
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
+        """Return a warning about what a Gaussian approximation misses, or None.
 
-        As it stands: a posterior that is the same for η and −η because both the density and the
+        The default detects a posterior that is symmetric in η because both the density and the
         prior are; ``prior_mean`` is that of the predictors, shape (N,).
         """
         if np.any(prior_mean):
@@ -212,14 +246,14 @@ class DensityLikelihood(LikelihoodFacts):
             if not np.array_equal(here, there):
                 return None
         return (
-            "the prior mean of its predictor is zero, and η and −η have the same density, so that "
-            "the posterior may have a mode at each sign, which no Gaussian approximation shows; "
-            "expected a mean of one sign: give the process a mean_func, or add a constant"
+            "the prior mean of its predictor is zero and its density is the same for η and −η, so "
+            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
+            "one mode; give the process a non-zero mean_func, or add a constant"
         )
 
 
 class Likelihood(DensityLikelihood):
-    """One observation model, augmented; see the module's docstring for the contract."""
+    """A likelihood of one predictor with an augmentation; see the module's docstring."""
 
     can_augment = True
     #: False where the site is exact without an auxiliary variable (the normal likelihood): the
@@ -227,30 +261,26 @@ class Likelihood(DensityLikelihood):
     has_auxiliary = True
 
     @abstractmethod
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: np.ndarray, eta: np.ndarray, params: Params
-    ) -> Any:
+    def draw_auxiliary(self, rng: np.random.Generator, y: Array, eta: Array, params: Params) -> Any:
         """Draw ω ~ p(ω | y, η) exactly."""
 
     @abstractmethod
-    def sites(self, y: np.ndarray, omega: Any, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         """Return (h, λ) of the Gaussian sites given ω, each of η's shape."""
 
     @abstractmethod
     def expected_sites(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray]:
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
 
-    def expected_log_bound(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray:
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         """Return E[log p(y, ω | η) − log q(ω)] under the optimal q(ω) when η ~ N(mean, var), (N,).
 
         It is log ∫ exp(h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω)) dω, the site's part of the
         evidence lower bound: log p(y | m) where v = 0, at most E[log p(y | η)] elsewhere, with
-        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. A likelihood states
-        it in closed form; as it stands here, the second derivative is integrated,
+        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. The
+        default integrates the second derivative,
 
             bound(m, v) = log p(y | m) − ∫₀¹ t Σ λ(m, t²v) v dt.
         """
@@ -262,11 +292,43 @@ class Likelihood(DensityLikelihood):
         return bound
 
     @abstractmethod
-    def log_base(self, y: np.ndarray, omega: Any, params: Params) -> np.ndarray:
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""
 
     @abstractmethod
-    def log_conditional(
-        self, omega: Any, y: np.ndarray, eta: np.ndarray, params: Params
-    ) -> np.ndarray:
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(ω | y, η), the density that :meth:`draw_auxiliary` draws from."""
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
+        """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
+
+        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
+        add up to log p(y, ω | η). The default, for an ω that is one array, is numerical:
+
+            ω ~ p(ω | y, η = 0),    log p(y | η = 0) + h(ω) η − ½ λ(ω) η².
+        """
+        names = tuple(params)
+
+        def named(values: tuple[Array, ...]) -> Params:
+            return dict(zip(names, values, strict=True))
+
+        def logpdf(omega: Array, y: Array, *values: Array) -> Array:
+            return self.log_conditional(omega, y, np.zeros(np.shape(y)), named(values))
+
+        def random(
+            rng: np.random.Generator, shape: tuple[int, ...], y: Array, *values: Array
+        ) -> Array:
+            at = np.broadcast_to(y, shape)
+            return self.draw_auxiliary(rng, at, np.zeros(shape), named(values))
+
+        def log_factor(y: Array, eta: Array, omega: Array, *values: Array) -> Array:
+            own = named(values)
+            h, lam = self.sites(y, omega, own)
+            return self.log_density(y, np.zeros(np.shape(y)), own) + h * eta - 0.5 * lam * eta**2
+
+        omega = write.numerical(
+            "omega", "Auxiliary", logpdf, random, [y, *params.values()], positive=False
+        )
+        return [omega], lambda y, eta, omega, params: write.evaluate(
+            log_factor, y, eta, omega, *params.values()
+        )

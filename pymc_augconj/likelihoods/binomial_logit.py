@@ -10,6 +10,8 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import betainc, betaln, expit
 
@@ -18,8 +20,10 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     random_polya_gamma,
 )
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Pattern, is_count, refusal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["BinomialLogit"]
@@ -37,7 +41,7 @@ class BinomialLogit(Likelihood):
     discrete = True
     patterns = (Pattern("BinomialRV", inputs=("n", "p"), predictor="p", link="logit"),)
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         not_a_count = refusal(y, is_count(y), "an integer from 0 to n")
         if not_a_count is not None:
             return not_a_count
@@ -47,42 +51,58 @@ class BinomialLogit(Likelihood):
             return None
         return refusal(y, ~above, f"an integer from 0 to n = {n[np.argmax(above)]:.12g}")
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         n = params["n"]
         log_choose = -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
         return log_choose - y * np.logaddexp(0.0, -eta) - (n - y) * np.logaddexp(0.0, eta)
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         return random_polya_gamma(rng, params["n"], eta)
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return y - 0.5 * params["n"], omega
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         n = params["n"]
         return y - 0.5 * n, mean_polya_gamma(n, np.sqrt(mean**2 + var))
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         # log ∫ exp(−½ ω c²) PG(ω | n, 0) dω = −n log cosh(c/2)
         n = params["n"]
         log_choose = -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
         half = 0.5 * np.sqrt(mean**2 + var)
         return log_choose + (y - 0.5 * n) * mean - n * np.logaddexp(half, -half)
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         p = expit(eta)
         return params["n"] * p, params["n"] * p * (1.0 - p)
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         n, k = params["n"], np.floor(y)
         inside = np.clip(k, 0.0, np.maximum(n - 1.0, 0.0))
         found = betainc(np.maximum(n - inside, 1.0), inside + 1.0, expit(-eta))
         return np.where(k < 0.0, 0.0, np.where(k >= n, 1.0, found))
 
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         n = params["n"]
         log_choose = -np.log1p(n) - betaln(n - y + 1.0, y + 1.0)
-        return log_choose - n * _LOG_2 + log_polya_gamma(omega, n, 0.0)
+        return log_choose - n * _LOG_2 + log_polya_gamma(omega, n, np.zeros(1))
 
-    def log_conditional(self, omega, y, eta, params):
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         return log_polya_gamma(omega, params["n"], eta)
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        math = write.math
+
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            n = params["n"]
+            lam = math.where(n > 0, omega, 0.0)
+            log_choose = math.gammaln(n + 1.0) - math.gammaln(y + 1.0) - math.gammaln(n - y + 1.0)
+            return log_choose - n * _LOG_2 + (y - 0.5 * n) * eta - 0.5 * lam * eta**2
+
+        # PG(0, ·) is zero with certainty: there the site ignores ω, whose distribution is then any.
+        return [write.polya_gamma("omega", math.maximum(params["n"], 1.0))], log_factor

@@ -1,6 +1,6 @@
-"""Any likelihood of PyMC's whose values below and above bounds are known no better than that.
+"""Any likelihood of PyMC's, censored below and above.
 
-A value at ``lower`` stands for all below, one at ``upper`` for all above:
+An observation at ``lower`` means y ≤ lower, one at ``upper`` means y ≥ upper:
 
     p(lower | η) = F(lower | η),  p(upper | η) = 1 − F(upper | η),  p(y | η) between as it was.
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from pymc_augconj.typing import Array
+
 from .base import Params
 from .generic import GenericLikelihood
 
@@ -24,5 +26,5 @@ __all__ = ["CensoredLikelihood"]
 class CensoredLikelihood(GenericLikelihood):
     """See the module's docstring; built as :class:`~.generic.GenericLikelihood`."""
 
-    def bounds(self, params: Params) -> tuple[np.ndarray, np.ndarray]:
+    def bounds(self, params: Params) -> tuple[Array, Array]:
         return params.get("lower", np.array(-np.inf)), params.get("upper", np.array(np.inf))

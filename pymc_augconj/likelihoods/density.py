@@ -1,31 +1,23 @@
-"""A likelihood with its observations, as engines that integrate over one observation see it.
-
-A likelihood may name its own by an optional method ``landmarks(y, params)``, shape (L, N), as one
-with a square link should (0 and ±√y); otherwise they are y where the link is the identity, and
-none elsewhere.
-"""
+"""A likelihood with its observations, as engines that integrate over one observation see it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pymc_augconj.quadrature.density import Index
+from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.quadrature.tilted import Tilted, check_cavities, tilted_moments
+from pymc_augconj.typing import Array, Index
 
 from .base import DensityLikelihood, Params
 
-__all__ = ["LikelihoodDensity", "select_params"]
-
-Array = NDArray[np.float64]
+__all__ = ["LikelihoodDensity", "select_params", "site_moments"]
 
 
 @dataclass(frozen=True)
 class LikelihoodDensity:
-    """A likelihood with its observations and parameters, as a
-    :class:`~pymc_augconj.quadrature.density.SiteDensity`.
+    """The :class:`.SiteDensity` of a likelihood, with its observations and parameters.
 
     Attributes
     ----------
@@ -40,7 +32,7 @@ class LikelihoodDensity:
     y: Array
     params: Params
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.likelihood.n_predictors != 1:
             raise ValueError(
                 f"expected a likelihood of one predictor, got {self.likelihood.name} with "
@@ -56,27 +48,40 @@ class LikelihoodDensity:
     @property
     def landmarks(self) -> Array:
         """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
-        own = getattr(self.likelihood, "landmarks", None)
-        if own is not None:
-            return np.stack(
-                [np.broadcast_to(mark, self.y.shape) for mark in own(self.y, self.params)]
-            )
-        if self.likelihood.link == "identity":
-            return self.y[None]
-        return np.empty((0, self.size))
+        marks = self.likelihood.landmarks(self.y, self.params)
+        return np.broadcast_to(marks, (len(marks), self.size))
 
     def __call__(self, eta: Array, sites: Index) -> Array:
         """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
         params = select_params(self.params, sites, self.size)
         return self.likelihood.log_density(self.y[sites], eta, params)
 
-    def with_params(self, params: Mapping[str, Array]) -> LikelihoodDensity:
-        """Return the same observations under other parameters."""
-        return LikelihoodDensity(self.likelihood, self.y, params)
+
+def site_moments(
+    density: SiteDensity,
+    cavity_mean: Array,
+    cavity_var: Array,
+    *,
+    power: float = 1.0,
+    higher: bool = False,
+    delta: bool = False,
+) -> Tilted:
+    """Return the tilted moments by the likelihood's closed form, if it has one, or by quadrature.
+
+    Parameters and errors are those of :func:`~pymc_augconj.quadrature.tilted.tilted_moments`.
+    """
+    if isinstance(density, LikelihoodDensity) and not higher:
+        check_cavities(cavity_mean, cavity_var)
+        moments = density.likelihood.tilted_moments(
+            density.y, cavity_mean, cavity_var, density.params, power=power, delta=delta
+        )
+        if moments is not None:
+            return moments
+    return tilted_moments(density, cavity_mean, cavity_var, power=power, higher=higher, delta=delta)
 
 
 def select_params(params: Params, sites: Index, size: int) -> dict[str, Array]:
-    """Return the parameters of the chosen sites; one that all sites share stays as it is."""
+    """Return the parameters of the chosen sites; one shared by all sites is unchanged."""
     chosen = {}
     for name, value in params.items():
         value = np.asarray(value)

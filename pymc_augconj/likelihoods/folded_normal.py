@@ -11,13 +11,15 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erf
 
+from pymc_augconj.typing import Array
+
 __all__ = ["folded_normal"]
 
 _SQRT_2 = np.sqrt(2.0)
 _LOG_2PI = np.log(2.0 * np.pi)
 
 
-def folded_normal(mean: np.ndarray, var: np.ndarray) -> tuple[np.ndarray, ...]:
+def folded_normal(mean: Array, var: Array) -> tuple[Array, ...]:
     """Return E|e| for e ~ N(mean, var), and its derivatives by mean and by var; var > 0."""
     std = np.sqrt(var)
     density = np.exp(-0.5 * (mean / std) ** 2 - 0.5 * _LOG_2PI) / std

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.typing import Array
 
 from .base import DensityLikelihood, Params, refusal
 
@@ -19,7 +20,7 @@ __all__ = ["GenericLikelihood"]
 # Predictors at one of which an observation that is possible at all has a density.
 _ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
 
-Density = Callable[[np.ndarray, np.ndarray, Params], np.ndarray]
+Density = Callable[[Array, Array, Params], Array]
 
 
 class GenericLikelihood(DensityLikelihood):
@@ -28,7 +29,8 @@ class GenericLikelihood(DensityLikelihood):
     Parameters
     ----------
     name, link : str
-        For people. The link ``"identity"`` says that η is a parameter of the distribution itself.
+        For reports and messages. The link ``"identity"`` means that η is a parameter of the
+        distribution itself.
     log_density : callable
         ``(y, eta, params)``: log p(y | η); arguments broadcast.
     log_cdf : callable, optional
@@ -47,11 +49,11 @@ class GenericLikelihood(DensityLikelihood):
         log_cdf: Density | None = None,
         *,
         discrete: bool = False,
-    ):
+    ) -> None:
         self.name, self.link, self.discrete = name, link, discrete
         self._log_density, self._log_cdf = log_density, log_cdf
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         sentence = super().check(y, params)
         if sentence is None and self.discrete:
             sentence = refusal(y, y == np.floor(y), "an integer")
@@ -65,10 +67,10 @@ class GenericLikelihood(DensityLikelihood):
             return None
         return refusal(y, possible, f"a value that {self.name} can take")
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_density(y, eta, params)
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         if self._log_cdf is None:
             raise AugmentationError(
                 f"PyMC has no distribution function of {self.name}, which quantiles of y need; ask "

@@ -13,6 +13,8 @@ Pólya–Gamma latent variables. Journal of the American Statistical Association
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit
 
@@ -21,8 +23,10 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     random_polya_gamma,
 )
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["Logistic"]
@@ -38,37 +42,48 @@ class Logistic(Likelihood):
     augmentation = "Pólya–Gamma PG(2, (y − η)/s)"
     patterns = (Pattern("LogisticRV", inputs=("mu", "s"), predictor="mu"),)
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         s = params["s"]
         distance = np.abs(y - eta) / s
         return -distance - 2.0 * np.log1p(np.exp(-distance)) - np.log(s)
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         return random_polya_gamma(rng, 2.0, (y - eta) / params["s"])
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         lam = omega / params["s"] ** 2
         return lam * y, lam
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         s = params["s"]
         tilt = np.sqrt((y - mean) ** 2 + var) / s
         return self.sites(y, mean_polya_gamma(2.0, tilt), params)
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         # The density depends on η through e² alone, and the bound on E[e²] = (y − m)² + v.
         return self.log_density(y, y - np.sqrt((y - mean) ** 2 + var), params)
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         return eta, np.broadcast_to((np.pi * params["s"]) ** 2 / 3.0, np.shape(eta))
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         return expit((y - eta) / params["s"])
 
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         s = params["s"]
         log_prior = logpdf_polya_gamma(omega, 2.0, 0.0)
         return log_prior - 0.5 * omega * (y / s) ** 2 - np.log(s) - _LOG_4
 
-    def log_conditional(self, omega, y, eta, params):
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         return logpdf_polya_gamma(omega, 2.0, (y - eta) / params["s"])
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            s = params["s"]
+            return -write.math.log(4.0 * s) - 0.5 * omega * ((y - eta) / s) ** 2
+
+        return [write.polya_gamma("omega", 2.0)], log_factor

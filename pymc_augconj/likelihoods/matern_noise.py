@@ -14,6 +14,8 @@ non-conjugate Gaussian process models. AISTATS.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import gammaln
 
@@ -22,8 +24,10 @@ from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
     mean_generalized_inverse_gaussian,
     random_generalized_inverse_gaussian,
 )
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["MaternNoise"]
@@ -39,10 +43,10 @@ class MaternNoise(Likelihood):
     augmentation = "generalised inverse Gaussian"
     patterns = (Pattern("MaternNoiseRV", inputs=("nu", "mu", "rho"), predictor="mu"),)
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_density_at(np.abs(y - eta), params)
 
-    def _log_density_at(self, distance, params):
+    def _log_density_at(self, distance: Array, params: Params) -> Array:
         nu, rho = params["nu"], params["rho"]
         x = np.sqrt(2.0 * nu) * distance / rho
         polynomial = np.where(nu > 1.0, x, 0.0) + np.where(nu > 2.0, x**2 / 3.0, 0.0)
@@ -50,27 +54,31 @@ class MaternNoise(Likelihood):
         log_constant = gammaln(nu) - gammaln(nu + 0.5) + 0.5 * np.log(0.5 * nu) - _HALF_LOG_PI
         return log_constant - np.log(rho) + np.log1p(polynomial) - x
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         return random_generalized_inverse_gaussian(rng, *_conditional((y - eta) ** 2, params))
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         lam = 2.0 * omega
         return lam * y, lam
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         square = (y - mean) ** 2 + var
         lam = 2.0 * mean_generalized_inverse_gaussian(*_conditional(square, params))
         return lam * y, lam
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self._log_density_at(np.sqrt((y - mean) ** 2 + var), params)
 
-    def moments(self, eta, params):
-        # The variance is E[1/2ω] over the law of ω before y is seen.
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        # The variance is E[1/2ω] under the prior of ω.
         nu, rho = params["nu"], params["rho"]
         return eta, np.broadcast_to(rho**2 * (2.0 * nu + 1.0) / (2.0 * nu), np.shape(eta))
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         nu, e = params["nu"], y - eta
         x = np.sqrt(2.0 * nu) * np.abs(e) / params["rho"]
         # ∫ₓ (1 + a t + b t²) e^{−t} dt, relative to its value at x = 0.
@@ -79,7 +87,7 @@ class MaternNoise(Likelihood):
         tail = 0.5 * np.exp(-x) * tail / (1.0 + a + 2.0 * b)
         return np.where(e < 0.0, tail, 1.0 - tail)
 
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         nu, rho = params["nu"], params["rho"]
         shape, scale = nu + 0.5, 0.5 * nu / rho**2
         log_prior = (
@@ -87,11 +95,16 @@ class MaternNoise(Likelihood):
         )
         return 0.5 * np.log(omega) - _HALF_LOG_PI - omega * y**2 + log_prior
 
-    def log_conditional(self, omega, y, eta, params):
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         return logpdf_generalized_inverse_gaussian(omega, *_conditional((y - eta) ** 2, params))
 
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        nu, rho = params["nu"], params["rho"]
+        omega = write.inverse_gamma("omega", nu + 0.5, 0.5 * nu / rho**2)
+        return [omega], normal_factor(write.math, scale=2.0)
 
-def _conditional(square, params):
+
+def _conditional(square: Array, params: Params) -> tuple[Array, Array, Array]:
     """Return p, a and b of ω | y, η where e² is ``square``."""
     nu, rho = params["nu"], params["rho"]
     return -nu, 2.0 * square, nu / rho**2

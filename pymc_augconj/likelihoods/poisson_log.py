@@ -15,6 +15,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammaln, pdtr, xlogy
 
+from pymc_augconj.typing import Array
+
 from .base import DensityLikelihood, Params, Pattern, is_count, refusal
 from .registry import register
 
@@ -32,34 +34,36 @@ class PoissonLog(DensityLikelihood):
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_log", scale="exposure"),
     )
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         return refusal(y, is_count(y), "a non-negative integer")
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         c = params["exposure"]
         # Far from the data e^η overflows, and the density is nothing.
         with np.errstate(over="ignore"):
             return y * eta - c * np.exp(eta) + _log_constant(y, c)
 
-    def expected_log_density(self, y, mean, var, params):
+    def expected_log_density(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
         c = params["exposure"]
         with np.errstate(over="ignore"):
             rate = c * np.exp(mean + 0.5 * var)
         return y * mean - rate + _log_constant(y, c), y - rate, -0.5 * rate
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         rate = params["exposure"] * np.exp(eta)
         return rate, rate
 
-    def predictive_moments(self, mean, var, params):
+    def predictive_moments(self, mean: Array, var: Array, params: Params) -> tuple[Array, Array]:
         rate = params["exposure"] * np.exp(mean + 0.5 * var)
         return rate, rate + rate**2 * np.expm1(var)
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         k = np.floor(y)
         rate = params["exposure"] * np.exp(eta)
         return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
 
-def _log_constant(y, c):
+def _log_constant(y: Array, c: Array) -> Array:
     return xlogy(y, c) - gammaln(y + 1.0)

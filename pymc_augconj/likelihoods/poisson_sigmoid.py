@@ -19,6 +19,8 @@ Journal of Machine Learning Research 19.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import expit, gammaincc, gammaln, xlogy
 
@@ -27,11 +29,15 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
     random_polya_gamma,
 )
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Pattern, is_count, refusal
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["PoissonSigmoid"]
+
+_LOG_2 = np.log(2.0)
 
 
 @register
@@ -46,57 +52,75 @@ class PoissonSigmoid(Likelihood):
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_logit", scale="rate"),
     )
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         return refusal(y, is_count(y), "a non-negative integer")
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         rate = params["rate"]
         log_mean_power = xlogy(y, rate) - y * np.logaddexp(0.0, -eta)
         return log_mean_power - rate * expit(eta) - gammaln(y + 1.0)
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> tuple[Array, Array]:
         n = rng.poisson(params["rate"] * expit(-eta)).astype(float)
         return n, random_polya_gamma(rng, y + n, eta)
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         n, polya_gamma = omega
         return 0.5 * (y - n), polya_gamma
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         c = np.sqrt(mean**2 + var)
         n = _expected_count(mean, c, params)
         return 0.5 * (y - n), mean_polya_gamma(y + n, c)
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         # Given n the bound is that of a binomial atom; the sum over n is an exponential series.
         rate, c = params["rate"], np.sqrt(mean**2 + var)
         log_laplace = -np.logaddexp(0.5 * c, -0.5 * c)
         log_power = xlogy(y, rate) + y * (0.5 * mean + log_laplace)
         return log_power + _expected_count(mean, c, params) - rate - gammaln(y + 1.0)
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         mean = params["rate"] * expit(eta)
         return mean, mean
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         k = np.floor(y)
         found = gammaincc(np.maximum(k, 0.0) + 1.0, params["rate"] * expit(eta))
         return np.where(k < 0.0, 0.0, found)
 
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         n, polya_gamma = omega
         rate, total = params["rate"], y + n
         log_counts = xlogy(total, 0.5 * rate) - rate - gammaln(y + 1.0) - gammaln(n + 1.0)
-        return log_counts + log_polya_gamma(polya_gamma, total, 0.0)
+        return log_counts + log_polya_gamma(polya_gamma, total, np.zeros(1))
 
-    def log_conditional(self, omega, y, eta, params):
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         n, polya_gamma = omega
         rate = params["rate"]
         log_thinned_power = xlogy(n, rate) - n * np.logaddexp(0.0, eta)
         log_count = log_thinned_power - rate * expit(-eta) - gammaln(n + 1.0)
         return log_count + log_polya_gamma(polya_gamma, y + n, eta)
 
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        math = write.math
+        n = write.poisson("thinned", params["rate"])
+        # PG(0, ·) is zero with certainty: there the site ignores ω, whose distribution is then any.
+        omega = write.polya_gamma("omega", math.maximum(y + n, 1.0))
 
-def _expected_count(mean, c, params):
+        def log_factor(y: Any, eta: Any, n: Any, omega: Any, params: Any) -> Any:
+            total = y + n
+            lam = math.where(total > 0, omega, 0.0)
+            log_constant = y * math.log(params["rate"]) - math.gammaln(y + 1.0) - total * _LOG_2
+            return log_constant + 0.5 * (y - n) * eta - 0.5 * lam * eta**2
+
+        return [n, omega], log_factor
+
+
+def _expected_count(mean: Array, c: Array, params: Params) -> Array:
     """Return γ; c ≥ |m|, so that neither exponential overflows."""
     return params["rate"] * np.exp(-0.5 * (mean + c)) / (1.0 + np.exp(-c))

@@ -27,10 +27,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import dawsn, digamma, gammaln, logsumexp, pdtr, xlogy
 
+from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.typing import Array
+
 from .base import DensityLikelihood, Params, Pattern, is_count, refusal
 from .registry import register
 
-__all__ = ["LARGEST_COUNT", "PoissonSquare", "log_moment", "tilt"]
+__all__ = ["LARGEST_COUNT", "PoissonSquare", "log_moment"]
 
 _LOG_2 = np.log(2.0)
 
@@ -42,6 +45,9 @@ _LARGEST_J = 160
 
 # Of larger counts the sums are long, and lose digits; quadrature takes over.
 LARGEST_COUNT = 200
+
+# Above this, the variance as a difference of moments E[η²] − E[η]² has lost too many digits.
+_LARGEST_CANCELLATION = 1e4
 
 
 @register
@@ -57,14 +63,16 @@ class PoissonSquare(DensityLikelihood):
         ),
     )
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         return refusal(y, is_count(y), "a non-negative integer")
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         rate = params["exposure"] * eta**2
         return xlogy(y, rate) - rate - gammaln(y + 1.0)
 
-    def expected_log_density(self, y, mean, var, params):
+    def expected_log_density(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
         c = params["exposure"]
         value, d_mean, d_var = _expected_log_square(mean, var)
         constant = xlogy(y, c) - gammaln(y + 1.0)
@@ -74,43 +82,64 @@ class PoissonSquare(DensityLikelihood):
             y * d_var - c,
         )
 
-    def landmarks(self, y, params):
-        """Return ±√(y/c), where p(y | η) has its modes, and 0, where it is zero for y > 0."""
+    def landmarks(self, y: Array, params: Params) -> Array:
+        # ±√(y/c), where p(y | η) has its modes, and 0, where it is zero for y > 0.
         mode = np.sqrt(y / params["exposure"])
         return np.stack([-mode, np.zeros_like(mode), mode])
 
-    def moments(self, eta, params):
+    def tilted_moments(
+        self,
+        y: Array,
+        cavity_mean: Array,
+        cavity_var: Array,
+        params: Params,
+        *,
+        power: float = 1.0,
+        delta: bool = False,
+    ) -> Tilted | None:
+        if power != 1.0 or delta or np.max(y, initial=0.0) > LARGEST_COUNT:
+            return None
+        exposure = np.asarray(params["exposure"])
+        log_constant, mean, var = _tilt(cavity_mean, cavity_var, exposure)
+        zeroth, first, second = (log_moment(2.0 * y + k, mean, var) for k in range(3))
+        tilted_mean = np.sign(mean) * np.exp(first - zeroth)
+        square = np.exp(second - zeroth)
+        tilted_var = square - tilted_mean**2
+        if not np.all(square < _LARGEST_CANCELLATION * tilted_var):
+            return None
+        log_Z = xlogy(y, exposure) - gammaln(y + 1.0) + log_constant + zeroth
+        return Tilted(log_Z, tilted_mean, tilted_var)
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         rate = params["exposure"] * eta**2
         return rate, rate
 
-    def predictive_moments(self, mean, var, params):
+    def predictive_moments(self, mean: Array, var: Array, params: Params) -> tuple[Array, Array]:
         c = params["exposure"]
         rate = c * (mean**2 + var)
         return rate, rate + c**2 * (4.0 * mean**2 * var + 2.0 * var**2)
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         k = np.floor(y)
         rate = params["exposure"] * eta**2
         return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
-    def log_predictive(self, y, mean, var, params):
+    def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array | None:
         if np.max(y, initial=0.0) > LARGEST_COUNT:
             return None
         c = params["exposure"]
-        log_constant, shrunk_mean, shrunk_var = tilt(mean, var, c)
+        log_constant, shrunk_mean, shrunk_var = _tilt(mean, var, c)
         log_count = xlogy(y, c) - gammaln(y + 1.0)
         return log_count + log_constant + log_moment(2.0 * y, shrunk_mean, shrunk_var)
 
 
-def tilt(
-    mean: np.ndarray, var: np.ndarray, c: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _tilt(mean: Array, var: Array, c: Array) -> tuple[Array, Array, Array]:
     """Return the log of the constant, the mean and the variance of exp(−c η²) N(η | mean, var)."""
     scale = 1.0 + 2.0 * c * var
     return -0.5 * np.log(scale) - c * mean**2 / scale, mean / scale, var / scale
 
 
-def log_moment(order: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarray:
+def log_moment(order: Array, mean: Array, var: Array) -> Array:
     """Return log |E[η^order]| for η ~ N(mean, var) and orders 0, 1, 2, …, each of shape (N,).
 
     The sign is that of mean^order.
@@ -130,7 +159,7 @@ def log_moment(order: np.ndarray, mean: np.ndarray, var: np.ndarray) -> np.ndarr
     return logsumexp(np.where(2.0 * j <= k, log_terms, -np.inf), axis=-1)
 
 
-def _expected_log_square(mean, var):
+def _expected_log_square(mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """Return E[log η²], η ~ N(mean, var), with its derivatives by mean and by var."""
     mean, var = np.broadcast_arrays(np.asarray(mean, float), np.asarray(var, float))
     x = 0.5 * mean**2 / var

@@ -3,32 +3,116 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import pkgutil
 from functools import cache
 
-from .base import DensityLikelihood
+from .base import DensityLikelihood, Pattern
 
-__all__ = ["known_likelihoods", "register"]
+__all__ = ["known_likelihoods", "register", "unregister"]
 
 _REGISTRY: dict[str, type[DensityLikelihood]] = {}
 
 
-def register(cls: type[DensityLikelihood]) -> type[DensityLikelihood]:
-    """Enter a likelihood class; a class decorator.
+def register[Class: type[DensityLikelihood]](cls: Class) -> Class:
+    """Register a likelihood, so that it is recognised in PyMC models; a class decorator.
+
+    From then on every model with an observed variable that matches one of the class's
+    ``patterns`` is read with it: a subclass of :class:`Likelihood` is sampled by Gibbs steps and
+    fitted by every engine, one of :class:`DensityLikelihood` by those that need a density alone.
+    Recognition compares ``log_density`` with PyMC's log density of the variable.
+
+    Parameters
+    ----------
+    cls : type
+        A subclass of :class:`Likelihood` or :class:`DensityLikelihood` that is built without
+        arguments.
+
+    Returns
+    -------
+    type
+        ``cls``.
 
     Raises
     ------
+    TypeError
+        If ``cls`` is no such subclass, or lacks a method or attribute of the contract.
     ValueError
-        If another class of the same name and link is registered already.
+        If another class has the same name and link, or one of the patterns.
+
+    See Also
+    --------
+    unregister
+
+    Examples
+    --------
+    Skew-normal noise is normal given a half-normal ω, but its density is enough to fit it:
+
+    >>> import numpy as np, pymc as pm, pymc_augconj as pac
+    >>> from scipy.special import log_ndtr
+    >>> class SkewNormal(pac.DensityLikelihood):
+    ...     name = "skew normal"
+    ...     patterns = (pac.Pattern("SkewNormalRV", ("mu", "sigma", "alpha"), predictor="mu"),)
+    ...
+    ...     def log_density(self, y, eta, params):
+    ...         e = (y - eta) / params["sigma"]
+    ...         log_norm = np.log(params["sigma"]) + 0.5 * np.log(np.pi / 2)
+    ...         return log_ndtr(params["alpha"] * e) - 0.5 * e**2 - log_norm
+    >>> _ = pac.register(SkewNormal)
+    >>> with pm.Model() as model:
+    ...     f = pm.Normal("f", 0, 1)
+    ...     y = pm.SkewNormal("y", mu=f, sigma=1, alpha=2, observed=[0.3, 1.2])
+    >>> "skew normal" in str(pac.recognize(model))
+    True
+    >>> pac.unregister(SkewNormal)
     """
-    key = f"{cls.name} ({cls.link})"
+    if not (inspect.isclass(cls) and issubclass(cls, DensityLikelihood)):
+        raise TypeError(f"expected a subclass of Likelihood or DensityLikelihood, found {cls!r}")
+    missing = sorted(cls.__abstractmethods__)
+    missing += [fact for fact in ("name", "patterns") if not hasattr(cls, fact)]
+    if missing:
+        raise TypeError(f"{cls.__name__}: expected {', '.join(missing)} to be defined, found none")
+    if not cls.__module__.startswith(f"{__package__}."):
+        _load_all()
+    key = _key(cls)
     if key in _REGISTRY:
         raise ValueError(
             f"likelihood {key!r} is registered already, by {_REGISTRY[key].__module__}; "
             f"{cls.__module__} must take another name or link"
         )
+    own = {_spelling(pattern) for pattern in cls.patterns}
+    for other in _REGISTRY.values():
+        shared = own & {_spelling(pattern) for pattern in other.patterns}
+        if shared:
+            raise ValueError(
+                f"likelihood {key!r}: expected a pattern of its own, found {shared.pop()}, that of "
+                f"{_key(other)!r}; unregister that one first"
+            )
     _REGISTRY[key] = cls
     return cls
+
+
+def unregister(cls: type[DensityLikelihood]) -> None:
+    """Undo :func:`register`; approximations and steps that were made before keep working.
+
+    Parameters
+    ----------
+    cls : type
+
+    Raises
+    ------
+    ValueError
+        If ``cls`` is not registered.
+    """
+    if known_likelihoods().get(_key(cls)) is not cls:
+        raise ValueError(f"expected a registered likelihood, found {cls!r}")
+    del _REGISTRY[_key(cls)]
+
+
+def known_likelihoods() -> dict[str, type[DensityLikelihood]]:
+    """Return every registered likelihood, by ``"name (link)"``."""
+    _load_all()
+    return dict(_REGISTRY)
 
 
 @cache
@@ -39,7 +123,9 @@ def _load_all() -> None:
         importlib.import_module(f"{__package__}.{module.name}")
 
 
-def known_likelihoods() -> dict[str, type[DensityLikelihood]]:
-    """Return every registered likelihood, by ``"name (link)"``."""
-    _load_all()
-    return dict(_REGISTRY)
+def _key(cls: type[DensityLikelihood]) -> str:
+    return f"{cls.name} ({cls.link})"
+
+
+def _spelling(pattern: Pattern) -> tuple[str, str, str, bool]:
+    return pattern.rv, pattern.predictor, pattern.link, pattern.negate

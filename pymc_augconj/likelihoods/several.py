@@ -64,7 +64,7 @@ class MultiDensity(LikelihoodFacts):
         return None
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return what a Gaussian approximation will not show, or None where there is nothing."""
+        """Return a warning about what a Gaussian approximation misses, or None."""
         return None
 
 
@@ -119,42 +119,53 @@ class MultiLikelihood(MultiDensity):
 class OnePredictor(MultiLikelihood):
     """A likelihood of one predictor, as one of several would be written."""
 
-    def __init__(self, likelihood: DensityLikelihood):
-        self.likelihood = likelihood
+    def __init__(self, likelihood: DensityLikelihood) -> None:
+        # Any, because engines call what belongs to an augmentation only where there is one.
+        self.likelihood: Any = likelihood
         self.name, self.link = likelihood.name, likelihood.link
         self.can_augment, self.has_auxiliary = likelihood.can_augment, likelihood.has_auxiliary
 
-    def log_density(self, y, eta, params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self.likelihood.log_density(y, eta[0], params)
 
-    def expected_log_density(self, y, mean, cov, params):
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
         found = self.likelihood.expected_log_density(y, mean[0], cov[0, 0], params)
         if found is None:
             return None
         value, d_mean, d_var = found
         return value, d_mean[None], d_var[None, None]
 
-    def caution(self, y, prior_mean, params):
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         return self.likelihood.caution(y, prior_mean[0], params)
 
-    def draw_auxiliary(self, rng, y, eta, params, group):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+    ) -> Any:
         return self.likelihood.draw_auxiliary(rng, y, eta[0], params)
 
-    def sites(self, y, omega, params, eta, group):
+    def sites(
+        self, y: Array, omega: Any, params: Params, eta: Array, group: int
+    ) -> tuple[Array, Array]:
         h, lam = self.likelihood.sites(y, omega, params)
         return h[None], lam[None]
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         h, lam = self.likelihood.expected_sites(y, mean[0], var[0], params)
         return h[None], lam[None]
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self.likelihood.expected_log_bound(y, mean[0], var[0], params)
 
-    def log_base(self, y, omega, params, eta, group):
+    def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
         return self.likelihood.log_base(y, omega, params)
 
-    def log_conditional(self, omega, y, eta, params, group):
+    def log_conditional(
+        self, omega: Any, y: Array, eta: Array, params: Params, group: int
+    ) -> Array:
         return self.likelihood.log_conditional(omega, y, eta[0], params)
 
 

@@ -13,10 +13,15 @@ Econometrics 8.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from scipy.special import betaln, gammaln, stdtr
 
+from pymc_augconj.typing import Array
+
 from .base import Likelihood, Params, Pattern
+from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
 __all__ = ["StudentT"]
@@ -35,7 +40,7 @@ class StudentT(Likelihood):
     augmentation = "gamma-distributed precision"
     patterns = (Pattern("StudentTRV", inputs=("nu", "mu", "sigma"), predictor="mu"),)
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         largest = float(np.max(params["nu"]))
         if largest > _LARGEST_NU:
             return (
@@ -45,51 +50,60 @@ class StudentT(Likelihood):
             )
         return super().check(y, params)
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         nu, sigma = params["nu"], params["sigma"]
         # 1/B(ν/2, ½) = Γ((ν + 1)/2) / (Γ(ν/2) √π), without the cancellation at large ν.
         log_norm = -betaln(0.5 * nu, 0.5) - 0.5 * np.log(nu) - np.log(sigma)
         return log_norm - 0.5 * (nu + 1.0) * np.log1p(((y - eta) / sigma) ** 2 / nu)
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         shape, rate = _conditional(y, eta, params)
         return rng.standard_gamma(shape, size=rate.shape) / rate
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return omega * y, omega
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         nu, sigma = params["nu"], params["sigma"]
         lam = (nu + 1.0) / (nu * sigma**2 + (y - mean) ** 2 + var)
         return lam * y, lam
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         # The density depends on η through e² alone, and the bound on E[e²] = (y − m)² + v.
         return self.log_density(y, y - np.sqrt((y - mean) ** 2 + var), params)
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         nu, sigma = params["nu"], params["sigma"]
         with np.errstate(divide="ignore"):
             var = np.where(nu > 2.0, sigma**2 * nu / np.maximum(nu - 2.0, 0.0), np.inf)
         return np.where(nu > 1.0, eta, np.nan), np.broadcast_to(var, np.shape(eta))
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         return stdtr(params["nu"], (y - eta) / params["sigma"])
 
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         nu, sigma = params["nu"], params["sigma"]
         log_prior = _log_gamma_density(omega, 0.5 * nu, 0.5 * nu * sigma**2)
         return 0.5 * np.log(omega) - _HALF_LOG_2PI - 0.5 * omega * y**2 + log_prior
 
-    def log_conditional(self, omega, y, eta, params):
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
         return _log_gamma_density(omega, *_conditional(y, eta, params))
 
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        nu, sigma = params["nu"], params["sigma"]
+        omega = write.gamma("omega", 0.5 * nu, 0.5 * nu * sigma**2)
+        return [omega], normal_factor(write.math)
 
-def _conditional(y, eta, params):
+
+def _conditional(y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
     """Return the shape and rate of ω | y, η."""
     nu, sigma = params["nu"], params["sigma"]
     return 0.5 * (nu + 1.0), 0.5 * (nu * sigma**2 + (y - eta) ** 2)
 
 
-def _log_gamma_density(x, shape, rate):
+def _log_gamma_density(x: Array, shape: Array, rate: Array) -> Array:
     return shape * np.log(rate) - gammaln(shape) + (shape - 1.0) * np.log(x) - rate * x

@@ -19,23 +19,26 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
+from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
 from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params
+from .joint import Joint, JointWriter
 from .registry import register
 
 __all__ = ["Phi", "SuperGaussian"]
 
-# Distributions, with their tables, of so many values of the hyperparameters are kept.
+# Number of hyperparameter values whose distributions, with their tables, are kept.
 _KEPT = 8
-# And of residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.
-_KEPT_RESIDUAL_LAWS = 4096
+# The same for residuals, some 30 kB each: one for every posterior draw of φ's hyperparameters.
+_KEPT_RESIDUALS = 4096
 
 # Of r in a complex step, relative and absolute: errors of its square, and no cancellation of √r.
 _RELATIVE_STEP = 1e-8
@@ -59,16 +62,15 @@ class Phi:
     log_phi : callable
         ``(r, values)``: log φ at real or complex r of any shape, with hyperparameters that
         broadcast against it.
-    slope, curvature : callable
-        Its first two derivatives by r, at real r.
+    slope : callable
+        Its derivative by r, at real r.
     """
 
     names: tuple[str, ...]
-    log_phi: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
-    slope: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
-    curvature: Callable[[np.ndarray, list[np.ndarray]], np.ndarray]
+    log_phi: Callable[[Any, list[Array]], Any]
+    slope: Callable[[Array, list[Array]], Array]
 
-    def values(self, params: Params) -> list[np.ndarray]:
+    def values(self, params: Params) -> list[Array]:
         """Return its hyperparameters' values."""
         return [np.asarray(params[name], dtype=float) for name in self.names]
 
@@ -92,26 +94,26 @@ class SuperGaussian(Likelihood):
     augmentation = "inverse Laplace of φ (numerical)"
     patterns = ()
 
-    def __init__(self, phi: Phi, is_location: bool = True, known: KnownTilts | None = None):
+    def __init__(self, phi: Phi, is_location: bool = True, known: KnownTilts | None = None) -> None:
         self.phi, self.is_location, self._known = phi, is_location, known is not None
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
-        self._laws: OrderedDict[tuple[float, ...], Any] = OrderedDict()
-        self._residual_laws: dict[tuple[float, ...], ResidualLaw] = {}
+        self._tilts: OrderedDict[tuple[float, ...], Any] = OrderedDict()
+        self._residuals_at: dict[tuple[float, ...], ResidualDistribution] = {}
         self._families: Any = None
 
     def __getstate__(self) -> dict:
         # Tables are made again in the process that needs them.
-        return {**self.__dict__, "_laws": OrderedDict(), "_residual_laws": {}, "_families": None}
+        return {**self.__dict__, "_tilts": OrderedDict(), "_residuals_at": {}, "_families": None}
 
     @staticmethod
-    def find_known(phi: Phi, values: list[np.ndarray]) -> KnownTilts | None:
+    def find_known(phi: Phi, values: list[Array]) -> KnownTilts | None:
         """Return the closed form of a φ at the given hyperparameters, or None."""
         return find_known(lambda r: phi.log_phi(r, values))
 
     # -- the contract -------------------------------------------------------------------------
 
-    def check(self, y, params):
+    def check(self, y: Array, params: Params) -> str | None:
         sentence = super().check(y, params)
         if sentence is None and not self.is_location:
             least = self._least(params)
@@ -120,7 +122,7 @@ class SuperGaussian(Likelihood):
                 return f"expected α − βf + γf² ≥ 0 for every f, γ > 0, at position {bad[0]}"
         return sentence
 
-    def check_augmentation(self, params):
+    def check_augmentation(self, params: Params) -> str | None:
         # Imported here: a user of other likelihoods does not pay for Numba.
         from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
             check_completely_monotone,
@@ -133,18 +135,20 @@ class SuperGaussian(Likelihood):
         for row in np.unique(rows, axis=0)[:_MOST_CHECKED]:
             fixed = [np.array(value) for value in row]
             with np.errstate(all="ignore"):
-                verdict = check_completely_monotone(lambda r, v=fixed: self.phi.log_phi(r, v))
+                verdict = check_completely_monotone(partial(self._log_phi, values=fixed))
             if not verdict.ok:
                 return _no_augmentation(row, verdict.reason)
         return None
 
-    def log_density(self, y, eta, params: Params):
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_bound(y, eta, 0.0, params)
 
-    def draw_auxiliary(self, rng, y, eta, params):
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+    ) -> Array:
         return self._draw(rng, self._tilt(y, eta, 0.0, params), params)
 
-    def _draw(self, rng, r, params):
+    def _draw(self, rng: np.random.Generator, r: Array, params: Params) -> Array:
         values = self.phi.values(params)
         if _is_one(values):
             return self._distribution(values).random(rng, r)
@@ -153,57 +157,54 @@ class SuperGaussian(Likelihood):
             omega[here] = self._distribution(own).random(rng, r[here])
         return omega
 
-    def sites(self, y, omega, params):
+    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         g, beta, gamma = self._coefficients(y, params)
         return g + beta * omega, 2.0 * gamma * omega
 
-    def expected_sites(self, y, mean, var, params):
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
         _, _, gamma = self._coefficients(y, params)
         r = self._tilt(y, mean, gamma * var, params)
         return self.sites(y, self._mean(r, self.phi.values(params)), params)
 
-    def expected_log_bound(self, y, mean, var, params):
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self._log_bound(y, mean, self._coefficients(y, params)[2] * var, params)
 
-    def auxiliary_moments(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Return E[ω] and Var[ω] under the optimal q(ω): −(log φ)′ and (log φ)″ at E[c²]."""
-        gamma = self._coefficients(y, params)[2]
-        r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
-        with np.errstate(divide="ignore"):
-            return self._mean(r, values), self.phi.curvature(r, values)
-
-    def auxiliary_divergence(
-        self, y: np.ndarray, mean: np.ndarray, var: np.ndarray, params: Params
-    ) -> np.ndarray:
-        """Return KL(q(ω) ‖ π(ω)) = −c² E[ω] − log φ(c²) of the optimal q(ω), c² its E[c²]."""
-        gamma = self._coefficients(y, params)[2]
-        r, values = self._tilt(y, mean, gamma * var, params), self.phi.values(params)
-        # c² E[ω] vanishes with c², also where E[ω] is infinite.
-        linear = np.where(r > 0.0, r * self._mean(np.where(r > 0.0, r, 1.0), values), 0.0)
-        return -linear - self.phi.log_phi(r, values)
-
-    def log_base(self, y, omega, params):
+    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         # log π(ω), and −αω = −γ(β/2γ)²ω − least · ω.
         _, beta, gamma = self._coefficients(y, params)
         alpha = 0.25 * beta**2 / gamma + self._least(params)
-        return params["log_c"] - alpha * omega + self.log_prior(omega, params)
+        return params["log_c"] - alpha * omega + self._log_prior(omega, params)
 
-    def log_conditional(self, omega, y, eta, params):
-        return self._log_law(omega, self._tilt(y, eta, 0.0, params), params)
+    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
+        return self._log_density_of(omega, self._tilt(y, eta, 0.0, params), params)
 
-    def log_prior(self, omega: np.ndarray, params: Params) -> np.ndarray:
-        """Return log π(ω), the density of ω before any y is seen."""
-        return self._log_law(omega, np.zeros(1), params)
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
+        names = self.phi.names
 
-    def draw_prior(
-        self, rng: np.random.Generator, shape: tuple[int, ...], params: Params
-    ) -> np.ndarray:
-        """Draw ω ~ π."""
-        return self._draw(rng, np.zeros(shape), params)
+        def logpdf(omega: Array, *values: Array) -> Array:
+            omega, *others = np.broadcast_arrays(omega, *values)
+            return self._log_prior(omega, dict(zip(names, others, strict=True)))
 
-    def _mean(self, r, values):
+        def random(rng: np.random.Generator, shape: tuple[int, ...], *values: Array) -> Array:
+            return self._draw(rng, np.zeros(shape), dict(zip(names, values, strict=True)))
+
+        def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
+            if self.is_location:
+                return params["log_c"] - omega * (y - eta) ** 2
+            square = params["alpha"] - params["beta"] * eta + params["gamma"] * eta**2
+            return params["log_c"] + params["g"] * eta - omega * square
+
+        hyper = [params[name] for name in names]
+        omega = write.numerical("omega", "InverseLaplace", logpdf, random, hyper, positive=True)
+        return [omega], log_factor
+
+    def _log_prior(self, omega: Array, params: Params) -> Array:
+        """Return log π(ω)."""
+        return self._log_density_of(omega, np.zeros(1), params)
+
+    def _mean(self, r: Array, values: list[Array]) -> Array:
         """Return E[ω] under the tilts r."""
         with np.errstate(divide="ignore", invalid="ignore"):
             mean = -self.phi.slope(r, values)
@@ -218,7 +219,7 @@ class SuperGaussian(Likelihood):
     # -------------------------------------------------------------------------
 
     @property
-    def unpredictable(self):
+    def unpredictable(self) -> str | None:
         if self.is_location:
             return None
         return (
@@ -226,45 +227,48 @@ class SuperGaussian(Likelihood):
             "predict kind='f'"
         )
 
-    def moments(self, eta, params):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         values = self.phi.values(params)
         if _is_one(values):
-            return eta, np.full(np.shape(eta), self._residual_law(values).variance)
+            return eta, np.full(np.shape(eta), self._residuals(values).variance)
         var = np.empty(np.broadcast_shapes(*(value.shape for value in values)))
         for here, own in self._groups(values, var.shape):
-            var[here] = self._residual_law(own).variance
+            var[here] = self._residuals(own).variance
         return eta, np.broadcast_to(var, np.shape(eta))
 
-    def cdf(self, y, eta, params):
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         values, e = self.phi.values(params), y - eta
         if _is_one(values):
-            return self._residual_law(values).cdf(e)
+            return self._residuals(values).cdf(e)
         shape = np.broadcast_shapes(*(value.shape for value in values))
         # Hyperparameters differ along the axes on which their shape is not 1.
         result = np.empty(e.shape)
         for here, own in self._groups(values, shape):
             at = tuple(i if n > 1 else slice(None) for i, n in zip(here, shape, strict=True))
-            result[at] = self._residual_law(own).cdf(e[at])
+            result[at] = self._residuals(own).cdf(e[at])
         return result
 
-    def _residual_law(self, values: list[np.ndarray]) -> ResidualLaw:
+    def _residuals(self, values: list[Array]) -> ResidualDistribution:
         key = tuple(float(np.ravel(value)[0]) for value in values)
-        if key not in self._residual_laws:
-            if len(self._residual_laws) >= _KEPT_RESIDUAL_LAWS:
-                self._residual_laws.clear()
+        if key not in self._residuals_at:
+            if len(self._residuals_at) >= _KEPT_RESIDUALS:
+                self._residuals_at.clear()
             fixed = [np.array(value) for value in key]
-            self._residual_laws[key] = ResidualLaw(lambda r: self.phi.log_phi(r, fixed))
-        return self._residual_laws[key]
+            self._residuals_at[key] = ResidualDistribution(lambda r: self.phi.log_phi(r, fixed))
+        return self._residuals_at[key]
+
+    def _log_phi(self, r: Any, values: list[Array]) -> Any:
+        return self.phi.log_phi(r, values)
 
     # -- formulas -----------------------------------------------------------------------------
 
-    def _coefficients(self, y, params):
+    def _coefficients(self, y: Array, params: Params) -> tuple[Any, Any, Any]:
         """Return g, β and γ."""
         if self.is_location:
             return 0.0, 2.0 * y, 1.0
         return params["g"], params["beta"], params["gamma"]
 
-    def _least(self, params):
+    def _least(self, params: Params) -> Array | float:
         """Return min c² over η, NaN where it is negative or there is none."""
         if self.is_location:
             return 0.0
@@ -274,14 +278,14 @@ class SuperGaussian(Likelihood):
         good = (least >= -_ROUNDING * (1.0 + np.abs(alpha))) & (gamma > 0.0)
         return np.where(good, np.maximum(least, 0.0), np.nan)
 
-    def _tilt(self, y, eta, excess, params):
+    def _tilt(self, y: Array, eta: Array, excess: Array | float, params: Params) -> Array:
         """Return c² at η, plus ``excess``: the square is completed, so that nothing cancels."""
         if self.is_location:
             return (y - eta) ** 2 + excess
         _, beta, gamma = self._coefficients(y, params)
         return gamma * (eta - 0.5 * beta / gamma) ** 2 + self._least(params) + excess
 
-    def _log_bound(self, y, eta, excess, params):
+    def _log_bound(self, y: Array, eta: Array, excess: Array | float, params: Params) -> Array:
         r = self._tilt(y, eta, excess, params)
         g, _, _ = self._coefficients(y, params)
         with np.errstate(over="ignore"):
@@ -291,7 +295,7 @@ class SuperGaussian(Likelihood):
     # -- the distribution of ω
     # -------------------------------------------------------------------------
 
-    def _log_law(self, omega, r, params):
+    def _log_density_of(self, omega: Any, r: Array, params: Params) -> Array:
         omega, r = np.broadcast_arrays(np.asarray(omega, dtype=float), r)
         values = self.phi.values(params)
         if _is_one(values):
@@ -302,18 +306,18 @@ class SuperGaussian(Likelihood):
         return result
 
     def _groups(
-        self, values: list[np.ndarray], shape: tuple[int, ...]
-    ) -> Iterator[tuple[Any, list[np.ndarray]]]:
+        self, values: list[Array], shape: tuple[int, ...]
+    ) -> Iterator[tuple[Any, list[Array]]]:
         """Yield (indices, hyperparameters) of the sites that have the same hyperparameters."""
         rows = np.stack([np.broadcast_to(value, shape).ravel() for value in values], axis=-1)
         distinct, which = np.unique(rows, axis=0, return_inverse=True)
         for i, row in enumerate(distinct):
             yield np.unravel_index(np.flatnonzero(which == i), shape), [np.array(v) for v in row]
 
-    def _distribution(self, values: list[np.ndarray]) -> Any:
+    def _distribution(self, values: list[Array]) -> Any:
         """Return the tilts of φ at hyperparameters: ``random(rng, r)`` and ``logpdf(ω, r)``."""
         key = tuple(float(np.ravel(value)[0]) for value in values)
-        if key not in self._laws:
+        if key not in self._tilts:
             fixed = [np.array(value) for value in key]
             known = self.find_known(self.phi, fixed) if self._known else None
             if known is None:
@@ -321,13 +325,13 @@ class SuperGaussian(Likelihood):
                     known = self._find_numerical(fixed)
                 except NotSuperGaussianError as error:
                     raise NotSuperGaussianError(_no_augmentation(key, str(error))) from None
-            self._laws[key] = known
-            if len(self._laws) > _KEPT:
-                self._laws.popitem(last=False)
-        self._laws.move_to_end(key)
-        return self._laws[key]
+            self._tilts[key] = known
+            if len(self._tilts) > _KEPT:
+                self._tilts.popitem(last=False)
+        self._tilts.move_to_end(key)
+        return self._tilts[key]
 
-    def _find_numerical(self, fixed: list[np.ndarray]) -> Any:
+    def _find_numerical(self, fixed: list[Array]) -> Any:
         # Imported here: a user of other likelihoods does not pay for Numba.
         from pymc_augconj.auxiliary.laplace_transform.scale_families import ScaleFamilies
 
@@ -336,7 +340,7 @@ class SuperGaussian(Likelihood):
         return self._families.find(lambda r: self.phi.log_phi(r, fixed))
 
 
-def _is_one(values: list[np.ndarray]) -> bool:
+def _is_one(values: list[Array]) -> bool:
     """Whether all sites have the same hyperparameters."""
     return all(value.size == 1 for value in values)
 

@@ -74,7 +74,7 @@ def cholesky_with_jitter(
 
 
 def _refuse_non_finite(K: Array, name: str) -> None:
-    # What is above the diagonal is nobody's covariance, nor need it be initialised.
+    # Entries above the diagonal are not read, and may be uninitialised.
     finite = np.isfinite(K) | ~np.tri(len(K), dtype=bool)
     if not finite.all():
         row, column = np.argwhere(~finite)[0]

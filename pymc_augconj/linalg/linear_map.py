@@ -86,7 +86,7 @@ class RowSelection:
         total = np.bincount(flat, weights=weighted.ravel(), minlength=self.size**2)
         return total.reshape(self.size, self.size)
 
-    def rows(self, which: Index) -> RowSelection:
+    def rows(self, which: Index | slice) -> RowSelection:
         """Return the map onto the predictors ``which`` alone."""
         coef = None if self.coef is None else self.coef[which]
         return RowSelection(self.index[which], coef, self.size)
@@ -155,7 +155,7 @@ class DenseMap:
         dense = self.dense()
         return dense.T @ matrix @ dense
 
-    def rows(self, which: Index) -> DenseMap:
+    def rows(self, which: Index | slice) -> DenseMap:
         """Return the map onto the predictors ``which`` alone."""
         return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
 

@@ -7,9 +7,11 @@ changed value behind for the rest of the process. Here the first call saves and 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 
 from threadpoolctl import ThreadpoolController
 
@@ -30,7 +32,7 @@ class ProcessSetting[T]:
         self._wanted: list[tuple[object, T]] = []
         self._restore: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
-        # A process that is forked while another thread holds the lock would wait for it for ever.
+        # A process forked while another thread holds the lock would deadlock.
         if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
             os.register_at_fork(after_in_child=self._renew_lock)
 
@@ -70,8 +72,15 @@ class ProcessSetting[T]:
             release()
 
 
+@lru_cache(maxsize=1)
+def _controller(n_modules: int) -> ThreadpoolController:
+    return ThreadpoolController()
+
+
 def _limit_blas(threads: int) -> Callable[[], None]:
-    return ThreadpoolController().limit(limits=threads, user_api="blas").restore_original_limits
+    # Looking for the libraries takes ten milliseconds; a module loaded since may have brought one.
+    controller = _controller(len(sys.modules))
+    return controller.limit(limits=threads, user_api="blas").restore_original_limits
 
 
 #: The number of threads that BLAS uses.

@@ -1,4 +1,4 @@
-"""How many threads there is anything to gain from."""
+"""The number of cores available to this process."""
 
 from __future__ import annotations
 

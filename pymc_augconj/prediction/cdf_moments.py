@@ -1,12 +1,12 @@
 """Mean and variance of y from its distribution function, where its density cannot be integrated.
 
-A censored y has atoms, a truncated one a density with edges, which far from η PyMC cannot tell
-from 0/0. With a = Q(p), b = Q(1 − p) for a small p, and c between them,
+A censored y has atoms; a truncated y has a density with edges, which PyMC evaluates as 0/0 far from
+η. With a = Q(p), b = Q(1 − p) for a small p, and c between them,
 
     E[y − c] = b − c − ∫ₐᵇ F dy,     E[(y − c)²] = (b − c)² − 2 ∫ₐᵇ (y − c) F dy,
 
-where what is beyond a and b has been moved there. Atoms and edges are at a and b as a rule, so that
-F is smooth between; what two rules do not agree on is given up.
+where the probability beyond a and b has been moved there. Atoms and edges are usually at a and b,
+so that F is smooth between; the result is NaN if two quadrature rules disagree.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from .moments import has_formulas
 __all__ = ["moments_of_y"]
 
 
-# p, far above the accuracy of distribution functions; and the share of the variance that moving so
-# much probability may change, which heavy tails exceed.
+# p, far above the accuracy of distribution functions; and the largest share of the variance that
+# moving this probability may change, which heavy tails exceed.
 _TAIL, _TAIL_SHARE = 1e-8, 1e-5
-# Intervals of 16 nodes, and the difference from half as many in standard deviations.
+# Intervals of 16 nodes, and the tolerated difference from half as many, in standard deviations.
 _PANELS, _ACCURACY = 8, 1e-4
 
 
 def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, Array]:
     """Return mean and variance of y at each of ``size`` inputs; NaN where there are none.
 
-    By the distribution function where a continuous y's density has not given them.
+    Computed by the distribution function if the density of a continuous y did not give them.
     """
     if isinstance(mixture, GroupedMixture):
         mean, var = np.empty(size), np.empty(size)

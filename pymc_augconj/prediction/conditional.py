@@ -36,18 +36,18 @@ __all__ = ["count_threads", "draw_conditional", "draw_groups"]
 
 Parts = Mapping[str, Array]
 
-# Relative to the new inputs' variance.
+# Rounding, relative to the variance at the new inputs.
 _ROUNDING = 1e-10
-# A diagonal entry so large that nothing subtracted from it shows; its root is finite.
+# A diagonal entry from which any subtraction is lost in rounding, with a finite root.
 _INFINITE = 1e200
-# Above this many draws of one kernel, relative to the inputs, solving beats further rows.
+# Number of draws per kernel, relative to the inputs, above which solving is faster than more rows.
 _FEW = 0.2
-# Bytes for all threads, matrices that one has at a time, and the kernels that are worth one.
+# Bytes for all threads, matrices per thread, and number of kernels that justify a thread.
 _THREAD_MEMORY, _MATRICES_OF_A_THREAD, _KERNELS_OF_A_THREAD = 2**30, 6, 32
 
 
 def count_threads(kernels: int, size: int) -> int:
-    """Return how many threads share out ``kernels``, matrices of ``size`` × ``size`` each."""
+    """Return the number of threads for ``kernels``, matrices of ``size`` × ``size`` each."""
     affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * size**2)
     return max(1, min(available_cores(), affordable, kernels // _KERNELS_OF_A_THREAD))
 
@@ -123,7 +123,7 @@ def draw_conditional(
     jitter : float
         Added to the diagonal of the old inputs' covariance, as ``gp.prior`` does.
     joint : bool
-        Whether a draw's entries are correlated as the process is; else each has its own law only.
+        Whether the entries of a draw are drawn jointly; otherwise each from its marginal.
     scratch : list, optional
         Keeps the work array for the next call.
 
@@ -183,7 +183,7 @@ def _fill(K: Array, parts: Parts, rows: Array, jitter: float, joint: bool) -> No
     K[n_old:, n_old:] = 0.0
     if joint:
         K[n_old:stop, n_old:stop] = parts["new"]
-        # New inputs that repeat old ones leave no variance but rounding.
+        # New inputs that repeat old ones have zero variance up to rounding.
         diagonal[n_old:stop] += _ROUNDING * np.mean(np.diagonal(parts["new"]))
     else:
         diagonal[n_old:stop] = _INFINITE

@@ -1,9 +1,8 @@
-"""Predictive laws of y at new inputs: mixtures over a predictor's posterior.
+"""Predictive distributions of y at new inputs: mixtures over a predictor's posterior.
 
-Two mixtures, one contract: :class:`GaussianMixture` over η ~ N(mean, var), by quadrature to 1e-10
-or in closed form, and :class:`DrawnMixture` over posterior draws of η and of the likelihood's
-parameters. Of each: mean and standard deviation of y, its distribution function, quantiles, and
-the log density at given y.
+Two mixtures with one interface: :class:`GaussianMixture` over η ~ N(mean, var), by quadrature to
+1e-10 or in closed form, and :class:`DrawnMixture` over posterior draws of η and of the likelihood's
+parameters. Each has moments of y, its distribution function, and the log density at given y.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ _BISECTIONS = 60
 _LARGEST_DOUBLINGS = 60
 
 _NODES = np.linspace(-8.0, 8.0, 65)
-# Of the probability of η, where the moments of y are not known.
+# Largest probability of η for which the moments of y may be missing.
 _NEGLIGIBLE = 1e-9
 
 
 class Mixture(Protocol):
-    """A predictive law of y at P new inputs."""
+    """A predictive distribution of y at P new inputs."""
 
     likelihood: DensityLikelihood
     params: Params
@@ -90,7 +89,7 @@ class GaussianMixture:
         weights = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * _NODES
         centre, var = response_moments(self.likelihood, eta, self.params)
-        # Far out a density may be rounded to nothing.
+        # In the tails a density may underflow.
         known = np.isfinite(var)
         weights = np.where(known, weights, 0.0)
         centre, var = np.where(known, centre, 0.0), np.where(known, var, 0.0)
@@ -112,7 +111,7 @@ class GaussianMixture:
         nodes = np.linspace(-9.0, 9.0, 145)
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * nodes
         log_terms = self.likelihood.log_density(y[:, None], eta, self.params) - 0.5 * nodes**2
-        # Zero where the density is nothing everywhere.
+        # Zero where the density is zero everywhere.
         largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
 
         def relative(eta: Array, which: Index) -> Array:

@@ -6,9 +6,9 @@ constant, whose tails are those of the second moment: with w its normaliser,
 
     E[g(y)] = w E_w[g(y)/(1 + y²)].
 
-Where y is censored the bounds have probabilities of their own, and the integrals are taken between.
-It takes the panels of the tilted moments, with a wide cavity that is divided out. E[1] = 1 is the
-check of the result.
+If y is censored, the bounds have positive probability, and the integrals are over the interval
+between. The quadrature is that of the tilted moments, with a wide cavity that is divided out. The
+result is checked by E[1] = 1.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ __all__ = ["has_formulas", "response_moments"]
 
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
-# Of the probability of all y, and of a second moment that has not converged by the largest count.
+# Tolerance on the probability of all y, and on a second moment at the largest count.
 _TOLERANCE = 1e-7
 _FIRST_COUNTS, _LARGEST_COUNT = 64, 2**17
-# Where a density with part of the line as its support is looked for.
+# Points at which the support of a density is examined.
 _BELOW, _ABOVE = np.array([-1e3, -1.0, -1e-3]), np.array([1.001, 2.0, 1e3])
-# Values whose density is asked for at once.
+# Largest number of values whose density is evaluated at once.
 _LARGEST_BLOCK = 20_000_000
 
-# So many densities at most are given up together, where one of them cannot be integrated.
+# Largest number of densities that are given up together if one of them cannot be integrated.
 _SMALLEST_PART = 4
-# Probability for one unit of t at the end of its range, above which some is beyond.
+# Density of t at the end of its range, above which the range is too short.
 _OUT_OF_RANGE = 1e-12
 
 LogDensity = Callable[[Array, Index], Array]
 
 
 def has_formulas(likelihood: DensityLikelihood) -> bool:
-    """Return whether a likelihood brings mean and variance of y itself."""
+    """Return whether a likelihood has formulas for the mean and variance of y."""
     return type(likelihood).moments is not DensityLikelihood.moments
 
 
@@ -53,9 +53,8 @@ def response_moments(
 ) -> tuple[Array, Array]:
     """Return E[y | η] and Var[y | η], of eta's shape, by formulas or by integration.
 
-    NaN where they were not found, for want of any, or because they cannot be integrated: a
-    variance that is infinite, a density that does not integrate to one, counts below zero or
-    beyond 131 072.
+    NaN where they do not exist or cannot be integrated: an infinite variance, a density that does
+    not integrate to one, counts below zero or above 131 072.
 
     Parameters
     ----------
@@ -112,7 +111,7 @@ def _integrated_moments(
 def _censored_moments(
     log_density: LogDensity, lower: Array, upper: Array, marks: Array | None
 ) -> tuple[Array, Array]:
-    """Return means and variances where the bounds of y have probabilities of their own."""
+    """Return means and variances of a censored y, whose bounds have positive probability."""
     mean, var = np.empty(lower.size), np.empty(lower.size)
     pairs, which = np.unique(np.stack([lower, upper]), axis=1, return_inverse=True)
     for k, (lo, hi) in enumerate(pairs.T):
@@ -251,7 +250,8 @@ def _by_integrals(
     except FloatingPointError:
         if size <= _SMALLEST_PART:
             return np.full(size, np.nan), np.full(size, np.nan)
-    # One that has no integral must not spoil the others: η is in order, and they are its extremes.
+    # Split, so that a density without an integral does not affect the others: η is sorted, and such
+    # densities are at its extremes.
     halves = []
     for part in np.array_split(np.arange(size), 2):
 

@@ -7,6 +7,7 @@
 ``legendre``        the Gauss–Legendre rule of 16 nodes
 ``mesh``            modes of tilted distributions and panels that cover them
 ``panels``          integrals over panels, bisected until they have converged
+``probit_shift``    the Numba loop behind the variance of quantile propagation, probit sites
 ``quantile_shift``  the Numba loop behind the variance of quantile propagation
 ``tilted``          moments of tilted distributions for any log density
 ==================  ==================================================================

@@ -25,7 +25,7 @@ from .expectation import FIRST_STEP, HALF_WIDTH, gaussian_expectation
 __all__ = ["gaussian_cubature"]
 
 
-# Of one site; one that has not reached the accuracy then (a kink) is left as it is.
+# Of one site; one that has not reached the accuracy by then (a kink) is not refined further.
 _MOST_NODES = 1_000_000
 # As in :mod:`.expectation`, relative to the largest variance where that exceeds 1.
 _SMALLEST_VAR = 1e-12

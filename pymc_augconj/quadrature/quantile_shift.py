@@ -2,19 +2,16 @@
 
 F at a node is the mass of the panels on one side and the integral of the interpolating polynomial
 of the node's own panel, taken from whichever end is nearer, so that neither tail loses its digits.
-
-References
-----------
-Wichura, M. J. (1988). Algorithm AS 241: the percentage points of the normal distribution. Applied
-Statistics 37.
 """
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite.binding import add_symbol
+from numba import njit, types
+from numba.extending import get_cython_function_address
 
 from pymc_augconj.typing import Array, Index
 
@@ -25,69 +22,16 @@ __all__ = ["fill_delta", "fill_site", "tail_quantile"]
 # A node's part of δ that is left out; 100 is above any z² that float64 knows in its bulk.
 NEGLIGIBLE = 1e-14
 _TINY = np.finfo(float).tiny
-# AS 241's rational approximations of relative error 1e-16: coefficients from the highest power.
-_CENTRE, _CENTRE_HALF = 0.180625, 0.425
-_NEAR, _NEAR_END, _FAR = 1.6, 5.0, 5.0
+# SciPy's Φ⁻¹ for compiled callers: a symbol, so that functions that call it can be cached on disk.
+_SYMBOL = "pymc_augconj_ndtri"
+add_symbol(_SYMBOL, get_cython_function_address("scipy.special.cython_special", "ndtri"))
+_ndtri: Any = types.ExternalFunction(_SYMBOL, types.double(types.double))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def tail_quantile(p: float) -> float:
     """Return −Φ⁻¹(p) for a tail probability 0 < p ≤ ½."""
-    q = 0.5 - p
-    if q <= _CENTRE_HALF:
-        r = _CENTRE - q * q
-        above = 2.5090809287301226727e3
-        above = above * r + 3.3430575583588128105e4
-        above = above * r + 6.7265770927008700853e4
-        above = above * r + 4.5921953931549871457e4
-        above = above * r + 1.3731693765509461125e4
-        above = above * r + 1.9715909503065514427e3
-        above = above * r + 1.3314166789178437745e2
-        above = above * r + 3.3871328727963666080
-        below = 5.2264952788528545610e3
-        below = below * r + 2.8729085735721942674e4
-        below = below * r + 3.9307895800092710610e4
-        below = below * r + 2.1213794301586595867e4
-        below = below * r + 5.3941960214247511077e3
-        below = below * r + 6.8718700749205790830e2
-        below = below * r + 4.2313330701600911252e1
-        return q * above / (below * r + 1.0)
-    r = math.sqrt(-math.log(p))
-    if r <= _NEAR_END:
-        r -= _NEAR
-        above = 7.74545014278341407640e-4
-        above = above * r + 2.27238449892691845833e-2
-        above = above * r + 2.41780725177450611770e-1
-        above = above * r + 1.27045825245236838258
-        above = above * r + 3.64784832476320460504
-        above = above * r + 5.76949722146069140550
-        above = above * r + 4.63033784615654529590
-        above = above * r + 1.42343711074968357734
-        below = 1.05075007164441684324e-9
-        below = below * r + 5.47593808499534494600e-4
-        below = below * r + 1.51986665636164571966e-2
-        below = below * r + 1.48103976427480074590e-1
-        below = below * r + 6.89767334985100004550e-1
-        below = below * r + 1.67638483018380384940
-        below = below * r + 2.05319162663775882187
-        return above / (below * r + 1.0)
-    r -= _FAR
-    above = 2.01033439929228813265e-7
-    above = above * r + 2.71155556874348757815e-5
-    above = above * r + 1.24266094738807843860e-3
-    above = above * r + 2.65321895265761230930e-2
-    above = above * r + 2.96560571828504891230e-1
-    above = above * r + 1.78482653991729133580
-    above = above * r + 5.46378491116411436990
-    above = above * r + 6.65790464350110377720
-    below = 2.04426310338993978564e-15
-    below = below * r + 1.42151175831644588870e-7
-    below = below * r + 1.84631831751005468180e-5
-    below = below * r + 7.86869131145613259100e-4
-    below = below * r + 1.48753612908506148525e-2
-    below = below * r + 1.36929880922735805310e-1
-    below = below * r + 5.99832206555887937690e-1
-    return above / (below * r + 1.0)
+    return -_ndtri(p)
 
 
 @njit(cache=True, error_model="numpy")

@@ -1,4 +1,4 @@
-"""What recognition found in a model."""
+"""The result of recognition."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["Recognition"]
 
 @dataclass(frozen=True)
 class Recognition:
-    """A PyMC model, read.
+    """A recognised PyMC model.
 
     Attributes
     ----------
     model : LatentGaussianModel
-        What the engines work on.
+        The model for the engines.
     kinds : tuple of str
         How each latent block enters the predictors.
     factors : tuple of str
@@ -27,7 +27,7 @@ class Recognition:
     start : mapping
         PyMC's default initial point.
     probes : tuple of mapping
-        Other values of the hyperparameters, at which structure is examined.
+        Other values of the hyperparameters, at which the structure was examined.
     """
 
     model: LatentGaussianModel

@@ -25,7 +25,7 @@ from .roles.choice import choose_structure
 from .roles.forward import read_forward
 from .roles.hyperparameters import read_hyperparameters
 
-# What PyMC calls the potential of a process that it has integrated out.
+# PyMC's name for the potential of a process that it has integrated out.
 _OF_MARGINAL_APPROX = "marginalapprox_loglik_"
 
 __all__ = ["read_model"]
@@ -38,7 +38,7 @@ def read_model(
     compile_kwargs: dict[str, Any] | None = None,
     first_calls: int = 0,
 ) -> Recognition:
-    """Read ``model``; raises what :func:`pymc_augconj.recognize` does.
+    """Recognise ``model``; raises the errors of :func:`pymc_augconj.recognize`.
 
     Parameters
     ----------
@@ -60,8 +60,7 @@ def _read(
             "the model has no observed variable: expected a likelihood with observed=…"
             + (f", found the potentials {names}" if names else "")
             + (
-                "; use pm.gp.Latent with pac.fit(…, inducing=…) where pm.gp.MarginalApprox has "
-                "written one of these"
+                "; use pm.gp.Latent with pac.fit(…, inducing=…) instead of pm.gp.MarginalApprox"
                 if any(name.startswith(_OF_MARGINAL_APPROX) for name in names)
                 else ""
             )
@@ -92,7 +91,6 @@ def _read(
         log_prior_gradient=space.gradient(prior),
         predictor_pullback=predictors.pullback(),
         predictor=predictors,
-        value_names=tuple(value.name for value in model.value_vars),
     )
     for site in reading.sites:
         site.y(points[0])  # refuses data out of range
@@ -118,13 +116,12 @@ def _names(vars: Sequence[Variable]) -> list[str]:
 
 
 def _refuse_single_precision(model: Model) -> None:
-    # Most covariances of processes have no Cholesky factor in it, and PyMC records NaN.
+    # In single precision most covariances of processes have no Cholesky factor.
     for value in model.value_vars:
         if value.dtype in ("float16", "float32"):
             raise RecognitionError(
-                f"variable {model.values_to_rvs[value].name!r} is of {value.dtype}: expected a "
-                "model of double precision; set pytensor.config.floatX = 'float64' before it is "
-                "built"
+                f"variable {model.values_to_rvs[value].name!r}: expected double precision, found "
+                f"{value.dtype}; set pytensor.config.floatX = 'float64' before building the model"
             )
 
 

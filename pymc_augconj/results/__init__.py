@@ -1,4 +1,4 @@
-"""Results as DataTrees, tables and pictures; the only folder with xarray and ArviZ.
+"""Results as DataTrees, tables and figures; the only folder with xarray and ArviZ.
 
 =================  ========================================
 ``approximation``  Gaussian approximations of the posterior

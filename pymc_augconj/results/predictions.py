@@ -19,7 +19,15 @@ from pymc_augconj.recognition.prediction.new_inputs import NewPredictor
 __all__ = ["Request", "posterior_draws", "predictions_tree"]
 
 
-def posterior_draws(tree: xr.DataTree, names: Sequence[str]) -> tuple[dict[str, np.ndarray], tuple]:
+# Dims and values of variables, by name.
+Variables = Mapping[str, tuple[Sequence[str], np.ndarray]]
+# Coordinates of chain and draw.
+Sampled = tuple[np.ndarray, np.ndarray]
+
+
+def posterior_draws(
+    tree: xr.DataTree, names: Sequence[str]
+) -> tuple[dict[str, np.ndarray], Sampled]:
     """Return variables with chains and draws on one axis, and the coordinates of the two.
 
     Raises
@@ -38,10 +46,10 @@ def posterior_draws(tree: xr.DataTree, names: Sequence[str]) -> tuple[dict[str, 
 
 
 def predictions_tree(
-    variables: Mapping[str, tuple[Sequence[str], np.ndarray]],
+    variables: Variables,
     coords: Mapping[str, Any],
     attrs: Mapping[str, Any],
-    sampled: tuple | None = None,
+    sampled: Sampled | None = None,
 ) -> xr.DataTree:
     """Return the group ``predictions``.
 
@@ -53,11 +61,11 @@ def predictions_tree(
         Labels of dims.
     attrs : mapping
     sampled : tuple of ndarray, optional
-        Coordinates of chain and draw.
+        Coordinates of chain and draw, if a variable has the dim ``"sample"``.
     """
     data, coords = {}, dict(coords)
     for name, (dims, values) in variables.items():
-        if "sample" in dims:
+        if "sample" in dims and sampled is not None:
             chains, draws = sampled
             values = values.reshape(len(chains), len(draws), *values.shape[1:])
             dims = ("chain", "draw", *dims[1:])
@@ -71,20 +79,20 @@ def predictions_tree(
 
 @dataclass(frozen=True)
 class Request:
-    """What a user wants to know at new inputs, and what it is to be called.
+    """The predictions that a user asked for, and the names and labels of their axes.
 
     Attributes
     ----------
     name : str
         The process.
     dim, coords : str, sequence, optional
-        Name and labels of the new inputs' axis.
+        Name and labels of the axis of the new inputs.
     quantile : tuple of float
     ynew : array_like, optional
     size : int
-        The number of new inputs.
+        Number of new inputs.
     outputs : tuple, optional
-        Name and labels (or None) of the axis of a process of several outputs.
+        Name and labels (or None) of the axis of a process with several outputs.
     """
 
     name: str
@@ -97,10 +105,16 @@ class Request:
 
     @property
     def axes(self) -> tuple[str, ...]:
-        """The dims of the process at the new inputs, ``"*"`` for the inputs' own."""
+        """The dims of the process at the new inputs, of which ``"*"`` is that of the inputs."""
         return ("*",) if self.outputs is None else (self.outputs[0], "*")
 
-    def tree(self, variables, attrs, read: NewPredictor | None = None, sampled=None):
+    def tree(
+        self,
+        variables: Variables,
+        attrs: Mapping[str, Any],
+        read: NewPredictor | None = None,
+        sampled: Sampled | None = None,
+    ) -> xr.DataTree:
         """Return the DataTree of variables whose dims have ``"*"`` for the new inputs."""
         name = self.name if read is None else read.site.name
         dim = self.dim or f"{name}_dim_{len(self.axes) - 1}"
@@ -114,30 +128,33 @@ class Request:
             coords[self.outputs[0]] = np.asarray(self.outputs[1])
         return predictions_tree(named, coords, attrs, sampled)
 
-    def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictor) -> dict:
-        """Return the variables that say what is asked of y."""
-        y = read.site.name
+    def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictor) -> Variables:
+        """Return the predictions of y, with their dims."""
+        y, likelihood = read.site.name, mixture.likelihood
         mean, var = moments_of_y(mixture, self.size)
         unknown = np.count_nonzero(np.isnan(var))
-        if unknown and not has_formulas(read.site.likelihood):
+        if unknown and not has_formulas(likelihood):
             warnings.warn(
                 f"{y}_mean, {y}_std: NaN at {unknown} of {self.size} inputs, where the density of "
-                f"{y!r} has no variance or could not be integrated; quantile=[0.5] needs neither",
+                f"{y!r} has no variance or could not be integrated; use quantile=[0.5] instead",
                 RuntimeWarning,
                 stacklevel=4,
             )
-        found = {f"{y}_mean": (("*",), mean), f"{y}_std": (("*",), np.sqrt(var))}
+        found: dict[str, tuple[Sequence[str], np.ndarray]] = {
+            f"{y}_mean": (("*",), mean),
+            f"{y}_std": (("*",), np.sqrt(var)),
+        }
         if self.quantile:
             levels = np.array(self.quantile)
             if not ((levels > 0.0) & (levels < 1.0)).all():
-                raise AugmentationError(f"expected quantile levels in (0, 1), got {self.quantile}")
+                raise AugmentationError(f"quantile: expected levels in (0, 1), got {self.quantile}")
             values = quantiles(mixture, levels, self.size)
             found[f"{y}_quantile"] = (("quantile", "*"), values)
         if self.ynew is not None:
             ynew = np.asarray(self.ynew, dtype=float)
             if ynew.shape not in ((), (self.size,)):
                 raise AugmentationError(
-                    f"ynew: expected one observation for each of {self.size} inputs, got shape "
+                    f"ynew: expected one number, or one for each of {self.size} inputs, got shape "
                     f"{ynew.shape}"
                 )
             ynew = np.broadcast_to(ynew, (self.size,))
@@ -150,9 +167,9 @@ class Request:
 def _check_possible(
     mixture: Mixture | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
 ) -> None:
-    """Refuse values for which the likelihood's formulas are not meant: half a count, a class 3.
+    """Refuse values outside the likelihood's support, such as half a count or a class 3.
 
-    A log density of −∞ says as much by itself.
+    Values with a log density of −∞ are allowed.
     """
     if isinstance(mixture, GroupedMixture):
         for which, part in mixture.parts:

@@ -96,14 +96,14 @@ def test_chains_are_dispersed_but_given_starts_are_kept():
     for seed in range(2):
         step.setup_chain(np.random.default_rng(seed), 0, 1)
         step.step(step.recognition.start)
-        starts.append(step._disperse(step.recognition.start))
+        starts.append(step._disperse(step._sampler, step.recognition.start))
         assert not any(
             np.array_equal(starts[-1][name], value)
             for name, value in step.recognition.start.items()
         )
     assert not equal(starts[:1], starts[1:])
     given = {k: np.array(v + 0.1) for k, v in step.recognition.start.items()}
-    assert step._disperse(given) is given
+    assert step._disperse(step._sampler, given) is given
 
 
 def test_contexts_give_the_same_draws_and_leave_blas_alone():

@@ -166,8 +166,8 @@ def test_a_refused_model_leaves_no_progress_bar(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"method": "magic"}, "expected method among"),
-        ({"hyper": "free"}, "expected hyper among"),
+        ({"method": "magic"}, "method: expected one of"),
+        ({"hyper": "free"}, "hyper: expected one of"),
         ({"start": {"lengthscale": 1.0}}, "start: expected hyperparameters among"),
         ({"start": {"amp": -1.0}, "hyper": "fixed"}, "start: .*'amp' inside its prior's support"),
         ({"start": {"amp": np.nan}}, "start: expected a value of 'amp' inside its prior's support"),

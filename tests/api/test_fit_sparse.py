@@ -179,7 +179,7 @@ def test_two_processes_and_a_memory_map(tmp_path):
             random_seed=0,
             **QUIET,
         )
-    assert isinstance(fit.laws["slow"].inputs, np.memmap)
+    assert isinstance(fit._processes["slow"].inputs, np.memmap)
     assert {name: len(Z) for name, Z in fit.inducing.items()} == {"slow": 2, "fast": 15}
     total = (fit.mean["slow"].values + fit.mean["fast"].values).ravel()
     truth = np.sin(3 * X[:, 0]) + 0.5 * X[:, 0]

@@ -3,10 +3,12 @@ import pytest
 from scipy.stats import invgauss, levy
 
 from pymc_augconj.auxiliary.inverse_gaussian import (
-    log_laplace_inverse_gaussian,
     logpdf_inverse_gaussian,
-    mean_inverse_gaussian,
     random_inverse_gaussian,
+)
+from tests.auxiliary.references import (
+    log_laplace_inverse_gaussian,
+    mean_inverse_gaussian,
     var_inverse_gaussian,
 )
 

@@ -13,12 +13,11 @@ from pymc_augconj.auxiliary.generalized_inverse_gaussian import logpdf_generaliz
 from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedDistribution
 from pymc_augconj.auxiliary.laplace_transform.inversion import Sites
 from pymc_augconj.auxiliary.laplace_transform.quantiles import (
-    cdf_tilted,
     quantile_tilted,
-    random_tilted,
 )
 from pymc_augconj.auxiliary.laplace_transform.table_sampler import TiltedSampler
 from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma
+from tests.auxiliary.references import cdf_tilted, random_tilted
 
 DRAWS = 100_000
 U = np.concatenate(([1e-10, 1e-8, 1e-6, 1e-4, 1e-2], np.linspace(0.03, 0.97, 48)))

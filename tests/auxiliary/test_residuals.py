@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, laplace, logistic, t
 
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualLaw
+from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
 
 
 def student(nu):
@@ -32,7 +32,7 @@ LAWS = {
 @pytest.mark.parametrize("name", sorted(LAWS))
 def test_distribution_function_and_variance(name):
     log_phi, reference = LAWS[name]
-    distribution = ResidualLaw(log_phi)
+    distribution = ResidualDistribution(log_phi)
     size = np.logspace(-8.0, 8.0, 500)
     e = np.concatenate([-size[::-1], [0.0], size])
     # The table's error is stated to be below 1e-8.
@@ -41,7 +41,7 @@ def test_distribution_function_and_variance(name):
 
 
 def test_draws_follow_it():
-    draws = ResidualLaw(student(3.0)).random(np.random.default_rng(0), 20_000)
+    draws = ResidualDistribution(student(3.0)).random(np.random.default_rng(0), 20_000)
     assert kstest(draws, t(3.0).cdf).pvalue > 1e-4
     # The control: another scale is found out.
     assert kstest(draws, t(3.0, scale=1.1).cdf).pvalue < 1e-4

@@ -4,8 +4,8 @@ import pytest
 from pymc_augconj.auxiliary.laplace_transform.distribution import TiltedDistribution, mean_tilted
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
     mean_polya_gamma,
-    var_polya_gamma,
 )
+from tests.auxiliary.references import var_polya_gamma
 
 R = np.array([1e-10, 1e-6, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6, 1e12])
 

@@ -4,12 +4,11 @@ from scipy.integrate import quad
 from scipy.stats import expon, norm, truncnorm
 
 from pymc_augconj.auxiliary.truncated_normal import (
-    log_laplace_truncated_normal,
     logpdf_truncated_normal,
     mean_truncated_normal,
     random_truncated_normal,
-    var_truncated_normal,
 )
+from tests.auxiliary.references import log_laplace_truncated_normal, var_truncated_normal
 
 MEANS = [-1e8, -1e4, -200.0, -30.5, -29.5, -8.0, -4.1, -3.9, -1.0, 0.0, 0.7, 3.0, 8.5, 1e4]
 

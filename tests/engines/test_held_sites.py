@@ -103,7 +103,7 @@ def test_a_step_keeps_the_posterior(name):
 
 def test_a_step_that_took_the_sites_for_the_density_would_not(monkeypatch):
     case = Case("a mixture of two modes")
-    monkeypatch.setattr(case.sampler, "_residual", lambda eta, point=None: 0.0)
+    monkeypatch.setattr(case.sampler, "_residual", lambda eta, point=None: np.zeros(eta.shape[:-1]))
     assert case.smallest_p_value(seed=1) < FALSE_ALARMS
 
 

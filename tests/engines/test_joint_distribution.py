@@ -104,6 +104,14 @@ def normal_collapsed():
     pm.Binomial("y2", n=4, logit_p=f, observed=counts("y2", 5))
 
 
+def log_normal_collapsed():
+    """A log-normal likelihood, whose σ is sampled with the latents integrated out."""
+    f = pm.Normal("f", 0.0, 0.5, shape=3)
+    sigma = pm.Uniform("sigma", 0.2, 0.6)
+    y = pm.Data("y data", np.ones(4))
+    pm.LogNormal("y", f[np.array([0, 0, 1, 2])], sigma, observed=y)
+
+
 def same_scale_in_prior_and_likelihood():
     """One scale in the latents' prior, in their mean and in two likelihoods."""
     s = pm.Gamma("s", 3, 3)
@@ -245,6 +253,7 @@ MODELS = [
     asymmetric_laplace_scaled,
     logistic_sum,
     normal_collapsed,
+    log_normal_collapsed,
     same_scale_in_prior_and_likelihood,
     same_scale_whitened,
     same_scale_in_both_kinds_of_likelihood,
@@ -289,6 +298,6 @@ def test_the_models_use_every_likelihood():
         with pm.Model() as model:
             build()
         used |= {type(site.likelihood) for site in pac.recognize(model).model.sites}
-    # What is no law of y cannot be simulated.
+    # A pseudo-likelihood cannot be simulated.
     known = [cls for cls in known_likelihoods().values() if cls.can_augment]
     assert used == {cls for cls in known if cls.is_normalized}

@@ -9,7 +9,7 @@ from scipy.special import ndtri
 from pymc_augconj.engines.ep.objective import EPObjective
 from pymc_augconj.engines.ep.quantile import run_qp, solve_qp
 from pymc_augconj.engines.ep.record import EPState
-from pymc_augconj.engines.ep.sites import CovariancePrior, SiteGroup, all_moments
+from pymc_augconj.engines.ep.sites import SiteGroup, all_moments, dense_prior
 from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
@@ -43,7 +43,7 @@ def test_one_observation_is_the_nearest_gaussian(name):
     likelihood, params = LIKELIHOODS[name]
     density = LikelihoodDensity(likelihood, np.ones(1), params)
     objective = EPObjective(
-        CovariancePrior(np.array([[2.0]]), np.array([-0.7])), (SiteGroup(slice(None), density),)
+        dense_prior(np.array([[2.0]]), np.array([-0.7])), (SiteGroup(slice(None), density),)
     )
     ep, qp = solve(objective).evaluation, solve_qp(objective).evaluation
     f = np.linspace(-13.0, 12.0, 2_000_001)
@@ -64,7 +64,7 @@ def test_one_observation_is_the_nearest_gaussian(name):
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_guarantees_for_the_same_tilted_distributions(name):
     C, density = problem(name)
-    objective = EPObjective(CovariancePrior(C, np.zeros(25)), (SiteGroup(slice(None), density),))
+    objective = EPObjective(dense_prior(C, np.zeros(25)), (SiteGroup(slice(None), density),))
     at = solve(objective).evaluation
     delta = all_moments(objective.groups, at.cavity_mean, at.cavity_var, delta=True).delta
     assert (delta > 0.0).all()
@@ -84,7 +84,7 @@ def test_guarantees_for_the_same_tilted_distributions(name):
 @pytest.mark.parametrize("name", LIKELIHOODS)
 def test_fixed_point_agrees_with_its_own_delta(name):
     C, density = problem(name)
-    objective = EPObjective(CovariancePrior(C, np.zeros(25)), (SiteGroup(slice(None), density),))
+    objective = EPObjective(dense_prior(C, np.zeros(25)), (SiteGroup(slice(None), density),))
     ep, qp = solve(objective), solve_qp(objective)
     assert qp.info.converged
     at = objective.evaluate(qp.state.h, qp.state.lam)

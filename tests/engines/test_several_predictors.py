@@ -145,7 +145,7 @@ def write_model(likelihood, y, covariances, maps, offset, params) -> LatentGauss
         hyperparameters=(), forward=(), n_rows=2 * size, offset=Constant(np.asarray(offset)),
         maps=tuple(Constant(A) for A in maps), log_prior=Constant(np.array(0.0)),
         log_prior_gradient=lambda point: {}, predictor_pullback=lambda point, u, w: {},
-        predictor=lambda point, u: np.asarray(offset), value_names=tuple(covariances),
+        predictor=lambda point, u: np.asarray(offset),
     )  # fmt: skip
 
 

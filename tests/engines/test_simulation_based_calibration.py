@@ -31,24 +31,61 @@ def student_t_regression():
     pm.StudentT("y", nu=4, mu=f[index], sigma=sigma, observed=pm.Data("y data", np.zeros(24)))
 
 
+# Densities without an augmentation: their sites are held.
+
+
+def process(mean=0.0):
+    ls, eta = pm.InverseGamma("ls", 5, 3), pm.Gamma("eta", 4, 5)
+    gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+    f = mean + gp.prior("f", X=np.linspace(0.0, 1.0, 6)[:, None])
+    return f[np.repeat(np.arange(6), 2)]
+
+
+def poisson():
+    pm.Poisson("y", pm.math.exp(process(1.0)), observed=pm.Data("y data", np.zeros(12, dtype=int)))
+
+
+def gamma():
+    alpha = pm.Gamma("alpha", 8, 4)
+    beta = alpha * pm.math.exp(-process())
+    pm.Gamma("y", alpha=alpha, beta=beta, observed=pm.Data("y data", np.ones(12)))
+
+
+def ordinal():
+    cutpoints = pm.Normal(
+        "c", [-1.0, 1.0], 0.2, transform=pm.distributions.transforms.ordered, initval=[-1.0, 1.0]
+    )
+    y = pm.Data("y data", np.zeros(12, dtype=int))
+    pm.OrderedLogistic("y", eta=process(), cutpoints=cutpoints, observed=y)
+
+
+def censored():
+    base = pm.Normal.dist(process(), pm.Gamma("sigma", 8, 8))
+    pm.Censored("y", base, lower=-0.4, upper=None, observed=pm.Data("y data", np.ones(12)))
+
+
+# With the steps from one draw that is kept to the next: cutpoints move more slowly.
+HELD = {poisson: 2, gamma: 2, ordinal: 4, censored: 2}
+
+
 def quantities(joint, point, observed) -> np.ndarray:
-    """Return the log likelihood, ls, eta, sigma and three entries of the whitened f."""
+    """Return the log likelihood, and the first of the hyperparameters and of the whitened f."""
     return joint.statistics(point, observed)[:7]
 
 
-def calibrate(joint, replications: int):
+def calibrate(joint, replications: int, thin: int = THIN):
     """Return the ranks, shape (replications, quantities), and the draws they are ranks among."""
     start = joint.model.initial_point()
     ranks, kept = [], []
     for truth in joint.prior(replications):
         observed = joint.observe(truth)
-        joint.step.setup_chain(joint.rng, TUNE, THIN * KEPT)
+        joint.step.setup_chain(joint.rng, TUNE, thin * KEPT)
         point, draws = dict(start), []
-        for i in range(TUNE + THIN * KEPT):
+        for i in range(TUNE + thin * KEPT):
             if i == TUNE:
                 joint.step.stop_tuning()
             point, _ = joint.step.step(point)
-            if i >= TUNE and (i - TUNE) % THIN == THIN - 1:
+            if i >= TUNE and (i - TUNE) % thin == thin - 1:
                 draws.append(quantities(joint, point, observed))
         kept.append(draws)
         ranks.append((np.array(draws) < quantities(joint, truth, observed)).sum(axis=0))
@@ -83,6 +120,15 @@ def test_ranks_are_uniform(joint_distribution):
     joint = joint_distribution(student_t_regression, seed=3)
     ranks, draws = calibrate(joint, replications=200)
     # Draws that were correlated would make the ranks of an exact sampler too extreme.
+    assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
+    assert smallest_p_value(ranks) > FALSE_ALARMS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", HELD, ids=lambda build: build.__name__)
+def test_ranks_with_held_sites_are_uniform(joint_distribution, build):
+    joint = joint_distribution(build, seed=5)
+    ranks, draws = calibrate(joint, replications=32, thin=HELD[build])
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
     assert smallest_p_value(ranks) > FALSE_ALARMS
 

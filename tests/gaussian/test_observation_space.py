@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.observation_space import condition, draw_eta, factorize, matheron_weights
+from pymc_augconj.gaussian.observation_space import condition, factorize, matheron_weights
 from pymc_augconj.linalg.blas import lower_product, lower_transpose_product
 
 
@@ -105,6 +105,10 @@ def test_prediction_is_conditioning_of_the_joint(problem):
     assert_allclose(mean, joint.mean()[new], rtol=1e-9, atol=1e-9)
     assert_allclose(cov, joint.cov()[new, new], rtol=1e-9, atol=1e-12)
     assert_allclose(var, np.diag(cov), rtol=1e-12)
+
+
+def draw_eta(factor, h, eta0, eps):
+    return eta0 + factor.K @ matheron_weights(factor, h, eta0, eps)
 
 
 def affine_map_of_draw(problem, draw):

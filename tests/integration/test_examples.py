@@ -16,6 +16,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
         ("robust_regression_cavi", "bound"),
         ("counts_vgp", "bound"),
         ("many_observations_svi", "bound"),
+        ("cox_process", "90 % intervals hold"),
         ("expectation_propagation", "sites of least precision: [1, 3, 4, 21]"),
     ],
 )

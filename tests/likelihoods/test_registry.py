@@ -25,14 +25,6 @@ def test_the_registry_handed_out_is_a_copy():
     assert known_likelihoods()
 
 
-def test_no_two_likelihoods_share_a_pattern():
-    seen: dict[tuple, str] = {}
-    for key, cls in known_likelihoods().items():
-        for pattern in cls.patterns:
-            spelling = (pattern.rv, pattern.predictor, pattern.link, pattern.negate)
-            assert seen.setdefault(spelling, key) == key
-
-
 def test_parameter_names_follow_pymcs_order():
     pattern = Pattern(
         "SomeRV", ("a", "p", "c"), "p", "scaled_logit", scale="r", rename=(("c", "C"),)

@@ -10,34 +10,12 @@ import numpy as np
 import pytest
 
 from pymc_augconj.likelihoods.base import DensityLikelihood, Likelihood
-from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.quadrature.expectation import gaussian_expectation
+from tests.likelihoods.cases import CASES
 
-REALS, COUNTS, BINARY, SIGNS = (-2.5, 0.4, 3.1), (0.0, 1.0, 8.0), (0.0, 1.0), (-1.0, 1.0)
-# y and parameters.
-EXAMPLES = {
-    "Normal": (REALS, {"sigma": 0.7}),
-    "StudentT": (REALS, {"nu": 3.5, "sigma": 0.7}),
-    "Cauchy": (REALS, {"beta": 0.7}),
-    "Laplace": (REALS, {"b": 0.7}),
-    "AsymmetricLaplace": (REALS, {"b": 1.3, "kappa": 0.6}),
-    "Logistic": (REALS, {"s": 0.5}),
-    "BernoulliLogit": (BINARY, {}),
-    "BernoulliProbit": (BINARY, {}),
-    "BinomialLogit": (COUNTS, {"n": 9.0}),
-    "NegativeBinomial": (COUNTS, {"alpha": 1.7}),
-    "PoissonSigmoid": (COUNTS, {"rate": 6.0}),
-    "BayesianSVM": (SIGNS, {}),
-    "MaternNoise": (REALS, {"nu": 1.5, "rho": 0.8}),
-    "PoissonLog": (COUNTS, {"exposure": 1.3}),
-    "PoissonSquare": (COUNTS, {"exposure": 0.7}),
-}
+# Cases that are found by a pattern, by the names of their classes.
+EXAMPLES = {case.likelihood.__name__: case for case in CASES if case.likelihood.patterns}
 MEAN, VAR = np.array([-1.1, 0.0, 0.3, 2.2]), np.array([0.02, 0.4, 1.3, 3.0])
-
-
-def likelihoods() -> dict[str, type[DensityLikelihood]]:
-    """Registered likelihoods that have patterns, by the names of their classes."""
-    return {cls.__name__: cls for cls in known_likelihoods().values() if cls.patterns}
 
 
 def predicts(likelihood) -> bool:
@@ -47,10 +25,9 @@ def predicts(likelihood) -> bool:
 
 def example_of(name):
     """Likelihood, y, means, variances (all combinations, flat), parameters."""
-    ys, params = EXAMPLES[name]
-    i, j = (part.ravel() for part in np.meshgrid(range(len(ys)), range(4), indexing="ij"))
-    params = {name: np.array(value) for name, value in params.items()}
-    return likelihoods()[name](), np.array(ys)[i], MEAN[j], VAR[j], params
+    case = EXAMPLES[name]
+    i, j = (part.ravel() for part in np.meshgrid(range(len(case.y)), range(4), indexing="ij"))
+    return case.build(), np.array(case.y)[i], MEAN[j], VAR[j], case.params[0]
 
 
 @pytest.fixture(params=sorted(EXAMPLES))
@@ -58,14 +35,9 @@ def example(request):
     return example_of(request.param)
 
 
-@pytest.fixture(params=[name for name in sorted(EXAMPLES) if likelihoods()[name].can_augment])
+@pytest.fixture(params=[name for name in sorted(EXAMPLES) if EXAMPLES[name].likelihood.can_augment])
 def augmented(request):
     return example_of(request.param)
-
-
-def test_every_likelihood_has_an_example():
-    missing = set(likelihoods()) - set(EXAMPLES)
-    assert not {name for name in missing if likelihoods()[name].n_predictors == 1}
 
 
 def test_bound_at_a_point_is_the_density(augmented):

@@ -12,12 +12,15 @@ from numpy.polynomial import hermite_e, legendre
 from scipy.integrate import quad
 from scipy.special import gammaln, ndtri, xlogy
 
-from pymc_augconj.engines.ep.closed_form import probit_delta, probit_tilted, site_moments
 from pymc_augconj.likelihoods.asymmetric_laplace import AsymmetricLaplace
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
-from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
+from pymc_augconj.likelihoods.bernoulli_probit import (
+    BernoulliProbit,
+    probit_delta,
+    probit_tilted,
+)
 from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
-from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.negative_binomial import NegativeBinomial
 from pymc_augconj.likelihoods.normal import Normal

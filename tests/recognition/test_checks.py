@@ -151,9 +151,7 @@ def test_wrong_map_is_refused(monkeypatch):
     monkeypatch.setattr(RowSelection, "apply", lambda self, u: right(self, u) * (1 + 1e-4))
     with pm.Model() as model:
         bernoulli()
-    with pytest.raises(
-        RecognitionError, match=r"'wrong': the predictor read from the model differs"
-    ):
+    with pytest.raises(RecognitionError, match=r"'wrong': expected a predictor that is affine"):
         recognize(model)
 
 
@@ -167,7 +165,7 @@ def test_a_column_of_small_unit_that_is_lost_is_refused(monkeypatch):
         with pm.Model() as model:
             beta = pm.Normal("b", 0, [1.0, 1.0 / unit], shape=2)
             pm.Bernoulli("wrong", logit_p=(X * [1.0, unit]) @ beta, observed=BINARY)
-        with pytest.raises(RecognitionError, match=r"'wrong': the predictor read from"):
+        with pytest.raises(RecognitionError, match=r"'wrong': expected a predictor that"):
             recognize(model)
 
 
@@ -176,7 +174,7 @@ def test_random_numbers_are_not_left_in_a_graph():
     compile_module = sys.modules["pymc_augconj.recognition.graph.functions"]
     with pm.Model():
         s = pm.HalfNormal("s", 1)
-    with pytest.raises(RecognitionError, match="a random variable is left in it"):
+    with pytest.raises(RecognitionError, match="expected every random variable to be a variable"):
         compile_module.PointFunction(2 * s, {})
 
 
@@ -285,7 +283,7 @@ def test_nothing_can_be_compared():
     with pm.Model() as model:
         eta = process() - 1e4
         pm.Bernoulli("y", p=pm.math.invprobit(eta), observed=np.ones(N, dtype=int))
-    with pytest.raises(RecognitionError, match=r"'y': PyMC's log density is not finite.*rescale"):
+    with pytest.raises(RecognitionError, match=r"'y': expected a finite log density.*rescale"):
         recognize(model)
 
 

@@ -70,5 +70,5 @@ def test_inducing_points_in_a_copy_are_refused(original, copy):
 def test_a_value_that_the_fit_has_not_is_refused(original):
     model, gp = original
     fit = pac.fit("cavi", model=copies(model)["with a value given"], **QUIET)
-    with pytest.raises(pac.AugmentationError, match=r"no value of \['ls'\]"):
+    with pytest.raises(pac.AugmentationError, match=r"found \['ls'\] without one"):
         pac.predict(fit, gp, XNEW, model=model)

@@ -94,7 +94,7 @@ def test_lanes_and_moving_points():
     recognition = pac.recognize(model)
     law = LatentProcess(model, gp, recognition.model)
     point = {k: np.asarray(v) for k, v in recognition.start.items()}
-    first, second = law.lanes(2)
+    first, second = law.thread_copies(2)
     before = first.cov(point, Z)
     np.testing.assert_array_equal(second.cov(point, Z), before)
     point["eta_log__"] = point["eta_log__"] + np.log(2.0)

@@ -263,7 +263,7 @@ def test_errors_say_what_is_wrong_and_what_to_use(rng):
         ({"a": good}, {"wall_time": {"a": 0.0}}, "positive seconds"),
         ({"a": good}, {"filter_vars": "glob"}, "'like' or 'regex', got 'glob'"),
         ({"a": good}, {"coords": {"time": 0}}, r"coords: .*'f_dim_0'.*got \['time'\]"),
-        ({"a": good, "b": short}, {}, "'f': .*shape in 'b'.*than in 'a'"),
+        ({"a": good, "b": short}, {}, "'f': .*shape in 'b'.*and 'a'"),
         ({"a": good, "b": fit({"g": np.zeros((1, 9))})}, {}, "variable that every fit has"),
         ({"a": np.zeros(3)}, {}, "'a': expected a DataTree.*got ndarray"),
         ({"a": xr.DataTree()}, {}, "'a': expected a group 'posterior'"),

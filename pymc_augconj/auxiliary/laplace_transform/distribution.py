@@ -7,8 +7,8 @@ Known of φ is ``log_phi``, a vectorised callable: complex128 array of any shape
 of that shape out. It is called in the closed right half-plane only, where every Laplace transform
 is analytic, so that a branch cut on the negative axis does no harm.
 
-`TiltedDistribution` finds what every method of this room needs and what does not depend on r: the
-scale, the end of the support and the atom at zero.
+`TiltedDistribution` finds what every method here needs and does not depend on r: the scale, the end
+of the support and the atom at zero.
 """
 
 from collections.abc import Callable

@@ -1,7 +1,7 @@
 """A batch of tilts, each with the method of inversion that suits it; F and the density at given x.
 
-The three methods are Euler summation (see `inverse_laplace` for why, and for its error), Fourier
-series and the nearly normal limit (`narrow_law`).
+The three methods are Euler summation (see `quantiles` for why, and for its error), Fourier
+series and the nearly normal limit (`narrow`).
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from .narrow import (
     NARROW,
     FourierDistributions,
     NormalCumulants,
-    fourier_laws,
+    fourier_distributions,
     normal_cumulants,
 )
 
@@ -74,7 +74,7 @@ class Sites:
         self.fourier: FourierDistributions | None = None
         if self.is_fourier.any():
             tried = np.nonzero(self.is_fourier)[0]
-            distributions = fourier_laws(
+            distributions = fourier_distributions(
                 distribution, r[tried], self.std[tried], self.log_phi_r[tried]
             )
             self.fourier = distributions

@@ -39,7 +39,7 @@ TOLERANCE = 1e-8
 
 
 class KnownTilts:
-    """The tilts of one distribution; its name is what a person reads."""
+    """The tilts of one distribution; its name is for reports."""
 
     name: str
 

@@ -70,7 +70,7 @@ class FourierDistributions:
     offsets: Index
 
 
-def fourier_laws(
+def fourier_distributions(
     distribution: TiltedDistribution, r: Array, std: Array, log_phi_r: Array
 ) -> FourierDistributions:
     """Find the intervals and evaluate the coefficients; ``r``, ``std``, ``log_phi_r``: (n,)."""

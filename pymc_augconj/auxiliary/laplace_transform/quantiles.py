@@ -11,7 +11,7 @@ at most e^{−A}/(1 − e^{−A}), 1.0e-10 at A = 23. The alternating series is 
 averages of its last partial sums. The factor e^{A/2} = 1e5 magnifies the rounding of log φ: A above
 25 gains nothing, and |log φ| ≈ 1e3 costs 1e-8. So tilts with a small coefficient of variation,
 where |log φ| is large, are inverted by Fourier series on the interval that holds their mass, and
-the nearly normal among them by Cornish–Fisher (`narrow_law`).
+the nearly normal among them by Cornish–Fisher (`narrow`).
 
 What is exact and what is not, as absolute error in F: 1e-9 or better where log φ is accurate to
 rounding and F smooth for x > 0. An atom at zero, an infinite density there, an end of the support
@@ -41,51 +41,13 @@ from . import kernels
 from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt, mean_tilted
 from .inversion import CAREFUL, UNCONVERGED, WEIGHTS, Sites
 
-__all__ = ["cdf_tilted", "mean_tilted", "quantile_tilted", "random_tilted"]
+__all__ = ["mean_tilted", "quantile_tilted"]
 
 WIDE_START = 1.2  # coefficient of variation above which Newton starts from φ(1/x) = u
 MAX_STEPS = 100
 BLOCK = 20_000  # sites at a time: the nodes of one Newton step take a kilobyte each
 NOT_SMOOTH = 1e-5  # last change of F under the longest rule that is worth a warning
 LAST_STEP = 1e-5  # in log x: the error after it is of the order of its square
-
-
-def random_tilted(
-    rng: np.random.Generator,
-    log_phi: LogPhi | TiltedDistribution,
-    r: ArrayLike,
-    *,
-    moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Array:
-    """Draw one ω from each tilt exp(−rω) π(ω)/φ(r), by inversion.
-
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Gives one uniform for each entry of ``r``.
-    log_phi : callable or TiltedDistribution
-        log φ on complex128 arrays of any shape. A `TiltedDistribution` made of it once saves a
-        tenth of a millisecond a call.
-    r : array_like, ≥ 0
-        The tilts.
-    moments : pair of array_like, optional
-        E[ω] and Var[ω] of the tilts, where known; a rough variance is enough.
-
-    Returns
-    -------
-    ndarray of float64, shape of r
-
-    Raises
-    ------
-    ValueError
-        If an r is negative or not finite, or log φ is not finite there.
-
-    See Also
-    --------
-    .table_sampler.TiltedSampler : faster, for many draws under one φ.
-    """
-    r = checked_tilt(r)
-    return quantile_tilted(rng.random(r.shape), log_phi, r, moments=moments)
 
 
 def quantile_tilted(
@@ -101,8 +63,13 @@ def quantile_tilted(
     ----------
     u : array_like, in [0, 1]
         Of at most P(ω = 0) gives zero. Values nearer to 0 or 1 than 1e-12 are moved there.
-    log_phi, r, moments
-        As in `random_tilted`.
+    log_phi : callable or TiltedDistribution
+        log φ on complex128 arrays of any shape. A `TiltedDistribution` made of it once saves a
+        tenth of a millisecond a call.
+    r : array_like, ≥ 0
+        The tilts.
+    moments : pair of array_like, optional
+        E[ω] and Var[ω] of the tilts, where known; a rough variance is enough.
 
     Returns
     -------
@@ -112,7 +79,11 @@ def quantile_tilted(
     Raises
     ------
     ValueError
-        As `random_tilted`, or if a u is not a probability.
+        If an r is negative or not finite, log φ is not finite there, or a u is not a probability.
+
+    See Also
+    --------
+    .table_sampler.TiltedSampler : faster, for many draws under one φ.
     """
     r, u, distribution = checked_tilt(r), np.asarray(u, dtype=float), as_distribution(log_phi)
     refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
@@ -125,40 +96,6 @@ def quantile_tilted(
         given = None if pair is None else [values[block] for values in pair]
         x[block] = _quantiles(Sites(distribution, tilt[block], given), level[block])
     return (x + distribution.origin).reshape(shape)
-
-
-def cdf_tilted(
-    x: ArrayLike,
-    log_phi: LogPhi | TiltedDistribution,
-    r: ArrayLike,
-    *,
-    moments: tuple[ArrayLike, ArrayLike] | None = None,
-) -> Array:
-    """Return the distribution function F(x) of the tilts; absolute error about 1e-9.
-
-    Parameters
-    ----------
-    x : array_like
-    log_phi, r, moments
-        As in `random_tilted`.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape of ``x`` and ``r``.
-
-    Raises
-    ------
-    ValueError
-        As `random_tilted`.
-    """
-    r, x, distribution = checked_tilt(r), np.asarray(x, dtype=float), as_distribution(log_phi)
-    shape = np.broadcast_shapes(x.shape, r.shape)
-    x = np.broadcast_to(x, shape).ravel() - distribution.origin
-    sites = Sites(distribution, np.broadcast_to(r, shape).ravel(), flat_pair(moments, shape))
-    cdf = sites.cdf_and_pdf(np.where(x > 0.0, x, 1.0))[0]
-    cdf = np.where(x > 0.0, cdf, np.where(x == 0.0, sites.atom, 0.0))
-    return np.clip(np.where(x < np.inf, cdf, 1.0), 0.0, 1.0).reshape(shape)
 
 
 def _quantiles(sites: Sites, u: Array) -> Array:

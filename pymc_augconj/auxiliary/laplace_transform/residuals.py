@@ -17,7 +17,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-__all__ = ["ResidualLaw"]
+__all__ = ["ResidualDistribution"]
 
 # Cells, and Gauss–Legendre nodes within a cell.
 _EDGES = np.linspace(-3.7, 5.9, 1201)
@@ -28,11 +28,11 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(4)
 _LOG_SCALES = np.linspace(-70.0, 70.0, 561)
 
 # A second moment's integrand that falls more slowly than this power of |e| at the end of the table
-# has no integral, or none that doubles can tell from that.
+# has no integral, or none that double precision can tell from an infinite one.
 _LEAST_DECAY = 1e-6
 
 
-class ResidualLaw:
+class ResidualDistribution:
     """A symmetric distribution, tabulated when made.
 
     Parameters

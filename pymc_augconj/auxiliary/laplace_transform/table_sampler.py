@@ -107,7 +107,7 @@ class TiltedSampler:
     ) -> Array:
         """Draw one ω from the tilt of each entry of ``r``.
 
-        Parameters and errors as in `random_tilted`, with which the result agrees to rounding of F:
+        Parameters and errors as in `quantile_tilted`; the results agree to rounding of F:
         both transform one uniform an entry.
 
         Returns

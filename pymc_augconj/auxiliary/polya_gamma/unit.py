@@ -1,4 +1,4 @@
-"""PG(1, c) for whole arrays, in NumPy: what a Bernoulli likelihood draws, ready at once.
+"""PG(1, c) for arrays, in NumPy: the auxiliary variable of a Bernoulli, without compilation.
 
 The thinned inverse Gaussian of :mod:`.polya_gamma_kernels` at h = 1, where the probability of
 acceptance has two series that converge at once, each on its side of `SWITCH` (Jacobi's theta

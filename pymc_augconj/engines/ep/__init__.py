@@ -1,14 +1,12 @@
 """Expectation propagation (EP) and quantile propagation (QP).
 
 ================  ==========================================================================
-``closed_form``   tilted moments in closed form, or by quadrature
 ``double_loop``   the double loop of Opper and Winther, for cases that parallel EP cannot do
 ``fit``           EP and QP as fitting engines
 ``gradient``      derivatives of EP's evidence at a fixed point
 ``newton``        Newton's method on the moment mismatch
 ``objective``     one state of EP: cavities, tilted moments, targets, evidence
 ``parallel``      parallel sweeps with adaptive damping and extrapolation
-``probit_shift``  the Numba loop behind QP's variance for probit sites
 ``quantile``      QP: sites that match in the L2 Wasserstein distance
 ``record``        state, diagnostics and history of a run
 ``sequential``    one site at a time, with rank-one updates

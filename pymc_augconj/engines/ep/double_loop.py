@@ -27,13 +27,14 @@ import numpy as np
 from scipy.linalg import LinAlgError, cho_factor, cho_solve
 
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
 from .newton import covariance_of_statistics, polish, tilted_covariance
 from .objective import EPEvaluation, EPObjective
 from .record import Recorder, Sweep
-from .sites import ConditionedPrior, all_moments
+from .sites import all_moments
 
 __all__ = ["InnerOptimum", "climb_double_loop", "minimise_inner"]
 
@@ -58,7 +59,7 @@ class InnerOptimum:
     h, lam : ndarray, shape (N,)
     value : float
         J.
-    posterior : ConditionedPrior
+    posterior : SitePosterior
     decrement : float
         Newton decrement: how far from the minimum.
     """
@@ -66,7 +67,7 @@ class InnerOptimum:
     h: Array
     lam: Array
     value: float
-    posterior: ConditionedPrior
+    posterior: SitePosterior
     tilted: Tilted
     decrement: float = np.inf
 

@@ -12,7 +12,7 @@ of a site out of its marginal and the tilted distribution puts p(yᵢ|f)^η in:
     log Z = log ∫ N(f | m, C) Πᵢ site_i + (1/η) Σᵢ [ log Ẑᵢ − log ∫ N(f | mᵢ, vᵢ) siteᵢ^η df ],
 
 which needs 1 + ηλᵢvᵢ > 0 only, that is Σᵢᵢ > 0. At a fixed point it is stationary in the sites and
-the cavities, so its gradients are partial derivatives (:mod:`.ep_gradient`).
+the cavities, so its gradients are partial derivatives (:mod:`.gradient`).
 
 References
 ----------
@@ -30,10 +30,11 @@ from functools import cached_property
 import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
-from .sites import ConditionedPrior, GaussianPrior, SiteGroup, all_moments
+from .sites import ModelPrior, SiteGroup, all_moments
 
 __all__ = ["EPEvaluation", "EPObjective", "log_gaussian_site"]
 
@@ -56,7 +57,7 @@ class EPEvaluation:
         The variances to match.
     evidence : float
         log Z.
-    posterior : ConditionedPrior
+    posterior : SitePosterior
     """
 
     h: Array
@@ -70,7 +71,7 @@ class EPEvaluation:
     target_lam: Array
     matched_var: Array
     evidence: float
-    posterior: ConditionedPrior = field(repr=False)
+    posterior: SitePosterior = field(repr=False)
 
     @cached_property
     def residual(self) -> float:
@@ -114,7 +115,7 @@ class EPObjective:
 
     Parameters
     ----------
-    prior : GaussianPrior
+    prior : ModelPrior
     groups : sequence of SiteGroup
         Together they cover every predictor once.
     power : float
@@ -126,7 +127,7 @@ class EPObjective:
 
     def __init__(
         self,
-        prior: GaussianPrior,
+        prior: ModelPrior,
         groups: Sequence[SiteGroup],
         power: float = 1.0,
         *,

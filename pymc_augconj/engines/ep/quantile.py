@@ -34,7 +34,7 @@ from .newton import polish
 from .objective import EPEvaluation, EPObjective
 from .parallel import sweep_parallel
 from .record import EPInfo, EPResult, EPState, Recorder, Report
-from .sites import CovariancePrior, SiteGroup, all_moments
+from .sites import SiteGroup, all_moments, dense_prior
 from .solve import as_groups, solve
 
 __all__ = ["run_qp", "solve_qp"]
@@ -77,7 +77,7 @@ def run_qp(
     info : EPInfo
         Of the sweeps of QP.
     """
-    objective = EPObjective(CovariancePrior(C, m), as_groups(sites), power)
+    objective = EPObjective(dense_prior(C, m), as_groups(sites), power)
     result = solve_qp(objective, start, **options)
     return result.state, result.info
 

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params
+from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, site_moments
 from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.typing import Array, Index
 
-from .closed_form import site_moments
 from .objective import EPEvaluation, EPObjective
 from .record import Recorder
 from .sites import SiteGroup

@@ -1,159 +1,35 @@
-"""What expectation propagation works on: a Gaussian prior, and sites with tilted moments.
-
-The two contracts are small. A *prior* conditions itself on sites and gives marginal moments; a
-*site group* gives tilted moments from cavities. :class:`CovariancePrior` is the plain one, N(m, C);
-:class:`ModelPrior` that of a recognised model, in whichever space is cheaper.
-"""
+"""What expectation propagation works on: a Gaussian prior, and sites with tilted moments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from pymc_augconj.gaussian.signed_space import SignedPosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import condition
+from pymc_augconj.likelihoods.density import site_moments
+from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.model import LatentBlock
 from pymc_augconj.quadrature.density import SiteDensity
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
-from .closed_form import site_moments
-
 __all__ = [
-    "ConditionedPrior",
-    "CovariancePrior",
-    "GaussianPrior",
     "ModelPrior",
     "SiteGroup",
     "all_moments",
+    "dense_prior",
 ]
 
 
-class ConditionedPrior(Protocol):
-    """The Gaussian posterior given sites, of N predictors."""
-
-    @property
-    def mean(self) -> Array:
-        """Marginal means."""
-        ...
-
-    @property
-    def var(self) -> Array:
-        """Marginal variances."""
-        ...
-
-    @property
-    def log_normalizer(self) -> float:
-        """Log ∫ of prior and sites."""
-        ...
-
-
-class GaussianPrior(Protocol):
-    """A Gaussian prior of N predictors."""
-
-    @property
-    def size(self) -> int:
-        """N."""
-        ...
-
-    def condition(self, h: Array, lam: Array) -> ConditionedPrior:
-        """Return the posterior given sites of either sign; NotPositiveDefiniteError if none."""
-        ...
-
-    def cov(self, posterior: Any) -> Array:
-        """Return the posterior covariance, (N, N)."""
-        ...
-
-
-class CovariancePosterior:
-    """N(m, C) given sites.
-
-    Attributes
-    ----------
-    mean, var : ndarray, shape (N,)
-    alpha : ndarray, shape (N,)
-        C⁻¹(μ − m) = h − Λμ, the derivative of the log normaliser by m.
-    log_normalizer : float
-        log ∫ exp(hᵀf − ½ fᵀΛf) N(f | m, C) df.
-    """
-
-    def __init__(self, prior: CovariancePrior, h: Array, lam: Array) -> None:
-        self._prior, self._lam, self._shifted = prior, lam, h - lam * prior.m
-        signed = self._factorized(prior.lend(self))
-        self.alpha = signed.alpha
-        self.mean = prior.m + signed.mean
-        self.var = signed.var(work=prior.scratch)
-        constant = 0.5 * float(prior.m @ (h + self._shifted))
-        self.log_normalizer = signed.log_normalizer + constant
-        self._signed = signed
-
-    def _factorized(self, work: Array | None) -> SignedPosterior:
-        return SignedPosterior(self._prior.C, self._shifted, self._lam, work=work)
-
-    @property
-    def signed(self) -> SignedPosterior:
-        """The factorisation, made anew where its array has been given to another posterior."""
-        if not self._prior.still_lent(self):
-            self._signed = self._factorized(None)
-        return self._signed
-
-    def gradient_wrt_cov(self) -> Array:
-        """Return G = ½ (α αᵀ − R), the derivative of the log normaliser by C, (N, N)."""
-        return 0.5 * (np.multiply.outer(self.alpha, self.alpha) - self.signed.response())
-
-    def cov(self) -> Array:
-        """Return C − C R C, (N, N)."""
-        return self._prior.C - self.signed.explained(self._prior.C)
-
-
-class CovariancePrior:
-    """f ~ N(m, C).
-
-    Parameters
-    ----------
-    C : ndarray, shape (N, N)
-        Symmetric, perhaps singular.
-    m : ndarray, shape (N,)
-    """
-
-    def __init__(self, C: Array, m: Array) -> None:
-        self.C, self.m = np.asfortranarray(C, dtype=float), np.asarray(m, dtype=float)
-        # Two, so that the last posterior keeps its own during an attempt at the next.
-        self._arrays = [np.empty(C.shape, order="F") for _ in range(2)]
-        self._borrowers: list[CovariancePosterior | None] = [None, None]
-        self.scratch = np.empty(C.shape, order="F")
-
-    def lend(self, posterior: CovariancePosterior) -> Array:
-        """Return the array that was lent the longer ago."""
-        self._arrays.reverse()
-        self._borrowers = [posterior, self._borrowers[0]]
-        return self._arrays[0]
-
-    def still_lent(self, posterior: CovariancePosterior) -> bool:
-        """Return whether no other posterior has been given this one's array."""
-        return any(borrower is posterior for borrower in self._borrowers)
-
-    @property
-    def size(self) -> int:
-        """N."""
-        return self.m.size
-
-    def condition(self, h: Array, lam: Array) -> CovariancePosterior:
-        """See :class:`GaussianPrior`."""
-        return CovariancePosterior(self, h, lam)
-
-    def cov(self, posterior: CovariancePosterior) -> Array:
-        """See :class:`GaussianPrior`."""
-        return posterior.cov()
-
-
 class ModelPrior:
-    """The predictors of a recognised model at one θ."""
+    """The predictors of a recognised model at one θ, conditioned in whichever space is cheaper."""
 
     def __init__(self, prior: LatentPrior, groups: RowGroups, *, space: str) -> None:
         self.prior, self.groups, self.space = prior, groups, space
@@ -164,15 +40,29 @@ class ModelPrior:
         return self.prior.offset.size
 
     def condition(self, h: Array, lam: Array) -> SitePosterior:
-        """See :class:`GaussianPrior`."""
+        """Return the posterior given sites of either sign; NotPositiveDefiniteError if none."""
         return condition(self.prior, self.groups, h, lam, space=self.space)
 
     def cov(self, posterior: SitePosterior) -> Array:
-        """See :class:`GaussianPrior`."""
+        """Return the posterior covariance of the predictors, (N, N)."""
         C = self.prior.predictor_cov
         cov = C - posterior.explained(C)
         inverse = self.groups.inverse
         return cov if inverse is None else cov[np.ix_(inverse, inverse)]
+
+
+def dense_prior(C: Array, m: Array) -> ModelPrior:
+    """Return f ~ N(m, C), C perhaps singular, as the prior of N predictors."""
+    size = len(m)
+    nowhere: Any = None  # the covariance is given
+    block = LatentBlock(
+        name="f", value_name="f", form="multivariate normal", shape=(size,), size=size, copies=1,
+        whitened=False, kind="dense", scale=nowhere,
+    )  # fmt: skip
+    prior = block_prior(block, np.asfortranarray(C, dtype=float))
+    maps = (RowSelection(np.arange(size), None, size),)
+    latents = LatentPrior(np.asarray(m, dtype=float), (prior,), maps, maps)
+    return ModelPrior(latents, RowGroups.apart(size), space="observation")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from .objective import EPObjective
 from .parallel import SMALLEST_DAMPING, sweep_parallel
 from .record import EPInfo, EPResult, EPState, Recorder, Report
 from .sequential import sweep_sequential
-from .sites import CovariancePrior, SiteGroup
+from .sites import SiteGroup, dense_prior
 
 __all__ = ["as_groups", "run_ep", "solve"]
 
@@ -67,7 +67,7 @@ def run_ep(
         ``info.converged`` says whether it is a fixed point.
     """
     groups = as_groups(sites)
-    result = solve(EPObjective(CovariancePrior(C, m), groups, power), start, **options)
+    result = solve(EPObjective(dense_prior(C, m), groups, power), start, **options)
     return result.state, result.info
 
 

@@ -1,6 +1,7 @@
 """The Gibbs sampler.
 
 ================  =======================================================
+``choice``        whether sites are held where there is an auxiliary variable too
 ``conditioning``  exact draws of the latents given sites
 ``elliptical``    slices along an ellipse of two draws of a Gaussian distribution
 ``held_sampler``  one step where some sites are held

@@ -6,11 +6,20 @@ standard normal numbers to that Gaussian distribution (:mod:`pymc_augconj.latent
     r(f) = Σ log p(yᵢ | fᵢ) − (hᵢ fᵢ − ½ λᵢ fᵢ²)
 
 over the observations with held sites. Given ω, the posterior of (θ, ν) is proportional to
-p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)). Moves 1 and 2 of :mod:`.sampler` are as they were; then
+p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)). It is a marginal of the distribution of θ, K independent
+vectors ν_k and an index κ, proportional to
 
-3. hyperparameters of the prior given ω and ν, from p(θ) Z(θ) exp r(f(θ, ν));
+    p(θ) Z(θ) exp r(f(θ, ν_κ)) Π_k N(ν_k; 0, I),
+
+in which ν = ν_κ. Moves 1 and 2 of :mod:`.sampler` are as they were; then
+
+3. ν_k for k ≠ κ from N(0, I); hyperparameters of the prior given ω and all ν_k, κ summed out, from
+   p(θ) Z(θ) Σ_k exp r(f(θ, ν_k)); and κ, with probabilities in proportion to these terms;
 4. the latents given θ and ω by elliptical slices, each with a fresh draw of the Gaussian
    distribution and no factorisation.
+
+With K = 1 the posterior of θ is conditioned on how one f deviates from its Gaussian distribution,
+which K → ∞ would integrate out.
 
 Where a gradient of move 3 is asked for, it is that of p(θ) Z(θ): a trajectory that follows it is
 reversible and keeps volume, and its points are weighed by the whole density.
@@ -19,6 +28,7 @@ References
 ----------
 Murray & Adams (2010), Slice sampling covariance hyperparameters of latent Gaussian models.
 Nishihara, Murray & Adams (2014), Parallel MCMC with generalized elliptical slice sampling.
+Andrieu & Roberts (2009), The pseudo-marginal approach for efficient Monte Carlo computations.
 Fagan, Bhandari & Cunningham (2016), Elliptical slice sampling with expectation propagation.
 """
 
@@ -29,6 +39,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from scipy.special import logsumexp
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.affine import AffinePosterior
@@ -48,6 +59,8 @@ __all__ = ["HeldGibbsSampler"]
 
 # Draws from the Gaussian approximation among which one with a density is looked for.
 _START_ATTEMPTS = 100
+# Standard normal vectors that move 3 sums over. They cost little beside factorisations.
+_ENSEMBLE = 8
 # Draws of ω in each step, where there are some.
 _SWEEPS = 4
 # Steps over which the standard deviation of r is taken.
@@ -93,7 +106,7 @@ class HeldGibbsSampler(GibbsSampler):
         self.sites = sites
         self._held = [data for data in self._data if self._is_held(data)]
         self._recent: deque[float] = deque(maxlen=_RECENT)
-        self._nu: Array | None = None
+        self._nu = np.empty((0, 0))
         # f(θ, ν) takes chol(K), and r is a factor of the density of move 3.
         self._factorize_candidates, self._evidence_is_exact = True, False
 
@@ -104,8 +117,9 @@ class HeldGibbsSampler(GibbsSampler):
         if self.sites.h is None:
             self.sites.choose(point)
         new, info = super().step(rng, point, updates)
-        self._recent.append(info.residual)
-        info.residual_std = float(np.std(self._recent))
+        if np.isfinite(info.residual):
+            self._recent.append(info.residual)
+        info.residual_std = float(np.std(self._recent)) if self._recent else np.inf
         return new, info
 
     def draw_from_prior(self, rng: np.random.Generator, point: Point) -> dict[str, np.ndarray]:
@@ -150,17 +164,20 @@ class HeldGibbsSampler(GibbsSampler):
             return super()._sites_of(data, omega, group)
         return self.sites.of(data.site.name)
 
-    def _residual(self, eta: Array, point: Point | None = None) -> float:
-        """Return r at the predictors η; −∞ outside the support."""
-        total = 0.0
+    def _residual(self, eta: Array, point: Point | None = None) -> Array:
+        """Return r at the predictors η, (n,) or (count, n); −∞ outside the support."""
+        etas = np.atleast_2d(eta)
+        total = np.zeros(len(etas))
         for data in self._held:
-            params = data.params if point is None else data.site.params(point)
-            own, (h, lam) = data.site.select(eta), self.sites.of(data.site.name)
+            site, (h, lam) = data.site, self.sites.of(data.site.name)
+            own = etas[:, site.rows].reshape(-1, *site.shape).swapaxes(0, 1)
+            params = data.params if point is None else site.params(point)
             with np.errstate(all="ignore"):
-                log_density = data.site.terms.log_density(data.y, own, params)
-                halved = 0.5 * np.einsum("pqn,qn->pn", lam, own)
-                total += float(np.sum(log_density)) - float(np.sum(own * (h - halved)))
-        return -np.inf if np.isnan(total) else total
+                log_density = site.terms.log_density(data.y, own, params)
+                slope = h[:, None] - 0.5 * np.einsum("pqn,qkn->pkn", lam, own)
+                total += (log_density - (own * slope).sum(axis=0)).sum(axis=-1)
+        total[np.isnan(total)] = -np.inf
+        return total if eta.ndim == 2 else total[0]
 
     # -- move 3 -------------------------------------------------------------------------------
 
@@ -168,11 +185,16 @@ class HeldGibbsSampler(GibbsSampler):
         if not self.plan.collapsed:
             return
         posterior, prior, _ = self._posterior(point, part, omegas)
-        self._nu = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
+        present = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
+        others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
+        self._nu = np.vstack([present, others])
         super()._update_collapsed(rng, point, updates, info, part, omegas)
         posterior, prior, _ = self._posterior(point, part, omegas)
         v = posterior.apply(self._nu)
-        point.update(self.point_of(point, prior.innovations(v), prior.split(v)))
+        residual = self._residual(prior.predictor(prior.innovations(v)))
+        # Draws from probabilities that are known by their logarithms, up to a constant.
+        chosen = v[np.argmax(residual + rng.gumbel(size=residual.size))]
+        point.update(self.point_of(point, prior.innovations(chosen), prior.split(chosen)))
 
     def _log_marginal(
         self, candidate: Point, part: Part, prior: LatentPrior, h: Array, lam: Array
@@ -180,7 +202,7 @@ class HeldGibbsSampler(GibbsSampler):
         prior = prior.factorized()
         posterior = part.space.posterior(prior, h, lam)
         eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
-        return posterior.log_evidence + self._residual(eta, candidate)
+        return posterior.log_evidence + float(logsumexp(self._residual(eta, candidate)))
 
     # -- move 4 -------------------------------------------------------------------------------
 

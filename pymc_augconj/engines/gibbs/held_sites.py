@@ -101,13 +101,19 @@ class HeldSites:
         self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None
         self.lam: Array | None = None
+        # Asked for at every evaluation of r: kept with the sites that it is of.
+        self._parts: tuple[Array | None, Array | None, list] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
         self._count, self._window = 0, _FIRST_WINDOW
         self._sums: dict[str, Array] = {}
 
     def of(self, name: str) -> tuple[Array, Array]:
         """Return (h, Λ) of a variable whose sites are held, shapes (P, N) and (P, P, N)."""
-        return self._layout.moments(self.h, self.lam)[self._index[name]]
+        h, lam, found = self._parts
+        if h is not self.h or lam is not self.lam:
+            found = self._layout.moments(self.h, self.lam)
+            self._parts = (self.h, self.lam, found)
+        return found[self._index[name]]
 
     @property
     def state(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ class SiteData:
 
 @dataclass
 class Part:
-    """What one Gaussian move draws, with what conditions it.
+    """The latents that one Gaussian move draws, and their conditioner.
 
     Attributes
     ----------
@@ -97,6 +97,9 @@ def make_parts(
         stacked = np.concatenate([own.ravel() for own in rows])
         own_model = restricted_model(model, component.blocks, stacked)
         priors = LatentPriors(own_model, points, layout.coupling)
-        space = choose_conditioner(own_model, priors.groups)
+        maps = [read(points[0]) for read in own_model.maps]
+        if priors.groups.inverse is not None:
+            maps = [A.rows(priors.groups.first) for A in maps]
+        space = choose_conditioner(own_model, priors.groups, maps)
         parts.append(Part(component.blocks, members, stacked, layout, priors, space))
     return parts

@@ -15,7 +15,7 @@ given is not decided here: the caller passes an update (slice sampling, say) for
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,7 +32,7 @@ from pymc_augconj.typing import Array
 
 from .conditioning import draw
 from .parts import Part, SiteData, make_parts
-from .targets import PointTarget, Update
+from .targets import Gradient, PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
 
@@ -96,7 +96,7 @@ class GibbsSampler:
         point: Point,
         probes: Sequence[Point] = (),
         sweeps: int = 1,
-    ):
+    ) -> None:
         self.model, self.plan, self.sweeps = model, plan, sweeps
         self._order = _topological(model)
         # Means may cancel in every predictor, so that these are not among the names of priors.
@@ -248,13 +248,20 @@ class GibbsSampler:
         info.jitter = prior.jitter
         return point, info
 
-    def _move(self, rng, point, updates, info, part: Part) -> dict:
-        """Moves 2 to 4 for one part, given the predictors of the others."""
+    def _move(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        updates: Mapping[str, Update],
+        info: GibbsInfo,
+        part: Part,
+    ) -> dict:
+        """Make moves 2 to 4 for one part, given the predictors of the others."""
         omegas = self._draw_auxiliary(rng, point, part)
         before = dict(point)
         self._update_collapsed(rng, point, updates, info, part, omegas)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
-        # their law at the new θ: nothing is left to over-relax.
+        # their distribution at the new θ: nothing is left to over-relax.
         relax = not self.plan.collapsed
         try:
             return self._draw_latents(rng, point, part, omegas, info, relax)
@@ -269,7 +276,9 @@ class GibbsSampler:
 
     # -- move 1 -------------------------------------------------------------------------------
 
-    def _update_likelihood(self, rng, point, updates, info) -> None:
+    def _update_likelihood(
+        self, rng: np.random.Generator, point: dict, updates: Mapping[str, Update], info: GibbsInfo
+    ) -> None:
         if not self.plan.likelihood:
             return
         names = {h.value_name for h in self.plan.likelihood}
@@ -292,7 +301,9 @@ class GibbsSampler:
             whitened = [np.ravel(point[b.value_name]) for b in self.model.blocks]
             point.update(self.point_of(point, innovations, whitened))
 
-    def _update_joint(self, rng, point, updates, info) -> None:
+    def _update_joint(
+        self, rng: np.random.Generator, point: dict, updates: Mapping[str, Update], info: GibbsInfo
+    ) -> None:
         """Hyperparameters of a covariance and a likelihood at once, given the whitened latents."""
         if not self.plan.joint:
             return
@@ -317,7 +328,7 @@ class GibbsSampler:
 
     # -- moves 2 and 4 ------------------------------------------------------------------------
 
-    def _draw_auxiliary(self, rng, point, part: Part) -> list:
+    def _draw_auxiliary(self, rng: np.random.Generator, point: dict, part: Part) -> list:
         prior = self.priors.at(point)
         eta = prior.predictor(self.innovations(point, prior))
         omegas = []
@@ -327,7 +338,7 @@ class GibbsSampler:
             omegas.append(self._draw_omega(rng, data, group))
         return omegas
 
-    def _draw_omega(self, rng, data: SiteData, group: int) -> Any:
+    def _draw_omega(self, rng: np.random.Generator, data: SiteData, group: int) -> Any:
         return data.site.terms.draw_auxiliary(rng, data.y, data.eta, data.params, group)
 
     def _sites_of(self, data: SiteData, omega: Any, group: int) -> tuple[Array, Array]:
@@ -341,7 +352,9 @@ class GibbsSampler:
         h = part.layout.stack_rows([linear for linear, _ in found])
         return h, part.layout.stack_precisions([precision for _, precision in found])
 
-    def _posterior(self, point: Point, part: Part, omegas: list):
+    def _posterior(
+        self, point: Point, part: Part, omegas: list
+    ) -> tuple[AffinePosterior, LatentPrior, float]:
         """Return the posterior of the part's latents, their prior, and what merging leaves."""
         prior = part.priors.at(point).factorized()
         for data, _ in part.members:
@@ -350,7 +363,15 @@ class GibbsSampler:
         h, lam, constant = part.priors.groups.merge(*sites, prior.offset)
         return part.space.posterior(prior, h, lam), prior, constant
 
-    def _draw_latents(self, rng, point, part: Part, omegas: list, info, relax: bool) -> dict:
+    def _draw_latents(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        part: Part,
+        omegas: list,
+        info: GibbsInfo,
+        relax: bool,
+    ) -> dict:
         current = None
         if relax:
             whitened = self._whitened(point, self.priors.at(point).factorized())
@@ -378,14 +399,27 @@ class GibbsSampler:
         return self.point_of(point, every, entries)
 
     def _draw_whitened(
-        self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info
+        self,
+        rng: np.random.Generator,
+        prior: LatentPrior,
+        posterior: AffinePosterior,
+        current: Array | None,
+        info: GibbsInfo,
     ) -> Array:
         """Return the next whitened latents, given the sites."""
         return draw(posterior, rng, current)
 
     # -- move 3 -------------------------------------------------------------------------------
 
-    def _update_collapsed(self, rng, point, updates, info, part: Part, omegas: list) -> None:
+    def _update_collapsed(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        updates: Mapping[str, Update],
+        info: GibbsInfo,
+        part: Part,
+        omegas: list,
+    ) -> None:
         if not self.plan.collapsed:
             return
         names = {h.value_name for h in self.plan.collapsed}
@@ -437,7 +471,16 @@ class GibbsSampler:
 
     # -- updates ------------------------------------------------------------------------------
 
-    def _update(self, rng, point, updates, info, move, log_density, gradient=None) -> None:
+    def _update(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        updates: Mapping[str, Update],
+        info: GibbsInfo,
+        move: str,
+        log_density: Callable[[Point], Any],
+        gradient: Gradient | None = None,
+    ) -> None:
         """Run the update of one move, writing the new values into ``point``."""
         members: tuple[Hyperparameter, ...] = getattr(self.plan, move)
         if not members:

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from itertools import accumulate
+from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.model import Hyperparameter
+from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.typing import Array
 
-__all__ = ["PointTarget", "Target", "Update"]
-
-Array = NDArray[np.float64]
+__all__ = ["Gradient", "PointTarget", "Target", "Update"]
 
 
 class Target(Protocol):
@@ -28,6 +27,8 @@ class Target(Protocol):
         ...
 
 
+#: The log density and its derivatives, by entry of the point.
+Gradient = Callable[[Point], tuple[float, Mapping[str, Array]]]
 #: ``(target, flat value, generator) -> new value``
 Update = Callable[[Target, Array, np.random.Generator], Array]
 
@@ -35,18 +36,27 @@ Update = Callable[[Target, Array, np.random.Generator], Array]
 class PointTarget:
     """A :class:`Target` on the flattened entries of some hyperparameters."""
 
-    def __init__(self, point, members: tuple[Hyperparameter, ...], log_density, gradient):
+    def __init__(
+        self,
+        point: Point,
+        members: tuple[Hyperparameter, ...],
+        log_density: Callable[[Point], Any],
+        gradient: Gradient | None,
+    ) -> None:
         self._candidate = dict(point)
         self._members, self._log_density, self._gradient = members, log_density, gradient
         self._known: dict[bytes, float] = {}
+        stops = accumulate(h.size for h in members)
+        self._slices = [
+            (h.value_name, slice(stop - h.size, stop), h.shape)
+            for h, stop in zip(members, stops, strict=True)
+        ]
         self.evaluations = 0
 
     def write(self, point: dict, x: Array) -> None:
         """Write the flat value ``x`` into ``point``."""
-        start = 0
-        for h in self._members:
-            point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
-            start += h.size
+        for name, part, shape in self._slices:
+            point[name] = np.array(x[part].reshape(shape))
 
     def __call__(self, x: Array) -> float:
         # Coordinate-wise updates come back to the value they started from.
@@ -70,6 +80,7 @@ class PointTarget:
         self.evaluations += 1
         self.write(self._candidate, x)
         try:
+            assert self._gradient is not None
             value, slopes = self._gradient(self._candidate)
         except NotPositiveDefiniteError:
             return -np.inf, np.zeros_like(x)

@@ -26,7 +26,7 @@ class Adam:
         The longest step of a coordinate, about.
     """
 
-    def __init__(self, size: int, rate: float, decay: tuple[float, float] = (0.9, 0.999)):
+    def __init__(self, size: int, rate: float, decay: tuple[float, float] = (0.9, 0.999)) -> None:
         self.rate, self.decay = rate, decay
         self._mean, self._square, self._count = np.zeros(size), np.zeros(size), 0
 

@@ -11,14 +11,15 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.typing import Array, Index
 
 from .design import SparseDesign
 from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
@@ -28,7 +29,7 @@ from .sites import SparseSites
 
 __all__ = ["HalvedModel", "PartOfBatch", "SparseBatch"]
 
-Array = NDArray[np.float64]
+Triple = tuple[Array, Array, Array]
 
 # Rows from which two threads save more than they cost.
 SMALLEST_HALVED = 512
@@ -65,7 +66,7 @@ class PartOfBatch:
 class HalvedModel:
     """A sparse model and its sites, whose larger minibatches are halved; a context manager."""
 
-    def __init__(self, model: SparseModel, sites: SparseSites):
+    def __init__(self, model: SparseModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
         self._pool: ThreadPoolExecutor | None = None
         self._lanes = 1
@@ -73,7 +74,7 @@ class HalvedModel:
     def __enter__(self) -> HalvedModel:
         return self
 
-    def __exit__(self, *details) -> None:
+    def __exit__(self, *details: Any) -> None:
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -82,7 +83,7 @@ class HalvedModel:
         if self._pool is None:
             return cache(function)
         # A thread does not begin with the errors that this one ignores.
-        ignored = {kind: how for kind, how in np.geterr().items() if how == "ignore"}
+        ignored: Any = {kind: how for kind, how in np.geterr().items() if how == "ignore"}
 
         def evaluate() -> T:
             with np.errstate(**ignored):
@@ -94,7 +95,7 @@ class HalvedModel:
         self,
         point: Point,
         inducing: Sequence[Array],
-        rows: NDArray[np.intp] | slice,
+        rows: Index | slice,
         posterior: Callable[[], WeightsPosterior],
     ) -> SparseBatch:
         """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
@@ -105,10 +106,12 @@ class HalvedModel:
             return PartOfBatch(design, *moments, *targets, *design.natural(h, lam))
 
         parts = self._parts(point, inducing, rows)
-        more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
-        return SparseBatch(self, rows, posterior, [cache(lambda: work(0)), *more])
+        more = [self.begin(partial(work, i)) for i in range(1, len(parts))]
+        return SparseBatch(self, rows, posterior, [cache(partial(work, 0)), *more])
 
-    def expected(self, point: Point, inducing: Sequence[Array], rows, q: WeightsPosterior) -> float:
+    def expected(
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: WeightsPosterior
+    ) -> float:
         """Return Σ ℓ over the rows."""
 
         def work(i: int) -> float:
@@ -118,17 +121,26 @@ class HalvedModel:
         parts = self._parts(point, inducing, rows)
         if len(parts) > 1:
             q.prepare()
-        more = [self.begin(lambda i=i: work(i)) for i in range(1, len(parts))]
+        more = [self.begin(partial(work, i)) for i in range(1, len(parts))]
         return work(0) + sum(value() for value in more)
 
-    def _work(self, point: Point, inducing: Sequence[Array], rows, number: int, posterior):
+    def _work(
+        self,
+        point: Point,
+        inducing: Sequence[Array],
+        rows: Index | slice,
+        number: int,
+        posterior: Callable[[], WeightsPosterior],
+    ) -> tuple[SparseDesign, Triple, Triple]:
         """Return the design of a part of the rows, its moments at q(w), and the target sites."""
         design = self.model.design(point, inducing, rows, lane=number % self._lanes)
         moments = design.moments(posterior())
         return design, moments, self.sites.targets(point, rows, *moments[:2])
 
-    def _parts(self, point: Point, inducing: Sequence[Array], rows):
-        """Return the rows in parts, all that threads share being put by."""
+    def _parts(
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice
+    ) -> list[Index | slice]:
+        """Split the rows; precompute the data that threads share."""
         n_rows = self.model.n_rows if isinstance(rows, slice) else len(rows)
         self.model.prepare(point, inducing)
         if n_rows < SMALLEST_HALVED:
@@ -143,7 +155,7 @@ class HalvedModel:
 
 
 class SparseBatch:
-    """The rows of a minibatch at one θ and q(w), worked on since it was made.
+    """The rows of a minibatch at one θ and q(w), evaluated from the moment it is made.
 
     :meth:`wait` comes first.
     """
@@ -151,15 +163,15 @@ class SparseBatch:
     def __init__(
         self,
         halved: HalvedModel,
-        rows: NDArray[np.intp] | slice,
+        rows: Index | slice,
         posterior: Callable[[], WeightsPosterior],
         begun: list[Callable[[], PartOfBatch]],
-    ):
+    ) -> None:
         self.rows = rows
         self._halved, self._posterior, self._begun = halved, posterior, begun
 
     def wait(self) -> None:
-        """Do what remains to be done."""
+        """Finish the work on all parts."""
         self.q = self._posterior()
         parts = self.parts = [part() for part in self._begun]
         first, *rest = parts
@@ -172,7 +184,7 @@ class SparseBatch:
         self.value = float(sum(np.sum(part.value) for part in parts))
 
     def leave(self) -> None:
-        """Wait for the other thread, whatever comes of it, instead."""
+        """Wait for the other thread and discard its result, in place of :meth:`wait`."""
         for part in self._begun[1:]:
             with suppress(Exception):
                 part()
@@ -187,10 +199,10 @@ class SparseBatch:
         parts = self.parts
         if len(parts) == 1:
             return parts[0].mean, parts[0].var
-        return tuple(np.concatenate([getattr(p, name) for p in parts]) for name in ("mean", "var"))
+        return np.concatenate([p.mean for p in parts]), np.concatenate([p.var for p in parts])
 
     def length_of_step(self) -> float:
-        """Return how far the target sites are from none, in units of each predictor's law."""
+        """Return the distance of the target sites from none, in units of q."""
         parts = self.parts
         moved = [(p.h - p.lam * p.mean) * np.sqrt(p.var) for p in parts]
         return float(np.linalg.norm(np.concatenate([*moved, *(p.lam * p.var for p in parts)])))
@@ -198,37 +210,38 @@ class SparseBatch:
     def gram_of(self, lam: float) -> Array:
         """Return Φ Λ Φᵀ where all rows have the precision ``lam``."""
         sites = [(np.zeros(part.mean.size), np.full(part.mean.size, lam)) for part in self.parts]
-        return sum(
-            part.design.natural(*site)[0] for part, site in zip(self.parts, sites, strict=True)
-        )
+        pairs = zip(self.parts, sites, strict=True)
+        return sum((part.design.natural(*site)[0] for part, site in pairs), np.zeros(()))
 
     def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
-        """Begin :meth:`.DesignGradient.of_sites`, which uses up the parts; return how to end it."""
+        """Begin :meth:`.DesignGradient.of_sites`, overwriting the parts; return how to end it."""
         q, parts, halved = self.q, self.parts, self._halved
         n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
         through = [DesignGradient(halved.model, part.design) for part in parts]
         slopes = [part.h - part.lam * part.mean for part in parts]
 
-        def of_rows(i: int):
+        def of_rows(i: int) -> tuple[dict[str, Array], list[Array | None], Array | None]:
             part = parts[i]
             return through[i].of_rows(q, part.half, slopes[i], part.lam, not long)
 
         def by_factor() -> Array:
-            pulled = sum(p.design.Phi @ slope for p, slope in zip(parts, slopes, strict=True))
+            pairs = zip(parts, slopes, strict=True)
+            pulled = sum((p.design.Phi @ slope for p, slope in pairs), np.zeros(()))
             return slopes_by_factor(q, n_sparse, self.gram, pulled)
 
         factor = halved.begin(by_factor) if long else None
-        more = [halved.begin(lambda i=i: of_rows(i)) for i in range(1, len(parts))]
+        more = [halved.begin(partial(of_rows, i)) for i in range(1, len(parts))]
 
         def end() -> tuple[dict[str, Array], list[Array | None]]:
             found = [of_rows(0)]
-            if long:
+            if factor is not None:
                 total, moved = through[0].of_factors(factor())
                 found += [each() for each in more]
             else:
                 found += [each() for each in more]
-                total, moved = through[0].of_factors(sum(each[2] for each in found))
+                by_rows = (each[2] for each in found if each[2] is not None)
+                total, moved = through[0].of_factors(sum(by_rows, np.zeros(())))
             for by_theta, by_inducing, _ in found:
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)

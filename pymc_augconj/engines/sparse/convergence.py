@@ -1,4 +1,4 @@
-"""Whether an ascent by minibatches has arrived: what its last iterations were good for.
+"""Convergence check for SVI: the improvement of the bound over the last iterations.
 
 Bounds of different minibatches differ by their noise, which hides a slow rise. Of the same
 observations, two states of the ascent tell the difference of their bounds far better.
@@ -21,12 +21,12 @@ __all__ = ["AscentState", "judge_ascent"]
 
 Array = NDArray[np.float64]
 
-# Nats that the last iterations may have been good for. A factor of e between two hypotheses is "not
-# worth more than a bare mention" (Kass & Raftery 1995, Bayes factors), and falling steps alone are
-# good for some tenths, as the noise of the weights falls with them.
+# Largest improvement by the last iterations that counts as converged, in nats. A factor of e
+# between two hypotheses is "not worth more than a bare mention" (Kass & Raftery 1995, Bayes
+# factors), and smaller steps alone give some tenths, as the noise of the weights falls with them.
 _TOLERABLE = 1.0
-# Iterations below which nothing is said of convergence. Of more, one in so many is worked again:
-# as many observations are compared, in so many groups for the error.
+# Fewest iterations for a check; of more, one in _FEWEST is evaluated again: as many observations
+# are compared, in _GROUPS groups from which the standard error is estimated.
 _FEWEST, _GROUPS = 10, 16
 
 

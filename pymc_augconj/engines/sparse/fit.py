@@ -19,6 +19,7 @@ from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
 
 from .design import SparseDesign
@@ -47,11 +48,13 @@ class _SparsePosterior:
 class _SparseFamily:
     """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
 
-    def __init__(self, problem: FitProblem, rule: SiteRule):
+    def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         self.rule, self.stages = rule, [Stage()]
-        self.model = SparseModel(problem.model, problem.sparse.laws, problem.point)
+        sparse = problem.sparse
+        assert sparse is not None
+        self.model = SparseModel(problem.model, sparse.laws, problem.point)
         self.sites = SparseSites(problem.model, rule, problem.point)
-        self.inducing = list(problem.sparse.inducing)
+        self.inducing = list(sparse.inducing)
         entries = self.model.n_rows * self.model.size(self.inducing)
         if entries > _LARGEST_DESIGN:
             raise AugmentationError(
@@ -60,14 +63,14 @@ class _SparseFamily:
                 f"{_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a batch_size"
             )
 
-    def at(self, point) -> SparseBound:
+    def at(self, point: Point) -> SparseBound:
         return SparseBound(self, point, self.model.design(point, self.inducing, slice(None)))
 
 
 class SparseBound:
     """The bound at one θ."""
 
-    def __init__(self, family: _SparseFamily, point, design: SparseDesign):
+    def __init__(self, family: _SparseFamily, point: Point, design: SparseDesign) -> None:
         self.family, self.point, self.design = family, point, design
 
     def at_prior(self) -> Evaluation:
@@ -106,7 +109,7 @@ def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
 class SparseFit:
     """The fit of a site rule through inducing points."""
 
-    def __init__(self, rule: type[SiteRule]):
+    def __init__(self, rule: type[SiteRule]) -> None:
         self.rule = rule
 
     def __call__(self, problem: FitProblem) -> FitOutcome:

@@ -25,12 +25,12 @@ Array = NDArray[np.float64]
 class DesignGradient:
     """Derivatives through the predictors of some rows of a sparse model."""
 
-    def __init__(self, model: SparseModel, design: SparseDesign):
+    def __init__(self, model: SparseModel, design: SparseDesign) -> None:
         self.model, self.design = model, design
 
     def of_sites(
         self, q: WeightsPosterior, half: Array, h: Array, lam: Array, mean: Array, gram: Array
-    ):
+    ) -> tuple[dict[str, Array], list[Array | None]]:
         """Return d Σ ℓᵢ(mᵢ, vᵢ)/dθ at fixed q(w), and by the inducing inputs of each process.
 
         Parameters
@@ -51,13 +51,11 @@ class DesignGradient:
         by_inducing : list of (ndarray or None)
         """
         slope = h - lam * mean
-        direct = None
-        if is_long(self.design.n_sparse, slope.size):
-            direct = slopes_by_factor(q, self.design.n_sparse, gram, self.design.Phi @ slope)
-        total, by_inducing, by_factor = self.of_rows(
-            q, half.copy(order="F"), slope, lam, direct is None
-        )
-        more, moved = self.of_factors(direct if direct is not None else by_factor)
+        long = is_long(self.design.n_sparse, slope.size)
+        total, by_inducing, by_factor = self.of_rows(q, half.copy(order="F"), slope, lam, not long)
+        if by_factor is None:
+            by_factor = slopes_by_factor(q, self.design.n_sparse, gram, self.design.Phi @ slope)
+        more, moved = self.of_factors(by_factor)
         accumulate(total, more)
         return total, add_each(by_inducing, moved)
 
@@ -77,7 +75,7 @@ class DesignGradient:
         if with_factor:
             by_factor = -(self.design.Phi[: self.design.n_sparse] @ G[: self.design.n_sparse].T).T
         total: dict[str, Array] = {}
-        by_inducing = []
+        by_inducing: list[Array | None] = []
         for process, part in self.design.parts():
             found, moved = self._of_process(process, G[part], lam)
             accumulate(total, found)
@@ -92,11 +90,11 @@ class DesignGradient:
             )
         return total, by_inducing, by_factor
 
-    def of_factors(self, by_factor: Array):
+    def of_factors(self, by_factor: Array) -> tuple[dict[str, Array], list[Array | None]]:
         """Return what of :meth:`of_sites` goes through the factors L, given Lᵀ ∂/∂L."""
         laws = self.model.lanes[self.design.lane]
         total: dict[str, Array] = {}
-        by_inducing = []
+        by_inducing: list[Array | None] = []
         for process, part in self.design.parts():
             by_zz = process.factor.pull(by_factor[part, part])
             found, moved = laws[process.index].pull_cov(self.design.point, process.Z, by_zz)
@@ -104,7 +102,9 @@ class DesignGradient:
             by_inducing.append(moved)
         return total, by_inducing
 
-    def _of_process(self, process: ProcessRows, G: Array, lam: Array):
+    def _of_process(
+        self, process: ProcessRows, G: Array, lam: Array
+    ) -> tuple[dict[str, Array], Array | None]:
         # G, the derivative by the process' part of Φ, is used up.
         model, law = self.model, self.model.lanes[self.design.lane][process.index]
         by_diagonal = -0.5 * lam
@@ -113,7 +113,8 @@ class DesignGradient:
         read = model.map_of(process.index)
         if read.names:
             # Φ = a L⁻¹k, and r holds a² k(x, x).
-            weights = np.einsum("ij,ij->j", G, process.half) - lam * coef * process.diagonal
+            residual = lam * process.diagonal if coef is None else lam * coef * process.diagonal
+            weights = np.einsum("ij,ij->j", G, process.half) - residual
             found = model.pull_coefficients(
                 self.design.point, self.design.rows, process.index, weights
             )
@@ -127,7 +128,7 @@ class DesignGradient:
         accumulate(found, pulled)
         return found, by_inducing
 
-    def _of_block(self, index: int, block: BlockPrior, A: LinearMap, G: Array):
+    def _of_block(self, index: int, block: BlockPrior, A: LinearMap, G: Array) -> dict[str, Array]:
         model = self.model
         latent = model.lgm.blocks[index]
         found: dict[str, Array] = {}
@@ -166,4 +167,4 @@ def slopes_by_factor(q: WeightsPosterior, n_sparse: int, gram: Array, pulled: Ar
 
 def add_each(first: list[Array | None], second: list[Array | None]) -> list[Array | None]:
     """Return the sums of derivatives by the inducing inputs of each process."""
-    return [None if a is None else a + b for a, b in zip(first, second, strict=True)]
+    return [None if a is None or b is None else a + b for a, b in zip(first, second, strict=True)]

@@ -27,7 +27,7 @@ _LARGEST_SAMPLE = 20_000
 
 
 def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
-    """Return ρ_t for iteration t = 0, 1, …"""
+    """Return ρ_t for iteration t = 0, 1, …."""
     if not isinstance(rate, tuple):
         return rate
     delay, forgetting = rate
@@ -35,7 +35,7 @@ def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
 
 
 def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:
-    """Return (delay, forgetting) for so many passes over the data.
+    """Return (delay, forgetting) for a number of passes over the data.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:
     X : ndarray, shape (n, d)
         A memory map is read in part.
     size : int
-        M; all of X, as it stands, where it has no more distinct rows.
+        M; all of X if it has no more distinct rows.
 
     Returns
     -------

@@ -5,7 +5,7 @@ See :mod:`.design` for the formulas.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +18,7 @@ from pymc_augconj.linalg.blas import diagonal_view
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
-from pymc_augconj.model import LatentGaussianModel, Point, ProcessLaw
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, PointMap, ProcessPrior
 from pymc_augconj.typing import Array, Index
 
 from .design import ProcessRows, SparseDesign
@@ -32,7 +32,7 @@ class SparseModel:
     Parameters
     ----------
     lgm : LatentGaussianModel
-    laws : sequence of ProcessLaw
+    laws : sequence of ProcessPrior
         The processes that do.
     point : mapping
         Any value of θ.
@@ -43,7 +43,9 @@ class SparseModel:
         If a process enters a predictor by more than one of its values.
     """
 
-    def __init__(self, lgm: LatentGaussianModel, laws: Sequence[ProcessLaw], point: Point):
+    def __init__(
+        self, lgm: LatentGaussianModel, laws: Sequence[ProcessPrior], point: Point
+    ) -> None:
         self.lgm, self.laws = lgm, tuple(laws)
         names = [block.name for block in lgm.blocks]
         self._blocks = [names.index(law.name) for law in self.laws]
@@ -80,13 +82,13 @@ class SparseModel:
         rest = sum(self.lgm.blocks[i].total_size for i in self.others)
         return sum(len(Z) for Z in inducing) + rest
 
-    def map_of(self, process: int):
+    def map_of(self, process: int) -> PointMap[LinearMap]:
         """Return the map of a process, as a function of the point."""
         return self.lgm.maps[self._blocks[process]]
 
     def open_lanes(self, count: int) -> int:
         """Let ``count`` threads make designs, or as many as the laws allow; return how many."""
-        copies = [law.lanes(count) for law in self.laws]
+        copies = [law.thread_copies(count) for law in self.laws]
         self.lanes = list(zip(*copies, strict=False))
         return len(self.lanes)
 
@@ -117,11 +119,12 @@ class SparseModel:
         """
         offset = self._offset(point)[rows]
         alone = len(self.laws) == 1 and not self.others
-        Phi = None if alone else np.empty((self.size(inducing), offset.size), order="F")
+        Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
         residual = np.zeros(offset.size)
         processes, first = [], 0
         for p, (law, Z) in enumerate(zip(self.lanes[lane], inducing, strict=True)):
             A = self._map(self._blocks[p], point)
+            assert isinstance(A, RowSelection)  # which the constructor has seen to
             index = A.index[rows]
             coef = None if A.coef is None else A.coef[rows]
             X = np.asarray(law.inputs[index], dtype=float)
@@ -143,7 +146,7 @@ class SparseModel:
         np.maximum(residual, 0.0, out=residual)
         return SparseDesign(Phi, residual, offset, first, point, rows, processes, lane)
 
-    def inducing_block(self, law: ProcessLaw, point: Point, Z: Array) -> BlockPrior:
+    def inducing_block(self, law: ProcessPrior, point: Point, Z: Array) -> BlockPrior:
         """Return the prior of a process's values at inducing inputs, jitter included."""
         index = [block.name for block in self.lgm.blocks].index(law.name)
         zz = process_cov(law, point, Z)
@@ -151,11 +154,13 @@ class SparseModel:
             self.lgm.blocks[index],
             name=f"{law.name}_u", value_name=f"{law.name}_u", form="GP at inducing points",
             shape=(len(Z),), size=len(Z), copies=1, whitened=False, kind="dense",
-            scale=None, scale_pullback=None, mean=None,
+            scale=FixedValue(zz), scale_pullback=None, mean=None,
         )  # fmt: skip
         return block_prior(latent, zz).factorized()
 
-    def other_parts(self, point: Point, rows, first: int):
+    def other_parts(
+        self, point: Point, rows: Index | slice, first: int
+    ) -> Iterator[tuple[int, BlockPrior, LinearMap, slice]]:
         """Yield (index, prior, map onto the rows, which weights) of every other block.
 
         ``first`` is the number of weights before theirs.
@@ -197,27 +202,37 @@ class SparseModel:
 
     # -- derivatives that go through the predictors' graph ----------------------------------------
 
-    def pull_predictors(self, point: Point, rows, weights: Array, latents=None) -> dict[str, Array]:
+    def pull_predictors(
+        self,
+        point: Point,
+        rows: Index | slice,
+        weights: Array,
+        latents: Mapping[str, Array] | None = None,
+    ) -> dict[str, Array]:
         """Return the derivatives of ⟨weights, η(θ, u)⟩ over the rows, at u = 0 or as given."""
         full = np.zeros(self.n_rows)
         full[rows] = weights
         zeros = {block.name: np.zeros(block.total_size) for block in self.lgm.blocks}
         return self.lgm.predictor_pullback(point, {**zeros, **(latents or {})}, full)
 
-    def pull_map(self, point: Point, rows, index: int, weights: Array, u: Array):
+    def pull_map(
+        self, point: Point, rows: Index | slice, index: int, weights: Array, u: Array
+    ) -> dict[str, Array]:
         """Return the derivatives of ⟨weights, A(θ) u⟩ over the rows, for block ``index``."""
         at_zero = self.pull_predictors(point, rows, weights)
         at_u = self.pull_predictors(point, rows, weights, {self.lgm.blocks[index].name: u})
         return {name: at_u[name] - at_zero[name] for name in at_u}
 
-    def pull_coefficients(self, point: Point, rows, process: int, weights: Array):
+    def pull_coefficients(
+        self, point: Point, rows: Index | slice, process: int, weights: Array
+    ) -> dict[str, Array]:
         """Return the derivatives of Σ weightsᵢ aᵢ(θ) for the coefficients of a process."""
         index = self._blocks[process]
         ones = np.ones(self.lgm.blocks[index].total_size)
         return self.pull_map(point, rows, index, weights, ones)
 
 
-def process_cov(law: ProcessLaw, point: Point, Z: Array) -> Array:
+def process_cov(law: ProcessPrior, point: Point, Z: Array) -> Array:
     """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
     # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
     zz = np.array(law.cov(point, Z).T, order="F")

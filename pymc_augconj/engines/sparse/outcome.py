@@ -8,7 +8,7 @@ observations it was fitted to; a prediction is that of the dense model with Z fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from scipy.linalg import eigh
@@ -19,7 +19,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .batch import HalvedModel
 from .model import SparseModel
@@ -42,7 +42,7 @@ def full_bound(
     return total - q.divergence
 
 
-def chunks(n_rows: int, width: int):
+def chunks(n_rows: int, width: int) -> Iterator[Index]:
     """Yield arrays of rows, few enough that ``width`` numbers apiece fit in memory."""
     size = max(_CHUNK // max(width, 1), 1)
     for start in range(0, n_rows, size):
@@ -60,7 +60,7 @@ def outcome_of(
     message: str,
     iterations: list[Iteration],
     gradient: dict[str, Array] | None = None,
-    diagnostics: dict[str, float | str] | None = None,
+    diagnostics: Mapping[str, float | str] | None = None,
 ) -> FitOutcome:
     """Return the fit as D sites on rotated weights."""
     lam, V = eigh(q.precision)
@@ -79,7 +79,7 @@ def outcome_of(
     return FitOutcome(
         dict(point), V.T @ q.linear, lam, evidence, objective, prior,
         RowGroups.apart(lam.size), "weight", converged, message, iterations,
-        gradient or {}, diagnostics or {},
+        gradient or {}, dict(diagnostics or {}),
         inducing={law.name: np.array(Z) for law, Z in zip(model.laws, inducing, strict=True)},
     )  # fmt: skip
 

@@ -38,7 +38,7 @@ class WeightsPosterior:
         If I + B is not positive definite.
     """
 
-    def __init__(self, precision: Array, linear: Array):
+    def __init__(self, precision: Array, linear: Array) -> None:
         self.precision, self.linear = precision, linear
         chol = np.array(precision, order="F")
         diagonal_view(chol)[...] += 1.0

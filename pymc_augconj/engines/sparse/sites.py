@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 import numpy as np
 
 from pymc_augconj.engines.base import SiteRule
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
+from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.model import LatentGaussianModel, Point, Site
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["SparseSites"]
 
@@ -30,7 +34,7 @@ class SparseSites:
         If a likelihood depends on several predictors at once.
     """
 
-    def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point):
+    def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
         several = [site.name for site in lgm.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(
@@ -41,7 +45,7 @@ class SparseSites:
         self._y = [np.array(site.y(point), dtype=float) for site in lgm.sites]
         self.names = tuple({name for site in lgm.sites for name in site.params.names})
 
-    def _parts(self, rows):
+    def _parts(self, rows: Index | slice) -> Iterator[tuple[Site, Array, Index | slice, slice]]:
         """Yield (site, y, which of the rows) for every site that has any of ``rows``."""
         for site, y in zip(self.sites, self._y, strict=True):
             span = site.rows
@@ -54,38 +58,48 @@ class SparseSites:
                 own = rows[first:last] - span.start
                 yield site, y[own], own, slice(first, last)
 
-    def targets(self, point: Point, rows, mean: Array, var: Array) -> tuple[Array, Array, Array]:
+    def targets(
+        self, point: Point, rows: Index | slice, mean: Array, var: Array
+    ) -> tuple[Array, Array, Array]:
         """Return ℓ of every row and its target sites (ĥ, λ̂)."""
         value, h, lam = (np.empty_like(mean) for _ in range(3))
         for site, y, own, where in self._parts(rows):
             params = _select(site, site.params(point), own)
             layout = self._layout(site, y)
-            value[where], linear, precision = self.rule.targets(
-                site.terms, y, *layout.rows(mean[where]), *layout.precisions(var[where]), params
-            )
+            (moments,) = layout.moments(mean[where], var[where])
+            value[where], linear, precision = self.rule.targets(site.terms, y, *moments, params)
             h[where] = layout.stack_rows([linear])
             lam[where] = layout.stack_precisions([precision])
         return value, h, lam
 
-    def gradient(self, point: Point, rows, mean: Array, var: Array) -> dict[str, Array]:
+    def gradient(
+        self, point: Point, rows: Index | slice, mean: Array, var: Array
+    ) -> dict[str, Array]:
         """Return the derivatives of Σ ℓ by the likelihoods' parameters, by entry of the point."""
         total: dict[str, Array] = {}
         for site, y, own, where in self._parts(rows):
             layout = self._layout(site, y)
-            moments = (*layout.rows(mean[where]), *layout.precisions(var[where]))
-
-            def value(moved: Point, site=site, y=y, own=own, moments=moments) -> float:
-                params = _select(site, site.params(moved), own)
-                return float(np.sum(self.rule.value(site.terms, y, *moments, params)))
-
+            (moments,) = layout.moments(mean[where], var[where])
+            value = partial(self._value, site, y, own, moments)
             accumulate(total, difference_slopes(value, point, site.params.names))
         return total
+
+    def _value(
+        self,
+        site: Site,
+        y: Array,
+        own: Index | slice,
+        moments: tuple[Array, Array],
+        point: Point,
+    ) -> float:
+        params = _select(site, site.params(point), own)
+        return float(np.sum(self.rule.value(site.terms, y, *moments, params)))
 
     def _layout(self, site: Site, y: Array) -> SiteLayout:
         return SiteLayout([(1, y.size)], [self.rule.full(site.terms)])
 
 
-def _select(site: Site, params, own):
+def _select(site: Site, params: Params, own: Index | slice) -> Params:
     if isinstance(own, slice):
         return params
     return {

@@ -24,7 +24,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, Iteration
 from pymc_augconj.engines.variational.ascent import NARROW, WILD
@@ -32,6 +31,7 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.typing import Array, Index
 
 from .adam import Adam
 from .batch import HalvedModel, SparseBatch
@@ -44,16 +44,14 @@ from .sites import SparseSites
 
 __all__ = ["StochasticVariational"]
 
-Array = NDArray[np.float64]
-
 _SMALLEST_RATE = 1e-6
 # Iterations between two evaluations of the divergence, which a bound in the history takes along.
 _EVERY = 10
 # What Adam's rate has lost at the end.
 _SETTLING = 0.9
 # Without an augmentation a natural-gradient step may overshoot, by orders of magnitude where log p
-# is exponential in η: of so many first steps, and while the bound is not finite, none may lower the
-# minibatch's bound.
+# is exponential in η: none of the first steps, and none while the bound is not finite, may lower
+# the minibatch's bound.
 _CAREFUL = 50
 # Convergence is judged by what this share of all iterations, the last, was good for.
 _WINDOW = 0.2
@@ -68,7 +66,8 @@ class StochasticVariational:
 
 
 class _Ascent:
-    def __init__(self, problem: FitProblem):
+    def __init__(self, problem: FitProblem) -> None:
+        assert problem.sparse is not None
         self.problem, self.sparse = problem, problem.sparse
         self.point = {name: np.array(value) for name, value in problem.point.items()}
         self.model = SparseModel(problem.model, self.sparse.laws, self.point)
@@ -100,11 +99,14 @@ class _Ascent:
                 self._narrow(halved)
             batches = self._batches()
             self.q.prepare()
-            batch = halved.start(self.point, self.inducing, next(batches), lambda q=self.q: q)
+            first = self.q
+            batch: SparseBatch | None
+            batch = halved.start(self.point, self.inducing, next(batches), lambda: first)
             for count in range(problem.max_iter):
                 following = next(batches) if count + 1 < problem.max_iter else None
                 if count == int((1.0 - _WINDOW) * problem.max_iter):
                     self.before = self._state()
+                assert batch is not None
                 state, batch = self._iterate(halved, count, batch, following)
                 if problem.callback is not None:
                     try:
@@ -138,7 +140,7 @@ class _Ascent:
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
         return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
-    def _batches(self) -> Iterator[NDArray[np.intp] | slice]:
+    def _batches(self) -> Iterator[Index | slice]:
         n, size, rng = self.model.n_rows, self.batch_size, self.sparse.rng
         if size == n:
             while True:
@@ -170,7 +172,7 @@ class _Ascent:
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, halved: HalvedModel, rows, q: WeightsPosterior) -> float:
+    def _bound_of(self, halved: HalvedModel, rows: Index | slice, q: WeightsPosterior) -> float:
         """Return the bound on all the data as some rows tell it."""
         size = self.model.n_rows if isinstance(rows, slice) else len(rows)
         value = halved.expected(self.point, self.inducing, rows, q)
@@ -182,9 +184,13 @@ class _Ascent:
         return early and not self.sites.rule.monotone
 
     def _iterate(
-        self, halved: HalvedModel, count: int, batch: SparseBatch, following
+        self,
+        halved: HalvedModel,
+        count: int,
+        batch: SparseBatch,
+        following_rows: Index | slice | None,
     ) -> tuple[FitState, SparseBatch | None]:
-        """Return the state after an iteration, and the next minibatch, of rows ``following``."""
+        """Return the state after an iteration, and the next minibatch."""
         batch.wait()
         q, scale = batch.q, self.model.n_rows / batch.size
         expected = scale * batch.value
@@ -203,11 +209,18 @@ class _Ascent:
         # The other thread waits for q(w) when it has begun with the next minibatch.
         early = not climbs and accepts is None
         posterior: Future[WeightsPosterior] = Future()
+        following: SparseBatch | None = None
+
+        def start() -> SparseBatch | None:
+            if following_rows is None:
+                return None
+            return halved.start(self.point, self.inducing, following_rows, posterior.result)
+
         try:
             if climbs:
                 gradient = batch.gradient()
-            if early and following is not None:
-                following = halved.start(self.point, self.inducing, following, posterior.result)
+            if early:
+                following = start()
             self.q, rate = _moved(batch, rate, scale, accepts)
             posterior.set_result(self.q)
         finally:
@@ -215,8 +228,8 @@ class _Ascent:
             posterior.cancel()
         if climbs:
             self._climb(count + 1, self._direction(batch, scale, *gradient()))
-        if not early and following is not None:
-            following = halved.start(self.point, self.inducing, following, posterior.result)
+        if not early:
+            following = start()
         self.failures += rate == 0.0
         residual = self.q.scaled_norm(self.q.mean - q.mean)
         self.iterations.append(
@@ -230,7 +243,13 @@ class _Ascent:
     def adam_moves(self) -> bool:
         return bool(self.members) or self.sparse.optimize_inducing
 
-    def _direction(self, batch: SparseBatch, scale: float, by_theta, by_inducing) -> Array:
+    def _direction(
+        self,
+        batch: SparseBatch,
+        scale: float,
+        by_theta: dict[str, Array],
+        by_inducing: list[Array | None],
+    ) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
         if self.members and self.sites.names:
             accumulate(by_theta, self.sites.gradient(self.point, batch.rows, *batch.moments()))
@@ -241,7 +260,7 @@ class _Ascent:
             slope = scale * np.asarray(by_theta.get(name, 0.0)) + prior.get(name, 0.0)
             flat.append(np.ravel(np.broadcast_to(slope, member.shape)))
         if self.sparse.optimize_inducing:
-            flat += [np.ravel(scale * moved) for moved in by_inducing]
+            flat += [np.ravel(scale * moved) for moved in by_inducing if moved is not None]
         return np.concatenate(flat)
 
     def _left_out(self) -> str:
@@ -275,7 +294,7 @@ def _moved(
     scale: float,
     accepts: Callable[[WeightsPosterior], bool] | None,
 ) -> tuple[WeightsPosterior, float]:
-    """Return q after a step of the rate, or of one that q allows, and which it was."""
+    """Return q after a step, and its rate, which is reduced until q exists and is accepted."""
     while rate > _SMALLEST_RATE:
         try:
             q = batch.q.towards(batch.gram, batch.linear, rate, scale)

@@ -15,6 +15,7 @@ Optimization 30 (the safeguard).
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -73,7 +74,8 @@ def climb(
     for number in range(1, max_iter + 1):
         if current.residual <= tol and current.buffer >= 0:
             break
-        candidate, evaluations, extrapolated = None, 0, False
+        candidate: Evaluation | None = None
+        evaluations, extrapolated = 0, False
         if accelerate and current.buffer >= 0:
             candidate = _try(bound, current, extrapolate(anderson, current))
             evaluations += candidate is not None
@@ -87,6 +89,7 @@ def climb(
             if candidate is None:
                 result.message = _explain_stop(current, monotone)
                 break
+        assert candidate is not None
         current = candidate
         shown_rate = 1.0 if extrapolated else rate
         done = _describe(number, current, shown_rate, extrapolated, evaluations)
@@ -108,12 +111,12 @@ def climb(
 def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
     if start is not None:
         try:
-            found = bound.evaluate(*start)
+            resumed = bound.evaluate(*start)
         except NotPositiveDefiniteError:
             pass
         else:
-            if np.isfinite(found.bound):
-                return found
+            if np.isfinite(resumed.bound):
+                return resumed
     first = bound.at_prior()
     if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= WILD):
         return first
@@ -127,7 +130,7 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
     return best
 
 
-def _describe(number: int, at: Evaluation, *details) -> Iteration:
+def _describe(number: int, at: Evaluation, *details: Any) -> Iteration:
     return Iteration(number, at.bound, at.expected, at.divergence, at.residual, *details)
 
 

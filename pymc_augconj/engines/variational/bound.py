@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,8 +58,12 @@ class BoundFamily:
         A point of θ, and others at which predictors must agree to be merged.
     """
 
-    def __init__(self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]):
-        self.model, self.rule = model, rule
+    def __init__(
+        self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]
+    ) -> None:
+        self.model = model
+        # Any, because an engine with targets of its own calls nothing that asks for a rule.
+        self.rule: Any = rule
         self.layout = SiteLayout(
             [site.shape for site in model.sites],
             [rule is not None and rule.full(site.terms) for site in model.sites],
@@ -104,7 +109,7 @@ class BoundFamily:
 class Bound:
     """The bound at one θ."""
 
-    def __init__(self, family: BoundFamily, point: Point, prior: LatentPrior):
+    def __init__(self, family: BoundFamily, point: Point, prior: LatentPrior) -> None:
         self.family, self.prior, self.point = family, prior, point
         self.params = [site.params(point) for site in family.model.sites]
 
@@ -118,9 +123,10 @@ class Bound:
             family.layout.moments(mean, cov),
             strict=True,
         )
-        return float(
-            sum(np.sum(family.rule.value(s.terms, y, *own, params)) for s, y, params, own in parts)
-        )
+        total = 0.0
+        for site, y, params, own in parts:
+            total += np.sum(family.rule.value(site.terms, y, *own, params))
+        return float(total)
 
     def _targets(self, mean: Array, cov: Array) -> tuple[float, float, Array, Array]:
         family = self.family

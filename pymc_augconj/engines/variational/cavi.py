@@ -17,7 +17,9 @@ non-conjugate Gaussian process models. AISTATS, algorithm 1.
 
 from __future__ import annotations
 
+from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.typing import Array
 
 __all__ = ["CoordinateAscent"]
 
@@ -31,9 +33,13 @@ class CoordinateAscent:
     def full(self, terms: MultiLikelihood) -> bool:
         return terms.coupled
 
-    def value(self, terms: MultiLikelihood, y, mean, cov, params):
+    def value(
+        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
+    ) -> Array:
         return terms.expected_log_bound(y, mean, cov, params)
 
-    def targets(self, terms: MultiLikelihood, y, mean, cov, params):
+    def targets(
+        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
         value = terms.expected_log_bound(y, mean, cov, params)
         return value, *terms.expected_sites(y, mean, cov, params)

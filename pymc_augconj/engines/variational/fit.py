@@ -15,11 +15,11 @@ __all__ = ["SiteFit"]
 class SiteFit:
     """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
 
-    def __init__(self, rule: type[SiteRule]):
+    def __init__(self, rule: type[SiteRule]) -> None:
         self.rule = rule
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariance at the start raises, or a site's refusal."""
+        """Return the fit; errors are those of the covariance at the start and of the sites."""
         rule = self.rule()
         if rule.augmented:
             problem.model.require_augmentation()

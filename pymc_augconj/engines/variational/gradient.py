@@ -2,7 +2,7 @@
 
 At sites that equal their targets the bound is stationary in q, so only its explicit dependence on
 θ counts; and holding the sites fixed while θ moves the prior changes q in a direction that does
-not matter. Hence, with C and α, R as in :mod:`.site_posterior`,
+not matter. Hence, with C, α and R as in :mod:`~pymc_augconj.latents.posterior`,
 
     d bound/dθ = ∂ log Z(θ; sites)/∂θ + ∂/∂θ Σ ℓᵢ(mᵢ, vᵢ; params(θ)) at fixed m, v,
     ∂ log Z/∂C = G = ½ (α αᵀ − R),        ∂ log Z/∂offset = h − λμ,
@@ -10,23 +10,22 @@ not matter. Hence, with C and α, R as in :mod:`.site_posterior`,
 and through C = Σ A_b K_b A_bᵀ: ∂/∂K_b = A_bᵀ G A_b, ∂/∂A_b = 2 G A_b K_b. The three are pulled
 back by the model's vector–Jacobian products; no derivative of a Cholesky factor is taken.
 
-Σ ℓ is differentiated by the parameters of likelihoods through :mod:`.derivatives`.
+Σ ℓ is differentiated by the parameters of likelihoods numerically.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.base import SiteEvaluation
+from pymc_augconj.engines.base import SiteEvaluation, SiteRule
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.posterior import SitePosterior
-from pymc_augconj.linalg.linear_map import DenseMap
-from pymc_augconj.model import Point
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
+from pymc_augconj.model import Point, Site
 from pymc_augconj.typing import Array
-
-from .bound import Bound, Evaluation
 
 __all__ = ["bound_gradient"]
 
@@ -37,7 +36,7 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     Parameters
     ----------
     bound : Bound
-        Or what another engine has in its place.
+        Or the equivalent of another engine.
     evaluation : SiteEvaluation
         The last evaluation made, from :func:`~pymc_augconj.engines.variational.ascent.climb`.
 
@@ -61,11 +60,13 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     return gradient
 
 
-def _innovations(bound: Bound) -> dict[str, Array]:
+def _innovations(bound: Any) -> dict[str, Array]:
     return {b.name: np.zeros(b.total_size) for b in bound.family.model.blocks}
 
 
-def _accumulate_map(gradient, bound: Bound, posterior: SitePosterior, index: int, A) -> None:
+def _accumulate_map(
+    gradient: dict[str, Array], bound: Any, posterior: SitePosterior, index: int, A: LinearMap
+) -> None:
     """Add ⟨∂ log Z/∂A, ∂A/∂θ⟩, as a sum of ⟨w, ∂A/∂θ u⟩ over pairs (w, u)."""
     model, point = bound.family.model, bound.point
     block = posterior.prior.blocks[index]
@@ -88,13 +89,19 @@ def _accumulate_map(gradient, bound: Bound, posterior: SitePosterior, index: int
         accumulate(gradient, {key: at_u[key] - at_zero[key] for key in at_u})
 
 
-def _accumulate_likelihood(gradient, bound: Bound, evaluation: Evaluation) -> None:
+def _accumulate_likelihood(
+    gradient: dict[str, Array], bound: Any, evaluation: SiteEvaluation
+) -> None:
     family, point = bound.family, bound.point
     moments = family.layout.moments(evaluation.mean, evaluation.cov)
     for site, y, own in zip(family.model.sites, family.y, moments, strict=True):
-
-        def total(moved: Point, site=site, y=y, own=own) -> float:
-            value = family.rule.value(site.terms, y, *own, site.params(moved))
-            return float(np.sum(np.broadcast_to(value, y.shape)))
-
+        total = partial(_expected, family.rule, site, y, own)
         accumulate(gradient, difference_slopes(total, point, site.params.names))
+
+
+def _expected(
+    rule: SiteRule, site: Site, y: Array, moments: tuple[Array, Array], point: Point
+) -> float:
+    """Return Σ ℓ of one observed variable at fixed moments."""
+    value = rule.value(site.terms, y, *moments, site.params(point))
+    return float(np.sum(np.broadcast_to(value, y.shape)))

@@ -75,7 +75,7 @@ def check_reading(
     RecognitionError
         If they differ: the model was misread, and nothing may be sampled from the reading.
     """
-    points = [point for point in points if np.isfinite(_as_it_stands(model.log_prior, point))]
+    points = [point for point in points if np.isfinite(_uncompiled(model.log_prior, point))]
     compared = dict.fromkeys((site.name for site in model.sites), 0)
     rng = np.random.default_rng(1)
     stds = [_prior_std(block, points[0]) for block in model.blocks] if points else []
@@ -89,17 +89,17 @@ def check_reading(
     for name, count in compared.items():
         if count == 0:
             raise RecognitionError(
-                f"observed variable {name!r}: PyMC's log density is not finite for any "
-                "observation at any point tried, so that the reading could not be checked; "
-                "expected a model that can have produced the data; rescale the data or the priors"
+                f"observed variable {name!r}: expected a finite log density of some observation, "
+                "found none at any point tried, so that recognition could not be checked against "
+                "PyMC; rescale the data or the priors"
             )
 
 
 # -- points ----------------------------------------------------------------------------------------
 
 
-def _as_it_stands(function: PointMap[float], point: Point) -> float:
-    return getattr(function, "as_it_stands", function)(point)
+def _uncompiled[T](function: PointMap[T], point: Point) -> T:
+    return getattr(function, "uncompiled", function)(point)
 
 
 def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
@@ -108,7 +108,7 @@ def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
     if block.kind != "diagonal" and block.size**2 > _LARGEST_COVARIANCE:
         return ones
     try:
-        var = block_prior(block, np.array(_as_it_stands(block.scale, point), dtype=float)).var()
+        var = block_prior(block, np.array(_uncompiled(block.scale, point), dtype=float)).var()
     except NotPositiveDefiniteError:
         return ones
     return np.sqrt(np.where(np.isfinite(var) & (var > 0.0), var, 1.0))
@@ -168,9 +168,9 @@ def _check_predictors(
     for site in model.sites:
         if wrong[site.rows].any():
             raise RecognitionError(
-                f"observed variable {site.name!r}: the predictor read from the model differs "
-                "from the model's own; expected one that is affine in the Gaussian latent "
-                "variables; nothing can be sampled from this reading; please report this model"
+                f"observed variable {site.name!r}: expected a predictor that is affine in the "
+                "Gaussian latent variables, found one that differs from its affine form; the model "
+                "was misread, so that it cannot be sampled; please report this model"
             )
     return theirs
 
@@ -255,8 +255,8 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
         raise RecognitionError(
             f"observed variable {site.name!r}: read as {site.likelihood.name} with "
             f"{site.likelihood.link} link, but its log density differs from PyMC's by "
-            f"{largest:.3g}; nothing can be sampled from this reading; please "
-            "report this model"
+            f"{largest:.3g}; the model was misread, so that it cannot be sampled; please report "
+            "this model"
         )
     return int(np.sum(np.isfinite(values) & (bound <= _MEANINGLESS * (1.0 + np.abs(values)))))
 

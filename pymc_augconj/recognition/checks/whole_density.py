@@ -51,7 +51,7 @@ class WholeDensity:
     model : pymc.Model
     """
 
-    def __init__(self, model: Model):
+    def __init__(self, model: Model) -> None:
         variables = [*model.basic_RVs, *model.potentials]
         with untraced():
             terms = [term.astype("float64") for term in model.logp(variables, sum=False)]

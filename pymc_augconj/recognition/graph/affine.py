@@ -2,14 +2,14 @@
 
 η(u) is affine in u exactly when its pullback w ↦ (∂η/∂u)ᵀ w does not depend on u. The pullback
 is differentiated symbolically and simplified; if u has vanished from the result, η is affine,
-however the user spelled it. The matrix A = ∂η/∂u itself is then found by evaluating A on a few
+whatever its spelling. The matrix A = ∂η/∂u itself is then found by evaluating A on a few
 vectors: whether every row of A has a single entry (indexing, possibly scaled) takes three
 products, so a million observations never become a dense matrix.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytensor.tensor as pt
 from pytensor.gradient import grad
@@ -30,6 +30,7 @@ __all__ = [
     "is_affine",
     "pullback",
     "pushforward",
+    "scalar_name",
     "value_leaves",
 ]
 
@@ -39,7 +40,9 @@ _PIECEWISE_AFFINE = frozenset(
 )
 
 
-def depends_on(graphs: Variable | Sequence[Variable], inputs: Variable | Sequence[Variable]):
+def depends_on(
+    graphs: Variable | Sequence[Variable], inputs: Variable | Collection[Variable]
+) -> bool:
     """Return whether any of ``graphs`` has any of ``inputs`` among its ancestors."""
     graphs = [graphs] if isinstance(graphs, Variable) else list(graphs)
     inputs = {inputs} if isinstance(inputs, Variable) else set(inputs)
@@ -88,7 +91,7 @@ def at_zero(
 ) -> list[TensorVariable]:
     """Return the graphs, simplified, with zeros for vectors ``inputs`` of known length.
 
-    Where the graphs do not depend on the values of ``inputs``, what it removes is their shapes.
+    If the graphs do not depend on the values of ``inputs``, this removes their shapes.
     """
     zeros = {var: pt.zeros(var.type.shape, dtype=var.dtype) for var in inputs}
     return simplify(substitute(graphs, zeros))
@@ -111,7 +114,7 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
 
 
 def first_nonlinear_op(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> str:
-    """Return the name of the first op on the way from the latents that is not affine in them."""
+    """Return the name of the first op, from the latents on, that is not affine in them."""
     for var in descendants(predictor, inputs):
         if not var.dtype.startswith("float") or not is_affine(var, inputs):
             op = var.owner.op
@@ -124,8 +127,12 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
     """Return whether derivatives do not depend on the argument although the op is not affine."""
     if not var.dtype.startswith("float"):
         return True
-    scalar_op = getattr(var.owner.op, "scalar_op", None)
-    return type(scalar_op).__name__ in _PIECEWISE_AFFINE
+    return scalar_name(var) in _PIECEWISE_AFFINE
+
+
+def scalar_name(var: Variable) -> str:
+    """Return the name of the scalar op of an elementwise node; "NoneType" for other nodes."""
+    return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__
 
 
 def _is_drawn(var: TensorVariable) -> bool:

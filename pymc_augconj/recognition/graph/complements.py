@@ -20,8 +20,8 @@ from .rewrite import substitute
 
 __all__ = ["with_exact_complements"]
 
-# From here on Γ(a, x)/Γ(a) comes from its continued fraction, before it underflows at 745; the
-# first so many of its terms give it to rounding for a of up to a third of x.
+# From this x on, Γ(a, x)/Γ(a) is computed by its continued fraction, as it underflows at 745; that
+# number of terms is exact to rounding for a of up to a third of x.
 _LARGE, _TERMS = 600.0, 40
 
 

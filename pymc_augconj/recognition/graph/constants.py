@@ -1,4 +1,4 @@
-"""Numbers that stand in a graph, as constants or as operations on them."""
+"""Constants in a graph, and graphs of constants."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def direct_parents(graphs: Sequence[Variable], model: Model) -> set[Variable]:
 
 
 def parameters_of(rv: Variable) -> list[Variable]:
-    """Return the inputs of a random variable's node: what its distribution depends on."""
+    """Return the inputs of a random variable's node, on which its distribution depends."""
     return list(rv.owner.inputs)
 
 
@@ -38,14 +38,14 @@ def distribution_parameters(rv: Variable) -> list[Variable]:
     try:
         return list(op.dist_params(rv.owner))
     except (AttributeError, NotImplementedError, ValueError):
-        # A symbolic random variable without a signature does not know them.
+        # A symbolic random variable without a signature has no dist_params.
         return [parent for parent in rv.owner.inputs if isinstance(parent, TensorVariable)]
 
 
 def static_shape(variable: Variable) -> tuple[int, ...]:
-    """Return the shape of ``variable``, computed where its type does not know it.
+    """Return the shape of ``variable``, computed if its type does not have it.
 
-    The graph's explicit inputs, if any, must be of types that know theirs.
+    The types of the graph's explicit inputs must have known shapes.
     """
     if all(length is not None for length in variable.type.shape):
         return tuple(variable.type.shape)

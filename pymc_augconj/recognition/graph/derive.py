@@ -34,7 +34,7 @@ def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | No
     try:
         return _derived(pm.logp, model, rv, value)
     except NotImplementedError:
-        # Of a censored variable without a distribution function, say.
+        # For example a censored variable without a distribution function.
         return None
 
 
@@ -47,7 +47,7 @@ def log_cdf_of(model: Model, rv: Variable, value: Variable) -> Variable | None:
 
 
 def support_point_of(model: Model, rv: Variable) -> Variable | None:
-    """Return the graph of PyMC's point in the support of ``rv``; None where it has none."""
+    """Return the graph of PyMC's point in the support of ``rv``; None if it has none."""
     try:
         return _derived(lambda apart, _: support_point(apart), model, rv, rv)
     except (NotImplementedError, TypeError):
@@ -57,25 +57,25 @@ def support_point_of(model: Model, rv: Variable) -> Variable | None:
 def _derived(
     derive: Callable[[Variable, Variable], Variable], model: Model, rv: Variable, value: Variable
 ) -> Variable:
-    # Of a variable that is made of another (a censored one), PyMC derives the density in a copy of
-    # the graph, where the model's random variables would be others.
+    # PyMC derives the density of a variable with an inner one (a censored one) in a copy of the
+    # graph, which would have copies of the model's random variables.
     parents = direct_parents(list(rv.owner.inputs), model)
-    stand_ins = {parent: parent.type(name=parent.name) for parent in parents}
-    (apart,) = substitute([rv], stand_ins)
+    symbols = {parent: parent.type(name=parent.name) for parent in parents}
+    (apart,) = substitute([rv], symbols)
     graph = _without_draws(derive(_in_double(apart), value))
-    return substitute([graph], {stand_in: parent for parent, stand_in in stand_ins.items()})[0]
+    return substitute([graph], {symbol: parent for parent, symbol in symbols.items()})[0]
 
 
 def _in_double(rv: Variable) -> Variable:
     """Return a univariate random variable with its parameters in double precision.
 
-    PyTensor keeps numbers in the smallest type that holds them: of ν = 10⁶, a number of single
-    precision, log Γ(ν/2) is wrong by 0.06.
+    PyTensor stores numbers in the smallest type that holds them: for ν = 10⁶ in single precision,
+    log Γ(ν/2) has an error of 0.06.
     """
     op = rv.owner.op
     if not isinstance(op, RandomVariable) or op.ndim_supp or any(op.ndims_params):
         return rv
-    # Numbers of trials stay whole ones.
+    # Numbers of trials stay integers.
     kinds = ("float", "int", "uint") if rv.dtype.startswith("float") else ("float",)
     rng, size, *parameters = rv.owner.inputs
     doubled = [p.astype("float64") if p.dtype.startswith(kinds) else p for p in parameters]
@@ -85,8 +85,8 @@ def _in_double(rv: Variable) -> Variable:
 def _without_draws(graph: Variable) -> Variable:
     """Return the graph of a density without random variables.
 
-    PyMC leaves in the density of a compound distribution (a random walk) the distributions that
-    it is made of, for their shapes. NaN would show if anything took their values.
+    PyMC's density of a compound distribution (a random walk) contains its components, for their
+    shapes only. They are replaced by NaN, which would show if their values were used.
     """
     drawn = [
         var

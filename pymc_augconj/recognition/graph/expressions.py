@@ -1,9 +1,9 @@
 """One operation of a rewritten graph as Python source.
 
-A value is either a *number*, a Python float, int or bool in the place of every array that has one
-entry by its type, or an *array*. Numbers broadcast against arrays of any shape, so that no node
+A value is either a *number*, a Python float, int or bool instead of an array whose type has one
+entry, or an *array*. Numbers broadcast against arrays of any shape, so that no node
 that only adds dimensions remains of them, and their arithmetic costs 50 ns where NumPy's takes
-1 µs. What has no expression here is executed by PyTensor's own ``perform``.
+1 µs. Nodes without an expression here are executed by PyTensor's own ``perform``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ __all__ = ["NAMES", "Names", "expression", "is_number", "view_of"]
 _DTYPES = ("float64", "int64", "bool")
 _CONVERSIONS = {"float64": "float", "int64": "int", "bool": "bool"}
 
-#: What expressions may call.
+#: Functions that expressions may call.
 NAMES: dict[str, Any] = {
     name: getattr(math, name)
     for name in (
@@ -46,8 +46,8 @@ NAMES: dict[str, Any] = {
     )
 } | {"inf": math.inf, "nan": math.nan, "np": np}
 
-# Of numbers, by the scalar op's name; {0}, {1} … are the arguments. What Python raises for, NumPy
-# gives an infinity or NaN for: the caller then asks PyTensor.
+# Expressions of numbers, by the scalar op's name; {0}, {1} … are the arguments. Where Python
+# raises, NumPy may return an infinity or NaN: the caller then falls back to PyTensor.
 _OF_NUMBERS = {
     "Abs": "abs({0})",
     "Cos": "cos({0})",
@@ -89,9 +89,9 @@ _OF_NUMBERS = {
 }
 _JOINED = {"Add": " + ", "Mul": " * "}
 _OF_BOOLS = {"AND": "({0} & {1})", "Invert": "(not {0})", "OR": "({0} | {1})", "XOR": "({0} ^ {1})"}
-# Those that give a truth value of numbers.
+# Those that return a truth value for numbers.
 _COMPARISONS = frozenset({"EQ", "GE", "GT", "IsInf", "IsNan", "LE", "LT", "NEQ"})
-# Those for which it does not matter that a truth value is one.
+# Those that accept truth values.
 _OF_ANYTHING = _COMPARISONS | {"Switch", "Second", "Identity"}
 
 
@@ -141,7 +141,7 @@ def view_of(node: Apply, index: int) -> Variable | None:
 
 
 def expression(node: Apply, names: Names) -> str | None:
-    """Return source for the only output of ``node``; None where ``perform`` is to be called."""
+    """Return source for the only output of ``node``; None if ``perform`` is to be called."""
     op = node.op
     if len(node.outputs) != 1:
         return None
@@ -365,11 +365,13 @@ def _number_itself(node: Apply, names: Names) -> str | None:
 
 def _index(node: Apply, variables: Sequence[Variable], names: Names) -> str | None:
     """Return the name of a constant index."""
-    values = [_constant(var) for var in variables]
-    if any(value is None for value in values):
-        return None
-    # Scalars index without copying only as plain integers.
-    flat = [int(v) if v.ndim == 0 and v.dtype.kind in "iu" else v for v in values]
+    flat: list[Any] = []
+    for var in variables:
+        value = _constant(var)
+        if value is None:
+            return None
+        # Scalars index without copying only as plain integers.
+        flat.append(int(value) if value.ndim == 0 and value.dtype.kind in "iu" else value)
     return names.keep(unflatten_index_variables(flat, node.op.idx_list))
 
 
@@ -396,7 +398,9 @@ def _inc_subtensor(node: Apply, names: Names) -> str | None:
     if not is_number(y) and None in y.type.shape:
         # NumPy would broadcast what PyTensor refuses to.
         at = _constant(variables[0])
-        if y.type.ndim != 1 or x.type.ndim != 1 or at.ndim != 1 or at.dtype == bool:
+        if y.type.ndim != 1 or x.type.ndim != 1:
+            return None
+        if at is None or at.ndim != 1 or at.dtype == bool:
             return None
         names.require(f"{names.of(y)}.shape[0] == {at.size}")
     kind = "set" if op.set_instead_of_inc else "add"
@@ -406,17 +410,17 @@ def _inc_subtensor(node: Apply, names: Names) -> str | None:
     return f"{names.keep(_INCREMENTS[kind])}({source}, {index}, {names.of(y)})"
 
 
-def _set(x, index, y):
+def _set(x: np.ndarray, index: Any, y: Any) -> np.ndarray:
     x[index] = y
     return x
 
 
-def _add(x, index, y):
+def _add(x: np.ndarray, index: Any, y: Any) -> np.ndarray:
     x[index] += y
     return x
 
 
-def _add_at(x, index, y):
+def _add_at(x: np.ndarray, index: Any, y: Any) -> np.ndarray:
     np.add.at(x, index, y)
     return x
 

@@ -18,7 +18,7 @@ from pytensor.graph.traversal import applys_between, explicit_graph_inputs, grap
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Key
+from pymc_augconj.model import Point
 from pymc_augconj.python_mode import untraced, without_compilation
 
 from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
@@ -27,14 +27,17 @@ from .straight_line import Executed, StraightLine
 __all__ = [
     "UNCONNECTED",
     "Gradient",
+    "Inputs",
     "NamedValues",
     "PointFunction",
     "SharedData",
 ]
 
+# Keys are a Key, as in a Point.
+Inputs = Mapping[Any, Variable]
+
 # Points whose values NamedValues keeps.
 _KEPT_VALUES = 8
-
 
 # PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
 _OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
@@ -52,37 +55,37 @@ class PointFunction:
     mode : optional
         A PyTensor mode; by default :func:`python_mode`.
     first_calls : int
-        So many calls are executed without compiling, where that loses no digits: whose results
-        are to be the same whatever was called before leaves it at none.
+        Number of initial calls that run uncompiled, where that loses no digits. Use 0 if results
+        must not depend on earlier calls.
     largest_array : int
-        Entries of the largest array that is worth executing without compiling.
+        Number of entries from which an array is too large for uncompiled calls.
 
     Attributes
     ----------
     names : tuple of Key
-        The keys that the graph does depend on.
+        The keys that the graph depends on.
     graph : Variable or sequence of Variable
-        What it evaluates.
     shared : tuple of SharedVariable
-        What it reads besides (``pm.Data``), whose values may change between calls.
+        The shared variables that it depends on (``pm.Data``), whose values may change between
+        calls.
     """
 
     def __init__(
         self,
         outputs: Variable | Sequence[Variable],
-        inputs: Mapping[Key, Variable],
+        inputs: Inputs,
         mode: Any = None,
         first_calls: int = 0,
         largest_array: int = LARGEST_ARRAY,
-    ):
-        self._interpreter_options = {"largest_array": largest_array}
+    ) -> None:
+        self._largest_array = largest_array
         self._single = isinstance(outputs, Variable)
         self._outputs = [outputs] if self._single else list(outputs)
         self.graph = outputs
         leaves = set(explicit_graph_inputs(self._outputs))
         self._inputs = {name: var for name, var in inputs.items() if var in leaves}
         self.names = tuple(self._inputs)
-        # Shared variables are no explicit inputs.
+        # Shared variables are not among the explicit inputs.
         self.shared = tuple(
             leaf for leaf in graph_inputs(self._outputs) if isinstance(leaf, SharedVariable)
         )
@@ -94,18 +97,22 @@ class PointFunction:
         ]
         if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
             raise RecognitionError(
-                "the model's graph draws random numbers: a random variable is left in it; expected "
-                "every one to be a variable of the model; give those made by .dist() a name and "
-                "a place in it (pm.Normal('b', …) for pm.Normal.dist(…))"
+                "the model's graph draws random numbers: expected every random variable to be a "
+                "variable of the model, found one made by .dist(); register it under a name "
+                "(pm.Normal('b', …) instead of pm.Normal.dist(…))"
             )
         if unknown:
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
         self._mode, self._first_calls = mode, first_calls
-        self._function = None
+        self._function: Callable[[Point], Any] | None = None
         self._interpreter: Interpreter | None = None
 
     def compile(self) -> PointFunction:
         """Compile now rather than at the first call; returns itself."""
+        self._compiled()
+        return self
+
+    def _compiled(self) -> Callable[[Point], Any]:
         if self._function is None and not self._inputs and not self.shared:
             # Constants are computed in less time than it takes to rewrite their graph.
             with suppress(NotInterpretedError):
@@ -122,13 +129,13 @@ class PointFunction:
             kind = StraightLine if self._mode is None else Executed
             self._function = kind(function, self.names)
         self._interpreter = None
-        return self
+        return self._function
 
     def copies(self, count: int) -> list[PointFunction]:
-        """Return this function and further ones, compiled, each for a thread of its own.
+        """Return ``count`` compiled functions, one for each thread; the first is this one.
 
-        No more than this one where the graph has an op with an inner function, which it would
-        share with every copy.
+        Only this one is returned if the graph has an op with an inner function, which copies would
+        share.
         """
         if any(isinstance(node.op, HasInnerGraph) for node in applys_between((), self._outputs)):
             count = 1
@@ -136,40 +143,37 @@ class PointFunction:
         more = (PointFunction(graph, self._inputs, self._mode) for _ in range(count - 1))
         return [function.compile() for function in (self, *more)]
 
-    def __call__(self, point: Mapping[str, np.ndarray]) -> Any:
+    def __call__(self, point: Point) -> Any:
         """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""
         if self._function is None and self._first_calls > 0:
             self._first_calls -= 1
             values = self._interpreted(point, only_if_stable=True)
             if values is not None:
-                return values[0] if self._single else values
-        if self._function is None:
-            self.compile()
-        values = self._function(point)
-        return values[0] if self._single else values
+                return self._unpacked(values)
+        return self._unpacked((self._function or self._compiled())(point))
 
-    def as_it_stands(self, point: Mapping[str, np.ndarray]) -> Any:
+    def uncompiled(self, point: Point) -> Any:
         """Evaluate at ``point`` without rewriting the graph, which takes longer than a few calls.
 
-        For where digits that an unstable formula loses do not matter. What is not finite so is
-        evaluated in the stable form.
+        Use it where the loss of digits in unstable formulas does not matter. If a value is not
+        finite, the graph is compiled and evaluated in a stable form.
         """
         values = self._interpreted(point)
         if values is None:
             return self.compile()(point)
-        return values[0] if self._single else values
+        return self._unpacked(values)
 
-    def as_written(self, point: Mapping[Key, np.ndarray]) -> Any:
-        """Evaluate the graph as it is written, finite or not.
+    def as_written(self, point: Point) -> Any:
+        """Evaluate the graph without rewriting, whether or not values are finite.
 
-        None where the graph is not for the interpreter.
+        None if the interpreter cannot evaluate the graph.
         """
         with suppress(NotInterpretedError):
             return self._unpacked(self._interpret(Interpreter.as_written, point))
         return None
 
-    def with_rounding(self, point: Mapping[Key, np.ndarray]) -> tuple[Any, Any] | None:
-        """Return the same, and bounds on rounding: :meth:`.Interpreter.with_rounding`."""
+    def with_rounding(self, point: Point) -> tuple[Any, Any] | None:
+        """As :meth:`as_written`, with bounds on rounding: :meth:`.Interpreter.with_rounding`."""
         with suppress(NotInterpretedError):
             values, bounds = self._interpret(Interpreter.with_rounding, point)
             return self._unpacked(values), self._unpacked(bounds)
@@ -178,18 +182,18 @@ class PointFunction:
     def _unpacked(self, values: list[np.ndarray]) -> Any:
         return values[0] if self._single else values
 
-    def _interpret[T](self, evaluate: Callable[..., T], point: Mapping[str, np.ndarray]) -> T:
-        # Another thread may compile meanwhile, and take the interpreter away.
+    def _interpret[T](self, evaluate: Callable[..., T], point: Point) -> T:
+        # Another thread may compile meanwhile, and drop the interpreter.
         run = self._interpreter or Interpreter(
-            self._outputs, self._inputs.values(), **self._interpreter_options
+            self._outputs, list(self._inputs.values()), largest_array=self._largest_array
         )
         self._interpreter = run
         return evaluate(run, *(point[name] for name in self._inputs))
 
     def _interpreted(
-        self, point: Mapping[str, np.ndarray], *, only_if_stable: bool = False
+        self, point: Point, *, only_if_stable: bool = False
     ) -> list[np.ndarray] | None:
-        """Return the values as the graph stands; None where it is compiled or is to be."""
+        """Return the values without rewriting; None if the graph is or has to be compiled."""
         if self._function is not None or self._mode is not None:
             return None
         if not self._inputs and not self.shared:
@@ -204,20 +208,20 @@ class PointFunction:
 
 
 class _Constants:
-    """What stands for a function without inputs; gives copies, since callers may write to them."""
+    """The function of a graph without inputs; returns copies, since callers may write to them."""
 
-    def __init__(self, values: Sequence[np.ndarray]):
+    def __init__(self, values: Sequence[np.ndarray]) -> None:
         self._values = list(values)
 
-    def __call__(self, point: Mapping[Key, np.ndarray]) -> list[np.ndarray]:
+    def __call__(self, point: Point) -> list[np.ndarray]:
         return [np.array(value) for value in self._values]
 
 
 class NamedValues:
-    """Several values as a dict of arrays; those at the last few points are kept.
+    """Several values as a dict of arrays; those at the last few points are cached.
 
-    A step asks for a likelihood's parameters several times at one point, and a normaliser that is
-    computed takes half a millisecond.
+    A step evaluates a likelihood's parameters several times at one point, and a numerical
+    normaliser takes half a millisecond.
 
     Parameters
     ----------
@@ -226,12 +230,12 @@ class NamedValues:
         Returns one array for every key.
     """
 
-    def __init__(self, keys: Sequence[str], function: PointFunction):
+    def __init__(self, keys: Sequence[str], function: PointFunction) -> None:
         self._keys, self._function = tuple(keys), function
         self.names, self.shared = function.names, function.shared
         self._known: dict[bytes, dict[str, np.ndarray]] = {}
 
-    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(self, point: Point) -> dict[str, np.ndarray]:
         """Return the values at ``point``."""
         if self.shared:
             return self._evaluate(point)
@@ -242,11 +246,11 @@ class NamedValues:
             self._known[at] = {key: np.array(v) for key, v in self._evaluate(point).items()}
         return self._known[at]
 
-    def _evaluate(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def _evaluate(self, point: Point) -> dict[str, np.ndarray]:
         return dict(zip(self._keys, self._function(point), strict=True))
 
 
-#: For ``grad``: of what a scalar does not depend on the derivative is zero.
+#: For ``grad``: derivatives by variables that a scalar does not depend on are zero.
 UNCONNECTED = {"disconnected_inputs": "ignore", "return_disconnected": "zero"}
 
 
@@ -258,7 +262,7 @@ class Gradient:
     cost : Variable
         The scalar's graph.
     inputs : mapping from Key to Variable
-        Entries of the point; derivatives are taken by the float ones that ``cost`` depends on.
+        Entries of the point. Derivatives are by those of float type that ``cost`` depends on.
     arguments : mapping from Key to Variable
         Further inputs, by their keys in the point.
     mode, first_calls : optional
@@ -268,11 +272,11 @@ class Gradient:
     def __init__(
         self,
         cost: Variable,
-        inputs: Mapping[Key, Variable],
-        arguments: Mapping[Key, Variable] | None = None,
+        inputs: Inputs,
+        arguments: Inputs | None = None,
         mode: Any = None,
         first_calls: int = 0,
-    ):
+    ) -> None:
         leaves = set(explicit_graph_inputs([cost]))
         self._cost, self._mode, self._first_calls = cost, mode, first_calls
         self._inputs = {**inputs, **(arguments or {})}
@@ -283,7 +287,7 @@ class Gradient:
         }
         self._function: PointFunction | None = None
 
-    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def __call__(self, point: Point) -> dict[str, np.ndarray]:
         """Return the derivatives at ``point``, by entry; empty where there are none."""
         if not self._wrt:
             return {}
@@ -300,7 +304,7 @@ class Gradient:
         return grad(self._cost, list(self._wrt.values()), **UNCONNECTED)
 
     def copies(self, count: int) -> list[Gradient]:
-        """Return this and further ones, each for a thread of its own."""
+        """Return ``count`` of these, one for each thread; see :meth:`PointFunction.copies`."""
         if not self._wrt:
             return [self] * count
         found = []
@@ -312,11 +316,11 @@ class Gradient:
 
 
 class SharedData:
-    """The values that shared variables held when this was made."""
+    """The values of shared variables when this object was made."""
 
-    def __init__(self, shared: Sequence[SharedVariable]):
+    def __init__(self, shared: Sequence[SharedVariable]) -> None:
         self._values = [(variable, variable.get_value(borrow=True)) for variable in shared]
 
     def changed(self) -> bool:
-        """Return whether any has been given another value since; takes no time."""
+        """Return whether any has been given another value since."""
         return any(variable.get_value(borrow=True) is not value for variable, value in self._values)

@@ -1,8 +1,8 @@
-"""Executing graphs as they stand: one NumPy call an operation, nothing rewritten before.
+"""Executing graphs without rewriting them, by one NumPy call per operation.
 
 Rewriting a graph takes PyTensor some tens of milliseconds, and most functions of a model are
 evaluated a few times at most. What rewriting is good for besides speed is lost, the stable form
-of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.as_it_stands`.
+of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.uncompiled`.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Interpreter:
         *,
         draws: bool = False,
         largest_array: int = LARGEST_ARRAY,
-    ):
+    ) -> None:
         self._outputs, self._inputs = _expanded(outputs), list(inputs)
         self._largest = largest_array
         nodes = list(toposort(self._outputs))
@@ -108,7 +108,7 @@ class Interpreter:
     def is_stable(self) -> bool:
         """Whether rewriting would find no part to replace by one that is numerically more stable.
 
-        What depends on constants alone does not count: rewriting computes it as it stands, too.
+        Nodes that depend on constants only do not count, as rewriting does not change them either.
         """
         return not any(map(_may_be_unstable, self._moving_nodes))
 
@@ -116,7 +116,7 @@ class Interpreter:
         # What a worker process does not need, and can make again.
         return self.__dict__ | {"_known": None, "_calls": None, "_calls_in_double": None}
 
-    def __call__(self, *arguments: np.ndarray) -> list[np.ndarray]:
+    def __call__(self, *arguments: Any) -> list[np.ndarray]:
         """Return the outputs, which are the caller's to write to.
 
         Raises
@@ -129,7 +129,7 @@ class Interpreter:
             raise NotInterpretedError("not finite")
         return found
 
-    def as_written(self, *arguments: np.ndarray) -> list[np.ndarray]:
+    def as_written(self, *arguments: Any) -> list[np.ndarray]:
         """Return the outputs, finite or not.
 
         Raises
@@ -166,7 +166,7 @@ class Interpreter:
         return values, bounds
 
     def _in_double(
-        self, arguments: Sequence[np.ndarray], rng: np.random.Generator | None = None
+        self, arguments: Sequence[Any], rng: np.random.Generator | None = None
     ) -> list[np.ndarray]:
         """Return the outputs in double precision, each operation's result moved by ``rng``."""
         if self._calls_in_double is None:
@@ -188,8 +188,8 @@ class Interpreter:
                 values.pop(var, None)
         return [np.asarray(values.get(v, getattr(v, "data", None))) for v in self._outputs]
 
-    def _evaluate(self, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
-        if self._calls is None:
+    def _evaluate(self, arguments: Sequence[Any]) -> list[np.ndarray]:
+        if self._calls is None or self._known is None:
             self._known = self._evaluate_constants()
             self._calls = [
                 (call_of(node), node.inputs, node.outputs, last)

@@ -19,6 +19,8 @@ from pytensor.tensor.basic import Join
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.subtensor import Subtensor
 
+from .affine import scalar_name
+
 __all__ = ["distribution_name", "name_of_op"]
 
 
@@ -71,12 +73,12 @@ def _name_of_categorical(rv: Variable) -> str:
     while p.owner is not None and isinstance(p.owner.op, ViewOp):
         (p,) = p.owner.inputs
     parts = [] if p.owner is None else p.owner.inputs
-    if _scalar_op(p) == "Sub":
+    if scalar_name(p) == "Sub":
         # σ(c_k − η) − σ(c_(k−1) − η)
         joined = {part.owner.inputs[0] for part in parts if _is(part, Subtensor)}
         if len(joined) == 1 and all(_is(part, Join) for part in joined):
             return "OrderedLogistic" if _contains(joined, "Sigmoid") else "Categorical"
-    if _scalar_op(p) == "Exp" and _is(parts[0], Join) and _contains(parts, "Erfc"):
+    if scalar_name(p) == "Exp" and _is(parts[0], Join) and _contains(parts, "Erfc"):
         return "OrderedProbit"
     return "Categorical"
 
@@ -86,8 +88,4 @@ def _is(var: Variable, kind: type) -> bool:
 
 
 def _contains(graphs: Iterable[Variable], name: str) -> bool:
-    return any(_scalar_op(var) == name for var in ancestors(graphs))
-
-
-def _scalar_op(var: Variable) -> str:
-    return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__
+    return any(scalar_name(var) == name for var in ancestors(graphs))

@@ -20,7 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.utils import import_func_from_string
 
-__all__ = ["call_of", "is_exact", "is_plain"]
+__all__ = ["call_of", "is_exact", "is_plain", "performed"]
 
 Call = Callable[..., Sequence[Any]]
 
@@ -97,15 +97,16 @@ def call_of(node: Apply, *, in_double: bool = False) -> Call:
         # Lengths of one that the types do not know are not to be broadcast: PyTensor looks.
         if known or type(op.scalar_op) in _WITHOUT_UFUNC:
             return _elementwise(node, in_double)
-    return _performed(node)
+    return performed(node)
 
 
-def _performed(node: Apply) -> Call:
+def performed(node: Apply) -> Call:
+    """Return PyTensor's own execution of a node, as a function."""
     op = node.op
     op.prepare_node(node, None, None, "py")
     n_outputs = len(node.outputs)
 
-    def call(*values):
+    def call(*values: Any) -> Sequence[Any]:
         storage = [[None] for _ in range(n_outputs)]
         op.perform(node, list(values), storage)
         return [found for (found,) in storage]
@@ -114,9 +115,9 @@ def _performed(node: Apply) -> Call:
 
 
 def _blockwise(node: Apply) -> Call:
-    batch_ndim, core = node.op.batch_ndim(node), _performed(_core_node(node))
+    batch_ndim, core = node.op.batch_ndim(node), performed(_core_node(node))
 
-    def call(*values):
+    def call(*values: Any) -> Sequence[Any]:
         batch = np.broadcast_shapes(*(np.shape(value)[:batch_ndim] for value in values))
         if math.prod(batch) > _MANY_BLOCKS:
             raise ValueError("many blocks")
@@ -154,10 +155,11 @@ def _elementwise(node: Apply, in_double: bool) -> Call:
         elif isinstance(function, np.ufunc) and _is_float_of_integers(node):
             function = _in_precision(function, dtype)
 
-    def call(*values):
+    def call(*values: Any) -> Sequence[Any]:
+        given: Sequence[Any] = values
         if raised:
-            values = [np.asarray(v, float) if v.dtype == np.float32 else v for v in values]
-        found = np.asarray(function(*values), dtype=dtype)
+            given = [np.asarray(v, float) if v.dtype == np.float32 else v for v in values]
+        found = np.asarray(function(*given), dtype=dtype)
         return (found if found.base is None else found.copy(),)
 
     return call

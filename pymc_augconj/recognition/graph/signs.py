@@ -12,7 +12,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.shape import Reshape, SpecifyShape
 from pytensor.tensor.subtensor import Subtensor
 
-from .affine import depends_on
+from .affine import depends_on, scalar_name
 
 __all__ = ["has_fixed_sign"]
 
@@ -30,17 +30,17 @@ def has_fixed_sign(graph: Variable, inputs: Sequence[Variable]) -> bool:
     """Return whether the sign of ``graph`` is seen to be the same for all values of ``inputs``."""
     if not depends_on(graph, inputs) or _is_positive(graph):
         return True
-    parts = _values(graph) if _name(graph) in _KEEP_SIGN or _has_shape_alone(graph) else []
+    parts = _values(graph) if scalar_name(graph) in _KEEP_SIGN or _has_shape_alone(graph) else []
     return bool(parts) and all(has_fixed_sign(part, inputs) for part in parts)
 
 
 def _is_positive(graph: Variable) -> bool:
     if isinstance(graph, Constant):
         return bool(np.all(np.asarray(graph.data) > 0))
-    if _name(graph) in _POSITIVE:
+    if scalar_name(graph) in _POSITIVE:
         return True
     parts = _values(graph)
-    kept = _name(graph) in _KEEP_POSITIVE | _KEEP_SIGN - {"Neg"} or _has_shape_alone(graph)
+    kept = scalar_name(graph) in _KEEP_POSITIVE | _KEEP_SIGN - {"Neg"} or _has_shape_alone(graph)
     return kept and bool(parts) and all(map(_is_positive, parts))
 
 
@@ -51,12 +51,8 @@ def _values(graph: Variable) -> list[Variable]:
     inputs = list(graph.owner.inputs)
     if _has_shape_alone(graph):
         return inputs[:1]
-    return inputs[1:] if _name(graph) == "Second" else inputs
+    return inputs[1:] if scalar_name(graph) == "Second" else inputs
 
 
 def _has_shape_alone(graph: Variable) -> bool:
     return graph.owner is not None and isinstance(graph.owner.op, _SHAPES)
-
-
-def _name(graph: Variable) -> str:
-    return "" if graph.owner is None else type(getattr(graph.owner.op, "scalar_op", None)).__name__

@@ -16,10 +16,10 @@ from pytensor.graph.traversal import graph_inputs, walk
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Key, Point
+from pymc_augconj.model import Point
 from pymc_augconj.python_mode import without_compilation
 
-from .functions import Gradient, PointFunction
+from .functions import Gradient, Inputs, PointFunction
 from .interpreter import Interpreter, NotInterpretedError, interpret
 
 __all__ = ["ValueSpace"]
@@ -41,7 +41,7 @@ class ValueSpace:
     mode : optional
         A PyTensor mode for the functions; by default they run without compilation.
     first_calls : int
-        So many calls of each function go without compiling it, see :class:`.PointFunction`.
+        Number of initial calls of each function that run uncompiled, see :class:`.PointFunction`.
     inputs : dict
         The hyperparameters' value variables, by their key in the point.
     """
@@ -52,25 +52,25 @@ class ValueSpace:
     first_calls: int = 0
     inputs: dict[str, Variable] = field(init=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         values = [self.model.rvs_to_values[rv] for rv in self.hyperparameters]
         self.inputs = {value.name: value for value in values}
         self._random = set(self.model.rvs_to_values)
 
     def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
-        """Return the graphs with value variables in the place of random variables."""
+        """Return the graphs with random variables replaced by their value variables."""
         if not any(var in self._random for var in walk(list(graphs), _parents)):
             return list(graphs)  # which PyMC would copy
         return self.model.replace_rvs_by_values(list(graphs))
 
     def function(
-        self, graphs: Variable | Sequence[Variable], arguments: Mapping[Key, Variable] | None = None
+        self, graphs: Variable | Sequence[Variable], arguments: Inputs | None = None
     ) -> PointFunction:
         """Return graphs of value variables and further ``arguments`` as a function."""
-        inputs = {**self.inputs, **(arguments or {})}
+        inputs: Inputs = {**self.inputs, **(arguments or {})}
         return PointFunction(graphs, inputs, self.mode, self.first_calls)
 
-    def gradient(self, cost: Variable, arguments: Mapping[Key, Variable] | None = None) -> Gradient:
+    def gradient(self, cost: Variable, arguments: Inputs | None = None) -> Gradient:
         """Return the derivatives of a scalar with respect to the hyperparameters."""
         return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
 
@@ -112,7 +112,9 @@ class ValueSpace:
         rng = np.random.default_rng(1)
         return [self._around(initial, _WIDE_SPREAD, rng) for _ in range(n_points)]
 
-    def _around(self, initial: Point, spread: float, rng: np.random.Generator) -> dict:
+    def _around(
+        self, initial: Point, spread: float, rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
         moved = dict(initial)
         for name, var in self.inputs.items():
             if var.dtype.startswith("float"):
@@ -124,7 +126,7 @@ class ValueSpace:
 class _PriorDraw:
     """Draws graphs of random variables, by name, a generator's child for each of these."""
 
-    def __init__(self, graphs: Mapping[str, Variable]):
+    def __init__(self, graphs: Mapping[str, Variable]) -> None:
         outputs = list(graphs.values())
         self._names = tuple(graphs)
         self._generators = [

@@ -1,7 +1,7 @@
 """A compiled graph as one straight-line Python function.
 
 PyTensor's Python virtual machine takes 20–100 µs an operation. Here the graph that it has rewritten
-is written out as source, a statement an operation, and compiled by ``exec``: see
+is written out as source, one statement per operation, and compiled by ``exec``: see
 :mod:`.expressions`. Which operations are executed, and in which order, stays as it was.
 """
 
@@ -21,6 +21,7 @@ from pytensor.tensor.type import TensorType
 from pymc_augconj.model import Key
 
 from .expressions import NAMES, expression, is_number, view_of
+from .numpy_calls import performed
 
 __all__ = ["Executed", "StraightLine"]
 
@@ -32,15 +33,15 @@ class Executed:
     ----------
     function : pytensor Function
     keys : sequence of Key
-        What its explicit inputs are called in the point, in order.
+        The keys of its explicit inputs in the point, in order.
     """
 
-    def __init__(self, function: Function, keys: Sequence[Key]):
+    def __init__(self, function: Function, keys: Sequence[Key]) -> None:
         self._function, self._keys = function, tuple(keys)
 
     def __call__(self, point: Mapping[Key, np.ndarray]) -> Sequence[np.ndarray]:
         """Return the outputs at ``point``."""
-        # Far out a sampler meets infinities, which are its own to judge.
+        # At extreme values results may be infinite or NaN, which the sampler handles.
         with np.errstate(all="ignore"):
             return self._function(*[point[key] for key in self._keys])
 
@@ -51,10 +52,10 @@ class StraightLine(Executed):
     Attributes
     ----------
     source : str or None
-        What is executed; None where an operation cannot be, and PyTensor executes everything.
+        The executed source; None if some operation has none, and PyTensor executes everything.
     """
 
-    def __init__(self, function: Function, keys: Sequence[Key]):
+    def __init__(self, function: Function, keys: Sequence[Key]) -> None:
         super().__init__(function, keys)
         self._build()
 
@@ -77,8 +78,8 @@ class StraightLine(Executed):
     def __call__(self, point: Mapping[Key, np.ndarray]) -> Sequence[np.ndarray]:
         """Return the outputs at ``point``, which are the caller's to write to."""
         if self._run is not None:
-            # What Python's numbers raise for is NumPy's infinity or NaN; and what is an error
-            # indeed PyTensor raises again.
+            # Where Python's numbers raise, NumPy may return an infinity or NaN; PyTensor raises
+            # real errors again.
             try:
                 if self._is_quiet:
                     return self._run(point)
@@ -100,7 +101,7 @@ def _is_executable(node: Apply) -> bool:
 class _Writer:
     """Writes the source of one graph; the :class:`~.expressions.Names` of its operations."""
 
-    def __init__(self, function: Function, keys: Sequence[Key]):
+    def __init__(self, function: Function, keys: Sequence[Key]) -> None:
         self._fgraph = function.maker.fgraph
         self._objects: dict[str, Any] = dict(NAMES)
         self._names: dict[Variable, str] = {}
@@ -114,7 +115,7 @@ class _Writer:
         finished = self._finished(nodes)
         for node, last in zip(nodes, finished, strict=True):
             self._write(node)
-            # Arrays may be large: what nothing needs any more is to be free again.
+            # Release arrays that are no longer needed, as they may be large.
             if last:
                 self._lines.append(f"del {', '.join(self._names[var] for var in last)}")
         results = ", ".join(map(self._result, range(len(self._fgraph.outputs))))
@@ -193,7 +194,7 @@ class _Writer:
             self.is_quiet = False
             given = ", ".join(map(self.array, node.inputs))
             results = "".join(f"{name}, " for name in names)
-            self._lines.append(f"{results}= {self.keep(_performed(node))}({given})")
+            self._lines.append(f"{results}= {self.keep(performed(node))}({given})")
             self._lines += [
                 f"{name} = {name}.item()"
                 for name, var in zip(names, node.outputs, strict=True)
@@ -235,17 +236,3 @@ class _Writer:
         before = [self._root(other) for other in self._fgraph.outputs[:index]]
         root = self._root(var)
         return f"{self.of(var)}.copy()" if root is None or root in before else self.of(var)
-
-
-def _performed(node: Apply) -> Callable[..., list[Any]]:
-    """Return PyTensor's own execution of an operation as a function."""
-    op = node.op
-    op.prepare_node(node, None, None, "py")
-    n_outputs = len(node.outputs)
-
-    def call(*values):
-        storage = [[None] for _ in range(n_outputs)]
-        op.perform(node, list(values), storage)
-        return [found for (found,) in storage]
-
-    return call

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
-from pymc_augconj.model import Argument, LatentBlock, Point
+from pymc_augconj.model import Argument, LatentBlock, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.typing import Array
 
 from .normal import GaussianVariable, in_innovations
 from .precision import read_precision
@@ -19,6 +20,9 @@ from .precision import read_precision
 __all__ = ["read_block"]
 
 _DIRECTION = Argument("direction")
+
+# A block's scale as a function of the point, and its pullback.
+Scale = tuple[PointMap[Array], Callable[[Point, Array], dict[str, Array]]]
 
 
 def read_block(
@@ -50,7 +54,7 @@ def read_block(
     )
 
 
-def _scale(latent: GaussianVariable, space: ValueSpace) -> tuple:
+def _scale(latent: GaussianVariable, space: ValueSpace) -> Scale:
     """Return the scale as a function of the point, and its pullback."""
     if latent.precision is not None:
         return read_precision(latent.precision, space, latent.name)
@@ -68,7 +72,7 @@ def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | Non
 class _LogFactor:
     """``point -> (value, {name: derivative})`` of a scalar."""
 
-    def __init__(self, graph: Variable, space: ValueSpace):
+    def __init__(self, graph: Variable, space: ValueSpace) -> None:
         self._value, self._gradient = space.function(graph), space.gradient(graph)
 
     def __call__(self, point: Point) -> tuple[float, dict[str, np.ndarray]]:
@@ -78,7 +82,7 @@ class _LogFactor:
 class _ScalePullback:
     """``(point, G) -> {name: derivative}`` of ⟨G, scale(θ)⟩."""
 
-    def __init__(self, scale: Variable, space: ValueSpace):
+    def __init__(self, scale: Variable, space: ValueSpace) -> None:
         self._scale, self._space = scale, space
 
     @cached_property
@@ -86,5 +90,5 @@ class _ScalePullback:
         direction = pt.tensor("direction", dtype="float64", shape=(None,) * self._scale.ndim)
         return self._space.gradient((direction * self._scale).sum(), {_DIRECTION: direction})
 
-    def __call__(self, point: Point, direction):
+    def __call__(self, point: Point, direction: Array) -> dict[str, Array]:
         return self._gradient({**point, _DIRECTION: direction})

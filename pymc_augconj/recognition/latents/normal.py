@@ -1,4 +1,4 @@
-"""Finding the Gaussian latent variables of a model, and writing the model in their innovations.
+"""Finds the Gaussian latent variables of a model, and writes the model in their innovations.
 
 Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat symbolic input:
 
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.scalar.basic import Cast, Second
 from pytensor.tensor.basic import Alloc
@@ -31,7 +32,7 @@ from pymc_augconj.recognition.graph.rewrite import substitute
 
 from .precision import PrecisionGraph
 
-# What chol(K) is multiplied with: v as a vector or a column, or each row of v as a column.
+# The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
 __all__ = [
@@ -97,7 +98,7 @@ class GaussianVariable:
         return self.size * self.copies
 
     def shaped(self, flat: TensorVariable) -> Variable:
-        """Return ``flat`` in the shape and type of what it replaces."""
+        """Return ``flat`` in the shape and type of the variable that it replaces."""
         if self.whitened and self.replaced.ndim == 2:
             shaped = flat.reshape((self.copies, self.size)).T
         else:
@@ -124,7 +125,7 @@ def find_gaussian_variables(
     transformed : bool
         Whether variables with a transform are read as if they had none.
     """
-    found = []
+    found: list[GaussianVariable | None] = []
     for rv in model.free_RVs:
         if model.rvs_to_transforms[rv] is not None and not transformed:
             continue
@@ -174,11 +175,11 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
 def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | None:
     mu, cov = rv.owner.op.dist_params(rv.owner)[:2]
     while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
-        # PyMC gives the mean the shape of a column of K; the shape is all it takes from it.
+        # PyMC gives the mean the shape of a column of K, whose values it does not use.
         mu = mu.owner.inputs[1]
     batch = tuple(range(cov.ndim - 2))
     if not all(cov.type.broadcastable[axis] for axis in batch):
-        # Several covariance matrices in one variable, which is read by its density.
+        # A variable with several covariance matrices is recognised by its density.
         return None
     if batch:
         cov = cov.squeeze(batch)
@@ -254,7 +255,7 @@ def _from_whitened(
     )
 
 
-def _is_product_with_cholesky(node, variable: Variable) -> bool:
+def _is_product_with_cholesky(node: Apply, variable: Variable) -> bool:
     op = getattr(node.op, "core_op", node.op)
     if not isinstance(op, Dot) or node.inputs[1] is not variable:
         return False
@@ -265,8 +266,8 @@ def _is_product_with_cholesky(node, variable: Variable) -> bool:
     return isinstance(op, Cholesky) and op.lower and factor.inputs[0].ndim == 2
 
 
-def _moved_axes(node, axes: tuple) -> tuple | None:
-    """Return which axis of v each axis of the node's output is, or None if it does more."""
+def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return the axis of v for each axis of the node's output; None if the node does more."""
     if isinstance(node.op, DimShuffle):
         return tuple("x" if axis == "x" else axes[axis] for axis in node.op.new_order)
     return axes if isinstance(node.op, ViewOp) else None
@@ -306,7 +307,7 @@ def in_innovations(
     if of_values:
         values = {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
         return substitute(graphs, fixed | values)
-    # A latent whose mean contains other latents goes first: what it brings in is replaced next.
+    # A latent whose mean contains other latents is replaced first, and those in its mean next.
     replaced = {latent.replaced: latent for latent in latents}
 
     def depth(latent: GaussianVariable) -> int:

@@ -1,8 +1,8 @@
-"""A precision matrix read off a graph of its products with vectors.
+"""A precision matrix from a graph of its products with vectors.
 
-Where Q(θ) has entries is found once, by products; afterwards Q(θ) takes one product a colour:
-columns that have no row in common are of one colour, and one product gives all of their entries
-(Curtis, Powell & Reid 1974).
+The positions of the entries of Q(θ) are found once, by products. Afterwards Q(θ) takes one product
+per colour: columns without a common row have the same colour, and one product gives all of their
+entries (Curtis, Powell & Reid 1974).
 """
 
 from __future__ import annotations
@@ -13,32 +13,31 @@ from functools import cached_property
 
 import numpy as np
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Argument, Point, PointMap
-from pymc_augconj.recognition.graph.functions import Gradient
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
+from pymc_augconj.typing import Array, Index
 
 __all__ = ["PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
 
-Array = NDArray[np.float64]
-Entries = tuple[NDArray[np.intp], NDArray[np.intp]]
+Entries = tuple[Index, Index]
 
 _WEIGHTS = Argument("weights")
 
-# Bands that are tried before every column is asked for.
+# Bandwidths that are tried before every column is computed.
 _BANDS = (1, 2, 4, 8, 16, 32)
 
-# Entries of the matrices that one product takes and gives when columns are asked for.
+# Largest number of entries of the matrices of one product when columns are computed.
 _LARGEST_PRODUCT = 2**20
 
-# Of a product with Q, relative to the sum of the absolute values of its terms: when entries are
-# looked for, and at every θ, where ill-conditioned parts of a graph have larger rounding errors.
-# An entry below it in its row and in its column is a partial correlation of no more.
+# Tolerances of a product with Q, relative to the sum of the absolute values of its terms: in the
+# search for entries, and at every θ, where ill-conditioned graphs have larger rounding errors.
+# An entry that is missed has a smaller partial correlation.
 _TOLERANCE = 1e-10
 _LARGEST_ERROR = 1e-7
 
@@ -61,9 +60,9 @@ class PrecisionGraph:
     """
 
     size: int
-    rows: NDArray[np.intp]
-    cols: NDArray[np.intp]
-    colours: NDArray[np.intp]
+    rows: Index
+    cols: Index
+    colours: Index
     probe: Array
     products: Variable
 
@@ -138,13 +137,13 @@ def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Ent
     return rows, cols
 
 
-def _agree(rows: NDArray[np.intp], terms: Array, expected: Array) -> bool:
+def _agree(rows: Index, terms: Array, expected: Array) -> bool:
     found = np.bincount(rows, terms, expected.size)
     scale = np.bincount(rows, np.abs(terms), expected.size)
     return bool(np.all(np.abs(found - expected) <= _TOLERANCE * scale))
 
 
-def _colour(rows: NDArray[np.intp], cols: NDArray[np.intp], size: int) -> NDArray[np.intp]:
+def _colour(rows: Index, cols: Index, size: int) -> Index:
     """Colour the columns so that no two of one colour have a row in common."""
     colours = np.arange(size)
     if np.bincount(rows, minlength=1).max() == size:
@@ -179,7 +178,7 @@ def read_precision(
 class _Entries:
     """The entries of Q as a function of the point."""
 
-    def __init__(self, graph: PrecisionGraph, products: Callable, name: str):
+    def __init__(self, graph: PrecisionGraph, products: PointFunction, name: str) -> None:
         self._graph, self._products, self._name = graph, products, name
         self.names, self.shared, self.graph = products.names, products.shared, products.graph
         self.compile = products.compile
@@ -189,9 +188,9 @@ class _Entries:
         if entries is None:
             raise RecognitionError(
                 f"variable {self._name!r}: expected a prior precision matrix with the same zeros "
-                "as when the model was recognised, found others; recognise the model again (build "
-                "the step again) if its data have changed, and sample it with pm.sample's NUTS "
-                "otherwise"
+                "as when the model was recognised, found others; if its data have changed, "
+                "recognise the model again (build the step again); otherwise sample it with "
+                "pm.sample's NUTS"
             )
         return entries
 
@@ -199,7 +198,7 @@ class _Entries:
 class _Pullback:
     """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
 
-    def __init__(self, graph: PrecisionGraph, products: Variable, space: ValueSpace):
+    def __init__(self, graph: PrecisionGraph, products: Variable, space: ValueSpace) -> None:
         self._graph, self._products, self._space = graph, products, space
 
     @cached_property

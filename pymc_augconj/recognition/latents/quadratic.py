@@ -12,6 +12,7 @@ of Q are products of its graph with vectors, see :mod:`.precision`.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -46,10 +47,10 @@ __all__ = ["read_quadratic"]
 
 Array = NDArray[np.float64]
 
-# Of the mean, in prior standard deviations in the direction where it is worst.
+# Tolerance of the mean, in prior standard deviations in the worst direction.
 _MEAN_TOLERANCE = 1e-6
 
-# Prior draws at which the log density is compared, and by how much they are stretched.
+# Number of prior draws at which the log density is compared, and the factors that scale them.
 _STRETCHES = (1.0, 30.0, 1000.0)
 
 _TOLERANCE = 1e-9
@@ -70,7 +71,7 @@ class _Density:
 
 
 def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
-    """Return a free variable as a Gaussian one, or None where its density is not.
+    """Return a free variable as a Gaussian one, or None if its density is not Gaussian.
 
     Parameters
     ----------
@@ -137,32 +138,30 @@ def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | N
     except (NotImplementedError, TypeError):
         return None  # an op without a derivative
     (product,) = simplify(at_zero(simplify([product]), [x]), shapes=True)
-    # Of Flat there is no precision.
+    # Flat has no precision.
     return _Density(x, value, gradient, v, product) if depends_on(product, v) else None
 
 
 def _read_entries(
-    density: _Density, space: ValueSpace, points: list[Point], size: int
+    density: _Density, space: ValueSpace, points: Sequence[Point], size: int
 ) -> PrecisionGraph:
     vectors = pt.matrix("vectors", dtype="float64")
     (products,) = space.in_values(
         simplify([vectorize_graph(density.product, {density.v: vectors})])
     )
     multiply = space.function(products, {_VECTORS: vectors})
-    entries = find_entries(
-        [
-            lambda V, point=point: np.asarray(multiply.as_it_stands({**point, _VECTORS: V}))
-            for point in points
-        ],
-        size,
-    )
+
+    def multiply_at(point: Point) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda V: np.asarray(multiply.uncompiled({**point, _VECTORS: V}))
+
+    entries = find_entries([multiply_at(point) for point in points], size)
     return precision_graph(density.product, density.v, entries, size)
 
 
 class _Numbers:
-    """What the graphs say at several values of everything else."""
+    """The graphs evaluated at several values of the other variables."""
 
-    def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace):
+    def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace) -> None:
         self._density, self._graph, self._space = density, graph, space
         products, value, gradient = space.in_values(
             [graph.products, density.value, density.gradient]
@@ -174,7 +173,7 @@ class _Numbers:
 
     def at(self, point: Point) -> bool:
         """Return whether the variable is Gaussian at ``point``."""
-        entries = self._graph.of_products(np.asarray(self._products.as_it_stands(point)))
+        entries = self._graph.of_products(np.asarray(self._products.uncompiled(point)))
         if entries is None:
             return False
         graph = self._graph
@@ -186,10 +185,10 @@ class _Numbers:
         return True
 
     def mean(
-        self, model: Model, rv: Variable, shape: tuple[int, ...], points: list[Point]
+        self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
-        """Return the graph of the mean, of shape ``shape``, or None where none is right."""
-        # PyMC's support point is the mean of most, and has no linear system in its graph.
+        """Return the graph of the mean, of shape ``shape``, or None if none is found."""
+        # PyMC's support point usually is the mean, and its graph solves no linear system.
         candidates = [pt.zeros(shape), support_point_of(model, rv)]
         zero = np.zeros(self._graph.size)
         linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
@@ -206,16 +205,16 @@ class _Numbers:
         return None
 
     def _mean_at(self, point: Point) -> Array:
-        return np.array(self._mean.as_it_stands(point), dtype=float)
+        return np.array(self._mean.uncompiled(point), dtype=float)
 
     def _is_mean(self, point: Point) -> bool:
-        slope = np.asarray(self._gradient.as_it_stands({**point, _X: self._mean_at(point)}))
+        slope = np.asarray(self._gradient.uncompiled({**point, _X: self._mean_at(point)}))
         _, _, prior = self._known[id(point)]
-        # Lᵀ g: how far off the mean is, in standard deviations.
+        # Lᵀ g: the error of the mean, in standard deviations.
         return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
 
-    def agree(self, points: list[Point]) -> bool:
-        """Compare with PyMC's log density at draws from the prior, and far out."""
+    def agree(self, points: Sequence[Point]) -> bool:
+        """Compare with PyMC's log density at draws from the prior, and in its tails."""
         graph, rng = self._graph, np.random.default_rng(2)
         compared = 0
         for point in points:
@@ -237,10 +236,10 @@ class _Numbers:
         return compared > 0
 
     def _log_density(self, x: Array, point: Point) -> float:
-        return float(self._value.as_it_stands({**point, _X: x}))
+        return float(self._value.uncompiled({**point, _X: x}))
 
-    def log_factor(self, mean: Variable, points: list[Point]) -> Variable | None:
-        """Return the graph of c(θ), PyMC's density over the normal one; None where it is zero."""
+    def log_factor(self, mean: Variable, points: Sequence[Point]) -> Variable | None:
+        """Return the graph of c(θ), PyMC's log density minus the normal one; None if it is zero."""
         found, scales = [], []
         for point in points:
             if id(point) not in self._known:
@@ -252,7 +251,7 @@ class _Numbers:
             half_log_det = -float(np.log(np.diagonal(prior.chol)).sum())
             found.append(peak - half_log_det + self._half_log_two_pi)
             scales.append(1.0 + abs(peak) + abs(half_log_det) + self._half_log_two_pi)
-        # A sum of so many logarithms as there are entries.
+        # A sum of as many logarithms as there are entries.
         rounding = _TOLERANCE * np.array(scales)
         if np.all(np.abs(found) <= rounding):
             return None

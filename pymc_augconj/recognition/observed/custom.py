@@ -1,8 +1,8 @@
-"""Reading ``pm.CustomDist``: a log density ψ(|y − f|) of the user's own, if it is super-Gaussian.
+"""Reading ``pm.CustomDist``: a user-defined log density ψ(|y − f|), if it is super-Gaussian.
 
-The log density is written with y = f + e. Where simplifying it makes f vanish, it is a location
-family; where it is the same for e and −e, it is a function of r = e², log C + log φ(r); and where
-φ is completely monotone, it has an augmentation.
+The log density is written with y = f + e. If simplification removes f, it is a location family; if
+it is equal for e and −e, it is a function of r = e², log C + log φ(r); and if φ is completely
+monotone, it has an augmentation.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
 __all__ = ["is_custom", "read_custom"]
 
-# r at which a log density is compared with its mirror image, in units of one.
+# Values of r at which a log density is compared with its mirror image.
 _GRID = np.geomspace(1e-6, 1e6, 25)
 _TOLERANCE = 1e-9
 
@@ -54,7 +54,7 @@ def read_custom(
     Raises
     ------
     UnknownLikelihoodError
-        Says what was tried, and where it failed.
+        With the reason.
     """
     tried = (
         f"observed variable {rv.name!r}: its pm.CustomDist was tried as a super-Gaussian "
@@ -70,13 +70,13 @@ def read_custom(
             f"one{advice}"
         )
     (position,) = where
-    stand_ins = [_stand_in(p, i, i == position) for i, p in enumerate(params)]
-    f = stand_ins[position]
+    symbols = [_symbol(p, i, i == position) for i, p in enumerate(params)]
+    f = symbols[position]
     e = pt.vector("e")
     try:
-        log_density = _log_density(rv, stand_ins, f + e)
+        log_density = _log_density(rv, symbols, f + e)
     except Exception as error:
-        # A function of the user's may refuse vectors in its own way.
+        # A user's function can fail in any way.
         raise UnknownLikelihoodError(
             f"{tried}its logp could not be evaluated for vectors ({error}){advice}"
         ) from error
@@ -90,7 +90,7 @@ def read_custom(
         return substitute([log_density], {e: sign * pt.sqrt(r)})[0]
 
     others, start = (
-        {s: _flat(p, s) for s, p in zip(stand_ins, graphs, strict=True) if s is not f}
+        {s: _flat(p, s) for s, p in zip(symbols, graphs, strict=True) if s is not f}
         for graphs in (params, distribution_parameters(rv))
     )
     try:
@@ -116,18 +116,18 @@ def read_custom(
     return family, [params[position], *parameters]
 
 
-def _stand_in(parameter: Variable, i: int, is_predictor: bool) -> Variable:
+def _symbol(parameter: Variable, i: int, is_predictor: bool) -> Variable:
     scalar = all(parameter.type.broadcastable) and not is_predictor
     return pt.tensor(f"parameter {i}", dtype=parameter.dtype, shape=() if scalar else (None,))
 
 
-def _flat(parameter: Variable, stand_in: Variable) -> Variable:
-    return parameter.reshape(()) if stand_in.ndim == 0 else parameter.ravel()
+def _flat(parameter: Variable, symbol: Variable) -> Variable:
+    return parameter.reshape(()) if symbol.ndim == 0 else parameter.ravel()
 
 
-def _log_density(rv: Variable, stand_ins: Sequence[Variable], y: Variable) -> Variable:
+def _log_density(rv: Variable, symbols: Sequence[Variable], y: Variable) -> Variable:
     rng = rv.owner.inputs[0]
-    outputs = rv.owner.op.make_node(rng, None, *stand_ins).outputs
+    outputs = rv.owner.op.make_node(rng, None, *symbols).outputs
     return simplify([pm.logp(outputs[1], y)])[0]
 
 

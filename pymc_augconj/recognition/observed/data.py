@@ -29,7 +29,7 @@ class Inputs:
         Those that ``pm.set_data`` can change.
     """
 
-    def __init__(self, latents: Sequence[GaussianVariable], observed: Sequence[Variable]):
+    def __init__(self, latents: Sequence[GaussianVariable], observed: Sequence[Variable]) -> None:
         leaves: list[tuple[Variable, str]] = []
         self._bounds: set[Variable] = set()
         for latent in latents:
@@ -123,7 +123,7 @@ class Observations:
         params: NamedValues,
         point: Point,
         inputs: Inputs,
-    ):
+    ) -> None:
         self._name, self._size, self._likelihood = name, size, likelihood
         self._values, self._params, self._point = values, params, point
         self._inputs = inputs

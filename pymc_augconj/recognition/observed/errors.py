@@ -1,13 +1,15 @@
-"""What is said where an observed variable has no augmentation."""
+"""Messages for observed variables without an augmentation."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
     depends_on,
@@ -32,26 +34,28 @@ __all__ = [
 
 
 def total_size(rv: Variable) -> str:
+    """Return the message for ``total_size=…``."""
     return (
         f"observed variable {rv.name!r}: expected each observation to count once, found "
-        "total_size=…, which multiplies the log density; give all observations and leave "
-        "total_size out, or fit minibatches with pac.fit(method='svi')"
+        "total_size=…, which multiplies the log density; pass all observations without "
+        "total_size, or fit minibatches with pac.fit(method='svi')"
     )
 
 
 def about_marginal_process(rv: Variable) -> str | None:
-    """Return what to do where the noise and the process of ``rv`` are one distribution."""
+    """Return the message for a distribution that contains both the noise and the process."""
     if distribution_name(rv) not in ("MvNormal", "KroneckerNormal"):
         return None
     return (
         f"expected one distribution for each observation, found {distribution_name(rv)}, which "
         "pm.gp.Marginal writes, with its process integrated out; use pm.gp.Latent, f = "
-        "gp.prior('f', X=X), with the noise as a likelihood of its own, pm.Normal('y', f, sigma, "
+        "gp.prior('f', X=X), with the noise as a separate likelihood, pm.Normal('y', f, sigma, "
         "observed=y), or sample this model with pm.sample's NUTS"
     )
 
 
 def unknown_distribution(rv: Variable) -> str:
+    """Return the message for a distribution without an augmentation."""
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
     known = sorted({name_of_op(pattern.rv) for cls in augmented for pattern in cls.patterns})
     if (base := censored_base(rv)) is not None:
@@ -76,7 +80,13 @@ def unknown_distribution(rv: Variable) -> str:
     )
 
 
-def unknown_link(rv, candidates, params, inputs) -> str:
+def unknown_link(
+    rv: Variable,
+    candidates: Sequence[tuple[Any, Pattern]],
+    params: Sequence[Variable],
+    inputs: Sequence[Variable],
+) -> str:
+    """Return the message for a link without an augmentation."""
     links = ", ".join(sorted({pattern.link for _, pattern in candidates}))
     moving = [graph for graph in params if depends_on(graph, inputs)]
     if not moving:
@@ -98,16 +108,17 @@ def unknown_link(rv, candidates, params, inputs) -> str:
             "pm.Poisson(mu=rate * pm.math.invlogit(f)) with an upper bound on the rate, "
             "or pm.NegativeBinomial(mu=pm.math.exp(f), alpha=alpha), which are augmented exactly"
         )
-    guards = {bound_of(var) for var in descendants(moving[0], inputs)} - {None}
+    guards = {g for var in descendants(moving[0], inputs) if (g := bound_of(var)) is not None}
     if guards:
         sentence += (
-            f"Leave {' and '.join(sorted(guards))} out, which a logit_p does not need, if it is a "
-            "guard. "
+            f"Remove {' and '.join(sorted(guards))} if used only against overflow, as logit_p "
+            "needs none. "
         )
     return sentence + "Sample this model with pm.sample's NUTS instead, or change the link"
 
 
 def not_affine(rv: Variable, eta: TensorVariable, latents: Sequence[GaussianVariable]) -> str:
+    """Return the message for a predictor that is not affine in the latents."""
     inputs = [latent.input for latent in latents]
     op = first_nonlinear_op(eta, inputs)
     alone = [latent.name for latent in latents if not is_affine(eta, [latent.input])]

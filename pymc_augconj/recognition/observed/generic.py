@@ -1,8 +1,8 @@
 """Reading an observed variable of any distribution through PyMC's own log density.
 
-Its parameters must depend on the latents through one affine predictor η with one entry an
+Its parameters must depend on the latents through one affine predictor η with one entry per
 observation; observations of several axes are taken in C order. Then log p(y | η) is PyMC's density
-with stand-ins for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
+with symbols for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class GenericReading:
 def read_generic(
     model: Model, rv: Variable, latents: Sequence[GaussianVariable]
 ) -> GenericReading | None:
-    """Return how an observed variable depends on one predictor, or None where it does not.
+    """Return the density of an observed variable given one predictor, or None if it has none.
 
     Parameters
     ----------
@@ -89,8 +89,8 @@ def _read(
     offsets = _predictors(within, inputs, shape)
     if offsets is None:
         return None
-    # PyMC derives some densities in a changed copy of the graph, where neither η nor parameters
-    # would be found again: inputs stand for them.
+    # PyMC derives some densities in a changed copy of the graph, in which η and parameters could
+    # not be found: they are replaced by inputs.
     held = {var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var)) for var in offsets}
     (apart,) = substitute([within], held)
     censoring = read_censoring(apart)
@@ -100,7 +100,7 @@ def _read(
         for name, (bound, graph) in censoring.bounds.items():
             parameters.add(name, bound, graph)
     etas = {held[var]: offset for var, offset in offsets.items()}
-    parameters.collect(distribution_parameters(apart), [*etas, *parameters.stand_ins])
+    parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])
     (apart,) = substitute([apart], parameters.hold())
     value = apart.type()
     density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
@@ -111,7 +111,8 @@ def _read(
     if log_density is None:
         return None
     log_cdf = None if log_cdf is None else reader.read(log_cdf)
-    base = within if censoring is None else censored_base(within)
+    censored = censored_base(within)
+    base = within if censoring is None or censored is None else censored
     name, kind = distribution_name(rv), GenericLikelihood
     if censoring is not None:
         name, kind = f"Censored {distribution_name(censored_base(rv))}", CensoredLikelihood
@@ -126,11 +127,11 @@ def _read(
 
 
 class _RowReader:
-    """Rebuilds graphs of an observed variable as functions of rows, with parameters in common."""
+    """Rebuilds graphs of an observed variable as functions of rows, with common parameters."""
 
     def __init__(
         self, value: Variable, offsets: dict[Variable, Variable | None], parameters: RowParameters
-    ):
+    ) -> None:
         self._value, self._offsets, self.parameters = value, offsets, parameters
         self._y = pt.vector("y", dtype=value.dtype)
         self._eta = pt.vector("eta", dtype="float64")
@@ -138,27 +139,27 @@ class _RowReader:
         parameters.collect(added, [])
 
     def read(self, graph: Variable) -> RowFunction | None:
-        """Return the function, or None where a row cannot be told from the others."""
+        """Return the function, or None if rows cannot be separated."""
         parameters = self.parameters
-        parameters.collect([graph], [self._value, *self._offsets, *parameters.stand_ins])
+        parameters.collect([graph], [self._value, *self._offsets, *parameters.symbols])
         if not parameters.possible:
             return None
         try:
             standing = parameters.standing
-            stand_ins = {self._value: standing(self._y), **parameters.stand_ins}
+            symbols = {self._value: standing(self._y), **parameters.symbols}
             for var, offset in self._offsets.items():
                 eta = standing(self._eta)
                 if not _is_zero(offset):
-                    eta = eta + rebuild(offset, parameters.stand_ins)
-                stand_ins[var] = eta.astype(var.dtype)
-            rebuilt = rebuild(graph, stand_ins)
+                    eta = eta + rebuild(offset, parameters.symbols)
+                symbols[var] = eta.astype(var.dtype)
+            rebuilt = rebuild(graph, symbols)
             function = RowFunction(rebuilt, self._y, self._eta, parameters.scalars, parameters.rows)
-            # At numbers of rows that the model does not have; the values do not matter.
+            # Try other numbers of rows; the values do not matter.
             params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
             for size in (1, 3):
                 function(np.zeros(size), np.full(size, 0.1), params)
         except Exception:
-            # Any op may refuse to be rebuilt, in its own way.
+            # Rebuilding an op can fail in any way.
             return None
         return function
 
@@ -171,7 +172,7 @@ def _predictors(
 ) -> dict[Variable, Variable | None] | None:
     """Return the affine variables through which ``within`` depends on the latents.
 
-    Each is given as η, the first, plus something free of latents.
+    Each is returned as η, the first, plus a term without latents.
     """
     found: dict[Variable, None] = {}
     seen: set[Variable] = set()

@@ -96,7 +96,9 @@ def probe_link(graph: Variable, link: str, latents: Sequence[Variable]) -> Varia
         return float(np.ravel(found[0])[0]), float(np.max(found[1]))
 
     with np.errstate(all="ignore"):
-        line = _line_of(lambda c: float(_LINKS[link].link(value(c)[0])), _LINKS[link].exact)
+        line = _line_of(
+            lambda c: float(_LINKS[link].link(np.array(value(c)[0]))), _LINKS[link].exact
+        )
         if line is None or not _is_inverse(value, _LINKS[link], *line):
             return None
     slope, intercept = line

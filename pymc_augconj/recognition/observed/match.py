@@ -154,7 +154,7 @@ def _match_augmented(
         raise UnknownLikelihoodError(
             f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
             f"Gaussian variable, but so does the parameter {found!r} of "
-            f"{distribution_name(rv)}; give that parameter a prior of its own, or sample "
+            f"{distribution_name(rv)}; give that parameter a separate prior, or sample "
             "this model with pm.sample's NUTS"
         )
     raise UnknownLikelihoodError(unknown_link(rv, candidates, params, inputs))
@@ -258,7 +258,7 @@ def _match_super_gaussian(
         raise UnknownLikelihoodError(
             f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
             "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
-            "general form; give that parameter a prior of its own, or sample this model with "
+            "general form; give that parameter a separate prior, or sample this model with "
             "pm.sample's NUTS"
         )
     shape = static_shape(rv)
@@ -280,7 +280,7 @@ def _match_super_gaussian(
 def _flatten(
     graph: TensorVariable, shape: tuple[int, ...], rv: Variable, what: str = "predictor"
 ) -> TensorVariable:
-    """Return ``graph`` broadcast to one entry an observation, of shape (size,)."""
+    """Return ``graph`` broadcast to one entry per observation, of shape (size,)."""
     graph = graph.astype("float64")
     found = graph.type.shape
     if None in found:
@@ -292,7 +292,7 @@ def _flatten(
     if not fits:
         raise RecognitionError(
             f"observed variable {rv.name!r}: expected a {what} of the observations' shape {shape}, "
-            f"found shape {found}; index it (f[idx]) so that it has one entry an observation"
+            f"found shape {found}; index it (f[idx]) so that it has one entry per observation"
         )
     if found == shape and len(shape) == 1:
         return pt.specify_shape(graph, shape)

@@ -1,6 +1,6 @@
-"""What a density depends on besides y and η: numbers, or one number an observation.
+"""The parameters of a density besides y and η: numbers, or one number per observation.
 
-A vector that all observations share, such as cutpoints, is as many numbers.
+A vector that all observations share, such as cutpoints, is split into numbers.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ from .rows import dependents, rebuild
 
 __all__ = ["RowParameters"]
 
-# A vector that all observations share becomes at most so many numbers.
+# Largest number of entries of a vector that all observations share.
 _LARGEST_VECTOR = 64
 
 
 class RowParameters:
-    """What a density depends on besides y and η.
+    """The parameters of a density besides y and η.
 
     Parameters
     ----------
     shape : tuple of int
-        Shape of the observations, which stand one below the other in C order here.
+        Shape of the observations, which are flattened in C order.
     model : pymc.Model
 
     Attributes
     ----------
     scalars, rows : dict
         Inputs by name: numbers, and vectors of unknown length.
-    stand_ins : dict
+    symbols : dict
         From variables of the model to graphs of these inputs.
     possible : bool
-        False where something is neither shared by all observations nor one row each.
+        False if a parameter is neither shared by all observations nor has one row for each.
     """
 
-    def __init__(self, shape: tuple[int, ...], model: Model):
+    def __init__(self, shape: tuple[int, ...], model: Model) -> None:
         self._shape, self._random = shape, set(model.basic_RVs)
         self.scalars: dict[str, Variable] = {}
         self.rows: dict[str, Variable] = {}
-        self.stand_ins: dict[Variable, Variable] = {}
+        self.symbols: dict[Variable, Variable] = {}
         self.possible = True
         self._graphs: dict[str, TensorVariable] = {}
 
@@ -78,12 +78,12 @@ class RowParameters:
                 self._add(var)
 
     def hold(self) -> dict[Variable, Variable]:
-        """Return inputs for what has been collected, in whose place they are known from now on."""
+        """Return inputs for the collected graphs, which they replace from now on."""
         held = {
             var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var))
-            for var in self.stand_ins
+            for var in self.symbols
         }
-        self.stand_ins |= {held[var]: stand_in for var, stand_in in self.stand_ins.items()}
+        self.symbols |= {held[var]: symbol for var, symbol in self.symbols.items()}
         return held
 
     def standing(self, row: Variable) -> Variable:
@@ -99,7 +99,7 @@ class RowParameters:
         return fits and any(length == expected > 1 for length, expected in pairs)
 
     def _matters(self, var: Variable) -> bool:
-        """Return whether the value of ``var`` is more than a constant that all rows share."""
+        """Return whether the value of ``var`` is not a constant that all rows share."""
         if not is_tensor(var):
             return False
         if isinstance(var, Constant):
@@ -114,7 +114,7 @@ class RowParameters:
     def _add(self, var: Variable) -> None:
         number = constant_number(var)
         if number is not None:
-            self.stand_ins[var] = pt.constant(number.reshape((1,) * var.ndim))
+            self.symbols[var] = pt.constant(number.reshape((1,) * var.ndim))
             return
         leaves = list(ancestors([var], blockers=self._random))
         if not all(self._known(leaf) for leaf in leaves):
@@ -123,47 +123,47 @@ class RowParameters:
         sources = self._sources(var, leaves)
         if sources:
             for source in sources:
-                if source not in self.stand_ins:
+                if source not in self.symbols:
                     self._add(source)
             if self.possible:
-                self.stand_ins[var] = rebuild(var, self.stand_ins)
+                self.symbols[var] = rebuild(var, self.symbols)
             return
         self.add(self._name(var), var, pt.as_tensor(var))
 
     def add(self, name: str, var: Variable, graph: TensorVariable) -> None:
-        """Make ``graph`` a parameter, and a graph of it the stand-in for ``var``."""
+        """Make ``graph`` a parameter; a graph of it replaces ``var``."""
         graph, shape = graph.astype("float64"), static_shape(graph)
         if all(length == 1 for length in shape):
-            stand_in = self._scalar(name, graph.reshape(())).reshape(shape)
+            symbol = self._scalar(name, graph.reshape(())).reshape(shape)
         elif self._has_rows(shape) and len(shape) == len(self._shape):
-            stand_in = self._row(name, graph)
+            symbol = self._row(name, graph)
         elif (
             self._has_rows(shape)
             and len(shape) == len(self._shape) + 1
             and shape[-1] <= _LARGEST_VECTOR
         ):
             columns = [self._row(f"{name}_{j}", graph[..., j]) for j in range(shape[-1])]
-            stand_in = pt.stack(columns, axis=-1)
+            symbol = pt.stack(columns, axis=-1)
         elif np.prod(shape) == max(shape) <= _LARGEST_VECTOR:
             flat = graph.reshape((max(shape),))
             entries = [self._scalar(f"{name}_{j}", flat[j]) for j in range(max(shape))]
-            stand_in = pt.stack(entries).reshape(shape)
+            symbol = pt.stack(entries).reshape(shape)
         else:
             self.possible = False
             return
         if var.dtype == "bool":
-            stand_in = pt.gt(stand_in, 0.5)
-        self.stand_ins[var] = stand_in.astype(var.dtype)
+            symbol = pt.gt(symbol, 0.5)
+        self.symbols[var] = symbol.astype(var.dtype)
 
     def _known(self, leaf: Variable) -> bool:
-        # An input of any other kind is a copy of a latent's, which PyMC makes here and there.
+        # Other inputs are copies of a latent, which PyMC makes in some densities.
         constant = isinstance(leaf, Constant | SharedVariable)
         return leaf.owner is not None or constant or leaf in self._random
 
     def _sources(self, var: Variable, leaves: Sequence[Variable]) -> list[Variable]:
-        """Return the model's variables that ``var`` is to be computed from, row by row.
+        """Return the model's variables from which ``var`` is computed, row by row.
 
-        None where it is one itself, or where it differs between rows.
+        There are none if it is one itself, or if it differs between rows.
         """
         if var in self._random or self._differs(var):
             return []
@@ -174,7 +174,7 @@ class RowParameters:
         return sources if small else []
 
     def _differs(self, var: Variable) -> bool:
-        """Return whether ``var`` has a row an observation, rather than one for all repeated."""
+        """Return whether ``var`` has one row per observation, rather than one repeated for all."""
         ndim = var.ndim
         while isinstance(var.owner and var.owner.op, Alloc):
             (var, *_) = var.owner.inputs
@@ -196,8 +196,8 @@ class RowParameters:
         taken = {name.rsplit("_", 1)[0] for name in self._graphs} | set(self._graphs)
         while var.name is None and isinstance(var.owner and var.owner.op, DimShuffle):
             (var,) = var.owner.inputs
-        name = var.name or f"parameter{len(self.stand_ins)}"
-        return name if name not in taken else f"{name}_{len(self.stand_ins)}"
+        name = var.name or f"parameter{len(self.symbols)}"
+        return name if name not in taken else f"{name}_{len(self.symbols)}"
 
 
 def _valued(var: Variable) -> list[Variable]:

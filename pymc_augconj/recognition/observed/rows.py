@@ -1,11 +1,10 @@
 """Densities of one observation at a time: graphs of N observations, for any number of rows.
 
-PyMC's log density of an observed variable is a graph in which every observation stands in a row of
-its own. Here it is rebuilt for rows of any number: in the place of the N observations, of their
-predictors and of whatever else differs between observations stand vectors of unknown length (with
-further axes of length one where the observations have several), and what had the number N written
-into it is left out. Conditions on parameters, of which PyMC asks
-that all rows meet them, are asked of each row.
+PyMC's log density of an observed variable is a graph with one row per observation. Here it is
+rebuilt for any number of rows: the N observations, their predictors and everything else that
+differs between observations are replaced by vectors of unknown length (with further axes of length
+one if the observations have several axes), and nodes that contain the number N are removed.
+Conditions on parameters, which PyMC requires of all rows together, are required of each row.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _Y, _ETA = "y", "eta"
 
 
 def conjuncts(conditions: Sequence[Variable]) -> list[Variable]:
-    """Take conjunctions apart: the parameter n may be in range whatever the latents in p are."""
+    """Split conjunctions, so that a condition on one parameter does not depend on the others."""
     found: dict[Variable, None] = {}
     stack = list(conditions)
     while stack:
@@ -63,17 +62,17 @@ def dependents(graphs: Sequence[Variable], bases: Collection[Variable]) -> set[V
     return {var for var, depends in known.items() if depends}
 
 
-def rebuild(graph: Variable, stand_ins: Mapping[Variable, Variable]) -> Variable:
-    """Return ``graph`` with stand-ins of unknown length for what has one row an observation.
+def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
+    """Return ``graph`` with symbols of unknown length for variables with one row per observation.
 
     Parameters
     ----------
     graph : Variable
-    stand_ins : mapping
-        Of the same number of axes as what they replace.
+    symbols : mapping
+        Replacements, with the same number of axes.
     """
-    changed = dependents([graph], stand_ins)
-    new: dict[Variable, Variable] = dict(stand_ins)
+    changed = dependents([graph], symbols)
+    new: dict[Variable, Variable] = dict(symbols)
     stack = [graph]
     while stack:
         var = stack[-1]
@@ -106,7 +105,7 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
     if isinstance(getattr(op, "scalar_op", None), Sub) and is_one(inputs[0]):
         eta = as_probit(inputs[1])
         if eta is not None:
-            # 1 − Φ(η), which is rounded to zero from η = 8 on, as Φ(−η).
+            # 1 − Φ(η), which rounds to zero from η = 8 on, is written as Φ(−η).
             return [0.5 * pt.erfc(eta / np.sqrt(2.0))]
     if isinstance(op, Alloc):
         (value,) = inputs
@@ -114,12 +113,12 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
     if isinstance(op, SpecifyShape):
         return inputs
     if isinstance(op, DimShuffle) and 0 in op.drop and inputs[0].type.shape[0] is None:
-        # The axis of a single observation, left out and put in again.
+        # The axis of a single observation, removed and added again.
         order = list(op.new_order)
         order[order.index("x")] = 0
         return [inputs[0].dimshuffle(order)]
     if isinstance(op, OpFromGraph):
-        # Its inner graph is for the types that it was made with.
+        # Its inner graph is for fixed types.
         inner = op.fgraph.unfreeze()
         inner_inputs = dict(zip(inner.inputs, inputs, strict=True))
         return [rebuild(output, inner_inputs) for output in inner.outputs]
@@ -159,7 +158,7 @@ class RowFunction:
         eta: Variable,
         scalars: Mapping[str, Variable],
         rows: Mapping[str, Variable],
-    ):
+    ) -> None:
         self._dtype = y.dtype
         self._scalars, self._rows = tuple(scalars), tuple(rows)
         named = {f"param:{name}": var for name, var in {**scalars, **rows}.items()}

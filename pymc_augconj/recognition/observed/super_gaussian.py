@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-import numpy as np
 import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
@@ -22,12 +22,7 @@ __all__ = ["likelihood_of", "parameters_of_family", "phi_of"]
 def phi_of(formula: Formula) -> Phi:
     """Return log φ with its derivatives as functions of NumPy arrays."""
     names = _names(formula.parameters)
-    return Phi(
-        names=names,
-        log_phi=formula.evaluate,
-        slope=_Derivative(formula, 1),
-        curvature=_Derivative(formula, 2),
-    )
+    return Phi(names=names, log_phi=formula.evaluate, slope=partial(formula.derivative, 1))
 
 
 def likelihood_of(model: Model, rv: Variable, family: Family) -> SuperGaussian:
@@ -65,11 +60,3 @@ def parameters_of_family(
 def _names(parameters: Sequence[Variable]) -> tuple[str, ...]:
     # Numbered, because names need be neither given nor distinct.
     return tuple(f"phi_{i}" for i in range(len(parameters)))
-
-
-class _Derivative:
-    def __init__(self, formula: Formula, order: int):
-        self._formula, self._order = formula, order
-
-    def __call__(self, r: np.ndarray, values: list[np.ndarray]) -> np.ndarray:
-        return self._formula.derivative(self._order, r, values)

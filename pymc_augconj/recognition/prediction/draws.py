@@ -1,4 +1,4 @@
-"""What posterior draws of a model say about a predictor at new inputs."""
+"""The predictor at new inputs, from posterior draws."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pymc.model import Model
 
-from pymc_augconj.model import Argument
+from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point
 
 from .evaluate import unconstrained_function
 from .new_inputs import NewPredictor
@@ -29,7 +29,7 @@ def predictors_of_draws(
     model : pymc.Model
     read : NewPredictor
     draws : mapping
-        Of hyperparameters and of the latents that the predictor contains, draws first.
+        Draws of the hyperparameters and of the latents in the predictor, on the first axis.
     f_new : ndarray, shape (S, P)
         Draws of the process at the new inputs.
     mean_old : ndarray, shape (S, n)
@@ -51,7 +51,7 @@ def predictors_of_draws(
     for members in equal_draws(draws, hyper):
         first = members[0]
         point = dict(read.start)
-        if hyper:
+        if to_point is not None:
             values = to_point(
                 {name: np.asarray(draws[name][first]) for name in _variables_of(model, draws)}
             )
@@ -73,12 +73,18 @@ def predictors_of_draws(
     return coef * f_new + rest, params
 
 
-def _variables_of(model: Model, draws) -> list[str]:
-    """Return the free variables that there are draws of."""
+def _variables_of(model: Model, draws: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the free variables that have draws."""
     return [rv.name for rv in model.free_RVs if rv.name in draws]
 
 
-def _innovation(block, lgm, point, draws, s: int) -> np.ndarray:
+def _innovation(
+    block: LatentBlock,
+    lgm: LatentGaussianModel,
+    point: Point,
+    draws: Mapping[str, np.ndarray],
+    s: int,
+) -> np.ndarray:
     value = np.asarray(draws[block.value_name][s], dtype=float).ravel()
     if block.mean is None:
         return value

@@ -1,7 +1,7 @@
-"""Functions of a PyMC model that its results need, beyond what the waist holds.
+"""Functions of a PyMC model for its results.
 
-The engines work on the unconstrained scale and know no name that the user gave; here are the way
-back to constrained values and deterministics, and the prior density as ``pm.find_MAP`` counts it.
+Engines work on the unconstrained scale. Here are functions that compute constrained values and
+deterministics, and the prior density in the sense of ``pm.find_MAP``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _value_inputs(model: Model, names: Sequence[str]) -> dict[str, Variable]:
 
 
 def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, np.ndarray]:
-    """Return the values of free variables on the scale the user wrote them on.
+    """Return the values of free variables on the scale of the user's model.
 
     Parameters
     ----------
@@ -65,12 +65,12 @@ def constrained(model: Model, names: Sequence[str], point: Point) -> dict[str, n
 
 
 class DensityOfPrior:
-    """The log prior density of the hyperparameters themselves, as ``pm.find_MAP`` maximises it.
+    """The log prior density of the hyperparameters, as ``pm.find_MAP`` maximises it.
 
     Unlike the density of their unconstrained transforms it has no Jacobian, so that its mode does
-    not depend on how a sampler would transform them. Observed variables and potentials that
-    depend on hyperparameters alone belong to it, and the factors by which the densities of latents
-    differ from normal ones (of an ICAR, say).
+    not depend on the transforms. It includes observed variables and potentials that depend on
+    hyperparameters only, and the factors by which the densities of latents differ from normal ones
+    (for example of an ICAR).
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class DensityOfPrior:
     factors : sequence of str
         Those observed variables and potentials.
     first_calls : int
-        So many calls go without compiling it, see :class:`.PointFunction`.
+        Number of initial calls that run uncompiled, see :class:`.PointFunction`.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class DensityOfPrior:
         factors: Sequence[str],
         *,
         first_calls: int = 0,
-    ):
+    ) -> None:
         inputs = _value_inputs(model, [h.value_name for h in lgm.hyperparameters])
         potentials = [model[name] for name in factors if model[name] in model.potentials]
         variables = [model[h.name] for h in lgm.hyperparameters]
@@ -125,11 +125,11 @@ class BatchFunction:
     names : sequence of str
         Free variables and deterministics to compute.
     moving : sequence of str
-        Entries of the point of which there are many draws.
+        Entries of the point that are drawn.
     point : mapping
         All other entries.
     data : mapping, optional
-        What stands in the place of shared variables; their values at each call by default.
+        Replacements of shared variables; by default their values at each call are used.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class BatchFunction:
         moving: Sequence[str],
         point: Point,
         data: Mapping[Variable, Variable] | None = None,
-    ):
+    ) -> None:
         self.names, self.moving = tuple(names), tuple(moving)
         values = _value_inputs(model, [value.name for value in model.value_vars])
         graphs = model.replace_rvs_by_values([model[name] for name in self.names])
@@ -183,7 +183,7 @@ class BatchFunction:
 def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFunction:
     """Return the variable ``name`` where the entry ``entry`` of the point is zero, as a function.
 
-    For a whitened process that is its mean: rewriting drops the product with zero, and with it
+    For a whitened process that is its mean: rewriting removes the product with zero, and with it
     the covariance and its factor.
     """
     inputs = _value_inputs(model, [value.name for value in model.value_vars])
@@ -197,20 +197,20 @@ def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFun
 def _in_variables(
     model: Model, graphs: Sequence[Variable]
 ) -> tuple[list[Variable], dict[str, Variable]]:
-    """Return graphs of random variables as graphs of inputs on the user's own scale."""
+    """Return graphs of random variables as graphs of inputs on the scale of the user's model."""
     inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
     graphs = graph_replace(
         list(graphs), {model[name]: var for name, var in inputs.items()}, strict=False
     )
-    return graphs, inputs
+    return list(graphs), inputs
 
 
 def kernel_functions(
     model: Model, gp: Any, Xnew: np.ndarray, X: np.ndarray | None = None
 ) -> dict[str, PointFunction]:
-    """Return the parts of a ``pm.gp.Latent``'s law at old and new inputs.
+    """Return the means and covariances of a ``pm.gp.Latent`` at old and new inputs.
 
-    The old ones are those of the ``prior``, or X (inducing inputs) where given.
+    The old ones are those of the ``prior``, or X (inducing inputs) if given.
 
     Returns
     -------
@@ -220,7 +220,7 @@ def kernel_functions(
         names of the variables.
     """
     graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    # An approximation has one value of its hyperparameters.
+    # An approximation has one value of the hyperparameters: these are called once.
     return {key: PointFunction(graph, inputs, first_calls=1) for key, graph in graphs.items()}
 
 
@@ -233,7 +233,7 @@ def variable_function(model: Model, name: str) -> PointFunction:
 def covariance_function(model: Model, name: str) -> PointFunction | None:
     """Return the prior covariance of a Gaussian variable, of constrained values by their names.
 
-    None where no variable of this name has a covariance.
+    None if no variable of this name has a covariance.
     """
     graphs = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
     for latent in find_gaussian_variables(model, [*graphs, *model.potentials]):
@@ -244,7 +244,7 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
 
 
 def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:
-    """Return one function for several of the parts of :func:`kernel_functions`, as a list."""
+    """Return several of the functions of :func:`kernel_functions` as one, with a list of values."""
     graphs, inputs = _kernel_graphs(model, gp, Xnew)
     return PointFunction([graphs[key] for key in keys], inputs)
 

@@ -1,14 +1,15 @@
-"""From latents as the engines know them to the variables of the user's model, at one θ."""
+"""From the latents of engines to the variables of the user's model, at one θ."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import partial
 
 import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point
+from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point, PointMap
 from pymc_augconj.recognition.predictors.random_mean import affine_parts
 from pymc_augconj.recognition.processes.input_data import data_as_constants
 
@@ -20,7 +21,7 @@ __all__ = ["LatentDraws", "affine_means"]
 def affine_means(
     model: Model, lgm: LatentGaussianModel, point: Point, without: Collection[str] = ()
 ) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Read what every latent's value is besides its innovation, at θ; zero for those ``without``.
+    """Return the prior mean of every latent at θ; an empty one for those in ``without``.
 
     Returns
     -------
@@ -29,7 +30,7 @@ def affine_means(
     """
     by_key = {Argument("value", block.name): block for block in lgm.blocks}
     zeros = {key: np.zeros(block.total_size) for key, block in by_key.items()}
-    found = []
+    found: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
     for block in lgm.blocks:
         if block.name in without:
             found.append((np.zeros(0), {}))
@@ -41,17 +42,19 @@ def affine_means(
             found.append((np.zeros(block.total_size), {}))
             continue
         read = {key: zeros[key].shape for key in block.mean.names if key in by_key}
-        constant, matrices = affine_parts(
-            lambda values, block=block: block.mean({**point, **zeros, **values}), read
-        )
+        constant, matrices = affine_parts(partial(_at, block.mean, {**point, **zeros}), read)
         found.append((constant, {by_key[key].name: matrix for key, matrix in matrices.items()}))
     return found
+
+
+def _at(mean: PointMap[np.ndarray], point: Point, values: Point) -> np.ndarray:
+    return mean({**point, **values})
 
 
 def _mean_of_whitened(
     model: Model, block: LatentBlock, lgm: LatentGaussianModel, point: Point
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return m of f = m + chol(K) v, the variable that the user sees at v = 0, in other latents."""
+    """Return m of f = m + chol(K) v, which is the user's variable at v = 0, in other latents."""
     if block.name not in model.named_vars:
         return np.zeros(block.total_size), {}
     mean = value_at_zero(model, block.name, block.value_name, point)
@@ -59,8 +62,8 @@ def _mean_of_whitened(
     hidden = [b.name for b in others if b.whitened]
     if hidden:
         raise AugmentationError(
-            f"{block.name!r}: expected a prior mean that depends on no whitened process, but it "
-            f"depends on {hidden}; write these with gp.prior(…, reparameterize=False)"
+            f"{block.name!r}: expected a prior mean that depends on no whitened process, found "
+            f"{hidden} in it; write these with gp.prior(…, reparameterize=False)"
         )
     constant, matrices = affine_parts(
         lambda values: mean({**point, **values}), {b.value_name: b.shape for b in others}
@@ -69,15 +72,17 @@ def _mean_of_whitened(
 
 
 class LatentDraws:
-    """Every variable of the model from draws of its latents, at one θ and the present data."""
+    """Every variable of the model from draws of its latents, at one θ and the current data."""
 
-    def __init__(self, model: Model, lgm: LatentGaussianModel, point: dict):
+    def __init__(self, model: Model, lgm: LatentGaussianModel, point: Point) -> None:
         self._model, self._forward, self._point = model, lgm.forward, point
         self._data = data_as_constants(model.unobserved_RVs)
         self._blocks = [(b.name, b.value_name, b.whitened) for b in lgm.blocks]
         self._function: BatchFunction | None = None
 
-    def __call__(self, entries: Mapping[str, np.ndarray], rng: np.random.Generator) -> dict:
+    def __call__(
+        self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
         """Return free variables and deterministics, draws on the first axis."""
         entries = dict(entries)
         moving = [*entries, *(v.value_name for v in self._forward)]
@@ -88,7 +93,9 @@ class LatentDraws:
         entries |= self._draw_forward(entries, rng)
         return self._function(entries)
 
-    def _draw_forward(self, entries, rng) -> dict[str, np.ndarray]:
+    def _draw_forward(
+        self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
         if not self._forward:
             return {}
         visible = [name for name, _, _ in self._blocks]

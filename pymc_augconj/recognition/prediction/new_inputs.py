@@ -1,8 +1,8 @@
 """The predictor of an observed variable at new inputs of a Gaussian process.
 
-The old predictors are η_i = coef · f[i] + rest_i. Where coef and rest are the same for all
-observations (an intercept, an average of other latents), a new one is η* = coef · f* + rest; where
-they are not, nothing in the model says what they are at a new input.
+The old predictors are η_i = coef · f[i] + rest_i. If coef and rest are the same for all
+observations (an intercept, an average of other latents), a new predictor is η* = coef · f* + rest.
+Otherwise the model does not determine them at a new input.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.recognition.recognizer import read_model
@@ -27,20 +28,20 @@ _ROUNDING = 256.0 * np.finfo(float).eps
 
 @dataclass(frozen=True)
 class NewPredictor:
-    """How a new predictor is made.
+    """The predictor at new inputs.
 
     Attributes
     ----------
     lgm : LatentGaussianModel
     site : Site
     index : int
-        Which latent block the process is.
+        Position of the process among the latent blocks.
     overrides : dict
         Parameters of the likelihood given by the caller, of shape () or (P,).
     start : mapping
         PyMC's initial point.
     new_offset : ndarray, shape (P,), optional
-        What the predictor has besides latents at the new inputs, given by the caller.
+        The predictor's offset at the new inputs, given by the caller.
     """
 
     lgm: LatentGaussianModel
@@ -51,15 +52,21 @@ class NewPredictor:
     new_offset: np.ndarray | None = None
 
     @property
-    def row(self) -> int:
-        """The first of the site's rows, which stands for all."""
-        return self.site.rows.start
+    def likelihood(self) -> DensityLikelihood:
+        """The site's likelihood, which has one predictor."""
+        assert isinstance(self.site.likelihood, DensityLikelihood)
+        return self.site.likelihood
 
-    def read_process(self, point: Point) -> tuple[float, int]:
-        """Return coef, and the entry of f that the first row takes."""
+    def _selection(self, point: Point) -> RowSelection:
+        """Return the map of the process to the site's rows."""
         A = self.lgm.maps[self.index](point).rows(self._rows)
         if not isinstance(A, RowSelection):
             raise self._refuse(f"{self.name!r} enters it through a matrix, not entry by entry")
+        return A
+
+    def read_process(self, point: Point) -> tuple[float, int]:
+        """Return coef, and the entry of f in the first row."""
+        A = self._selection(point)
         coef = np.ones(A.index.size) if A.coef is None else A.coef
         if not _is_constant(coef):
             raise self._refuse(f"the coefficient of {self.name!r} differs between observations")
@@ -68,14 +75,14 @@ class NewPredictor:
     def others(
         self, point: Point, through: Mapping[int, np.ndarray] | None = None
     ) -> dict[int, np.ndarray]:
-        """Return the row that every other block's map has for all observations, by block.
+        """Return the row, common to all observations, of every other block's map.
 
-        What acts ``through`` the process's own mean, as a matrix for its old values by block, is
-        no part of it.
+        Effects through the process's own mean are excluded; ``through`` has them by block, as
+        matrices for the old values.
         """
         found = {}
         coef, _ = self.read_process(point)
-        index = self.lgm.maps[self.index](point).rows(self._rows).index
+        index = self._selection(point).index
         for i, read in enumerate(self.lgm.maps):
             if i == self.index:
                 continue
@@ -98,32 +105,32 @@ class NewPredictor:
         return found
 
     def other_entries(self) -> list[str]:
-        """Return the entries of the point of the latents that others' rows are not zero for."""
+        """Return the entries of the point of those other latents whose rows are not zero."""
         others = self.others(self.start)
         return [self.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
 
     def offset(self, point: Point, mean_old: np.ndarray) -> float | np.ndarray:
-        """Return the part of rest that no latent enters; ``mean_old`` is m of f = m + u.
+        """Return the part of rest without latents; ``mean_old`` is m of f = m + u.
 
-        One number, or what the caller gave for each new input.
+        One number, or the caller's offset for each new input.
         """
         if self.new_offset is not None:
             return self.new_offset
-        A = self.lgm.maps[self.index](point).rows(self._rows)
+        A = self._selection(point)
         coef = 1.0 if A.coef is None else A.coef
         offset, mean = np.asarray(self.lgm.offset(point))[self._rows], coef * mean_old[A.index]
         values = offset - mean
         if not _is_constant(values, np.abs([offset, mean]).max()):
             raise self._refuse(
-                "a term besides the process differs between observations; give its values at the "
-                "new inputs, offset=…, if it is data (the logarithm of an exposure, say)"
+                "a term besides the process differs between observations; pass its values at the "
+                "new inputs as offset=… if it is data (such as the logarithm of an exposure)"
             )
         return float(values[0])
 
     def params(self, point: Point) -> dict[str, np.ndarray]:
         """Return the likelihood's parameters, each a scalar array.
 
-        Of those in :attr:`varying` it is the value at the first new input.
+        For those in :attr:`varying` it is the value at the first new input.
         """
         found = {}
         for name, value in self.site.params(point).items():
@@ -133,7 +140,7 @@ class NewPredictor:
             if not _is_constant(np.ravel(value)):
                 raise AugmentationError(
                     f"the parameter {name!r} of {self.site.name!r} differs between observations; "
-                    f"give its value at the new inputs: params={{{name!r}: …}}"
+                    f"pass its value at the new inputs as params={{{name!r}: …}}"
                 )
             found[name] = np.array(np.ravel(value)[0], dtype=float)
         return found
@@ -155,7 +162,7 @@ class NewPredictor:
 
     def _refuse(self, why: str) -> AugmentationError:
         return AugmentationError(
-            f"the predictor of {self.site.name!r} at new inputs cannot be told from the model: "
+            f"the model does not determine the predictor of {self.site.name!r} at new inputs: "
             f"{why}; predict kind='f' and add the other terms"
         )
 
@@ -179,13 +186,15 @@ def read_predictor(
     names = [block.name for block in lgm.blocks]
     if name not in names:
         raise AugmentationError(
-            f"{name!r} is not among the Gaussian latents {names} of this model; use the gp of the "
-            "model that was fitted"
+            f"gp: expected one of the Gaussian latents {names} of this model, got {name!r}; use "
+            "the gp of the fitted model"
         )
     index = names.index(name)
     at = lgm.maps[index](recognition.start)
     sites = [
-        site for site in lgm.sites if site.likelihood.n_predictors == 1 and _touches(at, site.rows)
+        site
+        for site in lgm.sites
+        if isinstance(site.likelihood, DensityLikelihood) and _touches(at, site.rows)
     ]
     if observed is not None:
         sites = [site for site in sites if site.name == observed]
@@ -225,8 +234,8 @@ def _constant_row(A: LinearMap) -> np.ndarray | None:
 
 
 def _is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
-    """Return whether values differ by rounding alone, in units of their own or of ``magnitude``."""
-    # Bounds may be infinite, and are within no tolerance of others then.
+    """Return whether values are equal up to rounding, relative to ``magnitude``."""
+    # Bounds may be infinite, for which a tolerance has no meaning.
     if not np.isfinite(values).all():
         return bool(np.all(values == values.flat[0]))
     magnitude = np.abs(values).max() if magnitude is None else magnitude

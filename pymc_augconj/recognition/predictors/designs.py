@@ -1,4 +1,4 @@
-"""Reading the linear map A(θ) of a block off the graph, by evaluating A on a few vectors.
+"""Finds the linear map A(θ) of a block by evaluating A on a few vectors.
 
 The structure is found numerically, so that it does not depend on how the user spelled it. Whether
 every row of A has a single entry is decided by products that are zero exactly if it has: an entry
@@ -21,7 +21,7 @@ from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 
 __all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
 
-#: The key under which a product takes its vector.
+#: The key of the vector of a product.
 DIRECTION = Argument("direction")
 
 #: A dense design of more entries than this (2.4 GB) is refused.
@@ -30,18 +30,18 @@ LARGEST_DENSE_DESIGN = 300_000_000
 # Rounding of a product with A, relative to the sum of its terms' magnitudes, is below this.
 _ROUNDING = 256.0 * np.finfo(float).eps
 
-# A factor of a column is a ratio of sums over its entries. Where these cancel so far, it has no
-# digits left to be compared with.
+# A factor of a column is a ratio of sums over its entries. If these cancel by this factor, the
+# ratio has too few digits to be compared.
 _LARGEST_CANCELLATION = 1e3
 
-# Another entry than the one a row took elsewhere differs by far more.
+# Relative tolerance at which two entries are the same; different entries differ by far more.
 _SAME_ENTRY = 1e-9
 
 
 class Product:
     """Products A(θ) v, or Aᵀ(θ) w, as a function of the point and a vector of length ``size``."""
 
-    def __init__(self, function: PointFunction, size: int):
+    def __init__(self, function: PointFunction, size: int) -> None:
         self._function, self.size = function, size
         self.names = tuple(name for name in function.names if name != DIRECTION)
         self.shared = function.shared
@@ -50,18 +50,18 @@ class Product:
         return np.array(self._function({**point, DIRECTION: vector}), dtype=float)
 
     def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        """Return a product that is one of a few, before there is any need to compile."""
-        return np.array(self._function.as_it_stands({**point, DIRECTION: vector}), dtype=float)
+        """Return a product without compiling, for maps that are evaluated a few times."""
+        return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
 
     def matrix(self, point: Point) -> np.ndarray:
-        """Return A itself, Fortran-ordered, a column a product."""
+        """Return A, Fortran-ordered, by one product per column."""
         unit = np.zeros(self.size)
-        columns = None
+        columns = np.empty((0, 0))
         for j in range(self.size):
             unit[j] = 1.0
             column = self(point, unit)
             unit[j] = 0.0
-            if columns is None:
+            if j == 0:
                 columns = np.empty((column.size, self.size), order="F")
             columns[:, j] = column
         return columns
@@ -102,7 +102,7 @@ class BlockMap:
         wide_points: Sequence[Point],
         name: str,
         dependence: str = "smooth",
-    ):
+    ) -> None:
         self.names = product.names
         self._product, self._transposed = product, transposed
         self._points, self._wide_points = list(points), list(wide_points)
@@ -112,12 +112,12 @@ class BlockMap:
 
     @property
     def kind(self) -> str:
-        """What a person reads in the recognition table."""
+        """The entry in the printed table of latents."""
         return self._at.kind
 
     def __call__(self, point: Point) -> LinearMap:
         if self._data.changed():
-            # pm.set_data gave a design or an index other values: the structure may be another.
+            # pm.set_data has changed a design or an index, and perhaps the structure.
             self._data = SharedData(self._product.shared)
             self._at = self._read()
         return self._at(point)
@@ -142,7 +142,7 @@ class BlockMap:
         return _GeneralMap(product)
 
     def _holds_elsewhere(self, found: _Selection) -> bool:
-        """Return whether rows that are equal where A was examined are so at other θ."""
+        """Return whether rows that are equal where A was examined are equal at other θ."""
         if not self._product.names or found.is_one_multiple:
             return True
         if self._dependence == "kinked":
@@ -168,7 +168,7 @@ class BlockMap:
 
 
 class _FixedMap:
-    def __init__(self, value: LinearMap):
+    def __init__(self, value: LinearMap) -> None:
         self._value = value
         if isinstance(value, DenseMap):
             self.kind = "design matrix"
@@ -182,7 +182,7 @@ class _FixedMap:
 class _ScaledSelection:
     kind = "selection, scaled by hyperparameters"
 
-    def __init__(self, product: Product, index: np.ndarray, name: str):
+    def __init__(self, product: Product, index: np.ndarray, name: str) -> None:
         self._product, self._index, self._name = product, index, name
         self._probe = _random_vector(product.size)
 
@@ -192,9 +192,9 @@ class _ScaledSelection:
         difference = np.abs(found - coef * self._probe[self._index])
         if np.isfinite(coef).all() and np.any(~(difference <= _SAME_ENTRY * np.abs(coef))):
             raise RecognitionError(
-                f"latent variable {self._name!r}: expected every predictor to take the same entry "
-                "of it whatever the hyperparameters are, as at the points where the model was "
-                "examined, found another one; sample this model with pm.sample's NUTS"
+                f"latent variable {self._name!r}: expected every predictor to depend on the same "
+                "entry of it at all hyperparameters, found a different entry than where the model "
+                "was examined; sample this model with pm.sample's NUTS"
             )
         return RowSelection(self._index, coef, self._product.size)
 
@@ -208,7 +208,9 @@ class _ScaledColumns:
 
     kind = "design matrix, columns scaled by hyperparameters"
 
-    def __init__(self, product: Product, transposed: Product, matrix: np.ndarray, point: Point):
+    def __init__(
+        self, product: Product, transposed: Product, matrix: np.ndarray, point: Point
+    ) -> None:
         self._product, self._transposed, self._matrix = product, transposed, matrix
         n_rows, size = matrix.shape
         self._weights = _random_vector(n_rows)
@@ -226,7 +228,7 @@ class _ScaledColumns:
         self._has_digits = bool(np.all(cancellation <= _LARGEST_CANCELLATION))
 
     def _factors(self, point: Point) -> np.ndarray | None:
-        """Return the factors of the columns at ``point``, or None where the columns are others."""
+        """Return the factors of the columns at ``point``, or None if the columns differ."""
         found = self._transposed(point, self._weights)
         if not self._has_digits or np.any(found[self._is_zero] != 0.0):
             return None
@@ -249,7 +251,7 @@ class _ScaledColumns:
 class _GeneralMap:
     kind = "design matrix depending on hyperparameters"
 
-    def __init__(self, product: Product):
+    def __init__(self, product: Product) -> None:
         self._product = product
 
     def __call__(self, point: Point) -> LinearMap:
@@ -258,7 +260,7 @@ class _GeneralMap:
 
 @dataclass(frozen=True)
 class _Selection:
-    """Which entry each row of A takes, and its coefficient at every point examined."""
+    """The entry that each row of A selects, and its coefficient at every point examined."""
 
     index: np.ndarray
     coefs: list[np.ndarray]
@@ -270,11 +272,11 @@ class _Selection:
 
 
 def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
-    """Return the single entries of A's rows, or None where a row has more than one."""
+    """Return the single entries of A's rows, or None if a row has more than one."""
     points = points if product.names else points[:1]
     ramp = np.arange(1.0, product.size + 1.0)
     coefs: list[np.ndarray] = []
-    index = known = None
+    index, known = np.empty(0, dtype=np.intp), np.empty(0, dtype=bool)
     for point in points:
         coef = product.once(point, np.ones(product.size))
         if not np.isfinite(coef).all():
@@ -282,10 +284,10 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
         nonzero = coef != 0.0
         picked = np.divide(product.once(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
         found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
-        if index is None:
+        if not coefs:
             index, known = found, nonzero
         else:
-            # A coefficient that vanishes at one point (β = 0) tells no entry.
+            # A coefficient that is zero at one point (β = 0) does not show the entry.
             if np.any(known & nonzero & (index != found)):
                 return None
             index = np.where(known, index, found)
@@ -295,7 +297,7 @@ def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | N
     for columns in _subsets(product.size):
         vector = np.where(columns, weights, 0.0)
         for point, coef in zip(points, coefs, strict=True):
-            # Zeros add up to zero, in floating point too; another entry's term does not vanish.
+            # Zeros add up to exactly zero; a second entry has a term that is not zero.
             others = product.once(point, vector)[~(columns[index] & (coef != 0.0))]
             if np.any(others != 0.0):
                 return None

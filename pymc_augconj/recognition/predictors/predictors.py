@@ -17,7 +17,7 @@ from pymc_augconj.recognition.graph.affine import (
     pullback,
     pushforward,
 )
-from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.normal import GaussianVariable
 from pymc_augconj.recognition.observed.match import ObservedGraph
@@ -26,7 +26,7 @@ from .designs import DIRECTION, BlockMap, Product
 
 __all__ = ["Predictors", "innovation_key"]
 
-# Elementwise ops with a kink: what they give at a few values of θ tells little about others.
+# Elementwise ops with a kink, whose structure at a few values of θ may differ from that at others.
 _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
 
 
@@ -60,7 +60,7 @@ class Predictors:
         matched: Sequence[ObservedGraph],
         latents: Sequence[GaussianVariable],
         space: ValueSpace,
-    ):
+    ) -> None:
         stacked = space.in_values([eta for observed in matched for eta in observed.predictors])
         self.graph = stacked[0] if len(stacked) == 1 else pt.concatenate(stacked)
         self.innovations = {innovation_key(latent.name): latent.input for latent in latents}
@@ -73,7 +73,7 @@ class Predictors:
 
     def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
         """Return A of every block; ``points`` are where their structure is examined."""
-        # PyMC's initial point last: a Normal hyperparameter starts at zero, where others hide.
+        # PyMC's initial point last: hyperparameters that are zero there hide coefficients.
         wide = self._space.wide_points(points[0])
         points = [*points[1:], points[0]]
         return tuple(self._map(latent, points, wide) for latent in self._latents)
@@ -114,11 +114,11 @@ class Predictors:
         return self._space.function(self.graph, self.innovations)
 
     def __call__(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return η, straight from PyMC's graph: what the reading is compared with."""
-        return np.array(self._function.as_it_stands({**point, **_keyed(latents)}))
+        """Return η, computed from PyMC's graph, to check the linear maps against."""
+        return np.array(self._function.uncompiled({**point, **_keyed(latents)}))
 
     def rounding(self, point: Point, latents: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Return by how much rounding moves the entries of η; zeros where that cannot be told."""
+        """Return bounds on the rounding of η; zeros if they are unknown."""
         found = self._function.with_rounding({**point, **_keyed(latents)})
         return np.zeros(self.graph.type.shape) if found is None else found[1]
 
@@ -127,8 +127,8 @@ class Predictors:
         return PredictorPullback(self)
 
     @cached_property
-    def gradient(self):
-        """The derivatives behind :meth:`pullback`, which take the weights w too."""
+    def gradient(self) -> Gradient:
+        """The derivatives of :meth:`pullback`, as a function of the weights w as well."""
         weights = self.graph.type.clone(name=None)("weights")
         return self._space.gradient(
             (weights * self.graph).sum(), {**self.innovations, _WEIGHTS: weights}
@@ -138,7 +138,7 @@ class Predictors:
 class PredictorPullback:
     """``(point, {block name: u}, w) -> {name: derivative}`` of ⟨w, η(θ, u)⟩ at fixed u."""
 
-    def __init__(self, predictors: Predictors):
+    def __init__(self, predictors: Predictors) -> None:
         self._predictors = predictors
 
     def __call__(

@@ -1,19 +1,21 @@
-"""Prior means where they depend on Gaussian latents of the model: constant + Σ matrix @ value."""
+"""Prior means that depend on Gaussian latents of the model: constant + Σ matrix @ value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.model import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 
 __all__ = ["affine_in_latents", "affine_parts"]
 
 
 def affine_in_latents(
-    mean: PointFunction, theta: Mapping[str, np.ndarray], shapes: Mapping[str, tuple[int, ...]]
+    mean: PointFunction, theta: Point, shapes: Mapping[Any, tuple[int, ...]]
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return a mean as constant + Σ matrix @ value, over the latents that it depends on.
 
@@ -34,8 +36,8 @@ def affine_in_latents(
     hidden = [name for name in mean.names if name not in theta and name not in shapes]
     if hidden:
         raise AugmentationError(
-            f"expected a prior mean of the process that depends on no whitened process, but it "
-            f"depends on {hidden}; write these with gp.prior(…, reparameterize=False)"
+            "gp: expected a prior mean that depends on no whitened process, found "
+            f"{hidden} in it; write these with gp.prior(…, reparameterize=False)"
         )
     latents = [name for name in mean.names if name in shapes]
     return affine_parts(
@@ -44,9 +46,8 @@ def affine_in_latents(
 
 
 def affine_parts(
-    function: Callable[[Mapping[str, np.ndarray]], np.ndarray],
-    shapes: Mapping[str, tuple[int, ...]],
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    function: Callable[[Point], np.ndarray], shapes: Mapping[Any, tuple[int, ...]]
+) -> tuple[np.ndarray, dict[Any, np.ndarray]]:
     """Return constant and matrices of a function that is affine in named values of given shapes."""
     zeros = {name: np.zeros(shape) for name, shape in shapes.items()}
     constant = np.array(function(zeros), dtype=float).ravel()

@@ -1,11 +1,11 @@
-"""Gaussian processes at any inputs.
+"""Gaussian processes at arbitrary inputs.
 
 ====================  =========================================================
 ``covariance_graph``  any covariance function, through its graph
-``foreign``           processes that belong to another model
-``input_data``        the ``pm.Data`` that variables are made of
-``minibatch``         a model of ``pm.Minibatch`` data as the model of all data
-``process``           a ``pm.gp.Latent`` as sparse engines need it
+``foreign``           processes of another model
+``input_data``        the ``pm.Data`` that variables depend on
+``minibatch``         from a model of ``pm.Minibatch`` data to one of all data
+``process``           a ``pm.gp.Latent`` for the sparse engines
 ``profiles``          stationary kernels as functions of the squared distance
 ``slopes``            derivatives of a few scalars by entries of the point
 ``stationary``        stationary covariances by formulas

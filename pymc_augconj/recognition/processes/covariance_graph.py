@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Argument, Point
-from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
+from pymc_augconj.model import Argument, Key, Point
+from pymc_augconj.recognition.graph.functions import Gradient, Inputs, PointFunction
+from pymc_augconj.typing import Array
 
-__all__ = ["INDUCING", "INPUTS", "GraphCovariance"]
+__all__ = ["INDUCING", "INPUTS", "GraphCovariance", "Pulled"]
 
-Array = NDArray[np.float64]
+# Weighted sums of derivatives: by θ, and by Z where these are requested.
+Pulled = tuple[dict[str, Array], Array | None]
 
 #: The keys under which functions of a covariance take the inputs X and the inducing inputs Z.
 INPUTS, INDUCING = Argument("inputs"), Argument("inducing inputs")
@@ -33,34 +35,35 @@ class GraphCovariance:
         Entries of the point.
     X, Z : Variable
     gradient_of_inducing : bool
-        Whether derivatives by Z are wanted.
+        Whether to return derivatives by Z.
     """
 
     def __init__(
         self,
         graphs: Sequence[Variable],
-        values: Mapping[str, Variable],
+        values: Inputs,
         X: Variable,
         Z: Variable,
         *,
         gradient_of_inducing: bool = False,
-    ):
+    ) -> None:
         self._moves = gradient_of_inducing
-        inputs = {**values, INPUTS: X, INDUCING: Z}
+        inputs: Inputs = {**values, INPUTS: X, INDUCING: Z}
         self._cov = PointFunction(graphs[0], inputs)
         self._cross = PointFunction(graphs[1:], inputs)
         weights = [graph.type.clone(name=None)() for graph in graphs]
         zz, xz, diagonal = ((w * graph).sum() for w, graph in zip(weights, graphs, strict=True))
         given = {INPUTS: X, **dict(zip(_WEIGHTS, weights, strict=True))}
+        wrt: dict[Key, Variable] = {**values}
         if gradient_of_inducing:
-            values = {**values, INDUCING: Z}
+            wrt[INDUCING] = Z
         else:
             given[INDUCING] = Z
-        self._pull_cov = Gradient(zz, values, given)
-        self._pull_cross = Gradient(xz + diagonal, values, given)
+        self._pull_cov = Gradient(zz, wrt, given)
+        self._pull_cross = Gradient(xz + diagonal, wrt, given)
 
-    def lanes(self, count: int) -> list[GraphCovariance]:
-        """Return up to ``count`` of these, each for a thread of its own."""
+    def thread_copies(self, count: int) -> list[GraphCovariance]:
+        """Return this object and up to ``count`` − 1 copies, one for each thread."""
         found = [self]
         functions = (self._cross, self._pull_cov, self._pull_cross)
         copies = zip(*(function.copies(count) for function in functions), strict=False)
@@ -79,18 +82,18 @@ class GraphCovariance:
         xz, diagonal = self._cross({**point, INPUTS: X, INDUCING: Z})
         return np.asarray(xz), np.asarray(diagonal)
 
-    def pull_cov(self, point: Point, Z: Array, weights: Array):
+    def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
         """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
         found = self._pull_cov({**point, INDUCING: Z, _WEIGHTS[0]: weights})
         return found, self._by_inducing(found, Z)
 
-    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]):
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
         """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
         given = dict(zip(_WEIGHTS[1:], weights, strict=True))
         found = self._pull_cross({**point, INPUTS: X, INDUCING: Z, **given})
         return found, self._by_inducing(found, Z)
 
-    def _by_inducing(self, found: dict[str, Array], Z: Array) -> Array | None:
+    def _by_inducing(self, found: dict[Any, Array], Z: Array) -> Array | None:
         if not self._moves:
             return None
         return found.pop(INDUCING, np.zeros(Z.shape))

@@ -1,4 +1,4 @@
-"""Processes that belong to another model than the one at hand."""
+"""Processes of another model."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["refuse_foreign_variables"]
 
 
 def refuse_foreign_variables(process: str, graphs: Sequence[Variable]) -> None:
-    """Refuse the law of a process that another model's random variables enter.
+    """Refuse a process whose mean or covariance depends on another model's random variables.
 
     Parameters
     ----------
     process : str
         Name of the process, for the message.
     graphs : sequence of Variable
-        Mean and covariance, where the model's own random variables have been replaced.
+        Mean and covariance, in which the model's own random variables have been replaced.
 
     Raises
     ------
@@ -38,8 +38,8 @@ def refuse_foreign_variables(process: str, graphs: Sequence[Variable]) -> None:
     if foreign:
         raise AugmentationError(
             f"gp: expected the kernel and the mean of {process!r} to depend on random variables of "
-            f"the model at hand, found {', '.join(map(repr, foreign))} of another one. A copy of a "
-            "model (freeze_model, pm.do, pm.observe) has variables of its own, and its processes "
-            "keep those of the original: fit the model in which the process was made, and pass "
-            "that as model= or as the context"
+            f"this model, found {', '.join(map(repr, foreign))} of another one. A copy of a model "
+            "(freeze_model, pm.do, pm.observe) has new variables, but its processes keep those of "
+            "the original: fit the model in which the process was made, and pass it as model= or "
+            "as the context"
         )

@@ -1,4 +1,4 @@
-"""The ``pm.Data`` that variables are made of, to tell whether they are still the same."""
+"""The ``pm.Data`` that variables depend on, and whether they have changed."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def data_behind(
 ) -> dict[str, SharedVariable]:
     """Return the data that a ``pm.gp.Latent`` depends on, by name.
 
-    With ``observations`` also those behind observed variables that depend on it, ``observed`` or
-    any; their own values are not among them.
+    With ``observations`` also those of observed variables that depend on it (``observed``, or any),
+    but not the observations themselves.
     """
     roots = [gp.f]
     if observations:
@@ -47,9 +47,9 @@ def _shared(variables: Iterable[Variable]) -> dict[str, SharedVariable]:
 
 
 def data_as_constants(variables: Iterable[Variable]) -> dict[SharedVariable, Constant]:
-    """Return constants of the present values of all data that variables depend on.
+    """Return the current values, as constants, of all data that variables depend on.
 
-    In their place a graph keeps what it was made of, whatever ``pm.set_data`` does.
+    A graph in which they replace the data is not affected by ``pm.set_data``.
     """
     return {
         var: var.type.make_constant(var.get_value(borrow=True))
@@ -59,7 +59,7 @@ def data_as_constants(variables: Iterable[Variable]) -> dict[SharedVariable, Con
 
 
 def sums_of_arrays(graph: Variable) -> list[float]:
-    """Return sums, with fixed weights, over each array of numbers that a graph is computed from."""
+    """Return a weighted sum over each numerical array that a graph is computed from."""
     found = []
     for leaf in value_leaves([graph]):
         if isinstance(leaf, Constant | SharedVariable):

@@ -1,6 +1,6 @@
-"""A model of ``pm.Minibatch`` data as the model of all the data that the minibatches are from.
+"""From a model of ``pm.Minibatch`` data to the model of all the data.
 
-Stochastic engines choose their own minibatches, from a seed, and so want the data themselves.
+Stochastic engines draw minibatches themselves, from a seed, and need all the data.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _is_minibatch(var: Variable) -> bool:
 
 
 def all_data_of(var: Variable) -> Variable:
-    """Return what a minibatch is taken from; any other variable itself."""
+    """Return the data that a minibatch is taken from; any other variable unchanged."""
     return var.owner.inputs[var.owner.outputs.index(var)] if _is_minibatch(var) else var
 
 
@@ -34,29 +34,29 @@ def _minibatches(model: Model) -> list[Variable]:
 
 
 def batch_size_of(model: Model) -> int | None:
-    """Return the size of the model's minibatches; None where it has none."""
+    """Return the size of the model's minibatches; None if it has none."""
     found = _minibatches(model)
     return found[0].type.shape[0] if found else None
 
 
 def with_all_data(model: Model) -> Model:
-    """Return the model with all the data in the place of minibatches; itself if it has none.
+    """Return the model with all the data instead of minibatches; unchanged if it has none.
 
     Raises
     ------
     RecognitionError
-        If an observed variable's ``total_size`` is not the number of its data, or its distribution
-        is one whose graph cannot be of another size.
+        If an observed variable's ``total_size`` is not the number of its data, or the graph of its
+        distribution has a fixed size.
     """
     minibatches = _minibatches(model)
     if not minibatches:
         return model
     replaced: dict[Variable, Variable] = {var: all_data_of(var) for var in minibatches}
-    # Names of axes go with sizes, and these change.
+    # Without dims, since their sizes change.
     full = pm.Model(model=None)
     variables = set(model.basic_RVs) | set(model.deterministics) | set(model.potentials)
     with full:
-        # Definition's order is one in which every variable comes after what it depends on.
+        # In the order of definition every variable comes after those that it depends on.
         for var in [v for v in model.named_vars.values() if v in variables]:
             new = _replace(_without_total_size(var), replaced)
             if var in model.deterministics:
@@ -76,16 +76,16 @@ def with_all_data(model: Model) -> Model:
 
 
 def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:
-    """Return the graph on the replaced variables, whose shapes may be others; remembers nodes."""
+    """Return the graph on the replaced variables, whose shapes may differ; nodes are cached."""
     for node in toposort([var], blockers=list(replaced)):
         inputs = [replaced.get(v, v) for v in node.inputs]
         if any(new is not old for new, old in zip(inputs, node.inputs, strict=True)):
             if isinstance(node.op, OpFromGraph) and any(map(_differ, inputs, node.inputs)):
                 raise RecognitionError(
                     f"{type(node.op).__name__.removesuffix('RV')} of pm.Minibatch data: expected "
-                    "a distribution that is not made of others, for the graphs of those that are "
-                    "(Weibull, mixtures, Censored) hold the size of a minibatch; write the model "
-                    "with the arrays themselves, and give batch_size=… to pac.fit"
+                    "a distribution whose graph does not contain the size of a minibatch, as those "
+                    "of Weibull, mixtures and Censored do; write the model with the arrays "
+                    "themselves, and pass batch_size=… to pac.fit"
                 )
             rebuilt = node.clone_with_new_inputs(inputs, strict=False)
             replaced.update(zip(node.outputs, rebuilt.outputs, strict=True))
@@ -93,7 +93,7 @@ def _replace(var: Variable, replaced: dict[Variable, Variable]) -> Variable:
 
 
 def _differ(new: Variable, old: Variable) -> bool:
-    """Return whether lengths that are known differ."""
+    """Return whether known lengths differ."""
     lengths = zip(getattr(new.type, "shape", ()), getattr(old.type, "shape", ()), strict=False)
     return any(None not in pair and pair[0] != pair[1] for pair in lengths)
 
@@ -109,6 +109,6 @@ def _check_total_size(var: Variable, observed: Variable) -> None:
     size = observed.type.shape[0]
     if total is None or (size is not None and int(total) != size):
         raise RecognitionError(
-            f"observed variable {var.name!r}: expected total_size={size}, the number of the data "
-            f"that its minibatches are from, found {None if total is None else int(total)}"
+            f"observed variable {var.name!r}: expected total_size={size}, the number of data that "
+            f"its minibatches are taken from, found {None if total is None else int(total)}"
         )

@@ -1,4 +1,4 @@
-"""A ``pm.gp.Latent`` of the user's model as a law at any inputs: what sparse engines work with."""
+"""The prior of a ``pm.gp.Latent`` at arbitrary inputs, for the sparse engines."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import Key, LatentGaussianModel, Point
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import direct_parents
 from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.typing import Array
 
-from .covariance_graph import INDUCING, INPUTS, GraphCovariance
+from .covariance_graph import INDUCING, INPUTS, GraphCovariance, Pulled
 from .foreign import refuse_foreign_variables
 from .input_data import data_as_constants
 from .minibatch import all_data_of
@@ -27,15 +28,15 @@ from .stationary import StationaryCovariance
 
 __all__ = ["JITTER", "LatentProcess"]
 
-# Where formulas are compared with graphs, on the unconstrained scale: no number that is special.
+# A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
 _ANYWHERE = 0.3
 
-#: What ``gp.prior`` and ``gp.conditional`` add to a covariance's diagonal where not told otherwise.
+#: Default of ``gp.prior`` and ``gp.conditional`` for the term added to a covariance's diagonal.
 JITTER = 1e-6
 
 
 class LatentProcess:
-    """The :class:`~pymc_augconj.model.ProcessLaw` of a ``pm.gp.Latent``.
+    """The :class:`~pymc_augconj.model.ProcessPrior` of a ``pm.gp.Latent``.
 
     Parameters
     ----------
@@ -49,8 +50,8 @@ class LatentProcess:
     Raises
     ------
     AugmentationError
-        If ``gp`` is not the model's, depends on another model's variables, has several outputs,
-        has inputs that are no data, or a mean or covariance that depends on a Gaussian latent.
+        If ``gp`` does not belong to the model, depends on another model's variables, has several
+        outputs or inputs that are no data, or its mean or covariance depends on a Gaussian latent.
     """
 
     jitter = JITTER
@@ -62,7 +63,7 @@ class LatentProcess:
         lgm: LatentGaussianModel,
         *,
         gradient_of_inducing: bool = False,
-    ):
+    ) -> None:
         self.name = _name(gp, lgm)
         self.inputs = _inputs(gp, self.name)
         self._hyper = {h.value_name for h in lgm.hyperparameters}
@@ -82,20 +83,21 @@ class LatentProcess:
         if moving:
             raise AugmentationError(
                 f"gp {self.name!r}: expected a mean and a covariance that depend on "
-                f"hyperparameters alone, but they depend on the Gaussian latents {moving}; add "
-                "these to the predictor instead, or fit without inducing points"
+                f"hyperparameters only, found the Gaussian latents {moving}; add these to the "
+                "predictor instead, or fit without inducing points"
             )
         graphs = model.replace_rvs_by_values(
             [pt.as_tensor(graph).astype("float64") for graph in graphs]
         )
         refuse_foreign_variables(self.name, graphs)
-        # The fit keeps its law where the model is given other data.
+        # The fit keeps its prior when the data of the model change.
         *covariances, mean = graph_replace(graphs, data_as_constants(graphs), strict=False)
         self._mean = PointFunction(mean, {**values, INPUTS: X})
         formulas = StationaryCovariance.find(
             gp.cov_func, model, values, gradient_of_inducing=gradient_of_inducing
         )
         point = {h.value_name: np.full(h.shape, _ANYWHERE) for h in lgm.hyperparameters}
+        self._covariance: StationaryCovariance | GraphCovariance
         if formulas is None or not formulas.agrees_with(
             PointFunction(covariances, {**values, INPUTS: X, INDUCING: Z}), point, self.inputs
         ):
@@ -104,33 +106,39 @@ class LatentProcess:
             )
         else:
             self._covariance = formulas
-        self.names = tuple(
+        self.names: tuple[Key, ...] = tuple(
             name
             for name, value in values.items()
             if any(depends_on(graph, value) for graph in [*covariances, mean])
         )
 
-    def lanes(self, count: int) -> list[LatentProcess]:
+    def thread_copies(self, count: int) -> list[LatentProcess]:
+        """Return this object and up to ``count`` − 1 copies, one for each thread."""
         found = [self]
-        for covariance in self._covariance.lanes(count)[1:]:
+        for covariance in self._covariance.thread_copies(count)[1:]:
             other = copy(self)
             other._covariance = covariance
             found.append(other)
         return found
 
-    def cov(self, point: Point, Z):
+    def cov(self, point: Point, Z: Array) -> Array:
+        """Return K(Z, Z), without jitter."""
         return self._covariance.cov(point, Z)
 
-    def cross(self, point: Point, X, Z):
+    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
+        """Return K(X, Z) and the diagonal of K(X, X)."""
         return self._covariance.cross(point, X, Z)
 
-    def pull_cov(self, point: Point, Z, weights):
+    def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
+        """Return the derivatives of K(Z, Z), see :class:`.ProcessPrior`."""
         return self._covariance.pull_cov(point, Z, weights)
 
-    def pull_cross(self, point: Point, X, Z, weights):
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
+        """Return the derivatives of K(X, Z) and diag K(X, X), see :class:`.ProcessPrior`."""
         return self._covariance.pull_cross(point, X, Z, weights)
 
-    def mean(self, point: Point, X):
+    def mean(self, point: Point, X: Array) -> Array:
+        """Return the prior mean at X."""
         return np.array(self._mean({**point, INPUTS: X}), dtype=float)
 
 
@@ -146,7 +154,7 @@ def _name(gp: Any, lgm: LatentGaussianModel) -> str:
     if block.copies > 1:
         raise AugmentationError(
             f"gp {name!r}: expected a process of one output for inducing points, got "
-            f"{block.copies}; write one pm.gp.Latent an output"
+            f"{block.copies}; write one pm.gp.Latent per output"
         )
     return name
 

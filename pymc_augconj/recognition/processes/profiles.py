@@ -7,13 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pymc as pm
-from numpy.typing import NDArray
+
+from pymc_augconj.typing import Array
 
 __all__ = ["PROFILES", "Profile"]
 
-Array = NDArray[np.float64]
-
-# PyMC takes the distance as √(r² + this), which has a derivative at zero.
+# PyMC's distance is √(r² + _UNDER_ROOT), which is differentiable at zero.
 _UNDER_ROOT = 1e-12
 
 
@@ -31,7 +30,7 @@ class Profile:
 
 
 def _squared_exponential(t: Array) -> Array:
-    # Where rounding leaves t above zero the error is that of any other t.
+    # t may exceed zero by rounding; the relative error is as small as elsewhere.
     return np.exp(t, out=t)
 
 
@@ -83,7 +82,7 @@ def _matern52_slope(t: Array) -> tuple[Array, Array]:
     return (u_next + u * u / 3.0) * decay, (-5.0 / 6.0) * u_next * decay
 
 
-#: By the class of the kernel.
+#: By class of the kernel.
 PROFILES: dict[type, Profile] = {
     pm.gp.cov.ExpQuad: Profile(-0.5, _squared_exponential, _squared_exponential_slope, True),
     pm.gp.cov.Matern52: Profile(1.0, _matern52, _matern52_slope),

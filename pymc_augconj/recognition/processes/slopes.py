@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.recognition.graph.functions import UNCONNECTED, Gradient
+from pymc_augconj.model import Point
+from pymc_augconj.recognition.graph.functions import UNCONNECTED, Gradient, Inputs
+from pymc_augconj.typing import Array
 
 __all__ = ["Slopes"]
 
@@ -19,15 +20,15 @@ class Slopes(Gradient):
     Parameters
     ----------
     scalars : sequence of Variable
-    inputs : mapping from str to Variable
-        Entries of the point; derivatives are taken by the float ones that a scalar depends on.
+    inputs : mapping from Key to Variable
+        Entries of the point. Derivatives are by those of float type that a scalar depends on.
     """
 
-    def __init__(self, scalars: Sequence[Variable], inputs: Mapping[str, Variable]):
+    def __init__(self, scalars: Sequence[Variable], inputs: Inputs) -> None:
         super().__init__(sum(scalars), inputs)
         self._scalars = list(scalars)
 
-    def __call__(self, point: Mapping[str, np.ndarray]) -> dict[str, list[np.ndarray]]:
+    def of_each(self, point: Point) -> dict[str, list[Array]]:
         """Return by entry the derivatives of the scalars, in their order."""
         if not self._wrt:
             return {}

@@ -5,44 +5,42 @@ is one product of matrices,
 
     t = (a, c|a|², 1)·(−2c b, 1, c|b|²),    a = x/ℓ, b = z/ℓ,
 
-and g takes a few passes over it in place; of the squared exponential log s goes into the product.
+and g takes a few passes over it in place; for the squared exponential log s is in the product.
 Derivatives: with weights W and E = W ∘ s·g′(t),
 
     ∂/∂aᵢ = 2c (aᵢ Σⱼ Eᵢⱼ − Σⱼ Eᵢⱼ bⱼ),    ∂/∂bⱼ = 2c (bⱼ Σᵢ Eᵢⱼ − Σᵢ Eᵢⱼ aᵢ),    ∂/∂s = ⟨W, g⟩.
 
-PyTensor's own graph of these takes some forty passes, each into an array of its own.
+PyTensor's own graph of these takes some forty passes, each into a new array.
 """
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from numpy.typing import NDArray
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_augconj.model import Argument, Point
-from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
+from pymc_augconj.model import Argument, Key, Point
+from pymc_augconj.recognition.graph.functions import Gradient, Inputs, PointFunction
+from pymc_augconj.typing import Array
 
-from .covariance_graph import INDUCING, INPUTS
+from .covariance_graph import INDUCING, INPUTS, Pulled
 from .input_data import data_as_constants
 from .profiles import PROFILES
 from .slopes import Slopes
 
 __all__ = ["StationaryCovariance"]
 
-Array = NDArray[np.float64]
-
 _SCALE, _LENGTHS = Argument("weight", "scale"), Argument("weights", "lengths")
 
-# Of inputs, in the comparison with PyMC's graph, which rounds differently where they are far apart.
+# Number of inputs in the comparison with PyMC's graph, and its tolerance: rounding differs.
 _COMPARED, _TOLERANCE = 5, 1e-6
 
 
@@ -52,13 +50,13 @@ class StationaryCovariance:
     Parameters
     ----------
     kernel : pm.gp.cov.Stationary
-        Of a class that has a formula here.
+        Of a class in :mod:`.profiles`.
     scale, lengths : Variable
         s and ℓ as graphs of ``values``.
     values : mapping from str to Variable
         Entries of the point.
     gradient_of_inducing : bool
-        Whether derivatives by Z are wanted.
+        Whether to return derivatives by Z.
     """
 
     def __init__(
@@ -66,10 +64,10 @@ class StationaryCovariance:
         kernel: Any,
         scale: Variable,
         lengths: Variable,
-        values: Mapping[str, Variable],
+        values: Inputs,
         *,
         gradient_of_inducing: bool = False,
-    ):
+    ) -> None:
         self._profile = PROFILES[type(kernel)]
         dims = np.asarray(kernel.active_dims)
         leading = np.array_equal(dims, np.arange(dims.size))
@@ -78,26 +76,26 @@ class StationaryCovariance:
         self._parameters = PointFunction([scale, lengths], values)
         self._derivatives: Gradient
         if lengths.ndim == 0:
-            # One number has one derivative by each entry, the same for all weights at one θ.
+            # A scalar has one derivative by each entry, the same for all weights at one θ.
             self._derivatives = Slopes([scale, lengths], values)
         else:
             weights = [scale.type.clone(name=None)(), lengths.type.clone(name=None)()]
             cost = weights[0] * scale + (weights[1] * lengths).sum()
             given = dict(zip((_SCALE, _LENGTHS), weights, strict=True))
             self._derivatives = Gradient(cost, values, given)
-        # The last values of both, by the entries of the point; threads have it in common.
-        self._known: dict[object, tuple[bytes, Any]] = {}
+        # The last values of both, by the entries of the point; shared by threads.
+        self._known: dict[str, tuple[bytes, Any]] = {}
 
     @classmethod
     def find(
         cls,
         cov_func: Any,
         model: Model,
-        values: Mapping[str, Variable],
+        values: Inputs,
         *,
         gradient_of_inducing: bool = False,
     ) -> StationaryCovariance | None:
-        """Return the covariance where it is a stationary kernel times numbers, else None."""
+        """Return the covariance if it is a stationary kernel times numbers, else None."""
         factors = cov_func._factor_list if type(cov_func) is pm.gp.cov.Prod else [cov_func]
         kernels = [factor for factor in factors if isinstance(factor, pm.gp.cov.BaseCovariance)]
         if len(kernels) != 1 or type(kernels[0]) not in PROFILES:
@@ -122,7 +120,7 @@ class StationaryCovariance:
         return cls(kernel, scale, lengths, values, gradient_of_inducing=gradient_of_inducing)
 
     def agrees_with(self, graph: PointFunction, point: Point, inputs: Array) -> bool:
-        """Return whether K(Z, Z), K(X, Z) and the diagonal are those of PyMC's own graph.
+        """Return whether K(Z, Z), K(X, Z) and the diagonal agree with PyMC's graph.
 
         Parameters
         ----------
@@ -134,7 +132,7 @@ class StationaryCovariance:
         """
         some = inputs[np.linspace(0, len(inputs) - 1, _COMPARED).astype(int)]
         X, Z = some[1:], some[:-1]
-        theirs = graph.as_it_stands({**point, INPUTS: X, INDUCING: Z})
+        theirs = graph.uncompiled({**point, INPUTS: X, INDUCING: Z})
         ours = [self.cov(point, Z), *self.cross(point, X, Z)]
         scale = np.abs(ours[-1]).max()
         return all(
@@ -143,12 +141,12 @@ class StationaryCovariance:
         )
 
     @property
-    def names(self) -> tuple[str, ...]:
+    def names(self) -> tuple[Key, ...]:
         """The entries of the point that it depends on."""
         return self._parameters.names
 
-    def lanes(self, count: int) -> list[StationaryCovariance]:
-        """Return up to ``count`` of these, each for a thread of its own."""
+    def thread_copies(self, count: int) -> list[StationaryCovariance]:
+        """Return this object and up to ``count`` − 1 copies, one for each thread."""
         functions = (self._parameters, self._derivatives)
         found = [self]
         copies = zip(*(function.copies(count) for function in functions), strict=False)
@@ -165,7 +163,7 @@ class StationaryCovariance:
     def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
         """Return K(X, Z) and the diagonal of K(X, X)."""
         scale, lengths = self._at(point)
-        # Far out an optimiser meets infinities, which are its own to judge.
+        # Extreme hyperparameters overflow; the optimiser handles infinities.
         with np.errstate(all="ignore"):
             inside = self._profile.is_power and scale > 0.0
             a, b = self._scaled(X, lengths), self._scaled(Z, lengths)
@@ -174,7 +172,7 @@ class StationaryCovariance:
                 value *= scale
         return value, np.full(len(X), scale)
 
-    def pull_cov(self, point: Point, Z: Array, weights: Array):
+    def pull_cov(self, point: Point, Z: Array, weights: Array) -> Pulled:
         """Return the derivatives of K(Z, Z), weighted and summed: by θ, and by Z."""
         lengths = self._at(point)[1]
         with np.errstate(all="ignore"):
@@ -184,7 +182,7 @@ class StationaryCovariance:
             by_lengths = np.sum(moved * a, axis=0)
         return self._pulled(point, Z, by_scale, by_lengths, moved)
 
-    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]):
+    def pull_cross(self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]) -> Pulled:
         """Return the derivatives of K(X, Z) and the diagonal of K(X, X), as those of K(Z, Z)."""
         lengths = self._at(point)[1]
         with np.errstate(all="ignore"):
@@ -194,15 +192,21 @@ class StationaryCovariance:
             by_lengths = np.sum(by_a * a, axis=0) + np.sum(by_b * b, axis=0)
         return self._pulled(point, Z, by_scale, by_lengths, by_b)
 
-    def _pulled(self, point: Point, Z: Array, by_scale: float, by_lengths: Array, moved: Array):
-        """Return derivatives by θ, given those by s and, but for s, by log(1/ℓ) and scaled Z."""
+    def _pulled(
+        self, point: Point, Z: Array, by_scale: float, by_logs: Array, moved: Array
+    ) -> Pulled:
+        """Return derivatives by θ and by Z.
+
+        Given are those by s, and 1/s times those by log(1/ℓ) and by Z/ℓ.
+        """
         scale, lengths = self._at(point)
-        by_lengths = by_lengths.sum() if lengths.size == 1 else by_lengths
-        by_lengths = np.reshape(-scale * by_lengths / lengths, lengths.shape)
+        total = by_logs.sum() if lengths.size == 1 else by_logs
+        by_lengths = np.reshape(-scale * total / lengths, lengths.shape)
         if isinstance(self._derivatives, Slopes):
+            slopes = self._keep("slopes", self._derivatives.of_each, point)
             found = {
                 name: by_scale * of_scale + by_lengths * of_length
-                for name, (of_scale, of_length) in self._keep(self._derivatives, point).items()
+                for name, (of_scale, of_length) in slopes.items()
             }
         else:
             given = {_SCALE: np.array(by_scale), _LENGTHS: by_lengths}
@@ -215,12 +219,11 @@ class StationaryCovariance:
 
     def _at(self, point: Point) -> tuple[float, Array]:
         """Return s and ℓ."""
-        scale, lengths = self._keep(self._parameters, point)
+        scale, lengths = self._keep("parameters", self._parameters, point)
         return float(scale), lengths
 
-    def _keep(self, function: PointFunction | Slopes, point: Point) -> Any:
-        """Return the function at the point, from the last time where it was there, too."""
-        kind = type(function)
+    def _keep(self, kind: str, function: Callable[[Point], Any], point: Point) -> Any:
+        """Return the function at the point; the value at the last point is cached."""
         key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
         known = self._known.get(kind)
         if known is None or known[0] != key:
@@ -241,7 +244,7 @@ class StationaryCovariance:
         return left @ right.T
 
     def _pull_distances(self, a: Array, b: Array, W: Array) -> tuple[float, Array, Array]:
-        """Return ⟨W, g⟩ and the derivatives of it by a and by b."""
+        """Return ⟨W, g⟩ and its derivatives by a and by b."""
         c, d = self._profile.factor, a.shape[1]
         g, slope = self._profile.slope(self._distances(a, b))
         whole = None if g is slope else float(np.vdot(W, g))
@@ -260,7 +263,7 @@ class StationaryCovariance:
 
 
 def _number(factor: Any) -> Any:
-    """Return a factor of a kernel where it is one number, else None."""
+    """Return a factor of a kernel if it is one number, else None."""
     if isinstance(factor, numbers.Real):
         return float(factor)
     if isinstance(factor, np.ndarray):
@@ -271,7 +274,7 @@ def _number(factor: Any) -> Any:
 
 
 def _copied(values: Any) -> Any:
-    """Return arrays that a function does not write to when it is called again."""
+    """Return copies, since a compiled function may overwrite its results at the next call."""
     if isinstance(values, dict):
         return {name: _copied(value) for name, value in values.items()}
     return [np.array(value) for value in values]

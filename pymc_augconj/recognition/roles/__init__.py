@@ -1,4 +1,4 @@
-"""Which variable plays which part.
+"""The roles of the variables.
 
 ===================  =====================================================
 ``choice``           which Gaussian variables are integrated out

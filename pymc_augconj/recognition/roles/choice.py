@@ -39,8 +39,8 @@ from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 
-# Kinds of latents that a sampler may treat as hyperparameters; none that a fit may (see ``held``)
-# but independent ones.
+# Kinds of latents that a sampler may treat as hyperparameters. A fit may do so only for independent
+# ones, see ``held``.
 _OPTIONAL = ("diagonal", "precision")
 
 
@@ -68,11 +68,12 @@ def choose_structure(
     """
     forward, undrawn = forward_variables(model)
     found = _find(model, forward, chosen)
+    candidates: Sequence[GaussianVariable]
     candidates, demoted = _acting_through_means(model, found, forward)
     try:
         candidates, matched = _match_most(model, candidates, forward)
     except (NotAffineError, UnknownLikelihoodError) as error:
-        # Only here likelihoods without an augmentation, which every engine prefers not to meet.
+        # Likelihoods without an augmentation are used only if there is no other way.
         try:
             candidates, matched = _match_most(model, candidates, forward, densities=True)
         except AugmentationError:
@@ -85,23 +86,23 @@ def choose_structure(
             )
     matched_rvs = [observed.rv for observed in matched]
     unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
-    # A variable that was given a value (pm.observe) is a constant to those that depend on it.
+    # A variable with a given value (pm.observe) is a constant for those that depend on it.
     used = direct_parents(
         [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
     )
     for rv in unmatched:
         if rv not in used and not direct_parents(distribution_parameters(rv), model):
             raise RecognitionError(
-                f"observed variable {rv.name!r} depends on no free variable at all: expected "
-                "its distribution to depend on a latent variable or on a hyperparameter; "
+                f"observed variable {rv.name!r}: expected a distribution that depends on a latent "
+                "variable or a hyperparameter, found one that depends on no free variable at all; "
                 "remove it, or connect it to the model"
             )
     if not candidates:
         raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
     if not matched:
         raise RecognitionError(
-            f"observed variable {unmatched[0].name!r} depends on no Gaussian latent variable: "
-            "expected a predictor that contains one; sample this model with pm.sample's NUTS"
+            f"observed variable {unmatched[0].name!r}: expected a predictor that contains a "
+            "Gaussian latent variable, found none in it; sample this model with pm.sample's NUTS"
         )
     latents = {latent.rv for latent in candidates}
     hyper = [rv for rv in model.free_RVs if rv not in latents and rv not in set(forward)]
@@ -142,7 +143,7 @@ def _held(
 def _find(
     model: Model, forward: Sequence[Variable], chosen: Collection[str] | None
 ) -> list[GaussianVariable]:
-    """Return the Gaussian variables, those first that gain most by being integrated out."""
+    """Return the Gaussian variables, in decreasing order of the gain by integrating them out."""
     found = find_gaussian_variables(model, _roots(model))
     known = {candidate.rv for candidate in found}
     for rv in model.free_RVs:
@@ -180,7 +181,7 @@ def _match_most(
 def _match(
     model: Model, latents: Sequence[GaussianVariable], densities: bool
 ) -> list[ObservedGraph]:
-    """Match every observed variable that depends on a latent; raises where one has no match."""
+    """Match every observed variable that depends on a latent; raises if one has no match."""
     inputs = [latent.input for latent in latents]
     return [
         match_observed(model, rv, latents, densities=densities)
@@ -202,12 +203,12 @@ def _largest_consistent(
         try:
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
-            # One that is known by its density rather has a likelihood without an augmentation.
+            # A latent known by its density is kept, with a likelihood without an augmentation.
             if candidate.kind not in (_OPTIONAL if densities else _OPTIONAL[:1]):
                 raise why from None
         else:
             accepted.append(candidate)
-    # The prior of one that was left out may depend on one that was accepted.
+    # The prior of a rejected candidate may depend on an accepted one.
     accepted, _ = _acting_through_means(model, accepted, forward)
     if not accepted:
         raise error

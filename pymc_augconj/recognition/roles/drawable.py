@@ -23,7 +23,7 @@ __all__ = ["refuse_improper", "why_not_drawn"]
 
 
 def why_not_drawn(model: Model, rv: Variable) -> str | None:
-    """Return why draws of ``rv`` do not follow its density in ``model``; None where they do."""
+    """Return why draws of ``rv`` do not follow its density in ``model``; None if they do."""
     if not _is_default(model, rv):
         return "its transform= changes its distribution"
     for op in _ops_of(model, rv):
@@ -85,7 +85,7 @@ def _is_default(model: Model, rv: Variable) -> bool:
 
 
 def _is_without_random(op: Op) -> bool:
-    """Return whether ``op`` is a ``CustomDist`` that was given no ``random``."""
-    # PyMC puts a function that raises in the place of one that was not given.
+    """Return whether ``op`` is a ``CustomDist`` without ``random``."""
+    # Without a given function PyMC has one that raises.
     name = getattr(getattr(op, "_random_fn", None), "__qualname__", "")
     return isinstance(op, CustomDistRV) and name.startswith(default_not_implemented.__qualname__)

@@ -6,6 +6,8 @@ together with the latents: those are updated with the forward variables integrat
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
@@ -61,7 +63,7 @@ def read_forward(
             natural = transform.backward(value, *node.inputs)
             drawn_value = transform.forward(draw, *node.inputs)
             log_jacobian = transform.log_jac_det(value, *node.inputs).sum()
-        # Those of the distributions that this one is made of are among them.
+        # These include the generators of the components of a compound distribution.
         leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
         generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
         (drawn_value,) = substitute(
@@ -94,9 +96,11 @@ def read_forward(
 class _ForwardDraw:
     """Draws from a graph whose generators are inputs."""
 
-    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]):
+    def __init__(self, function: PointFunction, generators: tuple[Argument, ...]) -> None:
         self._function, self._generators = function, generators
 
     def __call__(self, rng: np.random.Generator, point: Point) -> np.ndarray:
-        children = dict(zip(self._generators, rng.spawn(len(self._generators)), strict=True))
+        children: dict[Argument, Any] = dict(
+            zip(self._generators, rng.spawn(len(self._generators)), strict=True)
+        )
         return np.array(self._function({**point, **children}))

@@ -38,8 +38,8 @@ def read_hyperparameters(
         Why some of them must not be optimised, by their names.
     """
     covariances = space.in_values([latent.scale for latent in latents])
-    # A latent's value moves with its mean even where no predictor does: where no observation uses
-    # an entry, or where means cancel in a difference.
+    # A latent's value depends on its mean even if no predictor does: if no observation uses an
+    # entry, or if means cancel in a difference.
     means = [latent.mean for latent in latents if latent.mean is not None]
     affine = [predictors, *space.in_values(means)]
     augmented: list[Variable] = []

@@ -5,7 +5,7 @@ Facts about dependence only; nothing here looks at a formula.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pymc.model import Model
@@ -28,7 +28,7 @@ class Structure:
 
     Attributes
     ----------
-    latents : list of GaussianVariable
+    latents : sequence of GaussianVariable
         Gaussian variables that every predictor is affine in.
     hyperparameters : list of Variable
         Every other free random variable that the observations depend on.
@@ -44,7 +44,7 @@ class Structure:
         hyperparameters that have one.
     """
 
-    latents: list[GaussianVariable]
+    latents: Sequence[GaussianVariable]
     hyperparameters: list[Variable]
     forward: list[Variable]
     observed: list[Variable]

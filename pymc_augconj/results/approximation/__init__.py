@@ -4,9 +4,10 @@
 ``approximation``  the class that ``pac.fit`` returns
 ``assembly``       from an engine's result to an approximation
 ``data_check``     whether the model's data are still those of the fit
-``fingerprint``    numbers by which a model tells whether it is the one fitted
+``fingerprint``    numbers that identify the fitted model
+``latents``        the latents' prior at the fitted θ
 ``layout``         prior means and names of axes
-``model_check``    whether a fit is one of this model
+``model_check``    whether a fit belongs to this model
 ``pointwise``      log likelihoods of single observations at draws
 ``sparse``         approximations through inducing points
 ``storage``        saving and loading

@@ -1,14 +1,15 @@
 """A Gaussian approximation of the posterior, stored as its sites and θ.
 
-Whatever engine made it, two numbers for every observation and a value of the hyperparameters say
-all there is to say: means, variances, covariances, draws and predictions are derived from them.
+The two parameters of every site and a value of the hyperparameters determine it, whichever engine
+made it: means, variances, covariances, draws and predictions are derived from them.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from numbers import Integral
 from pathlib import Path
 from typing import Any
@@ -18,25 +19,20 @@ import cloudpickle
 import numpy as np
 import pandas as pd
 import xarray as xr
-from numpy.typing import NDArray
 
 from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import SitePosterior
-from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.latents.space import condition
+from pymc_augconj.typing import Array
 
 from .fingerprint import Fingerprint
-from .layout import AffineMean, Labels, in_order
+from .latents import FittedLatents
+from .layout import Labels
 from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
 from .summary import summarize
 
 __all__ = ["Approximation"]
-
-Array = NDArray[np.float64]
 
 DEFAULT_DRAWS = 1000
 
@@ -52,38 +48,42 @@ class Approximation:
     h, lam : ndarray, shape (N,)
         Sites exp(h η − ½ λ η²), one for every predictor.
     theta : dict of str to ndarray
-        Hyperparameters at their point estimates, on the scale the user wrote them on.
+        Point estimates of the hyperparameters, on the scale of the user's model.
     point : dict
         The same on PyMC's unconstrained scale.
     log_evidence : float
-        The method's value of log p(y | θ), in nats; :attr:`is_bound` says whether it is a lower
-        bound.
+        The method's value of log p(y | θ), in nats; see :attr:`is_bound`.
     objective : float
-        What was maximised: the evidence, plus the log prior density of θ for ``hyper="map"``.
+        The maximised function: the evidence, plus the log prior density of θ for ``hyper="map"``.
     history : DataFrame
-        A row for every iteration: ``theta`` counts the values of the hyperparameters that were
-        tried, ``iteration`` from 0 at each of them; ``bound``, its terms ``expected`` (Σ E[log p]
-        or its augmented bound) and ``divergence`` (KL(q‖p)), ``residual``, and how the step was
-        made.
+        One row per iteration: ``theta`` counts the values of the hyperparameters that were tried,
+        ``iteration`` starts from 0 at each of them; ``bound`` and its terms ``expected``
+        (Σ E[log p] or its augmented bound) and ``divergence`` (KL(q‖p)), ``residual``, and the
+        kind of step.
     converged : bool
-        Whether ``tol`` was met, or, with ``"svi"``, no rise of the bound stands out of its noise.
+        Whether ``tol`` was met; for ``"svi"``, whether the increase of the bound is within its
+        noise.
     message : str
-        How it ended.
+        Why the iterations ended.
     timings : dict
         Seconds: ``recognition``, ``optimisation``, ``total``.
     inducing : dict
-        Inducing inputs by process; empty but for a
-        :class:`~pymc_augconj.results.approximation.sparse.SparseApproximation`.
+        Inducing inputs by process; empty for a dense fit.
     diagnostics : dict
-        What the engine says about its state besides. Of ``"ep"`` and ``"qp"``: ``residual``
-        (relative moment mismatch), ``sweeps``, ``evaluations``, ``damping`` (the smallest that was
-        used), ``n_negative`` (sites of negative precision), ``smallest_cavity_precision``,
-        ``quadrature_error``, ``method`` (``"parallel"``, ``"sequential"`` or ``"double loop"``),
-        ``converged``, ``message`` and ``evidence`` of the last run, that at θ; for ``"qp"`` of
-        QP's own run after EP's. Where ``n_negative`` is not 0 several fixed points may exist. Of
-        ``"svi"``: ``evidence_error``, 0 where the evidence is the bound on all the data, else the
-        standard error of a mean over the last fifth of the minibatches: where these have not seen
-        as many observations as there are.
+        Further quantities, by engine. ``"ep"`` and ``"qp"``: ``residual`` (relative moment
+        mismatch), ``sweeps``, ``evaluations``, ``damping`` (the smallest used), ``n_negative``
+        (number of sites with negative precision; if not 0, several fixed points may exist),
+        ``smallest_cavity_precision``, ``quadrature_error``, ``method`` (``"parallel"``,
+        ``"sequential"`` or ``"double loop"``), ``converged``, ``message`` and ``evidence`` of the
+        last run, at θ; for ``"qp"`` those of QP's own run after EP's. ``"svi"``:
+        ``evidence_error``, 0 if the evidence is the bound on all the data, else the standard error
+        of its mean over the last fifth of the minibatches.
+    observed : dict
+        The observations, by variable.
+    random_seed : int, optional
+        Default seed of :meth:`sample`.
+    model : pymc.Model, optional
+        The fitted model; neither pickled nor saved.
     """
 
     method: str
@@ -97,25 +97,22 @@ class Approximation:
     converged: bool
     message: str
     timings: dict[str, float]
-    prior: LatentPrior
-    groups: RowGroups
-    space: str
-    means: Sequence[AffineMean]
-    labels: Labels
-    variables: tuple[str, ...]
     observed: dict[str, np.ndarray]
+    _latents: FittedLatents
+    _labels: Labels
+    # The names of the variables that draws have.
+    _variables: tuple[str, ...]
+    # Checksums of the model's data, by name: tells whether they are still those of the fit.
+    _data: dict[str, int]
+    _fingerprint: Fingerprint
     random_seed: int | None = None
     inducing: dict[str, Array] = field(default_factory=dict)
     diagnostics: dict[str, float | str] = field(default_factory=dict)
-    # Checksums of the model's data, by name: tells whether they are still those of the fit.
-    data: dict[str, int] = field(default_factory=dict)
-    fingerprint: Fingerprint = field(default_factory=Fingerprint)
-    # The user's model, neither pickled nor saved.
     model: Any = None
-    # Variables of the model from draws of its latents; needs the model, so it is not saved.
-    evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict] | None = None
+    # The model's other variables from draws of its latents; needs the model, so it is not saved.
+    _evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict[str, Array]] | None = None
     # Log likelihoods of single observations at draws of the predictors; not saved.
-    pointwise: PointwiseLogLikelihood | None = None
+    _pointwise: PointwiseLogLikelihood | None = None
 
     def __repr__(self) -> str:
         return summarize(self)
@@ -127,42 +124,30 @@ class Approximation:
 
     # -- the Gaussian ---------------------------------------------------------------------------
 
-    @property
-    def posterior(self) -> SitePosterior:
-        """The prior conditioned on the sites; factorised when first asked for."""
-        cached = self.__dict__.get("_posterior")
-        if cached is None:
-            cached = condition(self.prior, self.groups, self.h, self.lam, space=self.space)
-            self.__dict__["_posterior"] = cached
-        return cached
+    @cached_property
+    def _posterior(self) -> SitePosterior:
+        """The prior conditioned on the sites."""
+        return self._latents.condition(self.h, self.lam)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The Gaussian latents, as the user knows them."""
-        return tuple(b.block.name for b in self.prior.blocks)
+        """The names of the Gaussian latents."""
+        return self._latents.names
 
     @property
     def mean(self) -> xr.Dataset:
         """Posterior means of the latents, by name, with their dims; computed at each access."""
-        innovations = dict(zip(self.names, self.posterior.innovation_means(), strict=True))
-        found: dict[str, Array] = {}
-        for i in self._order():
-            name, affine = self.names[i], self.means[i]
-            value = innovations[name] + affine.constant
-            for other, matrix in affine.matrices.items():
-                value = value + matrix @ found[other]
-            found[name] = value
-        return self._dataset([found[name] for name in self.names])
+        return self._dataset(self._latents.values(self._posterior.innovation_means()))
 
     @property
     def std(self) -> xr.Dataset:
         """Posterior standard deviations of the latents, as ``mean``."""
         variances = []
         for i, name in enumerate(self.names):
-            if self.means[i].matrices:
+            if self._latents.means[i].matrices:
                 variances.append(np.diagonal(self.cov(name)))
             else:
-                variances.append(self.posterior.innovation_var(i))
+                variances.append(self._posterior.innovation_var(i))
         return self._dataset([np.sqrt(np.maximum(var, 0.0)) for var in variances])
 
     def cov(self, name: str | None = None) -> Array:
@@ -177,12 +162,12 @@ class Approximation:
         -------
         ndarray, shape (size, size)
         """
-        index = self._index(self.names[0] if name is None else name)
-        maps = self._in_innovations(index)
-        total = np.zeros((self._size(index),) * 2)
+        index = 0 if name is None else self._latents.index(name)
+        maps = self._latents.coefficients(index)
+        total = np.zeros((self._latents.size(index),) * 2)
         for first, left in maps.items():
             for second, right in maps.items():
-                part = self.posterior.innovation_cov(first, second)
+                part = self._posterior.innovation_cov(first, second)
                 part = part if left is None else left @ part
                 total += part if right is None else part @ right.T
         return total
@@ -190,12 +175,12 @@ class Approximation:
     @property
     def predictor_mean(self) -> Array:
         """Posterior means of the predictors η of every observation, shape (N,)."""
-        return self.posterior.mean
+        return self._posterior.mean
 
     @property
     def predictor_std(self) -> Array:
         """Posterior standard deviations of the predictors, shape (N,)."""
-        return np.sqrt(np.maximum(self.posterior.var, 0.0))
+        return np.sqrt(np.maximum(self._posterior.var, 0.0))
 
     # -- draws ----------------------------------------------------------------------------------
 
@@ -206,25 +191,25 @@ class Approximation:
         random_seed: int | None = None,
         log_likelihood: bool = False,
     ) -> xr.DataTree:
-        """Draw from the approximation, exactly.
+        """Draw independent samples from the approximation.
 
         Parameters
         ----------
         draws : int
         random_seed : int or Generator, optional
-            By default the seed of the fit; where that was none, every call draws anew.
+            By default the seed of the fit; if that was None, every call draws anew.
         log_likelihood : bool
             Add the group ``log_likelihood`` and, in ``sample_stats``, ``log_p`` and ``log_q``: the
-            log densities of the posterior given θ and of the approximation, both without the same
-            constant, as ``az.loo_approximate_posterior`` takes them.
+            log densities of the posterior given θ and of the approximation, up to one common
+            constant, for ``az.loo_approximate_posterior``.
 
         Returns
         -------
         DataTree
             Group ``posterior`` of shape (1, draw, …) with the variables of the user's model,
             deterministics included; hyperparameters are at their point estimates. An approximation
-            that was loaded from a file has no model to compute deterministics with, other than
-            the latents themselves: use ``pm.compute_deterministics`` for these.
+            loaded from a file has no model, so that deterministics other than the latents are
+            missing: use ``pm.compute_deterministics``.
         """
         if not (isinstance(draws, Integral) and draws >= 1):
             raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
@@ -232,17 +217,17 @@ class Approximation:
         start = time.perf_counter()
         whitened = self._draw_whitened(rng, draws)
         posterior = self._drawn(rng, whitened)
-        labels = {name: dims for name, dims in self.labels.dims.items() if name in posterior}
+        labels = {name: dims for name, dims in self._labels.dims.items() if name in posterior}
         used = {dim for dims in labels.values() for dim in dims}
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
             groups |= self._log_likelihood(whitened)
         if self.observed:
             groups["observed_data"] = self.observed
-            observed_dims = {n: d for n, d in self.labels.dims.items() if n in self.observed}
+            observed_dims = {n: d for n, d in self._labels.dims.items() if n in self.observed}
             labels |= observed_dims
             used |= {dim for dims in observed_dims.values() for dim in dims}
-        coords = {dim: c for dim, c in self.labels.coords.items() if dim in used}
+        coords = {dim: c for dim, c in self._labels.coords.items() if dim in used}
         tree = az.from_dict(groups, coords=coords, dims=labels)
         tree["posterior"].attrs.update(
             {
@@ -264,29 +249,30 @@ class Approximation:
         -------
         DataTree
         """
-        return self.sample(log_likelihood=self.pointwise is not None)
+        return self.sample(log_likelihood=self._pointwise is not None)
 
     def _draw_whitened(self, rng: np.random.Generator, draws: int) -> list[Array]:
         """Return draws of every block's v, u = S v, each of shape (draws, size)."""
-        prior = self.prior.factorized()
-        posterior = self.posterior
-        if prior is not self.prior:
-            posterior = condition(prior, self.groups, self.h, self.lam, space=self.space)
+        posterior = self._posterior
+        if self._latents.prior.factorized() is not self._latents.prior:
+            posterior = self._latents.condition(self.h, self.lam, factorized=True)
         return posterior.draw(rng, draws)
 
     def _log_likelihood(self, whitened: list[Array]) -> dict[str, dict[str, Array]]:
         """Return the groups that leave-one-out cross-validation needs."""
-        if self.pointwise is None:
+        if self._pointwise is None:
             raise AugmentationError(
-                "log_likelihood: expected a dense fit of this session, whose model is known; got "
-                "one through inducing points, or one that was loaded from a file"
+                "log_likelihood: expected a dense fit made in this session, got one through "
+                "inducing points, or one loaded from a file; use pac.fit without inducing points"
             )
-        prior = self.prior.factorized()
+        prior = self._latents.prior.factorized()
         eta = np.tile(prior.offset, (len(whitened[0]), 1))
         for A, block, v in zip(prior.full_maps, prior.blocks, whitened, strict=True):
             eta += A.apply_rows(block.scale(v))
-        log_likelihood = self.pointwise(eta)
-        log_p = sum(value.reshape(len(eta), -1).sum(axis=1) for value in log_likelihood.values())
+        log_likelihood = self._pointwise(eta)
+        log_p = np.zeros(len(eta))
+        for value in log_likelihood.values():
+            log_p += value.reshape(len(eta), -1).sum(axis=1)
         # q is the prior times the sites.
         log_q = eta @ self.h - 0.5 * eta**2 @ self.lam
         return {
@@ -295,42 +281,37 @@ class Approximation:
         }
 
     def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
-        prior, draws = self.prior.factorized(), len(whitened[0])
-        latents: dict[str, Array] = {}
-        entries: dict[str, Array] = {}
-        for i in self._order():
-            block, affine = prior.blocks[i].block, self.means[i]
-            value = prior.blocks[i].scale(whitened[i]) + affine.constant
-            for other, matrix in affine.matrices.items():
-                value = value + latents[other] @ matrix.T
-            latents[block.name] = value
-            entry = whitened[i] if block.whitened else value
-            entries[block.value_name] = entry.reshape(draws, *block.shape)
-        known = {
+        blocks, draws = self._latents.prior.factorized().blocks, len(whitened[0])
+        scaled = [b.scale(v) for b, v in zip(blocks, whitened, strict=True)]
+        known: dict[str, Array] = {
             name: np.broadcast_to(value, (draws, *np.shape(value)))
             for name, value in self.theta.items()
         }
-        known |= {
-            b.block.name: latents[b.block.name].reshape(draws, *b.block.shape) for b in prior.blocks
-        }
-        known |= {b.block.value_name: entries[b.block.value_name] for b in prior.blocks}
-        if self.evaluate is not None:
-            known = {**self.evaluate(entries, rng), **known}
-        return {name: np.asarray(known[name]) for name in self.variables if name in known}
+        entries: dict[str, Array] = {}
+        for b, v, value in zip(blocks, whitened, self._latents.values(scaled), strict=True):
+            block = b.block
+            known[block.name] = value.reshape(draws, *block.shape)
+            entries[block.value_name] = (v if block.whitened else value).reshape(
+                draws, *block.shape
+            )
+        known |= entries
+        if self._evaluate is not None:
+            known = {**self._evaluate(entries, rng), **known}
+        return {name: np.asarray(known[name]) for name in self._variables if name in known}
 
-    # -- keeping --------------------------------------------------------------------------------
+    # -- storage --------------------------------------------------------------------------------
 
     def __getstate__(self) -> dict:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
         state["model"] = None
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
-        for name in ("evaluate", "pointwise"):
+        for name in ("_evaluate", "_pointwise"):
             state[name] = cloudpickle.dumps(state[name])
         return state
 
     def __setstate__(self, state: dict) -> None:
-        for name in ("evaluate", "pointwise"):
+        for name in ("_evaluate", "_pointwise"):
             state[name] = cloudpickle.loads(state[name])
         self.__dict__.update(state)
 
@@ -340,15 +321,15 @@ class Approximation:
         Parameters
         ----------
         path : str or Path
-            ``.npz`` is added where it does not end so.
+            The suffix ``.npz`` is added if it is missing.
         """
-        save_state({name: getattr(self, name) for name in self.__dataclass_fields__}, path)
+        save_state({f.name: getattr(self, f.name) for f in fields(self)}, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Approximation:
-        """Read what :meth:`save` has written.
+        """Read an approximation that :meth:`save` has written.
 
-        It serves :func:`pymc_augconj.predict` with the model it was fitted to, and draws the
+        :func:`pymc_augconj.predict` needs the fitted model besides; :meth:`sample` draws the
         latents without it.
 
         Parameters
@@ -365,7 +346,7 @@ class Approximation:
         FileNotFoundError
             If there is no such file.
         AugmentationError
-            If the file is no saved approximation, or not what was saved.
+            If the file is no saved approximation, or was changed since.
         """
         state = load_state(path)
         # Every kind of approximation says which states it holds.
@@ -377,56 +358,11 @@ class Approximation:
         """Return whether ``state`` is one of this class rather than of its base."""
         return True
 
-    # -- helpers --------------------------------------------------------------------------------
-
-    def _index(self, name: str) -> int:
-        if name not in self.names:
-            raise AugmentationError(
-                f"expected the name of a Gaussian latent, got {name!r}; use one of "
-                f"{list(self.names)}"
-            )
-        return self.names.index(name)
-
-    def _size(self, index: int) -> int:
-        return self.prior.blocks[index].block.total_size
-
-    def _order(self) -> list[int]:
-        return in_order(self.names, self.means)
-
-    def _in_innovations(self, index: int) -> dict[int, Array | None]:
-        """Return what multiplies each innovation in a latent's value; None is the identity."""
-        maps: dict[int, Array | None] = {index: None}
-        for other, matrix in self.means[index].matrices.items():
-            for i, inner in self._in_innovations(self._index(other)).items():
-                found = matrix if inner is None else matrix @ inner
-                known = maps.get(i)
-                maps[i] = found if known is None else known + found
-        return maps
-
-    def in_innovations(self, name: str) -> tuple[Array, dict[int, Array]]:
-        """Return a latent's value besides its innovation as constant + Σ matrix @ innovation."""
-        index = self._index(name)
-        constants: dict[str, Array] = {}
-        for i in self._order():
-            affine = self.means[i]
-            constants[self.names[i]] = affine.constant + sum(
-                matrix @ constants[other] for other, matrix in affine.matrices.items()
-            )
-        maps = self._in_innovations(index)
-        del maps[index]
-        return constants[name], {
-            i: np.eye(self._size(i)) if matrix is None else matrix for i, matrix in maps.items()
-        }
-
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
+        blocks = [b.block for b in self._latents.blocks]
         return xr.Dataset(
             {
-                name: self.labels.array(name, value.reshape(b.block.shape))
-                for name, b, value in zip(self.names, self.prior.blocks, values, strict=True)
+                block.name: self._labels.array(block.name, value.reshape(block.shape))
+                for block, value in zip(blocks, values, strict=True)
             }
         )
-
-    @property
-    def blocks(self) -> tuple[BlockPrior, ...]:
-        """The latents' priors at θ."""
-        return self.prior.blocks

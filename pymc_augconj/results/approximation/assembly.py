@@ -1,4 +1,4 @@
-"""From what a fitting engine gives back to the :class:`.approximation.Approximation` of a model."""
+"""From an engine's outcome to the :class:`.approximation.Approximation` of a model."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import pandas as pd
 from pymc_augconj.engines.base import FitOutcome, Iteration, SparseProblem
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, Site
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine_means
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
 from .fingerprint import Fingerprint
-from .layout import AffineMean, Labels, LazyMeans
+from .latents import FittedLatents
+from .layout import AffineMean, Labels, LazyMeans, inducing_name
 from .pointwise import PointwiseLogLikelihood
 from .sparse import SparseApproximation
 
@@ -33,108 +34,107 @@ def approximation_of(
     random_seed: int | None,
     sparse: SparseProblem | None,
 ) -> Approximation:
-    """Return a fit as the user gets it.
+    """Return the result of a fit.
 
     Parameters
     ----------
     method : str
     model : pymc.Model
     lgm : LatentGaussianModel
-        Its reading.
+        What was recognised in it.
     outcome : FitOutcome
     random_seed : int, optional
     sparse : SparseProblem, optional
-        What the engine was given where processes act through inducing points.
+        The processes and inducing inputs; None for a dense fit.
     """
     point = outcome.point
     observed = {site.name: _observed(model, site, point) for site in lgm.sites}
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
-    laws = {} if sparse is None else {law.name: law for law in sparse.laws}
+    processes = {} if sparse is None else {process.name: process for process in sparse.laws}
 
     def read_means() -> list[AffineMean]:
+        parts = affine_means(model, lgm, point, processes)
         return [
-            AffineMean(laws[block.name].mean(point, outcome.inducing[block.name]))
-            if block.name in laws
-            else AffineMean(*parts)
-            for block, parts in zip(lgm.blocks, affine_means(model, lgm, point, laws), strict=True)
+            AffineMean(processes[block.name].mean(point, outcome.inducing[block.name]))
+            if block.name in processes
+            else AffineMean(*part)
+            for block, part in zip(lgm.blocks, parts, strict=True)
         ]
 
-    # Data may be given other values by the time that means are asked for.
-    means = tuple(read_means()) if model.data_vars else LazyMeans(read_means)
     labels = Labels(
         {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
         {
-            # One label an entry, also where labels are tuples.
+            # One label per entry, also where labels are tuples.
             str(d): pd.Index(c, tupleize_cols=False).to_numpy()
             for d, c in model.coords.items()
             if c is not None
         },
     )
-    evaluate = LatentDraws(model, lgm, dict(point))
-    full = {**{name: np.asarray(value) for name, value in point.items()}, **outcome.point}
-    shapes = {name: np.shape(value) for name, value in observed.items()}
-    kind, further = (
-        Approximation,
-        {"evaluate": evaluate, "pointwise": PointwiseLogLikelihood(lgm, full, shapes)},
-    )
-    if laws:
-        variables += tuple(f"{name}_u" for name in laws)
-        kind, further = (
-            SparseApproximation,
-            {
-                "inducing": outcome.inducing,
-                "laws": laws,
-                "value_names": {b.name: b.value_name for b in lgm.blocks if b.name in laws},
-                "deterministics": evaluate,
-            },
-        )
-    return kind(
-        method=method,
-        h=outcome.h,
-        lam=outcome.lam,
-        theta=constrained(model, hyper, point),
-        point={h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        log_evidence=outcome.evidence,
-        objective=outcome.objective,
-        history=_history(outcome),
-        converged=outcome.converged,
-        message=outcome.message,
-        timings={},
-        diagnostics=outcome.diagnostics,
-        prior=_without_graphs(outcome.prior),
-        groups=outcome.groups,
-        space=outcome.space,
-        means=means,
-        labels=labels,
-        variables=variables,
-        observed=observed,
-        random_seed=random_seed,
-        data=checksums(model.data_vars),
-        fingerprint=Fingerprint.of(lgm, point, observed),
-        **further,
+    evaluate = LatentDraws(model, lgm, point)
+    facts: dict[str, Any] = {
+        "method": method,
+        "h": outcome.h,
+        "lam": outcome.lam,
+        "theta": constrained(model, hyper, point),
+        "point": {h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
+        "log_evidence": outcome.evidence,
+        "objective": outcome.objective,
+        "history": _history(outcome),
+        "converged": outcome.converged,
+        "message": outcome.message,
+        "timings": {},
+        "diagnostics": outcome.diagnostics,
+        "observed": observed,
+        "random_seed": random_seed,
+        "_latents": FittedLatents(
+            _without_graphs(outcome.prior),
+            outcome.groups,
+            outcome.space,
+            # The model's data may have changed by the time the means are read.
+            tuple(read_means()) if model.data_vars else LazyMeans(read_means),
+        ),
+        "_labels": labels,
+        "_variables": variables + tuple(inducing_name(name) for name in processes),
+        "_data": checksums(model.data_vars),
+        "_fingerprint": Fingerprint.of(lgm, point, observed),
+    }
+    if not processes:
+        shapes = {name: np.shape(value) for name, value in observed.items()}
+        pointwise = PointwiseLogLikelihood(lgm, point, shapes)
+        return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
+    return SparseApproximation(
+        **facts,
+        inducing=outcome.inducing,
+        _processes=processes,
+        _value_names={b.name: b.value_name for b in lgm.blocks if b.name in processes},
+        _deterministics=evaluate,
     )
 
 
 def _history(outcome: FitOutcome) -> pd.DataFrame:
     done = outcome.iterations
-    # None where the sites are at their targets from the start.
+    # No rows if the sites were at their targets from the start.
     columns = {one.name: [getattr(each, one.name) for each in done] for one in fields(Iteration)}
-    # The count starts anew at every value of θ.
+    # The count restarts at every value of θ.
     starts = np.diff(columns["iteration"], prepend=np.inf) <= 0
     return pd.DataFrame({"theta": np.cumsum(starts) - 1, **columns})
 
 
-def _observed(model: Any, site, point) -> np.ndarray:
+def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
     shape = model.rvs_to_values[model[site.name]].type.shape
     y = np.array(site.y(point))
     return y.reshape(shape) if None not in shape else y
 
 
 def _without_graphs(prior: LatentPrior) -> LatentPrior:
-    """Return the prior with nothing but numbers in it."""
+    """Return the prior with all functions of the model's graph removed."""
     blocks = tuple(
-        block_prior(replace(b.block, scale=None, scale_pullback=None, mean=None), b.array, b.jitter)
+        block_prior(
+            replace(b.block, scale=FixedValue(b.array), scale_pullback=None, mean=None),
+            b.array,
+            b.jitter,
+        )
         for b in prior.blocks
     )
     return LatentPrior(prior.offset, blocks, prior.full_maps, prior.maps)

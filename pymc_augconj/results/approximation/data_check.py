@@ -1,7 +1,6 @@
-"""Whether the data of a model are still those that a fit, or draws, are of.
+"""Whether a model still has the data that a fit, or draws, were made with.
 
-``pm.set_data`` changes them for every use of the model to come, while a fit keeps the numbers that
-it was made with: a prediction from both would mix old and new.
+``pm.set_data`` changes a model's data but not its fits: a prediction would mix old and new data.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ __all__ = ["check_data"]
 
 
 def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None) -> None:
-    """Refuse a result of other data than the model has now.
+    """Refuse a result that was made with other data than the model has now.
 
-    Data that matter are those of the process's inputs, mean and covariance; for ``kind="y"`` also
-    those of an observed variable's predictor and parameters. Of draws only those can be told that
-    come with their data.
+    Compared are the data in the process's inputs, mean and covariance; for ``kind="y"`` also those
+    in an observed variable's predictor and parameters. Draws are compared by their group
+    ``constant_data``, if they have one.
 
     Parameters
     ----------
@@ -33,7 +32,7 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
     gp : pm.gp.Latent
     kind : {"f", "y"}
     observed : str, optional
-        The observed variable; any where omitted.
+        The observed variable; by default any.
 
     Raises
     ------
@@ -43,17 +42,17 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
     used = data_behind(model, gp, observations=kind == "y", observed=observed)
     if isinstance(result, Approximation):
         if gp.f.name in result.inducing:
-            # It is of the process at inducing inputs, whatever the others are.
+            # Such a fit depends on the inducing inputs only.
             used = {name: var for name, var in used.items() if name not in input_data(gp)}
         now = checksums(used.values())
-        changed = [name for name, sum_ in now.items() if result.data.get(name, sum_) != sum_]
+        changed = [name for name, sum_ in now.items() if result._data.get(name, sum_) != sum_]
     else:
         changed = _changed_since_drawn(result, used)
     if changed:
         raise AugmentationError(
-            f"{gp.f.name!r}: data {changed} are not those of the fit; set them back, or fit again. "
-            "New inputs are given as Xnew, parameters and offsets at them as params={…} and "
-            "offset=…"
+            f"{gp.f.name!r}: expected the data of the fit, found {changed} changed; set them back, "
+            "or fit again. Pass new inputs as Xnew, and parameters and offsets at these as "
+            "params={…} and offset=…"
         )
 
 

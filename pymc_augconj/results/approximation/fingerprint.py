@@ -1,48 +1,48 @@
-"""Numbers by which a model tells whether it is the one that was fitted."""
+"""Numbers that identify the fitted model."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.processes.input_data import sums_of_arrays
+from pymc_augconj.typing import Array
 
 __all__ = ["Fingerprint", "densities"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a fit keeps of its model besides numbers that it is made of.
+    """What a fit stores to recognise its model.
 
     Attributes
     ----------
     densities : dict of str to float
-        Log density of each observed variable at fixed innovations and the fit's θ: changes with
+        Log density of each observed variable at fixed innovations and the fit's θ; it depends on
         the likelihood, its parameters, offsets and designs.
     inputs : dict of str to list of float
-        Sums, with fixed weights, over each array that a latent's covariance is computed from: many
-        kernels have the same covariance at other inputs.
+        Weighted sums over each array that a latent's covariance is computed from, since many
+        kernels have the same covariance at different inputs.
     """
 
-    densities: dict[str, float] = field(default_factory=dict)
-    inputs: dict[str, list[float]] = field(default_factory=dict)
+    densities: dict[str, float]
+    inputs: dict[str, list[float]]
 
     @classmethod
     def of(
         cls, lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]
     ) -> Fingerprint:
-        """Return that of a model at θ with these observations."""
-        dense = [block for block in lgm.blocks if block.kind != "diagonal"]
-        return cls(
-            densities(lgm, point, observed),
-            {block.name: sums_of_arrays(block.scale.graph) for block in dense},
-        )
+        """Return the fingerprint of a model at θ with these observations."""
+        inputs = {
+            block.name: sums_of_arrays(block.scale.graph)
+            for block in lgm.blocks
+            if block.kind == "dense" and isinstance(block.scale, PointFunction)
+        }
+        return cls(densities(lgm, point, observed), inputs)
 
 
 def densities(
@@ -50,7 +50,7 @@ def densities(
 ) -> dict[str, float]:
     """Return the log density of each observed variable, see :class:`Fingerprint`.
 
-    ``observed`` are the observations, by variable; others are left out.
+    ``observed`` has the observations, by variable; variables that it lacks are left out.
     """
     eta = np.array(lgm.offset(point), dtype=float)
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):

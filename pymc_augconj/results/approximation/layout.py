@@ -1,29 +1,29 @@
-"""How an approximation's numbers become the user's variables: prior means, and names of axes."""
+"""Prior means of latents, and the names of variables, axes and labels in results."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
-__all__ = ["AffineMean", "Labels", "LazyMeans", "in_order"]
+from pymc_augconj.typing import Array
 
-Array = NDArray[np.float64]
+__all__ = ["AffineMean", "Labels", "LazyMeans", "inducing_name"]
 
 
 @dataclass(frozen=True)
 class AffineMean:
-    """What a latent's value is besides its innovation: constant + Σ_c T_c value_c.
+    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c.
 
     Attributes
     ----------
     constant : ndarray, shape (total_size,)
     matrices : dict
-        T_c by the name of the other latent c, shape (total_size, total_size_c).
+        T_c by the name of the latent c, shape (total_size, total_size_c).
     """
 
     constant: Array
@@ -31,28 +31,28 @@ class AffineMean:
 
 
 class LazyMeans(Sequence[AffineMean]):
-    """Prior means that are read when first asked for: that takes longer than a small fit."""
+    """Prior means that are read at the first access, which takes longer than a small fit."""
 
-    def __init__(self, read: Callable[[], Sequence[AffineMean]]):
+    def __init__(self, read: Callable[[], Sequence[AffineMean]]) -> None:
         self._read = read
 
     @cached_property
     def _known(self) -> tuple[AffineMean, ...]:
         return tuple(self._read())
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> Any:
         return self._known[index]
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type, tuple[tuple[AffineMean, ...]]]:
         return tuple, (self._known,)
 
 
 @dataclass(frozen=True)
 class Labels:
-    """The names of axes and of their entries, as the user's model has them."""
+    """Dims and coords of the user's model."""
 
     dims: dict[str, list[str]] = field(default_factory=dict)
     coords: dict[str, Array] = field(default_factory=dict)
@@ -72,13 +72,6 @@ class Labels:
         return xr.DataArray(values, dims=dims, coords=coords, name=name)
 
 
-def in_order(names: Sequence[str], means: Sequence[AffineMean]) -> list[int]:
-    """Return the latents in an order in which every mean comes after what it depends on."""
-    order: list[int] = []
-    waiting = list(range(len(means)))
-    while waiting:
-        placed = {names[i] for i in order}
-        ready = next(i for i in waiting if placed.issuperset(means[i].matrices))
-        order.append(ready)
-        waiting.remove(ready)
-    return order
+def inducing_name(name: str) -> str:
+    """Return the name of a process's values at its inducing inputs."""
+    return f"{name}_u"

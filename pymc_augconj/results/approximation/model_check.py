@@ -1,7 +1,7 @@
-"""Whether a fit is one of this model: of this process, this mean and this likelihood.
+"""Whether a fit belongs to a model: the same process, mean and likelihood.
 
-Names alone say little, as most models have a process ``"f"`` and observations ``"y"``. What a fit
-keeps of its model are numbers at its hyperparameters, and these are computed again.
+Names are not enough, as most models have a process ``"f"`` and observations ``"y"``. The numbers
+that a fit stores of its model are computed again and compared.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import (
@@ -21,29 +21,26 @@ from pymc_augconj.recognition.prediction.evaluate import (
 )
 from pymc_augconj.recognition.processes.input_data import sums_of_arrays
 from pymc_augconj.recognition.processes.process import JITTER
+from pymc_augconj.typing import Array
 
 from .approximation import Approximation
 from .fingerprint import densities
 
 __all__ = ["check_draws", "check_likelihood", "check_process"]
 
-Array = NDArray[np.float64]
-
-# Covariances that are computed by other operations differ by rounding where inputs are far from
-# zero in units of their length scale; predictions differ as little.
+# Covariances computed by different operations differ by rounding if inputs are many length scales
+# from zero; predictions differ as little.
 _TOLERANCE = 1e-6
 
 
 def check_likelihood(fit: Approximation, lgm: LatentGaussianModel, point: Point, name: str) -> None:
-    """Refuse a model in which the observed variable ``name`` is another one than in the fit.
+    """Refuse a model in which the observed variable ``name`` differs from that of the fit.
 
     Raises
     ------
     AugmentationError
     """
-    kept = fit.fingerprint.densities
-    if not kept:  # a file from before it was kept
-        return
+    kept = fit._fingerprint.densities
     expected = kept.get(name, np.nan)
     found = densities(lgm, point, fit.observed).get(name, np.nan)
     if name not in kept or not np.isclose(
@@ -65,13 +62,13 @@ def check_process(
     theta: Point,
     mean: tuple[Array, Mapping[int, Array]],
 ) -> None:
-    """Refuse a process whose covariance or mean at its inputs is another one than in the fit.
+    """Refuse a process whose covariance or mean at its inputs differs from that of the fit.
 
     Parameters
     ----------
     fit : Approximation
     index : int
-        Its latent.
+        The latent's position.
     model : pymc.Model
     name : str
         The process.
@@ -85,33 +82,36 @@ def check_process(
     ------
     AugmentationError
     """
-    block = fit.blocks[index]
-    diagonal = block.cov.diagonal() - block.jitter
+    block = fit._latents.blocks[index]
+    if not isinstance(block, DensePrior):
+        raise _refuse(name, f"a dense covariance, found the kind {block.kind!r}")
+    cov = block.cov
+    diagonal = cov.diagonal() - block.jitter
     tolerance = _TOLERANCE * np.abs(diagonal).max(initial=0.0)
 
     def agrees(K: Array, jitter: Array | float = 0.0) -> bool:
-        difference = K - block.cov
+        difference = K - cov
         np.fill_diagonal(difference, K.diagonal() + jitter - diagonal)
         return bool(np.all(np.abs(difference) <= tolerance))
 
     own = np.asarray(functions["old"](theta))
-    if own.shape != block.cov.shape:
-        raise _refuse(name, f"{len(block.cov)} inputs, found {len(own)}")
+    if own.shape != cov.shape:
+        raise _refuse(name, f"{len(cov)} inputs, found {len(own)}")
     if name in fit.inducing:
         same = agrees(own, JITTER)
     else:
-        # gp.prior adds a jitter of the user's choice, which the variable in the model has, too.
+        # gp.prior adds a jitter of the user's choice, which the model's variable has as well.
         jitter = diagonal - own.diagonal()
         same = np.ptp(jitter) <= tolerance and agrees(own, jitter)
         prior = covariance_function(model, name) if same else None
         same = prior is not None and set(prior.names) <= set(theta) and agrees(prior(theta))
-        if same and name in fit.fingerprint.inputs:
-            kept, sums = fit.fingerprint.inputs[name], sums_of_arrays(prior.graph)
+        if same and prior is not None and name in fit._fingerprint.inputs:
+            kept, sums = fit._fingerprint.inputs[name], sums_of_arrays(prior.graph)
             if len(sums) != len(kept) or not np.allclose(sums, kept, rtol=_TOLERANCE, atol=0.0):
-                raise _refuse(name, "the inputs that were fitted, found others")
+                raise _refuse(name, "the inputs of the fit, found different ones")
     if not same:
-        raise _refuse(name, "the covariance of its inputs that was fitted, found another one")
-    constant, rows = fit.in_innovations(fit.names[index])
+        raise _refuse(name, "the covariance of the fit at its inputs, found a different one")
+    constant, rows = fit._latents.mean_in_innovations(fit.names[index])
     found, moving = mean
     copies = block.block.copies
     scale = 1.0 + np.abs(constant).max(initial=0.0)
@@ -120,13 +120,13 @@ def check_process(
         ours, theirs = np.tile(moving.get(i, 0.0), (copies, 1)), rows.get(i, 0.0)
         same = same and np.abs(ours - theirs).max(initial=0.0) <= _TOLERANCE * scale
     if not same:
-        raise _refuse(name, "the mean at its inputs that was fitted, found another one")
+        raise _refuse(name, "the mean of the fit at its inputs, found a different one")
 
 
 def check_draws(tree: Any, model: Any, name: str) -> None:
-    """Refuse draws of a process that do not follow from those of its free variables.
+    """Refuse draws of a process that do not agree with the draws of its free variables.
 
-    Where the process is itself the free variable, draws say nothing of its kernel.
+    If the process is itself a free variable, its kernel cannot be checked.
 
     Parameters
     ----------
@@ -153,15 +153,15 @@ def check_draws(tree: Any, model: Any, name: str) -> None:
     )
     if same:
         found = np.asarray(function(values))
-        # A factor of an ill-conditioned covariance loses half of the digits, and traces may be of
+        # A factor of an ill-conditioned covariance loses half of the digits, and traces may have
         # single precision.
         scale = np.abs(drawn).max(initial=0.0)
         same = found.shape == drawn.shape and np.abs(found - drawn).max(initial=0.0) <= 1e-3 * scale
     if not same:
         raise _refuse(
             name,
-            f"draws of {sorted({name, *function.names})} that belong together in "
-            "the model, found others",
+            f"draws of {sorted({name, *function.names})} that agree with each other in the model, "
+            "found that they do not",
         )
 
 

@@ -22,7 +22,7 @@ class PointwiseLogLikelihood:
     point : mapping
         θ on PyMC's unconstrained scale.
     shapes : dict of str to tuple of int
-        Of the observed variables.
+        Shapes of the observed variables.
     """
 
     lgm: LatentGaussianModel

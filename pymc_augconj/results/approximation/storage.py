@@ -24,9 +24,10 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import LatentBlock
+from pymc_augconj.model import FixedValue, LatentBlock
 
 from .fingerprint import Fingerprint
+from .latents import FittedLatents
 from .layout import AffineMean, Labels
 
 __all__ = ["load_state", "save_state"]
@@ -43,22 +44,21 @@ _SCALARS = (
     "message",
     "timings",
     "diagnostics",
-    "space",
-    "variables",
     "random_seed",
-    "data",
 )
 _BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind")
 
 
 def save_state(state: Mapping[str, Any], path: str | Path) -> None:
-    """Write the fields of an approximation to ``path``, to which it adds a missing ``.npz``."""
-    prior, groups = state["prior"], state["groups"]
+    """Write the fields of an approximation to ``path``, with the suffix ``.npz``."""
+    latents: FittedLatents = state["_latents"]
+    prior, groups = latents.prior, latents.groups
     arrays: dict[str, np.ndarray] = {"h": state["h"], "lam": state["lam"], "offset": prior.offset}
     meta: dict[str, Any] = {"format": FORMAT} | {name: state[name] for name in _SCALARS}
+    meta |= {"space": latents.space, "variables": state["_variables"], "data": state["_data"]}
     meta["blocks"] = []
     for i, (block, full, merged, mean) in enumerate(
-        zip(prior.blocks, prior.full_maps, prior.maps, state["means"], strict=True)
+        zip(prior.blocks, prior.full_maps, prior.maps, latents.means, strict=True)
     ):
         facts = {name: getattr(block.block, name) for name in _BLOCK}
         meta["blocks"].append(facts | {"jitter": block.jitter, "others": list(mean.matrices)})
@@ -74,7 +74,7 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
         arrays["inverse"] = groups.inverse
     meta["coupled"] = len(groups.coupling.rows)
     arrays |= {f"coupled.{i}": rows for i, rows in enumerate(groups.coupling.rows)}
-    coords = {name: _storable(name, labels) for name, labels in state["labels"].coords.items()}
+    coords = {name: _storable(name, labels) for name, labels in state["_labels"].coords.items()}
     for kind, values in (
         ("theta", state["theta"]),
         ("point", state["point"]),
@@ -84,42 +84,43 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
     ):
         meta[kind] = list(values)
         arrays |= {f"{kind}.{i}": np.asarray(value) for i, value in enumerate(values.values())}
-    meta["dims"] = state["labels"].dims
-    meta["fingerprint"] = asdict(state["fingerprint"])
+    meta["dims"] = state["_labels"].dims
+    meta["fingerprint"] = asdict(state["_fingerprint"])
     meta["history"] = state["history"].to_dict(orient="list")
     arrays["meta"] = np.array(json.dumps(meta, default=_plain))
     arrays["digest"] = np.array(_digest(arrays))
     path = Path(path)
     path = path if path.suffix == _SUFFIX else path.with_name(path.name + _SUFFIX)
-    np.savez_compressed(path, **arrays)
+    # NumPy's stubs match the arrays by keyword with its option allow_pickle.
+    np.savez_compressed(path, **arrays)  # type: ignore[arg-type]
 
 
 def load_state(path: str | Path) -> dict[str, Any]:
-    """Return the fields that :func:`save_state` has written.
+    """Return the fields that :func:`save_state` wrote.
 
     Raises
     ------
     FileNotFoundError
     AugmentationError
-        If the file is none of these, or its contents have changed.
+        If the file is no saved approximation, or its contents have changed.
     """
     path = Path(path)
     if not path.exists() and path.suffix != _SUFFIX:
         path = path.with_name(path.name + _SUFFIX)
     if not path.exists():
-        raise FileNotFoundError(f"there is no saved approximation {path}")
+        raise FileNotFoundError(f"expected a saved approximation {path}, found no file")
     if not zipfile.is_zipfile(path):
         raise AugmentationError(f"expected {path} to be a saved approximation, found another file")
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = dict(archive)
         if "meta" not in arrays:
-            raise AugmentationError("found no meta data")
+            raise AugmentationError("found no metadata")
         return _read(arrays)
     except Exception as error:
-        # Whatever a file may contain, it is one thing to whoever reads it.
+        # A damaged file can fail in any way.
         raise AugmentationError(
-            f"expected {path} to be a saved approximation, whole and unchanged: "
+            f"expected {path} to be a saved approximation, complete and unchanged: "
             f"{error if isinstance(error, AugmentationError) else repr(error)}"
         ) from error
 
@@ -129,7 +130,7 @@ def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     if meta["format"] != FORMAT:
         raise AugmentationError(
             f"expected format {FORMAT}, found {meta['format']}; use the version of pymc-augconj "
-            "that wrote it"
+            "that wrote the file"
         )
     if str(arrays.pop("digest", "")) != _digest(arrays):
         raise AugmentationError(
@@ -138,11 +139,11 @@ def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     blocks, means = [], []
     for i, facts in enumerate(meta["blocks"]):
         others, jitter = facts.pop("others"), facts.pop("jitter")
-        entries = arrays.get(f"entries.{i}")
+        entries, array = arrays.get(f"entries.{i}"), np.asfortranarray(arrays[f"scale.{i}"])
         block = LatentBlock(
-            **{**facts, "shape": tuple(facts["shape"])}, scale=None, entries=entries
+            **{**facts, "shape": tuple(facts["shape"])}, scale=FixedValue(array), entries=entries
         )
-        blocks.append(block_prior(block, np.asfortranarray(arrays[f"scale.{i}"]), jitter))
+        blocks.append(block_prior(block, array, jitter))
         matrices = {name: arrays[f"mean.{i}.{j}"] for j, name in enumerate(others)}
         means.append(AffineMean(arrays[f"mean.{i}"], matrices))
     indices = range(len(blocks))
@@ -156,22 +157,22 @@ def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     def named(kind: str) -> dict[str, np.ndarray]:
         return {name: arrays[f"{kind}.{i}"] for i, name in enumerate(meta[kind])}
 
+    groups = RowGroups(
+        arrays["first"],
+        arrays.get("inverse"),
+        Coupling(arrays["h"].size, [arrays[f"coupled.{i}"] for i in range(meta["coupled"])]),
+    )
     state = {name: meta[name] for name in _SCALARS}
     state |= {kind: named(kind) for kind in ("theta", "point", "observed", "inducing")}
     return state | {
         "h": arrays["h"],
         "lam": arrays["lam"],
         "history": pd.DataFrame(meta["history"]),
-        "prior": prior,
-        "groups": RowGroups(
-            arrays["first"],
-            arrays.get("inverse"),
-            Coupling(arrays["h"].size, [arrays[f"coupled.{i}"] for i in range(meta["coupled"])]),
-        ),
-        "means": tuple(means),
-        "labels": Labels(meta["dims"], named("coords")),
-        "fingerprint": Fingerprint(**meta["fingerprint"]),
-        "variables": tuple(meta["variables"]),
+        "_latents": FittedLatents(prior, groups, meta["space"], tuple(means)),
+        "_labels": Labels(meta["dims"], named("coords")),
+        "_fingerprint": Fingerprint(**meta["fingerprint"]),
+        "_variables": tuple(meta["variables"]),
+        "_data": meta["data"],
     }
 
 
@@ -186,13 +187,13 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
 
 
 def _storable(dim: str, labels: Any) -> np.ndarray:
-    """Return labels as an array that NumPy stores without pickling: numbers, words or dates."""
+    """Return labels as an array that NumPy stores without pickling: numbers, strings or dates."""
     found = pd.Index(labels, tupleize_cols=False).to_numpy()
     if found.dtype.kind != "O":
         return found
     if not all(isinstance(label, str) for label in found):
         warnings.warn(
-            f"coords: labels of {dim!r} are saved as words; expected numbers, words or dates "
+            f"coords: labels of {dim!r} are saved as strings; expected numbers, strings or dates "
             f"without a time zone, found {type(found[0]).__name__}",
             UserWarning,
             stacklevel=4,
@@ -202,9 +203,9 @@ def _storable(dim: str, labels: Any) -> np.ndarray:
 
 def _map_arrays(key: str, A: LinearMap) -> dict[str, np.ndarray]:
     if isinstance(A, DenseMap):
-        found = {f"{key}.matrix": A.matrix}
-        return found if A.columns is None else found | {f"{key}.columns": A.columns}
-    found = {f"{key}.index": A.index, f"{key}.size": np.array(A.size)}
+        dense = {f"{key}.matrix": A.matrix}
+        return dense if A.columns is None else dense | {f"{key}.columns": A.columns}
+    found: dict[str, np.ndarray] = {f"{key}.index": A.index, f"{key}.size": np.array(A.size)}
     return found if A.coef is None else found | {f"{key}.coef": A.coef}
 
 
@@ -217,7 +218,7 @@ def _read_map(key: str, arrays: dict[str, np.ndarray]) -> LinearMap:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy scalar or array as what JSON knows."""
+    """Return a NumPy scalar or array as a type that JSON has."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"cannot save a {type(value).__name__}")

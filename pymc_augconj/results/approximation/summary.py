@@ -1,21 +1,22 @@
-"""What a person reads when an approximation is printed."""
+"""The printed summary of an approximation."""
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
 from pymc_augconj.engines.registry import ENGINES
-from pymc_augconj.latents.base import BlockPrior
+
+from .latents import FittedLatents
+from .layout import inducing_name
 
 __all__ = ["summarize"]
 
 _WIDTH = 100
 _LABEL = 17
-# Arrays of more hyperparameters than this are told by their shape.
+# Of larger arrays of hyperparameters the shape is printed.
 _MOST_NUMBERS = 8
 
 
@@ -26,19 +27,15 @@ class Summarized(Protocol):
     log_evidence: float
     converged: bool
     message: str
-    theta: Mapping[str, np.ndarray]
-    timings: Mapping[str, float]
-    diagnostics: Mapping[str, Any]
-    inducing: Mapping[str, np.ndarray]
-
-    @property
-    def blocks(self) -> Sequence[BlockPrior]:
-        """The latents' priors at θ."""
-        ...
+    theta: dict[str, np.ndarray]
+    timings: dict[str, float]
+    diagnostics: dict[str, float | str]
+    inducing: dict[str, np.ndarray]
+    _latents: FittedLatents
 
 
 def summarize(approximation: Summarized) -> str:
-    """Return method, evidence, latents, hyperparameters and how the fit ended, a line each."""
+    """Return method, evidence, latents, hyperparameters and how the fit ended, one line each."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
     evidence = f"{approximation.log_evidence:.4f}" + (f" ± {error:.2g}" if error else "")
     evidence += f" ({ENGINES[approximation.method].evidence})"
@@ -67,8 +64,8 @@ def _row(label: str, text: str) -> str:
 
 def _latents(approximation: Summarized) -> str:
     found = []
-    inner = {f"{name}_u": name for name in approximation.inducing}
-    for prior in approximation.blocks:
+    inner = {inducing_name(name): name for name in approximation.inducing}
+    for prior in approximation._latents.blocks:
         block = prior.block
         if block.name in inner:
             found.append(f"{inner[block.name]} ({block.total_size:,} inducing points)")
@@ -79,7 +76,7 @@ def _latents(approximation: Summarized) -> str:
     return ", ".join(found)
 
 
-def _number(value) -> str:
+def _number(value: Any) -> str:
     value = np.asarray(value)
     if value.size > _MOST_NUMBERS:
         return f"<array of shape {value.shape}>"

@@ -47,7 +47,7 @@ def compare(
     coords : mapping of str to labels, optional
         Entries to compare, by dimension.
     reference : str, optional
-        Name of the fit the others are measured against, as a rule a long NUTS run.
+        Name of the fit that the others are compared with, usually a long NUTS run.
     wall_time : mapping of str to float, optional
         Seconds by fit; overrides what a fit has recorded (attribute ``sampling_time`` of its
         posterior). PyMC records tuning and sampling but not compilation; ``nutpie.sample`` and
@@ -71,7 +71,7 @@ def compare(
         ``chains``                          number of chains
         ``draws``                           number of draws, all chains together
         ``entries``                         number of entries compared
-        ``constant``                        entries that never move in this fit: deterministic
+        ``constant``                        entries that are constant in this fit: deterministic
                                             ones in every fit; in one fit only, a stuck sampler
                                             or a point estimate
         ``nonfinite``                       entries with a NaN or infinite draw
@@ -92,26 +92,26 @@ def compare(
                                             its standard error
         ``elpd_diff``, ``dse``              difference from the best fit and its standard error
         ``weight``, ``rank``                stacking weight; 0 is the best fit
-        ``high_k``                          observations whose Pareto k says: do not trust LOO
+        ``high_k``                          observations whose Pareto k is too large for LOO
         ==================================  ===================================================
 
-        The columns ``mean_diff`` to ``wasserstein`` are there with a ``reference``, those from
-        ``elpd_loo`` on when a fit has a log-likelihood (NaN for the fits that have none).
+        The columns ``mean_diff`` to ``wasserstein`` need a ``reference``; those from ``elpd_loo``
+        on need a fit with a log-likelihood (NaN for fits without).
 
     Raises
     ------
     AugmentationError
         If a fit is no DataTree with draws, a variable is missing or differs in shape, or
-        ``reference``, ``wall_time`` or ``loo_var_name`` name something unknown.
+        ``reference``, ``wall_time`` or ``loo_var_name`` contains an unknown name.
 
     Notes
     -----
-    Constant and non-finite entries are left out of R-hat, ESS and autocorrelation, and entries
-    that are so in the reference out of the differences. The columns ``constant`` and
-    ``nonfinite`` count them.
+    Constant and non-finite entries are left out of R-hat, ESS and autocorrelation; entries that
+    are constant or non-finite in the reference are left out of the differences. The columns
+    ``constant`` and ``nonfinite`` count them.
 
-    An approximation holds hyperparameters at one value: there they are constant and ``sd_diff`` is
-    1. Choose the latents by ``var_names`` to see how good it is for these.
+    An approximation has point estimates of the hyperparameters: they are constant and their
+    ``sd_diff`` is 1. Select the latents by ``var_names`` to compare only these.
 
     Maxima over many entries grow with their number: for 500 entries of equal fits
     ``mean_diff_z`` is about 3. The Wasserstein distance of two samples of one distribution is
@@ -132,7 +132,7 @@ def compare(
     Examples
     --------
     >>> table = pac.compare({"gibbs": idata, "nuts": idata2}, reference="nuts")  # doctest: +SKIP
-    >>> print(table.T)  # a column a fit  # doctest: +SKIP
+    >>> print(table.T)  # one column per fit  # doctest: +SKIP
     """
     trees = as_datatrees(fits)
     if reference is not None and reference not in trees:
@@ -143,7 +143,7 @@ def compare(
     posteriors = common_posteriors(trees, var_names, filter_vars, coords)
     draws = {fit: scalar_draws(posterior) for fit, posterior in posteriors.items()}
 
-    rows = {}
+    rows: dict[str, dict[str, float | None]] = {}
     for fit, tree in trees.items():
         rows[fit] = {"wall_time": seconds[fit], **_diagnostics(draws[fit], seconds[fit])}
         rows[fit]["divergences"] = _divergences(tree)
@@ -158,7 +158,7 @@ def compare(
 
 
 def _wall_times(trees: Mapping[str, xr.DataTree], given: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by fit: the given ones, else the recorded ones, else NaN."""
+    """Return seconds by fit: the given ones, else the recorded ones, else NaN."""
     for fit, seconds in given.items():
         if fit not in trees or not seconds > 0:
             raise AugmentationError(
@@ -173,7 +173,7 @@ def _wall_times(trees: Mapping[str, xr.DataTree], given: Mapping[str, float]) ->
 
 
 def _diagnostics(draws: np.ndarray, seconds: float) -> dict[str, float]:
-    """Convergence and cost of one fit from its draws, shape (chain, draw, entry)."""
+    """Return convergence and cost of one fit from its draws, shape (chain, draw, entry)."""
     finite = np.isfinite(draws).all(axis=(0, 1))
     moving = np.zeros_like(finite)
     moving[finite] = is_moving(draws[:, :, finite])
@@ -199,12 +199,12 @@ def _diagnostics(draws: np.ndarray, seconds: float) -> dict[str, float]:
 
 
 def _over_entries(statistic: Any, values: np.ndarray) -> float:
-    """``statistic`` over entries; NaN when no entry moves."""
+    """Return ``statistic`` over entries; NaN when all entries are constant."""
     return float(statistic(values)) if np.size(values) else np.nan
 
 
 def _rhat(draws: np.ndarray) -> np.ndarray:
-    """R-hat by entry; NaN for one chain, huge or infinite where no chain leaves its own value."""
+    """Return R-hat by entry; NaN for one chain, huge or infinite if every chain is constant."""
     if draws.shape[0] == 1:
         return np.full(draws.shape[2], np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -212,9 +212,9 @@ def _rhat(draws: np.ndarray) -> np.ndarray:
 
 
 def _lag1(draws: np.ndarray) -> np.ndarray:
-    """Lag-1 autocorrelation within chains, pooled over chains: shape (entry,).
+    """Return the lag-1 autocorrelation within chains, pooled over chains, shape (entry,).
 
-    It is 1 where each chain stays at a value of its own.
+    It is 1 where every chain is constant.
     """
     centred = draws - draws.mean(axis=1, keepdims=True)
     lagged = np.sum(centred[:, 1:] * centred[:, :-1], axis=(0, 1))
@@ -230,7 +230,7 @@ def _divergences(tree: xr.DataTree) -> int | None:
 
 
 def _differences(draws: np.ndarray, reference: np.ndarray) -> dict[str, float]:
-    """Largest differences of the marginals, in units of the reference's sd."""
+    """Return the largest differences of the marginals, in units of the reference's sd."""
     finite = np.isfinite(draws).all(axis=(0, 1)) & np.isfinite(reference).all(axis=(0, 1))
     draws, reference = draws[:, :, finite], reference[:, :, finite]
     moving = is_moving(reference)
@@ -253,7 +253,7 @@ def _differences(draws: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 
 
 def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.DataFrame:
-    """LOO columns of the fits that have a log-likelihood; no columns when none has."""
+    """Return LOO columns of the fits that have a log-likelihood; no columns when none has."""
     elpds = {
         fit: _loo(tree, _joint_log_likelihood(fit, tree, var_name))
         for fit, tree in trees.items()
@@ -264,8 +264,8 @@ def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.D
     n_observations = {fit: elpd.n_data_points for fit, elpd in elpds.items()}
     if len(set(n_observations.values())) > 1:
         raise AugmentationError(
-            "log_likelihood: expected the same observations in every fit, got the numbers "
-            f"{n_observations}; use loo_var_name to choose one variable, or loo=False"
+            "log_likelihood: expected the same observations in every fit, got these numbers of "
+            f"observations: {n_observations}; use loo_var_name to choose one variable, or loo=False"
         )
     table = az.compare(elpds, round_to="none").rename(columns={"elpd": "elpd_loo", "se": "elpd_se"})
     table["high_k"] = pd.Series(
@@ -275,8 +275,8 @@ def _loo_columns(trees: Mapping[str, xr.DataTree], var_name: str | None) -> pd.D
 
 
 def _loo(tree: xr.DataTree, joint: xr.DataTree) -> Any:
-    """Return PSIS-LOO, corrected where the draws are of an approximation."""
-    stats = tree["sample_stats"] if "sample_stats" in tree.children else {}
+    """Return PSIS-LOO, corrected where the draws come from an approximation."""
+    stats: Any = tree["sample_stats"] if "sample_stats" in tree.children else {}
     if "log_p" not in stats or "log_q" not in stats:
         return az.loo(joint, pointwise=True)
     return az.loo_approximate_posterior(
@@ -285,7 +285,7 @@ def _loo(tree: xr.DataTree, joint: xr.DataTree) -> Any:
 
 
 def _joint_log_likelihood(fit: str, tree: xr.DataTree, var_name: str | None) -> xr.DataTree:
-    """Collect the wanted pointwise log-likelihoods in one variable (chain, draw, observation)."""
+    """Return the pointwise log-likelihoods as one variable (chain, draw, observation)."""
     log_likelihood = tree["log_likelihood"].to_dataset().transpose("chain", "draw", ...)
     if var_name is not None and var_name not in log_likelihood:
         raise AugmentationError(

@@ -1,8 +1,8 @@
-"""The scalar entries of several fits that a picture shows, each as a variable of its own."""
+"""The scalar entries of several fits that a figure shows, each as a separate variable."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from .fits import SAMPLE_DIMS, is_moving, scalar_draws
 def drawable_entries(
     posteriors: Mapping[str, xr.Dataset], max_entries: int
 ) -> dict[str, xr.Dataset]:
-    """Posteriors with a scalar variable, named like ``f[3]``, for each entry to be drawn.
+    """Return posteriors with a scalar variable, named like ``f[3]``, for each entry to be drawn.
 
-    Of each variable's entries that are finite and move in every fit, at most ``max_entries``,
-    evenly spaced from the first to the last.
+    These are at most ``max_entries`` of the entries of each variable that are finite and not
+    constant in any fit, evenly spaced from the first to the last.
     """
     labels = _entry_labels(next(iter(posteriors.values())))
     draws = {fit: scalar_draws(posterior) for fit, posterior in posteriors.items()}
@@ -34,8 +34,8 @@ def drawable_entries(
         start += len(names)
     if not chosen:
         raise AugmentationError(
-            "expected an entry that is finite and moves in every fit, got none in "
-            f"{list(next(iter(posteriors.values())))}; use other var_names"
+            "var_names: expected an entry that is finite and not constant in every fit, got none "
+            f"in {list(next(iter(posteriors.values())))}; use other var_names"
         )
     flat = [name for names in labels for name in names]
     return {
@@ -48,7 +48,7 @@ def drawable_entries(
 
 
 def _entry_labels(posterior: xr.Dataset) -> list[list[str]]:
-    """Names of the entries of each variable, in the order of :func:`scalar_draws`."""
+    """Return names of the entries of each variable, in the order of :func:`scalar_draws`."""
     labels = []
     for name, da in posterior.items():
         dims = da.dims[len(SAMPLE_DIMS) :]
@@ -60,17 +60,17 @@ def _entry_labels(posterior: xr.Dataset) -> list[list[str]]:
     return labels
 
 
-def _entry_name(name: str, labels: list[Any]) -> str:
-    return f"{name}[{node_name(', '.join(map(str, labels)))}]" if labels else name
+def _entry_name(name: Hashable, labels: list[Any]) -> str:
+    return f"{name}[{node_name(', '.join(map(str, labels)))}]" if labels else str(name)
 
 
 def node_name(text: str) -> str:
-    """``text`` as a name in a DataTree, where a slash would open a sub-group."""
+    """Return ``text`` as a name in a DataTree, where a slash would open a sub-group."""
     return text.replace("/", "∕")
 
 
 def with_divergences(posterior: xr.Dataset, tree: xr.DataTree) -> xr.DataTree:
-    """Join to the entries what ``plot_trace`` marks: divergences, labelled like the draws."""
+    """Return the entries, and the divergences that ``plot_trace`` marks, labelled alike."""
     groups = {"posterior": posterior}
     stats = tree.children.get("sample_stats")
     if stats is not None and "diverging" in stats.data_vars:

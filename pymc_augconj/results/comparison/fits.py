@@ -1,4 +1,4 @@
-"""Several fits of one model, brought to one set of variables so that they can be compared."""
+"""Several fits of one model with the same variables, shapes and labels, to be compared."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pymc_augconj.errors import AugmentationError
 
 SAMPLE_DIMS = ("chain", "draw")
 
-# Draws whose standard deviation is below this share of their mean are one value and rounding.
+# Draws whose range relative to their absolute values is below this are constant up to rounding.
 RELATIVE_ROUNDING = 1e-12
 
 DataTree = xr.DataTree
-"""The type of every sampled result, named here for the modules that must not know xarray."""
+"""The type of every sampled result, for modules outside this folder, which do not import xarray."""
 
 Fits = Mapping[str, Any]
 """Name → fit: a DataTree with a posterior group, or an object with ``to_datatree()``."""
@@ -41,7 +41,7 @@ def as_datatrees(fits: Fits) -> dict[str, xr.DataTree]:
 
 
 def _as_datatree(name: str, fit: Any) -> xr.DataTree:
-    """Return ``fit`` as a DataTree with a posterior over chain and draw, or say what it is."""
+    """Return ``fit`` as a DataTree with a posterior over chain and draw."""
     tree = fit.to_datatree() if hasattr(fit, "to_datatree") else fit
     if not isinstance(tree, xr.DataTree):
         raise AugmentationError(
@@ -52,7 +52,7 @@ def _as_datatree(name: str, fit: Any) -> xr.DataTree:
     if "posterior" not in tree.children:
         raise AugmentationError(
             f"fit {name!r}: expected a group 'posterior', got groups {list(tree.children)}; "
-            "use the DataTree of a posterior fit"
+            "use the DataTree of a fit"
         )
     missing = [dim for dim in SAMPLE_DIMS if dim not in tree["posterior"].dims]
     if missing:
@@ -69,7 +69,7 @@ def common_posteriors(
     filter_vars: str | None = None,
     coords: Mapping[Hashable, Any] | None = None,
 ) -> dict[str, xr.Dataset]:
-    """Each fit's posterior, restricted to the same variables in the same order and layout.
+    """Return each fit's posterior, restricted to the same variables in the same order and layout.
 
     Every variable has dimensions (chain, draw, …) with 0, 1, 2, … as labels of chain and draw.
     Variables match by name; shapes, and labels where both fits have them, must agree.
@@ -95,7 +95,7 @@ def scalar_draws(posterior: xr.Dataset) -> np.ndarray:
 
 
 def is_moving(draws: np.ndarray) -> np.ndarray:
-    """Which entries of ``draws`` (chain, draw, entry) have more than one value: shape (entry,)."""
+    """Return which entries of ``draws`` (chain, draw, entry) are not constant, shape (entry,)."""
     rounding = RELATIVE_ROUNDING * np.abs(draws).max(axis=(0, 1))
     return np.ptp(draws, axis=(0, 1)) > rounding
 
@@ -107,7 +107,7 @@ def _common_names(
 ) -> list[str]:
     if filter_vars not in _MATCHERS:
         raise AugmentationError(
-            f"expected filter_vars None, 'like' or 'regex', got {filter_vars!r}"
+            f"filter_vars: expected None, 'like' or 'regex', got {filter_vars!r}"
         )
     wanted = [var_names] if isinstance(var_names, str) else var_names
     selected = {
@@ -117,7 +117,9 @@ def _common_names(
     lists = list(selected.values())
     names = [name for name in lists[0] if all(name in other for other in lists[1:])]
     if not names:
-        raise AugmentationError(f"expected a variable that every fit has, got {selected}")
+        raise AugmentationError(
+            f"var_names: expected a variable that every fit has, got {selected}"
+        )
     return names
 
 
@@ -131,7 +133,7 @@ def _matching(
     wanted: Sequence[str] | None,
     matches: Callable[[str, str], bool],
 ) -> list[str]:
-    """Names that ``wanted`` selects; ``"~name"`` leaves one out, as everywhere in ArviZ."""
+    """Return the names that ``wanted`` selects; ``"~name"`` excludes one, as in ArviZ."""
     if wanted is None:
         return names
     include = [pattern for pattern in wanted if not pattern.startswith("~")]
@@ -140,7 +142,7 @@ def _matching(
         if not any(matches(pattern, name) for name in names):
             raise AugmentationError(
                 f"var_names: expected variables of every fit, got {pattern!r}, which {fit!r} does "
-                f"not have; use some of its variables {names}"
+                f"not have; use variables among {names}"
             )
     kept = (
         [name for pattern in include for name in names if matches(pattern, name)]
@@ -161,7 +163,7 @@ def _select(posterior: xr.Dataset, coords: Mapping[Hashable, Any] | None) -> xr.
 
 
 def _with_layout_of(like: xr.Dataset, posterior: xr.Dataset, like_fit: str, fit: str) -> xr.Dataset:
-    """Order ``posterior``'s dimensions as in ``like``; refuse other shapes and other labels."""
+    """Order ``posterior``'s dimensions as in ``like``; refuse different shapes or labels."""
     aligned = {}
     for name, da in posterior.items():
         target = like[name]
@@ -170,8 +172,8 @@ def _with_layout_of(like: xr.Dataset, posterior: xr.Dataset, like_fit: str, fit:
         difference = _difference(da, target)
         if difference:
             raise AugmentationError(
-                f"variable {name!r}: expected the same entries in every fit, got another "
-                f"{difference} in {fit!r} {dict(da.sizes)} than in {like_fit!r} "
+                f"variable {name!r}: expected the same entries in every fit, got a different "
+                f"{difference} in {fit!r} {dict(da.sizes)} and {like_fit!r} "
                 f"{dict(target.sizes)}; use var_names to leave it out, or coords to choose entries"
             )
         aligned[name] = da

@@ -1,4 +1,4 @@
-"""ArviZ's pictures of several fits of a model, side by side."""
+"""ArviZ's figures of several fits of a model, side by side."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def plot_compare(
     max_entries: int = 3,
     **plot_kwargs: Any,
 ) -> PlotCollection | dict[str, PlotCollection]:
-    """Draw ArviZ's pictures of several fits of one model with matplotlib.
+    """Draw ArviZ's figures of several fits of one model with matplotlib.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def plot_compare(
         As in :func:`compare`. Numbers of chains and draws may differ between fits: each fit is
         drawn whole, nothing is trimmed.
     kind : {"rank", "trace", "autocorr", "ess_evolution", "dist", "forest"}, optional
-        The picture; by default all of them.
+        The kind of figure; by default all of them.
 
         * ``rank``, ``trace``, ``autocorr``: a grid with a row per entry, a column per fit and a
           line per chain. Divergences are marked under the traces. Ranks compare the chains of one
@@ -62,16 +62,16 @@ def plot_compare(
     var_names, filter_vars, coords : optional
         As in :func:`compare`; by default all numeric variables that every fit has.
     max_entries : int, default 3
-        Of an array variable with more entries than this only so many are drawn, evenly spaced
-        from the first to the last (of three: first, middle, last). Choose others by ``coords``.
-        Entries that are constant or not finite in any of the fits are left out first.
+        Largest number of entries to draw of each variable, evenly spaced from the first to the
+        last. Choose others by ``coords``. Entries that are constant or not finite in one of the
+        fits are left out before.
     **plot_kwargs
         Passed to the ArviZ function of ``kind``, for example ``max_lag`` or ``visuals``.
 
     Returns
     -------
     PlotCollection or dict of str to PlotCollection
-        The picture, or with ``kind=None`` all of them by kind. Save one by ``.savefig(path)``.
+        The figure, or with ``kind=None`` all of them by kind. Save one by ``.savefig(path)``.
         Axes are in ``.viz["plot"]``, by entry (such as ``"f[3]"``) and, for the grids, by
         ``fit``; what was drawn is there too, such as ``.viz["trace@nuts"]`` for fit "nuts".
 
@@ -89,7 +89,7 @@ def plot_compare(
         raise AugmentationError(f"kind: expected one of {list(KINDS)} or None, got {kind!r}")
     if kind is None and plot_kwargs:
         raise AugmentationError(
-            f"expected arguments of one picture together with its kind, got {sorted(plot_kwargs)} "
+            f"expected arguments of one figure together with its kind, got {sorted(plot_kwargs)} "
             f"without kind; use kind=, one of {list(KINDS)}"
         )
     if max_entries < 1:
@@ -105,10 +105,10 @@ def plot_compare(
             "use kind='dist' to compare the fits with each other"
         )
     kinds = [kind] if kind else [name for name in KINDS if name != "rank" or ranked]
-    pictures = {
+    figures = {
         name: _draw(name, ranked if name == "rank" else drawn, plot_kwargs) for name in kinds
     }
-    return pictures[kind] if kind else pictures
+    return figures[kind] if kind else figures
 
 
 def _draw(
@@ -137,32 +137,30 @@ def _draw_panels(
     ArviZ would take all fits at once, but it pads fits of unequal chains or draws with NaN, which
     empties autocorrelations and makes ranks raise false alarms.
     """
-    picture = _grid(data, kind) if kind in _BY_FIT else _wrap(data)
+    figure = _grid(data, kind) if kind in _BY_FIT else _wrap(data)
     function = {**_BY_FIT, **_OVERLAID}[kind]
     n_draws = {fit: math.prod(tree["posterior"].sizes.values()) for fit, tree in fits.items()}
     longest = max(n_draws, key=n_draws.__getitem__)
     for fit, tree in fits.items():
-        picture.coords = {"fit": fit}
+        figure.coords = {"fit": fit}
         arguments = _arguments(kind, tree, plot_kwargs, is_longest=fit == longest)
-        function(tree, plot_collection=picture, **arguments)
-        picture.coords = None
-        _keep_visuals_of(fit, picture)
-    picture.map(
-        labelled_title, "title", subset_info=True, ignore_aes="all", labeller=BaseLabeller()
-    )
+        function(tree, plot_collection=figure, **arguments)
+        figure.coords = None
+        _keep_visuals_of(fit, figure)
+    figure.map(labelled_title, "title", subset_info=True, ignore_aes="all", labeller=BaseLabeller())
     if kind in _OVERLAID and len(fits) > 1:
-        picture.add_legend("fit")
-    return picture
+        figure.add_legend("fit")
+    return figure
 
 
-def _keep_visuals_of(fit: str, picture: PlotCollection) -> None:
-    """Rename what was just drawn, or the next fit would write into it and lack its chains."""
+def _keep_visuals_of(fit: str, figure: PlotCollection) -> None:
+    """Rename the new visuals; otherwise the next fit would write into them and lose its chains."""
     fresh = [
         name
-        for name in picture.viz.children
+        for name in figure.viz.children
         if name not in ("plot", "row_index", "col_index") and "@" not in name
     ]
-    picture.rename_visuals({name: f"{name}@{node_name(fit)}" for name in fresh})
+    figure.rename_visuals({name: f"{name}@{node_name(fit)}" for name in fresh})
 
 
 def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollection:
@@ -177,16 +175,16 @@ def _draw_forest(data: xr.Dataset, plot_kwargs: dict[str, Any]) -> PlotCollectio
         "figure_kwargs": {"figsize": (3 * _PANEL[0], height), "layout": "constrained"},
     }
     # ArviZ shifts and colours by a dimension of the name "model".
-    picture = az.plot_forest(data.rename(fit="model"), **(defaults | plot_kwargs))
+    figure = az.plot_forest(data.rename(fit="model"), **(defaults | plot_kwargs))
     if n_fits > 1:
-        picture.add_legend("model", title="fit")
-    return picture
+        figure.add_legend("model", title="fit")
+    return figure
 
 
 def _arguments(
     kind: str, tree: xr.DataTree, given: dict[str, Any], *, is_longest: bool
 ) -> dict[str, Any]:
-    """Return What is passed to ArviZ: our defaults for ``kind``, then the user's arguments."""
+    """Return the arguments for ArviZ: our defaults for ``kind``, then the user's arguments."""
     visuals: dict[str, Any] = {"title": False}  # drawn once for all fits
     defaults: dict[str, Any] = {}
     stats: dict[str, Any] = {}
@@ -214,17 +212,17 @@ def _arguments(
 
 
 def _thinning(posterior: xr.Dataset) -> int:
-    """Keep each k-th draw so that the draws within a chain are nearly independent.
+    """Return k such that every k-th draw of a chain is nearly independent of the last.
 
-    The uniformity test of ranks takes draws for independent: with autocorrelation 0.7 four
+    The uniformity test of ranks assumes independent draws: with autocorrelation 0.7 four
     chains of one distribution were flagged at α = 0.01 in 60 % of 150 simulations unthinned, in
     3 % of 100 thinned like this. ArviZ's own factor comes from the ESS over chains, which is
-    small when chains disagree, and so thins away the very disagreement the picture is to show.
+    small when chains disagree, and so removes the disagreement that the figure is to show.
     """
     chains = scalar_draws(posterior)
     ess = [az.ess(chain[None], method="bulk", chain_axis=0, draw_axis=1) for chain in chains]
     smallest = np.min(np.mean(ess, axis=0))
-    # Of fewer than four draws no effective size is known, and none is left out.
+    # The effective sample size of fewer than four draws is NaN; these are not thinned.
     return max(1, math.ceil(chains.shape[1] / smallest)) if np.isfinite(smallest) else 1
 
 

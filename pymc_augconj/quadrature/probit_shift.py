@@ -13,9 +13,10 @@ import math
 import numpy as np
 from numba import njit
 
-from pymc_augconj.quadrature.legendre import NODES, ORDER, TO_COEFFICIENTS
-from pymc_augconj.quadrature.quantile_shift import fill_site
 from pymc_augconj.typing import Array
+
+from .legendre import NODES, ORDER, TO_COEFFICIENTS
+from .quantile_shift import fill_site
 
 __all__ = ["fill_probit_delta"]
 

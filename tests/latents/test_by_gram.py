@@ -1,0 +1,122 @@
+"""Conditioning with the observations summed out, against dense linear algebra."""
+
+import numpy as np
+import pytest
+
+from pymc_augconj.latents.by_gram import GramPattern, GramSpace
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+
+N = 60
+RNG = np.random.default_rng(1)
+GROUP, OTHER, SITES = RNG.integers(20, size=N), RNG.integers(3, size=N), np.arange(N) % 45
+X = np.asfortranarray(RNG.standard_normal((N, 2)))
+Z = RNG.standard_normal(N)
+ALL = np.zeros(N, dtype=int)
+
+MAPS = {
+    "intercept": [RowSelection(ALL, None, 1)],
+    "groups": [RowSelection(ALL, None, 1), RowSelection(SITES, None, 45)],
+    "slopes": [
+        RowSelection(ALL, None, 1),
+        RowSelection(GROUP, None, 20),
+        RowSelection(ALL, Z, 1),
+        RowSelection(GROUP, Z, 20),
+    ],
+    "regression": [DenseMap(X)],
+    "columns": [DenseMap(X, np.array([0.5, 2.0])), RowSelection(SITES, None, 45)],
+    "crossed": [RowSelection(GROUP, None, 20), RowSelection(SITES, Z, 45), DenseMap(X)],
+    "small": [RowSelection(OTHER, Z, 3), DenseMap(X), RowSelection(ALL, None, 1)],
+}
+
+
+class Block:
+    def __init__(self, scale):
+        self.diagonal_scale = scale
+
+
+class Prior:
+    """What a space reads of a prior."""
+
+    def __init__(self, maps, scales):
+        self.maps, self.blocks = maps, [Block(s) for s in scales]
+
+
+def dense(maps, scales, h, lam):
+    Phi = np.hstack([A.dense() * s for A, s in zip(maps, scales, strict=True)])
+    M = np.eye(Phi.shape[1]) + Phi.T @ (lam[:, None] * Phi)
+    mean = np.linalg.solve(M, Phi.T @ h)
+    return M, mean, 0.5 * (Phi.T @ h) @ mean - 0.5 * np.linalg.slogdet(M)[1]
+
+
+def check(space, maps, scales, h, lam):
+    prior = Prior(maps, scales)
+    M, mean, log_evidence = dense(maps, scales, h, lam)
+    assert space.log_evidence(prior, h, lam) == pytest.approx(log_evidence, rel=1e-11)
+    posterior = space.posterior(prior, h, lam)
+    assert posterior.log_evidence == pytest.approx(log_evidence, rel=1e-11)
+    np.testing.assert_allclose(posterior.mean, mean, atol=1e-11)
+    size = posterior.size
+    root = np.transpose([posterior.apply(e) - posterior.mean for e in np.eye(size)])
+    np.testing.assert_allclose(root @ root.T @ M, np.eye(size), atol=1e-10)
+    several = RNG.standard_normal((3, size))
+    rows = [posterior.apply(nu) for nu in several]
+    np.testing.assert_array_equal(posterior.apply(several), rows)
+    nu = several[0]
+    np.testing.assert_allclose(posterior.solve(RNG, posterior.apply(nu)), nu, atol=1e-10)
+
+
+@pytest.fixture(params=MAPS, ids=str)
+def maps(request):
+    return MAPS[request.param]
+
+
+def random_scales(maps):
+    return [RNG.uniform(0.3, 2.0, A.size) for A in maps]
+
+
+def random_sites():
+    return RNG.standard_normal(N), RNG.gamma(1.0, size=N)
+
+
+def test_any_values_in_any_order(maps):
+    space = GramSpace(GramPattern(maps))
+    h, lam = random_sites()
+    # The same sites, scaled ones, others, none, and the first again.
+    for linear, precision in [(h, lam), (2 * h, lam), (h, 3 * lam), random_sites()]:
+        check(space, maps, random_scales(maps), linear, precision)
+    check(space, maps, random_scales(maps), 0 * h, 0 * lam)
+    check(space, maps, random_scales(maps), h, lam)
+    some = np.where(np.arange(N) < 30, lam, 0.0)
+    check(space, maps, random_scales(maps), h, some)
+
+
+@pytest.mark.parametrize("factor", [3.0, -0.5, 0.0])
+def test_designs_that_are_scaled(factor):
+    maps = MAPS["slopes"]
+    space = GramSpace(GramPattern(maps))
+    h, lam = random_sites()
+    scales = random_scales(maps)
+    check(space, maps, scales, h, lam)
+    scaled = [*maps[:3], RowSelection(GROUP, factor * Z, 20)]
+    check(space, scaled, scales, h, lam)
+    check(space, maps, scales, h, 0.1 * lam)
+    check(space, scaled, scales, 2 * h, 0.1 * lam)
+
+
+def test_designs_that_change_otherwise():
+    maps = MAPS["crossed"]
+    space = GramSpace(GramPattern(maps))
+    h, lam = random_sites()
+    scales = random_scales(maps)
+    check(space, maps, scales, h, lam)
+    check(space, [maps[0], RowSelection(SITES, np.exp(Z), 45), maps[2]], scales, h, lam)
+    check(space, [maps[0], maps[1], DenseMap(np.asfortranarray(X**2))], scales, h, lam)
+    check(space, [RowSelection(SITES % 20, None, 20), *maps[1:]], scales, h, lam)
+
+
+def test_groups_take_work_in_proportion_to_their_number():
+    def work(n):
+        one = RowSelection(np.zeros(n, dtype=int), None, 1)
+        return GramPattern([one, RowSelection(np.arange(n), None, n)]).multiplications
+
+    assert work(4000) < 2.2 * work(2000)
