@@ -8,7 +8,7 @@ rewrites make of it, which PyMC's compiled functions use, is evaluated in the sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -112,6 +112,7 @@ class Reference:
         self._with_means = list(means)
         self._means = Interpreter(list(means.values()), self._inputs)
         self._stable: dict[str, Interpreter] = {}
+        self._alone: dict[str, Interpreter] = {}
 
     def __call__(self, point: Point, *, carefully: bool = False) -> dict[str, Density]:
         """Return the log density of every variable, an entry at a time.
@@ -143,12 +144,30 @@ class Reference:
 
     def _in_stable_form(self, name: str, point: Point) -> Density:
         if name not in self._stable:
+            written = self._graphs[self.names.index(name)]
             # Rewriting changes the graph that it is given.
-            (graph,) = clone_replace([self._graphs[self.names.index(name)]])
+            (graph,) = clone_replace([written])
             graph = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"))
             self._stable[name] = Interpreter([graph], self._inputs)
+            self._alone[name] = Interpreter([written], self._inputs)
         (density,) = self._evaluate(self._stable[name], point)
-        return density
+        return self._with_single_precision(density, self._alone[name], point)
+
+    def _with_single_precision(
+        self, density: Density, written: Interpreter, point: Point
+    ) -> Density:
+        """Allow for what rewriting computed in single precision, and put in as a constant."""
+        values = [point[var.name] for var in self._inputs]
+        (exact,) = written(values)
+        others = [
+            written(values, noise=self._noise, only_single=True)[0]
+            for _ in range(self._evaluations)
+        ]
+        with np.errstate(invalid="ignore"):
+            spread = np.ravel(np.abs(np.array(others) - exact).max(axis=0))
+        if spread.shape != density.tolerance.shape:
+            return density
+        return replace(density, tolerance=density.tolerance + _SPREADS * np.nan_to_num(spread))
 
     @staticmethod
     def _choose(written: Density, stable: Density) -> Density:
