@@ -110,9 +110,8 @@ def _vectorized(model: Model, point: Mapping[str, Array]) -> Callable[[Array], t
     free = len(model.free_RVs)
     totals = [sum(terms[:free]), sum(terms[free:])]
     values = model.value_vars
-    many = [
-        pt.tensor(v.name, dtype=v.dtype, shape=(None, *np.shape(point[v.name]))) for v in values
-    ]
+    # Without their names: PyTensor takes "0_log__" for a dtype.
+    many = [pt.tensor(dtype=v.dtype, shape=(None, *np.shape(point[v.name]))) for v in values]
     graphs = vectorize_graph(totals, dict(zip(values, many, strict=True)))
     function = Interpreter(list(graphs), many)
     shapes = [np.shape(point[v.name]) for v in values]

@@ -81,6 +81,7 @@ class Interpreter:
         *,
         noise: np.random.Generator | None = None,
         draws: np.random.Generator | None = None,
+        only_single: bool = False,
     ) -> list[Any]:
         """Return the outputs' values.
 
@@ -92,6 +93,8 @@ class Interpreter:
             Of the rounding. It is the caller's to move the inputs.
         draws : numpy.random.Generator, optional
             What random variables draw from.
+        only_single : bool
+            Whether only what may be of single precision is noisy.
         """
         known: dict[Variable, Any] = {**self._constants}
         if noise is not None:
@@ -103,7 +106,7 @@ class Interpreter:
         known.update(zip(self._inputs, values, strict=True))
         with np.errstate(all="ignore"):
             for node in self._nodes:
-                node.run(known, noise, draws)
+                node.run(known, noise, draws, only_single)
         return [known[var] for var in self._outputs]
 
 
@@ -130,6 +133,7 @@ class _Node:
         known: dict[Variable, Any],
         noise: np.random.Generator | None,
         draws: np.random.Generator | None,
+        only_single: bool,
     ) -> None:
         """Put the results into ``known``."""
         node = self._node
@@ -148,8 +152,10 @@ class _Node:
             storage: list[list[Any]] = [[None] for _ in node.outputs]
             node.op.perform(node, values, storage)
             found = [value for (value,) in storage]
+        rounds = noise is not None and self._rounds
         for var, value in zip(node.outputs, found, strict=True):
-            known[var] = noisy(value, noise) if noise is not None and self._rounds else value
+            is_noisy = rounds and (not only_single or var.dtype == "float32")
+            known[var] = noisy(value, noise) if is_noisy else value
 
 
 def _is_rounded(data: Any) -> bool:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .hyperparameters import positive, positives, real
-from .source import Source, literal
+from .source import Source, identifier, literal
 
 __all__ = ["latent", "scalar_latent"]
 
@@ -127,7 +127,7 @@ def _multivariate(source: Source, size: int, scale: Scale) -> str:
 
 def _correlated(source: Source, size: int, scale: Scale) -> str:
     """A random covariance: Cholesky factor with an LKJ prior."""
-    name, chol = source.name("packed"), source.name("chol")
+    name, chol = source.name("packed"), identifier(source.name("chol"))
     # Of one row PyMC has none.
     asked, size = size, 3 if size > 2 else 2
     source.statement(

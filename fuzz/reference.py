@@ -8,7 +8,7 @@ rewrites make of it, which PyMC's compiled functions use, is evaluated in the sa
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytensor.tensor as pt
@@ -25,7 +25,9 @@ __all__ = ["Density", "PriorDraws", "Reference"]
 Array = NDArray[np.float64]
 Point = Mapping[str, Array]
 
-_NOISY_EVALUATIONS = 2
+# How often with noise; and where that is not enough to tell a difference from rounding, which a
+# clipped distance shows in one of a few evaluations only.
+_NOISY_EVALUATIONS, _MANY_EVALUATIONS = 2, 20
 
 # Allowed in units of the spread that noise of four units in the last place makes: the other
 # formula has operations of its own, and the larger of two spreads is no bound.
@@ -100,6 +102,7 @@ class Reference:
 
     def __init__(self, model: Model, seed: int = 0):
         self._noise = np.random.default_rng(seed)
+        self._evaluations = _NOISY_EVALUATIONS
         variables = [*model.free_RVs, *model.observed_RVs, *model.potentials]
         self.names = [var.name for var in variables]
         self._inputs = list(model.value_vars)
@@ -109,9 +112,14 @@ class Reference:
         self._with_means = list(means)
         self._means = Interpreter(list(means.values()), self._inputs)
         self._stable: dict[str, Interpreter] = {}
+        self._alone: dict[str, Interpreter] = {}
 
-    def __call__(self, point: Point) -> dict[str, Density]:
-        """Return the log density of every variable, an entry at a time."""
+    def __call__(self, point: Point, *, carefully: bool = False) -> dict[str, Density]:
+        """Return the log density of every variable, an entry at a time.
+
+        Taken ``carefully`` where the package's was found to be another.
+        """
+        self._evaluations = _MANY_EVALUATIONS if carefully else _NOISY_EVALUATIONS
         found = self._evaluate(self._written, point)
         densities = dict(zip(self.names, found, strict=True))
         for name, density in densities.items():
@@ -124,7 +132,7 @@ class Reference:
         exact = function(values)
         means = dict(zip(self._with_means, self._means(values), strict=True))
         found = []
-        for _ in range(_NOISY_EVALUATIONS):
+        for _ in range(self._evaluations):
             # A difference from a mean has the rounding of the mean.
             moved = [
                 noisy(np.asarray(value), self._noise)
@@ -136,12 +144,30 @@ class Reference:
 
     def _in_stable_form(self, name: str, point: Point) -> Density:
         if name not in self._stable:
+            written = self._graphs[self.names.index(name)]
             # Rewriting changes the graph that it is given.
-            (graph,) = clone_replace([self._graphs[self.names.index(name)]])
+            (graph,) = clone_replace([written])
             graph = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"))
             self._stable[name] = Interpreter([graph], self._inputs)
+            self._alone[name] = Interpreter([written], self._inputs)
         (density,) = self._evaluate(self._stable[name], point)
-        return density
+        return self._with_single_precision(density, self._alone[name], point)
+
+    def _with_single_precision(
+        self, density: Density, written: Interpreter, point: Point
+    ) -> Density:
+        """Allow for what rewriting computed in single precision, and put in as a constant."""
+        values = [point[var.name] for var in self._inputs]
+        (exact,) = written(values)
+        others = [
+            written(values, noise=self._noise, only_single=True)[0]
+            for _ in range(self._evaluations)
+        ]
+        with np.errstate(invalid="ignore"):
+            spread = np.ravel(np.abs(np.array(others) - exact).max(axis=0))
+        if spread.shape != density.tolerance.shape:
+            return density
+        return replace(density, tolerance=density.tolerance + _SPREADS * np.nan_to_num(spread))
 
     @staticmethod
     def _choose(written: Density, stable: Density) -> Density:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Source", "literal"]
+__all__ = ["Source", "identifier", "literal"]
 
 Array = NDArray[Any]
 
@@ -100,29 +100,29 @@ class Source:
     def data(self, stem: str, values: Array, *, shared: float = 0.0) -> str:
         """Define an array before the model, perhaps as ``pm.Data`` within; return its code."""
         name = self.name(stem) if stem in ("X", "idx") else self.name(f"{stem}_data")
-        identifier = _identifier(name)
+        code = identifier(name)
         if not self.chance(shared):
-            self._data.append(f"{identifier} = {literal(values)}")
-            return identifier
-        self.define(identifier, f"pm.Data({name!r}, {literal(values)})")
-        return identifier
+            self._data.append(f"{code} = {literal(values)}")
+            return code
+        self.define(code, f"pm.Data({name!r}, {literal(values)})")
+        return code
 
     def free(self, stem: str, distribution: str, arguments: str) -> str:
         """Define a free variable of the model; return the name that the program gives it."""
         name = self.name(stem)
-        return self.define(_identifier(name), f"{distribution}({name!r}, {arguments})")
+        return self.define(identifier(name), f"{distribution}({name!r}, {arguments})")
 
-    def define(self, identifier: str, code: str) -> str:
+    def define(self, target: str, code: str) -> str:
         """Assign within the model."""
-        self._model.append(f"{identifier} = {code}")
-        return identifier
+        self._model.append(f"{target} = {code}")
+        return target
 
     def temporary(self, stem: str, code: str) -> str:
         """Give an expression a name of its own, perhaps as a ``Deterministic``."""
         name = self.name(stem)
         if self.chance(0.3):
             code = f"pm.Deterministic({name!r}, {code})"
-        return self.define(_identifier(name), code)
+        return self.define(identifier(name), code)
 
     def statement(self, code: str) -> None:
         """Add a statement within the model."""
@@ -171,7 +171,7 @@ def _odd(value: float) -> float:
     return float(f"{1.00000013 * value:.9g}") if found == np.float32(found) else found
 
 
-def _identifier(name: str) -> str:
+def identifier(name: str) -> str:
     """Return a Python name; names of modules and of ``model`` are not taken."""
     cleaned = "".join(c if c.isalnum() else "_" for c in name)
     return f"v_{cleaned}" if not cleaned[0].isalpha() else f"{cleaned}_"

@@ -203,6 +203,18 @@ def test_single_precision_of_a_constant_is_never_overlooked():
     assert not any(Reference(model, i)(at)["x"].disagrees(exact).any() for i in range(50))
 
 
+def test_single_precision_is_not_lost_in_the_stable_form():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)
+        # log Γ(3) is computed in single precision, and the logarithm at 1e-8 is unstable.
+        pm.Potential("both", pt.gammaln(pt.constant(np.float32(3.0))) + pt.log(1 - pt.sigmoid(x)))
+    for at in (1.0, 30.0):
+        found = Reference(model)({"x": np.array(at)})["both"]
+        assert not found.disagrees(np.log(2.0) - np.logaddexp(0.0, [at])).any()
+        assert found.is_tight.all()
+        assert found.disagrees(np.log(2.0) + 1e-3 - np.logaddexp(0.0, [at])).all()
+
+
 def test_digits_of_subnormal_numbers_are_never_overlooked():
     with pm.Model() as model:
         x = pm.Normal("x", 0.0, 1.0)
