@@ -11,6 +11,7 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model, modelcontext
 from pymc.model.fgraph import clone_model
+from pytensor.graph.basic import Variable
 
 from pymc_augconj.distributions.auxiliary_variable import (
     POLYA_GAMMA,
@@ -18,6 +19,7 @@ from pymc_augconj.distributions.auxiliary_variable import (
     Distribution,
     NumPyFunction,
 )
+from pymc_augconj.likelihoods.base import Likelihood
 from pymc_augconj.recognition.observed.match import ObservedGraph
 from pymc_augconj.recognition.prediction.variables import in_variables
 from pymc_augconj.recognition.recognizer import read_model
@@ -90,7 +92,7 @@ def _clone(model: Model) -> Model:
     return copy
 
 
-def _remove(model: Model, rv) -> None:
+def _remove(model: Model, rv: Variable) -> None:
     """Take an observed variable out of a model."""
     (position,) = [i for i, other in enumerate(model.observed_RVs) if other is rv]
     del model.observed_RVs[position]
@@ -98,13 +100,14 @@ def _remove(model: Model, rv) -> None:
     model.values_to_rvs.pop(value)
     for registry in (model.rvs_to_transforms, model.rvs_to_initial_values):
         registry.pop(rv, None)
-    model.named_vars.pop(rv.name)
-    model.named_vars_to_dims.pop(rv.name, None)
-    if getattr(model, rv.name, None) is rv:
-        delattr(model, rv.name)
+    name = rv.name
+    model.named_vars.pop(name)
+    model.named_vars_to_dims.pop(name, None)
+    if getattr(model, name, None) is rv:
+        delattr(model, name)
 
 
-def _write(observed: ObservedGraph, etas, dims) -> None:
+def _write(observed: ObservedGraph, etas: Sequence[Variable], dims: Any) -> None:
     shape = observed.shape
     params = {
         name: graph.reshape(shape) if graph.ndim else graph
@@ -114,9 +117,11 @@ def _write(observed: ObservedGraph, etas, dims) -> None:
     y = observed.value.astype("float64")
     arguments = {"dims": dims} if dims is not None else {"shape": shape}
     write = _Writer(observed, arguments)
-    auxiliary, log_factor = observed.likelihood.joint(write, y, etas[0].reshape(shape), params)
+    likelihood = observed.likelihood
+    assert isinstance(likelihood, Likelihood)  # the caller takes those with an ω
+    auxiliary, log_factor = likelihood.joint(write, y, etas[0].reshape(shape), params)
 
-    def logp(value, eta, *others):
+    def logp(value: Any, eta: Any, *others: Any) -> Any:
         omegas, rest = others[: len(auxiliary)], others[len(auxiliary) :]
         named = dict(zip(names, rest, strict=True))
         return log_factor(value.astype("float64"), eta, *omegas, named)
@@ -135,7 +140,7 @@ def _write(observed: ObservedGraph, etas, dims) -> None:
     )
 
 
-def _no_draw(*args, rng, size):
+def _no_draw(*args: Any, rng: np.random.Generator, size: Any) -> np.ndarray:
     """Return NaN: given ω, y has a density up to a factor only; PyMC draws to find a shape."""
     shape = np.broadcast_shapes(*map(np.shape, args)) if size is None else size
     return np.full(shape, np.nan)

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,7 +93,7 @@ class HeldGibbsSampler(GibbsSampler):
         *,
         held: Collection[str],
         sites: HeldSites,
-    ):
+    ) -> None:
         self._alone, self._given = len(held) == len(model.sites), sweeps
         self._names = frozenset(held)
         super().__init__(model, plan, point, probes, sweeps=1 if self._alone else sweeps or _SWEEPS)
@@ -132,7 +133,7 @@ class HeldGibbsSampler(GibbsSampler):
         prior = self.priors.at(point).factorized()
         for data in self._held:
             data.params = data.site.params(point)
-        h, lam, _ = self.priors.groups.merge(self.sites.h, self.sites.lam, prior.offset)
+        h, lam, _ = self.priors.groups.merge(*self.sites.chosen, prior.offset)
         posterior = self._part.space.posterior(prior, h, lam)
         for _ in range(_START_ATTEMPTS):
             v = posterior.apply(rng.standard_normal(posterior.size))
@@ -156,7 +157,7 @@ class HeldGibbsSampler(GibbsSampler):
     def _is_full(self, data: SiteData) -> bool:
         return self._is_held(data) or super()._is_full(data)
 
-    def _draw_omega(self, rng, data: SiteData, group: int) -> Any:
+    def _draw_omega(self, rng: np.random.Generator, data: SiteData, group: int) -> Any:
         return None if self._is_held(data) else super()._draw_omega(rng, data, group)
 
     def _sites_of(self, data: SiteData, omega: Any, group: int) -> tuple[Array, Array]:
@@ -179,9 +180,22 @@ class HeldGibbsSampler(GibbsSampler):
         total[np.isnan(total)] = -np.inf
         return total if eta.ndim == 2 else total[0]
 
+    def _residual_on_ellipse(
+        self, centre: Array, here: Array, there: Array, cos: float, sin: float
+    ) -> float:
+        return float(self._residual(centre + cos * here + sin * there))
+
     # -- move 3 -------------------------------------------------------------------------------
 
-    def _update_collapsed(self, rng, point, updates, info, part: Part, omegas: list) -> None:
+    def _update_collapsed(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        updates: Mapping[str, Update],
+        info: GibbsInfo,
+        part: Part,
+        omegas: list,
+    ) -> None:
         if not self.plan.collapsed:
             return
         posterior, prior, _ = self._posterior(point, part, omegas)
@@ -211,24 +225,37 @@ class HeldGibbsSampler(GibbsSampler):
             return self._given or self.sites.slices
         return 1 if self._given else -(-self.sites.slices // _SWEEPS)
 
-    def _draw_latents(self, rng, point, part: Part, omegas: list, info, relax: bool) -> dict:
+    def _draw_latents(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        part: Part,
+        omegas: list,
+        info: GibbsInfo,
+        relax: bool,
+    ) -> dict:
         # An elliptical slice starts at the present latents.
         return super()._draw_latents(rng, point, part, omegas, info, relax=True)
 
     def _draw_whitened(
-        self, rng, prior: LatentPrior, posterior: AffinePosterior, current: Array | None, info
+        self,
+        rng: np.random.Generator,
+        prior: LatentPrior,
+        posterior: AffinePosterior,
+        current: Array | None,
+        info: GibbsInfo,
     ) -> Array:
+        assert current is not None  # see _draw_latents
         v, mean = current, posterior.mean
         eta = prior.predictor(prior.innovations(v))
         centre = prior.predictor(prior.innovations(mean))
-        value = self._residual(eta)
+        value = float(self._residual(eta))
         for _ in range(self._count_slices()):
             fresh = posterior.apply(rng.standard_normal(posterior.size))
             eta_fresh = prior.predictor(prior.innovations(fresh))
             here, there = eta - centre, eta_fresh - centre
-            cos, sin, value, trials = elliptical_slice(
-                rng, lambda c, s, a=here, b=there: self._residual(centre + c * a + s * b), value
-            )
+            residual = partial(self._residual_on_ellipse, centre, here, there)
+            cos, sin, value, trials = elliptical_slice(rng, residual, value)
             v = mean + cos * (v - mean) + sin * (fresh - mean)
             eta = centre + cos * here + sin * there
             info.trials += trials

@@ -1,4 +1,4 @@
-"""Held sites: Gaussian sites (h, λ ≥ 0) that stand in for a density without an auxiliary variable.
+"""Held sites: Gaussian sites (h, λ ≥ 0) in place of a density without an auxiliary variable.
 
 Whatever they are, the sampler is exact; how fast it mixes depends on how closely they resemble the
 densities. They are those of the variational Gaussian approximation at a typical θ,
@@ -14,7 +14,7 @@ of the latents are then those of their prior.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -24,7 +24,8 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.several import MultiDensity, MultiLikelihood
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
@@ -44,22 +45,28 @@ _SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
 class _Rule(VariationalGaussian):
     """The rule of the VGP for held sites; that of CAVI, which integrates ω out, for the others."""
 
-    def __init__(self, held: Collection[int]):
+    def __init__(self, held: Collection[int]) -> None:
         self._held, self._cavi = held, CoordinateAscent()
 
-    def _other(self, terms: MultiDensity) -> bool:
+    def _other(self, terms: MultiDensity) -> TypeGuard[MultiLikelihood]:
         return id(terms) not in self._held
 
-    def full(self, terms):
+    def full(self, terms: MultiDensity) -> bool:
         return self._cavi.full(terms) if self._other(terms) else super().full(terms)
 
-    def value(self, terms, y, mean, cov, params):
-        rule = self._cavi if self._other(terms) else super()
-        return rule.value(terms, y, mean, cov, params)
+    def value(
+        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+    ) -> Array:
+        if self._other(terms):
+            return self._cavi.value(terms, y, mean, cov, params)
+        return super().value(terms, y, mean, cov, params)
 
-    def targets(self, terms, y, mean, cov, params):
-        rule = self._cavi if self._other(terms) else super()
-        return rule.targets(terms, y, mean, cov, params)
+    def targets(
+        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        if self._other(terms):
+            return self._cavi.targets(terms, y, mean, cov, params)
+        return super().targets(terms, y, mean, cov, params)
 
 
 class HeldSites:
@@ -91,7 +98,7 @@ class HeldSites:
         held: Collection[str],
         names: Collection[str],
         probes: Sequence[Point] = (),
-    ):
+    ) -> None:
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
         self._rule = _Rule({id(site.terms) for site in model.sites if site.name in held})
         self._layout = SiteLayout(
@@ -107,11 +114,19 @@ class HeldSites:
         self._count, self._window = 0, _FIRST_WINDOW
         self._sums: dict[str, Array] = {}
 
+    @property
+    def chosen(self) -> tuple[Array, Array]:
+        """(h, λ) of all predictors, stacked."""
+        # Chosen when the chain started.
+        assert self.h is not None
+        assert self.lam is not None
+        return self.h, self.lam
+
     def of(self, name: str) -> tuple[Array, Array]:
         """Return (h, Λ) of a variable whose sites are held, shapes (P, N) and (P, P, N)."""
         h, lam, found = self._parts
         if h is not self.h or lam is not self.lam:
-            found = self._layout.moments(self.h, self.lam)
+            found = self._layout.moments(*self.chosen)
             self._parts = (self.h, self.lam, found)
         return found[self._index[name]]
 
@@ -138,8 +153,8 @@ class HeldSites:
         """
         sums, self._count = self._sums, self._count + 1
         for name in self._names:
-            sums[name] = sums.get(name, 0.0) + point[name]
-        sums[""] = sums.get("", 0.0) + trials
+            sums[name] = np.asarray(sums.get(name, 0.0) + point[name])
+        sums[""] = np.asarray(sums.get("", 0.0) + trials)
         if self._count < self._window:
             return
         self.trials = float(sums.pop("")) / self._count
@@ -150,7 +165,7 @@ class HeldSites:
 
     def choose(self, point: Point) -> None:
         """Choose the sites at ``point``; keep the present ones where there is no approximation."""
-        start = None if self.h is None else (self.h, self.lam)
+        start = None if self.h is None else self.chosen
         coupling = self._layout.coupling
         try:
             family = BoundFamily(self._model, self._rule, [point, *self._probes])
