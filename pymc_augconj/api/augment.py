@@ -11,7 +11,6 @@ import pymc as pm
 import pytensor.tensor as pt
 from pymc.model import Model, modelcontext
 from pymc.model.fgraph import clone_model
-from pytensor.graph.basic import Variable
 
 from pymc_augconj.distributions.auxiliary_variable import (
     POLYA_GAMMA,
@@ -92,7 +91,7 @@ def _clone(model: Model) -> Model:
     return copy
 
 
-def _remove(model: Model, rv: Variable) -> None:
+def _remove(model: Model, rv: pt.TensorVariable) -> None:
     """Take an observed variable out of a model."""
     (position,) = [i for i, other in enumerate(model.observed_RVs) if other is rv]
     del model.observed_RVs[position]
@@ -107,7 +106,7 @@ def _remove(model: Model, rv: Variable) -> None:
         delattr(model, name)
 
 
-def _write(observed: ObservedGraph, etas: Sequence[Variable], dims: Any) -> None:
+def _write(observed: ObservedGraph, etas: Sequence[pt.TensorVariable], dims: Any) -> None:
     shape = observed.shape
     params = {
         name: graph.reshape(shape) if graph.ndim else graph
