@@ -96,15 +96,15 @@ class FactorMemory[T]:
 
     def __init__(self) -> None:
         self._prior: LatentPrior | None = None
-        self._lam: Array | None = None
+        self._sites: tuple[Array, ...] = ()
         self._factor: T | None = None
 
-    def get(self, prior: LatentPrior, lam: Array, make: Callable[[], T]) -> T:
-        """Return the factor for ``prior`` and Λ, made anew where it is another one."""
-        known = self._prior is prior and self._lam is not None and np.array_equal(self._lam, lam)
+    def get(self, prior: LatentPrior, make: Callable[[], T], *sites: Array) -> T:
+        """Return the factor for ``prior`` and what it needs of the sites, made anew if another."""
+        known = self._prior is prior and all(map(np.array_equal, self._sites, sites))
         if not known or self._factor is None:
             # The work array is about to be overwritten.
             self._prior = None
             self._factor = make()
-            self._prior, self._lam = prior, lam
+            self._prior, self._sites = prior, sites
         return self._factor

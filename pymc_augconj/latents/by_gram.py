@@ -16,8 +16,7 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from math import isfinite
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -26,6 +25,7 @@ from pymc_augconj.linalg.bordered import BorderedFactor, BorderedMatrix, Bordere
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.typing import Array, Index
 
+from .affine import FactorMemory
 from .base import BlockPrior
 from .joint import LatentPrior
 
@@ -37,6 +37,9 @@ _SMALL = 32
 _MANY_PAIRS = 20_000
 # Of two arrays that are multiples of each other, in units of the last place.
 _ROUNDING = 4.0 * np.finfo(float).eps
+# Of factors between known arrays and new ones: sums of squares of numbers that are further apart
+# may have lost digits to underflow.
+_SMALLEST = 1e-100
 
 
 class AffineByGram:
@@ -215,26 +218,18 @@ class GramSpace:
         self._maps: tuple[LinearMap, ...] = ()
         self._lam = self._h = self._g = np.empty(0)
         self._gram: BorderedMatrix | None = None
-        self._known: tuple[LatentPrior, Array, Array, BorderedFactor] | None = None
+        self._memory = FactorMemory[BorderedFactor]()
 
     def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
         """See :class:`.Conditioner`."""
-        factor = self._factorize(prior, h, lam)
-        return 0.5 * (float(factor.half @ factor.half) - factor.log_det)
+        return self.posterior(prior, h, lam).log_evidence
 
     def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByGram:
         """See :class:`.Conditioner`."""
-        return AffineByGram(self._factorize(prior, h, lam), self._pattern.pattern.order)
+        factor = self._memory.get(prior, partial(self._factorize, prior, h, lam), h, lam)
+        return AffineByGram(factor, self._pattern.pattern.order)
 
     def _factorize(self, prior: LatentPrior, h: Array, lam: Array) -> BorderedFactor:
-        if self._known is not None:
-            known_prior, known_h, known_lam, factor = self._known
-            if (
-                known_prior is prior
-                and np.array_equal(known_h, h)
-                and np.array_equal(known_lam, lam)
-            ):
-                return factor
         factors = self._factors(prior.maps)
         if factors is None:
             if not self._pattern.fits(prior.maps):
@@ -253,9 +248,7 @@ class GramSpace:
         ]
         scale = np.concatenate(scales)[self._pattern.pattern.order]
         right = (linear * scale) * self._g
-        factor = factorize(self._gram.scaled(np.sqrt(precision) * scale), right)
-        self._known = (prior, h, lam, factor)
-        return factor
+        return factorize(self._gram.scaled(np.sqrt(precision) * scale), right)
 
     def _factors(self, maps: Sequence[LinearMap]) -> list[float] | None:
         """Return what the known maps are multiplied by to give these; None if nothing is."""
@@ -298,9 +291,9 @@ def _ratio(x: Array, known: Array) -> float | None:
     c = float(x[i] / known[i])
     away = c * known
     away -= x
-    if not isfinite(c) or not (np.abs(away) <= _ROUNDING * np.abs(x)).all():
+    if not _SMALLEST < abs(c) < 1.0 / _SMALLEST:
         return None
-    return c
+    return c if (np.abs(away) <= _ROUNDING * np.abs(x)).all() else None
 
 
 def _column_scale(A: LinearMap, block: BlockPrior) -> Array:

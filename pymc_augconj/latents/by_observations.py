@@ -71,7 +71,7 @@ class ObservationSpace:
             C = rotation.congruence(prior.predictor_cov)
             return observation_space.factorize(C, diagonal, work=self._work), rotation
 
-        return self._memory.get(prior, lam, make)
+        return self._memory.get(prior, make, lam)
 
     def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
         """See :class:`.Conditioner`."""
@@ -93,18 +93,8 @@ class ObservationPosterior(SitePosterior):
     takes_factors = False
     has_cheap_gradient = True
 
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        h: Array,
-        lam: Array,
-        *,
-        work: Array | None = None,
-        second_work: Array | None = None,
-    ) -> None:
-        super().__init__(prior, groups, h, lam)
-        rotation = self._rotation
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        prior, rotation = self.prior, self._rotation
         signed = self._signed = SignedPosterior(
             rotation.congruence(prior.predictor_cov),
             rotation.forward(self.merged_h),

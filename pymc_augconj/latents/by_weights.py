@@ -77,7 +77,7 @@ class WeightSpace:
             Phi = rotation.forward(prior.whitened_design.T).T
             return weight_space.factorize(Phi, diagonal, work=self._work)
 
-        return self._memory.get(prior, lam, make), rotation.forward(h)
+        return self._memory.get(prior, make, lam), rotation.forward(h)
 
 
 class WeightPosterior(SitePosterior):
@@ -88,24 +88,15 @@ class WeightPosterior(SitePosterior):
     takes_factors = True
     has_cheap_gradient = False
 
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        h: Array,
-        lam: Array,
-        *,
-        work: Array | None = None,
-        second_work: Array | None = None,
-    ) -> None:
-        super().__init__(prior, groups, h, lam)
-        rotation, Phi = self._rotation, prior.whitened_design
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        rotation, Phi = self._rotation, self.prior.whitened_design
         self._factor = weight_space.factorize(rotation.forward(Phi.T).T, self._diagonal, work=work)
         zeros = np.zeros_like(self.merged_h)
         posterior = weight_space.condition(self._factor, zeros, rotation.forward(self.merged_h))
         self._latent_mean = posterior.latent_mean
         self.alpha = rotation.back(posterior.alpha)
-        cov = weight_space.cov_at(self._factor, Phi, groups.merged.first, groups.merged.second)
+        coupling = self.groups.merged
+        cov = weight_space.cov_at(self._factor, Phi, coupling.first, coupling.second)
         centred = rotation.back(posterior.mean)
         self._finish(self._factor.log_det, centred, cov, posterior.log_normalizer)
 

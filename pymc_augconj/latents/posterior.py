@@ -81,6 +81,11 @@ class SitePosterior(ABC):
         self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)
         # What conditions takes a diagonal Λ: that of rotated rows.
         self._diagonal, self._rotation = groups.merged.diagonalize(self.merged_lam)
+        self._condition(work, second_work)
+
+    @abstractmethod
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        """Factorise the matrix of this space; set ``alpha`` and call :meth:`_finish`."""
 
     @classmethod
     @abstractmethod

@@ -220,16 +220,6 @@ class BorderedMatrix:
     border: Array
     corner: Array
 
-    @classmethod
-    def zeros(cls, pattern: BorderedPattern) -> BorderedMatrix:
-        """Return a matrix of zeros."""
-        return cls(
-            pattern,
-            np.zeros(pattern.rows.size),
-            np.zeros((pattern.size, pattern.border)),
-            np.zeros((pattern.border, pattern.border), order="F"),
-        )
-
     def dense(self) -> Array:
         """Return the whole matrix."""
         n = self.pattern.size
@@ -338,7 +328,7 @@ def factorize(matrix: BorderedMatrix, right: Array) -> BorderedFactor:
             log_det += _eliminate_level(level, values, sides)
         border, first = sides[:, :n_border], sides[:, n_border]
         half = first
-    if n_border and info == 0:
+    if n_border:
         if n:
             # The last row is that of b: what it has taken off, and the square of its first part.
             taken = dsyrk(1.0, sides.T, lower=1)

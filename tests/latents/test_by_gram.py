@@ -103,6 +103,13 @@ def test_designs_that_are_scaled(factor):
     check(space, scaled, scales, 2 * h, 0.1 * lam)
 
 
+def test_sums_of_subnormal_numbers_are_not_scaled():
+    maps = [RowSelection(ALL, None, 1), RowSelection(GROUP, 1e-5 * Z, 20)]
+    space, (h, lam) = GramSpace(GramPattern(maps)), random_sites()
+    check(space, maps, random_scales(maps), h, 1e-306 * (lam + 0.1))
+    check(space, maps, [1e5 * s for s in random_scales(maps)], h, lam + 0.1)
+
+
 def test_designs_that_change_otherwise():
     maps = MAPS["crossed"]
     space = GramSpace(GramPattern(maps))
