@@ -36,6 +36,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
+from .rows import SiteSum
 
 __all__ = ["AffinePosterior", "Conditioner", "FactorMemory"]
 
@@ -74,7 +75,7 @@ class AffinePosterior(Protocol):
 
 
 class Conditioner(Protocol):
-    """What the Gibbs sampler asks of a space; sites are those of the merged rows.
+    """What the Gibbs sampler asks of a space.
 
     It keeps its work array and its last factor. A subclass is made with the order of its matrix and
     the coupling of the rows.
@@ -82,11 +83,11 @@ class Conditioner(Protocol):
 
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
         ...
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffinePosterior:
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffinePosterior:
         """Return the posterior of the whitened latents; valid until another factorisation."""
         ...
 
@@ -96,12 +97,12 @@ class FactorMemory[T]:
 
     def __init__(self) -> None:
         self._prior: LatentPrior | None = None
-        self._sites: tuple[Array, ...] = ()
+        self._sites: SiteSum | None = None
         self._factor: T | None = None
 
-    def get(self, prior: LatentPrior, make: Callable[[], T], *sites: Array) -> T:
-        """Return the factor for ``prior`` and what it needs of the sites, made anew if another."""
-        known = self._prior is prior and all(map(np.array_equal, self._sites, sites))
+    def get(self, prior: LatentPrior, sites: SiteSum, make: Callable[[], T]) -> T:
+        """Return the factor for ``prior`` and ``sites``, made anew where either is another."""
+        known = self._prior is prior and self._sites is not None and sites.equals(self._sites)
         if not known or self._factor is None:
             # The work array is about to be overwritten.
             self._prior = None

@@ -17,7 +17,7 @@ from pymc_augconj.typing import Array
 from .affine import FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
-from .rows import RowGroups
+from .rows import RowGroups, SiteSum
 
 __all__ = ["ObservationPosterior", "ObservationSpace"]
 
@@ -65,24 +65,26 @@ class ObservationSpace:
         self._coupling = coupling
         self._memory = FactorMemory[tuple[ObservationSpaceFactor, Rotation]]()
 
-    def _factorize(self, prior: LatentPrior, lam: Array) -> tuple[ObservationSpaceFactor, Rotation]:
+    def _factorize(
+        self, prior: LatentPrior, sites: SiteSum
+    ) -> tuple[ObservationSpaceFactor, Rotation]:
         def make() -> tuple[ObservationSpaceFactor, Rotation]:
-            diagonal, rotation = self._coupling.diagonalize(lam)
+            diagonal, rotation = self._coupling.diagonalize(sites.lam)
             C = rotation.congruence(prior.predictor_cov)
             return observation_space.factorize(C, diagonal, work=self._work), rotation
 
-        return self._memory.get(prior, make, lam)
+        return self._memory.get(prior, sites, make)
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
-        factor, rotation = self._factorize(prior, lam)
-        zeros = np.zeros_like(h)
-        return observation_space.condition(factor, zeros, rotation.forward(h)).log_normalizer
+        factor, rotation = self._factorize(prior, sites)
+        h = rotation.forward(sites.h)
+        return observation_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByObservations:
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
         """See :class:`.Conditioner`."""
-        factor, rotation = self._factorize(prior, lam)
-        return AffineByObservations(prior, factor, h, rotation)
+        factor, rotation = self._factorize(prior, sites)
+        return AffineByObservations(prior, factor, sites.h, rotation)
 
 
 class ObservationPosterior(SitePosterior):

@@ -19,7 +19,7 @@ from .affine import FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .registry import kind_of
-from .rows import RowGroups
+from .rows import RowGroups, SiteSum
 
 __all__ = ["WeightPosterior", "WeightSpace"]
 
@@ -56,28 +56,26 @@ class WeightSpace:
         self._coupling = coupling
         self._memory = FactorMemory[WeightSpaceFactor]()
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
-        factor, h = self._factorize(prior, h, lam)
+        factor, h = self._factorize(prior, sites)
         return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByWeights:
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
         """See :class:`.Conditioner`."""
-        factor, h = self._factorize(prior, h, lam)
+        factor, h = self._factorize(prior, sites)
         half = dtrsv(factor.chol_M, h @ factor.Phi, lower=1, overwrite_x=1)
         return AffineByWeights(factor.chol_M, half, factor.log_det)
 
-    def _factorize(
-        self, prior: LatentPrior, h: Array, lam: Array
-    ) -> tuple[WeightSpaceFactor, Array]:
+    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> tuple[WeightSpaceFactor, Array]:
         """Return the factor, and h, of rotated rows."""
-        diagonal, rotation = self._coupling.diagonalize(lam)
+        diagonal, rotation = self._coupling.diagonalize(sites.lam)
 
         def make() -> WeightSpaceFactor:
             Phi = rotation.forward(prior.whitened_design.T).T
             return weight_space.factorize(Phi, diagonal, work=self._work)
 
-        return self._memory.get(prior, make, lam), rotation.forward(h)
+        return self._memory.get(prior, sites, make), rotation.forward(sites.h)
 
 
 class WeightPosterior(SitePosterior):

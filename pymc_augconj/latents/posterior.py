@@ -78,7 +78,8 @@ class SitePosterior(ABC):
         second_work: Array | None = None,
     ) -> None:
         self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
-        self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)
+        merged = groups.merge(h, lam, prior.offset)
+        self.merged_h, self.merged_lam, self._constant = merged.h, merged.lam, merged.constant
         # What conditions takes a diagonal Λ: that of rotated rows.
         self._diagonal, self._rotation = groups.merged.diagonalize(self.merged_lam)
         self._condition(work, second_work)

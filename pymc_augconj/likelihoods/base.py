@@ -291,6 +291,14 @@ class Likelihood(DensityLikelihood):
             bound -= weight * node * (lam * var)
         return bound
 
+    def precision(self, params: Params) -> Array | None:
+        """Return c > 0 where exact sites are c (h₁, λ₁), with (h₁, λ₁) free of the parameters.
+
+        Then a noise level that is learned costs no pass over the observations. None where sites
+        depend on parameters otherwise.
+        """
+        return None
+
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""

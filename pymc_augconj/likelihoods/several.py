@@ -89,6 +89,10 @@ class MultiLikelihood(MultiDensity):
     ) -> tuple[Array, Array]:
         """Return (h_g, Λ_g); of ``eta``, shape (P, N), only the other groups' rows may be read."""
 
+    def precision(self, params: Params) -> Array | None:
+        """See :meth:`.Likelihood.precision`."""
+        return None
+
     @abstractmethod
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
@@ -150,6 +154,9 @@ class OnePredictor(MultiLikelihood):
     ) -> tuple[Array, Array]:
         h, lam = self.likelihood.sites(y, omega, params)
         return h[None], lam[None]
+
+    def precision(self, params: Params) -> Array | None:
+        return self.likelihood.precision(params)
 
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
