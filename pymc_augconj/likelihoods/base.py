@@ -291,11 +291,11 @@ class Likelihood(DensityLikelihood):
             bound -= weight * node * (lam * var)
         return bound
 
-    def precision(self, params: Params) -> Array | None:
-        """Return c > 0 where exact sites are c (h₁, λ₁), with (h₁, λ₁) free of the parameters.
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (z, c) where p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
 
-        Then a noise level that is learned costs no pass over the observations. None where sites
-        depend on parameters otherwise.
+        Then sites are exactly (c z, c), and a noise level that is learned costs no pass over the
+        observations. None for every other likelihood.
         """
         return None
 

@@ -89,8 +89,8 @@ class MultiLikelihood(MultiDensity):
     ) -> tuple[Array, Array]:
         """Return (h_g, Λ_g); of ``eta``, shape (P, N), only the other groups' rows may be read."""
 
-    def precision(self, params: Params) -> Array | None:
-        """See :meth:`.Likelihood.precision`."""
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """See :meth:`.Likelihood.as_normal`."""
         return None
 
     @abstractmethod
@@ -155,8 +155,8 @@ class OnePredictor(MultiLikelihood):
         h, lam = self.likelihood.sites(y, omega, params)
         return h[None], lam[None]
 
-    def precision(self, params: Params) -> Array | None:
-        return self.likelihood.precision(params)
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        return self.likelihood.as_normal(y, params)
 
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params

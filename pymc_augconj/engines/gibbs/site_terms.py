@@ -45,28 +45,26 @@ class _Term:
         return self._merged
 
 
-class _Scaled(_Term):
-    """Exact sites of one observed variable, c times those at c = 1."""
+class _Normal(_Term):
+    """The exact sites (c z, c) of one observed variable, divided by c."""
 
-    def __init__(
-        self, data: SiteData, stacked: tuple[Array, Array], h: Array, lam: Array, log_base: float
-    ) -> None:
-        super().__init__(*stacked)
-        self._data, self._n_rows, self._constant = data, h.size, 0.0
-        with np.errstate(all="ignore"):
-            self._square = float(np.where(lam > 0.0, h**2 / lam, 0.0).sum())
+    def __init__(self, data: SiteData, z: Array, h: Array, lam: Array, log_base: float) -> None:
+        super().__init__(h, lam)
+        self._data, self._n_rows, self._square = data, z.size, float(z @ z)
+        self._constant = 0.0
         self._constant = log_base - self.log_base(self.scale)
 
     @property
     def scale(self) -> float:
         """The present c."""
-        c = self._data.site.terms.precision(self._data.params)
-        assert c is not None  # see SiteTerms
-        return c.item()
+        found = self._data.site.terms.as_normal(self._data.y, self._data.params)
+        assert found is not None  # see SiteTerms
+        return found[1].item()
 
     def log_base(self, c: float) -> float:
-        """Return Σ log p(y | η) − (h η − ½ λ η²), for p a normal density."""
-        changing = 0.5 * (self._n_rows * float(np.log(c)) - c * self._square)
+        """Return Σ log p(y | η) − (h η − ½ λ η²)."""
+        with np.errstate(divide="ignore"):
+            changing = 0.5 * (self._n_rows * float(np.log(c)) - c * self._square)
         return changing + self._constant
 
 
@@ -98,7 +96,7 @@ class SiteTerms:
         self._members, self._layout, self._groups = members, layout, groups
         self._sites_of, self._is_exact = sites_of, is_exact
         self._omegas: Sequence[Any] = [None] * len(members)
-        self._scaled: list[_Scaled] = []
+        self._scaled: list[_Normal] = []
         self._rest: list[int] | None = None
         self._term: _Term | None = None
         self._params: list[Any] = []
@@ -148,13 +146,13 @@ class SiteTerms:
         """Find the members whose sites are only scaled; return the others."""
         rest = []
         for i, (data, group) in enumerate(self._members):
-            c = data.site.terms.precision(data.params) if self._is_exact(data) else None
-            if c is None or np.size(c) != 1:
+            found = data.site.terms.as_normal(data.y, data.params)
+            if not self._is_exact(data) or found is None or found[1].size != 1:
                 rest.append(i)
                 continue
-            h, lam = (part / c for part in self._sites_of(data, None, group))
-            stacked = self._stack({i: (h, lam)})
-            self._scaled.append(_Scaled(data, stacked, h, lam, _log_base(data, group)))
+            z, ones = found[0], np.ones((1, 1))
+            h, lam = self._stack({i: (z[None], ones)})
+            self._scaled.append(_Normal(data, z, h, lam, _log_base(data, group)))
         return rest
 
     def _rest_term(self, rest: Sequence[int]) -> _Term:
