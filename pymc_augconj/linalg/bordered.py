@@ -19,13 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
 
 import numpy as np
+from scipy.linalg.blas import dtrsv
+from scipy.linalg.lapack import dpotrf
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-from .bordered_kernels import factorize_scaled, solve_transpose, transpose_product
+from .bordered_kernels import eliminate_scaled, solve_transpose, transpose_product
 
 __all__ = ["BorderedFactor", "BorderedPattern"]
 
@@ -141,19 +144,27 @@ class BorderedPattern:
         NotPositiveDefiniteError
             If there is no Cholesky factor, or an entry that is not finite.
         """
-        try:
-            factor = factorize_scaled(
-                self.size, self.border, self._starts, self.rows, self.cols, self._targets, flat, s,
-                right,
-            )  # fmt: skip
-        except np.linalg.LinAlgError:
-            factor = None
-        if factor is None or not np.isfinite(factor[-1]):
+        n, n_border = self.size, self.border
+        values, border = np.empty(self.rows.size), np.empty((n, n_border))
+        corner, half = np.empty((n_border, n_border)), right.copy()
+        log_det = eliminate_scaled(
+            self._starts, self.rows, self.cols, self._targets, flat, s, values, border, corner, half
+        )
+        info = 0
+        if n_border:
+            # The transpose of an array by rows is one by columns, of whose upper triangle LAPACK
+            # makes L₂ᵀ.
+            upper, info = dpotrf(corner.T, lower=0, clean=0, overwrite_a=1)
+            if info == 0:
+                half[n:] = dtrsv(upper, half[n:], lower=0, trans=1)
+                log_det += 2.0 * float(np.log(upper.diagonal()).sum())
+        # An entry that is NaN passes some of LAPACK's tests.
+        if info != 0 or not isfinite(log_det):
             raise NotPositiveDefiniteError(
                 "the posterior precision has no Cholesky factor: expected a finite design, finite "
                 "scales and finite site precisions"
             )
-        return BorderedFactor(self._starts, self.rows, *factor)
+        return BorderedFactor(self._starts, self.rows, values, border, corner, half, log_det)
 
 
 def _independent(meets: dict[int, set[int]]) -> list[int]:
@@ -186,7 +197,7 @@ class BorderedFactor:
     values : ndarray, shape (n₁ + entries,)
         L₁, but for the diagonal, of which it has the inverse.
     border, corner : ndarray
-        L₁⁻¹ Cᵀ, shape (n₁, n₂), and L₂.
+        L₁⁻¹ Cᵀ, shape (n₁, n₂), and L₂, in the lower triangle.
     half : ndarray, shape (n,)
         L⁻¹ b.
     log_det : float

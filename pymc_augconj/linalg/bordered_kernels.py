@@ -7,88 +7,79 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["factorize_scaled", "solve_transpose", "transpose_product"]
+__all__ = ["eliminate_scaled", "solve_transpose", "transpose_product"]
 
 
 @njit(cache=True, error_model="numpy")
-def factorize_scaled(
-    n: int,
-    n_border: int,
+def eliminate_scaled(
     starts: Index,
     rows: Index,
     cols: Index,
     targets: Index,
     flat: Array,
     s: Array,
-    right: Array,
-) -> tuple[Array, Array, Array, Array, float]:
-    """Factorise I + S M S and solve L x = b; the logarithm of its determinant may be NaN.
+    values: Array,
+    border: Array,
+    corner: Array,
+    half: Array,
+) -> float:
+    """Eliminate the sparse columns of I + S M S.
+
+    Parameters
+    ----------
+    starts, rows, cols, targets, flat, s
+        The pattern's, M and S.
+    values, border : ndarray
+        For L₁ and L₁⁻¹ Cᵀ.
+    corner : ndarray, shape (n₂, n₂)
+        For the lower triangle of D less what the elimination takes off.
+    half : ndarray, shape (n,)
+        b, of which the first n₁ become L₁⁻¹ b₁, and what that takes off is taken off the others.
 
     Returns
     -------
-    values, border, corner, half, log_det
-        As attributes of :class:`~.bordered.BorderedFactor`.
+    float
+        log|B|, NaN if it has no Cholesky factor.
     """
+    n, n_border = border.shape
     n_values = rows.size
-    values = np.empty(n_values)
     for e in range(n):
         values[e] = flat[e] * s[e] * s[e] + 1.0
     for e in range(n, n_values):
         values[e] = flat[e] * s[rows[e]] * s[cols[e]]
-    # The last column is b.
-    sides = np.empty((n, n_border + 1))
+    place = n_values
     for i in range(n):
-        for j in range(n_border):
-            sides[i, j] = flat[n_values + i * n_border + j] * s[i] * s[n + j]
-        sides[i, n_border] = right[i]
-    log_det = _eliminate(starts, rows, targets, values, sides)
-    start = n_values + n * n_border
-    corner = np.empty((n_border, n_border))
+        for k in range(n_border):
+            border[i, k] = flat[place] * s[i] * s[n + k]
+            place += 1
     for i in range(n_border):
-        for j in range(n_border):
-            corner[i, j] = flat[start + i * n_border + j] * s[n + i] * s[n + j]
+        for k in range(n_border):
+            corner[i, k] = flat[place] * s[n + i] * s[n + k]
+            place += 1
         corner[i, i] += 1.0
-    half = np.empty(n + n_border)
-    half[:n] = sides[:, n_border]
-    half[n:] = right[n:]
-    if n_border == 0:
-        return values, sides[:, :0].copy(), corner, half, log_det
-    if n > 0:
-        taken = sides.T @ sides
-        corner -= taken[:n_border, :n_border]
-        half[n:] -= taken[n_border, :n_border]
-    # A pivot that is not positive has made everything NaN, for which LAPACK has no error.
-    if math.isnan(log_det):
-        return values, sides[:, :n_border].copy(), corner, half, log_det
-    corner = np.ascontiguousarray(np.linalg.cholesky(corner))
-    for i in range(n_border):
-        total = half[n + i]
-        for j in range(i):
-            total -= corner[i, j] * half[n + j]
-        half[n + i] = total / corner[i, i]
-        log_det += 2.0 * math.log(corner[i, i])
-    return values, sides[:, :n_border].copy(), corner, half, log_det
-
-
-@njit(cache=True, error_model="numpy")
-def _eliminate(starts: Index, rows: Index, targets: Index, values: Array, sides: Array) -> float:
-    """Turn B into L₁ and Cᵀ, b into L₁⁻¹ Cᵀ, L₁⁻¹ b; return log|B|, NaN if it has no factor."""
     log_det, target = 0.0, 0
-    for j in range(starts.size - 1):
+    for j in range(n):
         pivot = values[j]
         if not 0.0 < pivot < math.inf:
             return math.nan
         log_det += math.log(pivot)
         inverse = 1.0 / math.sqrt(pivot)
         values[j] = inverse
-        sides[j] *= inverse
+        half[j] *= inverse
+        for k in range(n_border):
+            border[j, k] *= inverse
         for a in range(starts[j], starts[j + 1]):
             values[a] *= inverse
             for b in range(starts[j], a + 1):
                 values[targets[target]] -= values[a] * values[b]
                 target += 1
-            for k in range(sides.shape[1]):
-                sides[rows[a], k] -= values[a] * sides[j, k]
+            half[rows[a]] -= values[a] * half[j]
+            for k in range(n_border):
+                border[rows[a], k] -= values[a] * border[j, k]
+        for i in range(n_border):
+            half[n + i] -= border[j, i] * half[j]
+            for k in range(i + 1):
+                corner[i, k] -= border[j, i] * border[j, k]
     return log_det
 
 
