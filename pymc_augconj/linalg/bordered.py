@@ -28,8 +28,6 @@ from scipy.linalg.lapack import dpotrf
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-from .bordered_kernels import eliminate_scaled, solve_transpose, transpose_product
-
 __all__ = ["BorderedFactor", "BorderedPattern"]
 
 # Fewer columns that do not meet are left to the dense matrix.
@@ -147,6 +145,9 @@ class BorderedPattern:
         n, n_border = self.size, self.border
         values, border = np.empty(self.rows.size), np.empty((n, n_border))
         corner, half = np.empty((n_border, n_border)), right.copy()
+        # Imported here: who has no such matrix does not pay for Numba.
+        from .bordered_kernels import eliminate_scaled
+
         log_det = eliminate_scaled(
             self._starts, self.rows, self.cols, self._targets, flat, s, values, border, corner, half
         )
@@ -214,8 +215,12 @@ class BorderedFactor:
 
     def solve_transpose(self, x: Array) -> Array:
         """Return L⁻ᵀ x."""
+        from .bordered_kernels import solve_transpose
+
         return solve_transpose(self.starts, self.rows, self.values, self.border, self.corner, x)
 
     def transpose_product(self, x: Array) -> Array:
         """Return Lᵀ x."""
+        from .bordered_kernels import transpose_product
+
         return transpose_product(self.starts, self.rows, self.values, self.border, self.corner, x)
