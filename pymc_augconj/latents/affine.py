@@ -83,6 +83,9 @@ class Conditioner(Protocol):
 
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 
+    def compile(self) -> None:
+        """Compile what it calls: before chains start, each in a process of its own."""
+
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
         ...

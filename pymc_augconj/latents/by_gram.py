@@ -25,7 +25,7 @@ from pymc_augconj.linalg.bordered import BorderedFactor, BorderedPattern
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.typing import Array, Index
 
-from .affine import FactorMemory
+from .affine import Conditioner, FactorMemory
 from .base import BlockPrior
 from .joint import LatentPrior
 from .rows import MergedSites, SiteSum
@@ -202,7 +202,7 @@ class _Transposed:
         return csr_array((data, self._order, self._starts), shape=self._shape)
 
 
-class GramSpace:
+class GramSpace(Conditioner):
     """A :class:`.Conditioner` for blocks that are all diagonal and sites that do not couple rows.
 
     Parameters
@@ -216,6 +216,12 @@ class GramSpace:
         # AᵀΛA and Aᵀh of every term of the sites, at the known maps.
         self._sums: list[tuple[MergedSites, Array, Array]] = []
         self._memory = FactorMemory[BorderedFactor]()
+
+    def compile(self) -> None:
+        """See :class:`.Conditioner`."""
+        pattern = self._pattern.pattern
+        zeros = np.zeros(pattern.order.size)
+        pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
 
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""

@@ -14,7 +14,7 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import FactorMemory
+from .affine import Conditioner, FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .rows import RowGroups, SiteSum
@@ -57,7 +57,7 @@ class AffineByObservations:
         return nu
 
 
-class ObservationSpace:
+class ObservationSpace(Conditioner):
     """A :class:`.Conditioner`: one R × R factorisation, R the number of distinct predictors."""
 
     def __init__(self, size: int, coupling: Coupling) -> None:

@@ -15,7 +15,7 @@ from pymc_augconj.linalg.blas import lower_transpose_product
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import FactorMemory
+from .affine import Conditioner, FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .registry import kind_of
@@ -48,7 +48,7 @@ class AffineByWeights:
         return lower_transpose_product(self._chol, v) - self._half
 
 
-class WeightSpace:
+class WeightSpace(Conditioner):
     """A :class:`.Conditioner`: one D × D factorisation, D the total number of latent values."""
 
     def __init__(self, size: int, coupling: Coupling) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from math import isfinite
 
 import numpy as np
-from scipy.linalg.blas import dtrsv
+from scipy.linalg.blas import dtrmv, dtrsv
 from scipy.linalg.lapack import dpotrf
 
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -143,15 +143,20 @@ class BorderedPattern:
             If there is no Cholesky factor, or an entry that is not finite.
         """
         n, n_border = self.size, self.border
-        values, border = np.empty(self.rows.size), np.empty((n, n_border))
-        corner, half = np.empty((n_border, n_border)), right.copy()
-        # Imported here: who has no such matrix does not pay for Numba.
-        from .bordered_kernels import eliminate_scaled
+        values, border, log_det, info = np.empty(0), np.empty((0, n_border)), 0.0, 0
+        half = right.copy()
+        if n:
+            # Imported here: who has no such matrix does not pay for Numba.
+            from .bordered_kernels import eliminate_scaled
 
-        log_det = eliminate_scaled(
-            self._starts, self.rows, self.cols, self._targets, flat, s, values, border, corner, half
-        )
-        info = 0
+            values, border = np.empty(self.rows.size), np.empty((n, n_border))
+            corner = np.empty((n_border, n_border))
+            pattern = self._starts, self.rows, self.cols, self._targets
+            log_det = eliminate_scaled(*pattern, flat, s, values, border, corner, half)
+        else:
+            corner = flat.reshape(n_border, n_border) * s
+            corner *= s[:, None]
+            corner.ravel()[:: n_border + 1] += 1.0
         if n_border:
             # The transpose of an array by rows is one by columns, of whose upper triangle LAPACK
             # makes L₂ᵀ.
@@ -215,12 +220,16 @@ class BorderedFactor:
 
     def solve_transpose(self, x: Array) -> Array:
         """Return L⁻ᵀ x."""
+        if not self.values.size:
+            return dtrsv(self.corner.T, x, lower=0) if x.size else x
         from .bordered_kernels import solve_transpose
 
         return solve_transpose(self.starts, self.rows, self.values, self.border, self.corner, x)
 
     def transpose_product(self, x: Array) -> Array:
         """Return Lᵀ x."""
+        if not self.values.size:
+            return dtrmv(self.corner.T, x, lower=0) if x.size else x
         from .bordered_kernels import transpose_product
 
         return transpose_product(self.starts, self.rows, self.values, self.border, self.corner, x)

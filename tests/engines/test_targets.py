@@ -72,6 +72,16 @@ def collapsed_noise():
     pm.Binomial("y2", n=9, logit_p=f[np.array([0, 3, 3])], observed=COUNTS[:3])
 
 
+def several_noises():
+    """Noise levels that scale all sites, or not all alike, and an offset that moves."""
+    s, t, tau = pm.HalfNormal("s", 1), pm.HalfNormal("t", 1), pm.HalfNormal("tau", 1)
+    b = pm.Normal("b", 0, tau, shape=3)
+    pm.Normal("y", b[GROUP[:5]] + t, s, observed=REALS[:5])
+    pm.LogNormal("y2", b[GROUP[:4]], t, observed=np.exp(REALS[:4]))
+    pm.Normal("y3", 2.0 * b, s * np.array([0.5, 1.0, 3.0]), observed=REALS[:3])
+    pm.Binomial("y4", n=9, logit_p=b, observed=COUNTS[:3])
+
+
 def both_forms():
     ls, s = pm.InverseGamma("ls", 5, 3, shape=2), pm.Gamma("s", 3, 3)
     f = gp_prior("f1", X, ls[0]) + s * gp_prior("f2", X, ls[1], reparameterize=False)
@@ -111,6 +121,7 @@ COLLAPSED = [
     hierarchy,
     weights,
     collapsed_noise,
+    several_noises,
     both_forms,
     two_outputs,
     length_scales,
@@ -259,7 +270,7 @@ def test_the_collapsed_density_is_prior_times_evidence(build, monkeypatch):
 def test_the_gradient_of_the_collapsed_density(build):
     case = Case(build)
     step_options = {"model": case.pymc, "hyper_sampler": "nuts"}
-    if build in (weights, collapsed_noise, both_forms, two_outputs, moving_mean):
+    if build in (weights, collapsed_noise, several_noises, both_forms, two_outputs, moving_mean):
         # Hyperparameters in a design, or in the sites themselves.
         with pytest.raises(
             ValueError, match="hyper_sampler='nuts': expected hyperparameters that enter"
