@@ -146,8 +146,9 @@ class SiteTerms:
         """Find the members whose sites are only scaled; return the others."""
         rest = []
         for i, (data, group) in enumerate(self._members):
-            found = data.site.terms.as_normal(data.y, data.params)
-            if not self._is_exact(data) or found is None or found[1].size != 1:
+            exact = self._is_exact(data)
+            found = data.site.terms.as_normal(data.y, data.params) if exact else None
+            if found is None or found[1].size != 1:
                 rest.append(i)
                 continue
             z, ones = found[0], np.ones((1, 1))
