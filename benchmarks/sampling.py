@@ -101,7 +101,7 @@ def against_nuts(
     """Run both samplers one after the other on one problem; the row of their quotient.
 
     ``gibbs`` and ``nuts`` give each one's ``draws`` and ``tune``, None for the default;
-    ``function`` is called with these, ``sampler``, ``data`` and the rest of the problem. A NUTS that
+    ``function`` is called with these, ``sampler``, ``data`` and the rest of the problem. NUTS that
     has not returned after ``limit`` seconds has given no effective sample.
     """
     problem |= {"data": str(settings.data.resolve())}
