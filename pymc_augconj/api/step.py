@@ -434,15 +434,14 @@ def _prepare(recognition: Recognition, held: Collection[str]) -> None:
             function.compile()
     rng = np.random.default_rng(0)
     for site in model.sites:
-        params = site.params(recognition.start)
-        first = {n: v[:1] if np.shape(v) == (site.size,) else v for n, v in params.items()}
-        eta = np.zeros((site.likelihood.n_predictors, 1))
-        y = np.array(site.y(recognition.start)[:1])
+        # As many as in a step: some draws of few take another way.
+        params, y = site.params(recognition.start), np.array(site.y(recognition.start))
+        eta = np.zeros(site.shape)
         if site.name in held:
-            site.terms.log_density(y, eta, first)
+            site.terms.log_density(y, eta, params)
             continue
         for group in range(len(site.terms.groups)):
-            site.terms.draw_auxiliary(rng, y, eta, first, group)
+            site.terms.draw_auxiliary(rng, y, eta, params, group)
 
 
 def _restrict(plan: Plan, vars: Sequence[Any] | None) -> Plan:
