@@ -27,6 +27,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import substitute
 
@@ -63,7 +64,7 @@ class GaussianVariable:
     mean : Variable or None
         Graph of the prior mean, of shape ``shape``; None for a whitened variable.
     scale : Variable
-        Graph of the standard deviations (flat), or of K.
+        Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
     input : TensorVariable
         The flat innovation u.
     value_input : TensorVariable
@@ -177,12 +178,13 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
     while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
         # PyMC gives the mean the shape of a column of K, whose values it does not use.
         mu = mu.owner.inputs[1]
-    batch = tuple(range(cov.ndim - 2))
-    if not all(cov.type.broadcastable[axis] for axis in batch):
+    if not all(cov.type.broadcastable[:-2]):
         # A variable with several covariance matrices is recognised by its density.
         return None
-    if batch:
-        cov = cov.squeeze(batch)
+    factor = _cholesky_factor(cov)
+    scale = cov if factor is None else factor
+    if scale.ndim > 2:
+        scale = scale.squeeze(tuple(range(scale.ndim - 2)))
     shape = static_shape(rv)
     u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
@@ -195,12 +197,42 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=False,
-        kind="dense",
+        kind="dense" if factor is None else "factor",
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
-        scale=cov,
+        scale=scale,
         input=u,
         value_input=value_input,
     )
+
+
+def _cholesky_factor(cov: Variable) -> Variable | None:
+    """Return L of cov = L Lᵀ where it is declared to be lower triangular, as ``chol=`` is.
+
+    PyMC's compiled log density is of L itself, too, which has the digits that the product lacks.
+    """
+    # PyMC gives the covariance the dimensions of a batch.
+    while cov.owner is not None and getattr(cov.owner.op, "is_left_expand_dims", False):
+        cov = cov.owner.inputs[0]
+    node = cov.owner
+    if node is None or not isinstance(getattr(node.op, "core_op", node.op), Dot):
+        return None
+    factor, right = node.inputs
+    is_transpose = (
+        right.owner is not None
+        and isinstance(right.owner.op, DimShuffle)
+        and right.owner.op.is_matrix_transpose
+        and right.owner.inputs[0] is factor
+    )
+    is_lower = getattr(factor.tag, "lower_triangular", False)
+    if not (is_lower and is_transpose and factor.dtype == "float64"):
+        return None
+    factor = folded(factor)
+    if isinstance(factor, Constant):
+        # A constant product is computed, and factorised, whatever it is made of.
+        L = factor.data
+        if np.triu(L, 1).any() or not (np.diagonal(L, axis1=-2, axis2=-1) > 0.0).all():
+            return None
+    return factor
 
 
 def _from_whitened(
