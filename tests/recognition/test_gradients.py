@@ -52,7 +52,14 @@ def correlated_effects():
     observe(b[GROUP, 0] + b[GROUP, 1] * X[:, 0] + f)
 
 
-MODELS = [scaled_process, other_form, hierarchy, correlated_effects]
+def equal_eigenvalues():
+    ls = pm.InverseGamma("ls", 5, 5)
+    triangle = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+    covs = [pm.gp.cov.ExpQuad(X.shape[1], ls=ls)(points) for points in (triangle, X[:2])]
+    observe(pm.KroneckerNormal("f", np.ones(N), covs=covs, sigma=pm.HalfNormal("s", 1), shape=N))
+
+
+MODELS = [scaled_process, other_form, hierarchy, correlated_effects, equal_eigenvalues]
 
 
 @pytest.fixture(params=MODELS, ids=lambda build: build.__name__)

@@ -2,8 +2,8 @@
 
 Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat symbolic input:
 
-* ``pm.Normal`` and ``pm.MvNormal``: value = mean + u; the mean may contain other latents, so
-  hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
+* ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u; the mean may contain
+  other latents, so hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
 * ``gp.Latent.prior`` in its default form: the free variable is v ~ N(0, I) and u = chol(K) v
   replaces the product, so that no Cholesky factor stands in any graph.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ class GaussianVariable:
 def find_gaussian_variables(
     model: Model, roots: list[Variable], *, transformed: bool = False
 ) -> list[GaussianVariable]:
-    """Return the free variables whose distribution is Normal or MvNormal.
+    """Return the free variables whose distribution is Normal, MvNormal or KroneckerNormal.
 
     Parameters
     ----------
@@ -135,6 +136,8 @@ def find_gaussian_variables(
             found.append(_from_normal(model, rv, roots))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
+        elif op_name == "KroneckerNormalRV":
+            found.append(_from_kronecker_normal(model, rv))
     return [variable for variable in found if variable is not None]
 
 
@@ -178,6 +181,21 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
     while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
         # PyMC gives the mean the shape of a column of K, whose values it does not use.
         mu = mu.owner.inputs[1]
+    return _multivariate(model, rv, mu, cov)
+
+
+def _from_kronecker_normal(model: Model, rv: Variable) -> GaussianVariable | None:
+    # PyMC's density has eigenvectors, whose derivatives are lost where eigenvalues are equal.
+    mu, sigma, *covs = rv.owner.op.dist_params(rv.owner)
+    if sigma.ndim != 0 or any(cov.ndim != 2 for cov in covs):
+        return None
+    noise = sigma**2 * pt.eye(static_shape(rv)[-1])
+    return _multivariate(model, rv, mu, reduce(pt.linalg.kron, covs) + noise)
+
+
+def _multivariate(
+    model: Model, rv: Variable, mu: Variable, cov: Variable
+) -> GaussianVariable | None:
     if not all(cov.type.broadcastable[:-2]):
         # A variable with several covariance matrices is recognised by its density.
         return None
