@@ -11,8 +11,6 @@ from pymc.model import Model
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.targets import Target
-from pymc_augconj.latents.base import BlockPrior
-from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.plan import make_plan
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -23,8 +21,6 @@ Point = Mapping[str, Array]
 
 # Compiling a function takes longer than all calls of it here.
 _INTERPRETED_CALLS = 10**6
-
-_MOST_CONDITION = 1e9
 
 _MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
@@ -93,14 +89,11 @@ class Reading:
         Raises
         ------
         NotPositiveDefiniteError
-            If a covariance has no Cholesky factor, or needs jitter, which the sampler reports;
-            or where its factor has lost its digits: of MvNormal(chol=) PyMC has the factor itself.
+            If a covariance has no Cholesky factor, or needs jitter, which the sampler reports.
         """
         prior = self._sampler.priors.at(point).factorized()
         if prior.jitter > 0.0:
             raise pac.NotPositiveDefiniteError("a covariance needs jitter")
-        if any(_condition(at) > _MOST_CONDITION for at in prior.blocks if not at.block.whitened):
-            raise pac.NotPositiveDefiniteError("a covariance is nearly singular")
         innovations = self._sampler.innovations(point, prior)
         eta = prior.predictor(innovations)
         found: dict[str, Array] = {REST: np.atleast_1d(np.asarray(self.lgm.log_prior(point)))}
@@ -117,14 +110,6 @@ class Reading:
         for variable in self.lgm.forward:
             found[variable.name] = np.atleast_1d(variable.log_density({**point, **values}))
         return found
-
-
-def _condition(prior: BlockPrior) -> float:
-    """Return the condition number of a dense covariance's correlations; 1 of other priors."""
-    if not isinstance(prior, DensePrior):
-        return 1.0
-    std = np.sqrt(np.diagonal(prior.cov))
-    return float(np.linalg.cond(prior.cov / std / std[:, None]))
 
 
 def _metropolis(target: Target, start: Array, rng: np.random.Generator) -> Array:

@@ -109,8 +109,9 @@ class LatentBlock:
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
     kind : str
         Structure of its covariance, which determines what ``scale`` returns: ``"dense"`` K, shape
-        (size, size); ``"diagonal"`` standard deviations, shape (copies·size,); ``"precision"``
-        entries of Q = K⁻¹, shape (E,). See :mod:`pymc_augconj.latents.registry`.
+        (size, size); ``"factor"`` its lower Cholesky factor, of that shape; ``"diagonal"`` standard
+        deviations, shape (copies·size,); ``"precision"`` entries of Q = K⁻¹, shape (E,). See
+        :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the

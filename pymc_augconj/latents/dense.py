@@ -6,6 +6,7 @@ A block may hold several independent copies of u that share K, one after another
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -29,9 +30,13 @@ class DensePrior(BlockPrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         super().__init__(block, array, jitter)
-        self.cov = array
         self._chol: Array | None = None
         self._jittered: DensePrior | None = None
+
+    @cached_property
+    def cov(self) -> Array:
+        """K."""
+        return self.array
 
     @classmethod
     def matrix_order(cls, block: LatentBlock) -> int:
@@ -129,10 +134,13 @@ class DensePrior(BlockPrior):
         return sum((gradient.congruence(part) for part in self._parts(A)), np.zeros(()))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
-        by_chol = sum(part.matrix.T @ g.T for part, g in by_copy)
-        weights = TriangularFactor(self.chol).pull(self.chol.T @ by_chol)
+        weights = TriangularFactor(self.chol).pull(self.chol.T @ self._pull_scale(A, G))
         return 0.5 * (weights + weights.T)
+
+    def _pull_scale(self, A: LinearMap, G: Array) -> Array:
+        """Return the derivative of ⟨G, (A S)ᵀ⟩ by S of one copy."""
+        by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
+        return sum((part.matrix.T @ g.T for part, g in by_copy), np.zeros(()))
 
     def _parts(self, A: LinearMap) -> Iterator[DenseMap]:
         """Yield the columns of A that belong to each copy."""

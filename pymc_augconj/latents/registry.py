@@ -10,12 +10,13 @@ from pymc_augconj.model import LatentBlock
 from .base import BlockPrior
 from .dense import DensePrior
 from .diagonal import DiagonalPrior
+from .factor import FactorPrior
 from .precision import PrecisionPrior
 
 __all__ = ["block_prior", "kind_of"]
 
 _KINDS: dict[str, type[BlockPrior]] = {
-    kind.kind: kind for kind in (DensePrior, DiagonalPrior, PrecisionPrior)
+    kind.kind: kind for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior)
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
@@ -70,6 +71,7 @@ def _read(
     structure, matched = choose_structure(model, chosen)
     space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
     points = space.points()
+    _refuse_start_outside_support(space, points[0])
     predictors = Predictors(matched, structure.latents, space)
     blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)
     inputs = Inputs(structure.latents, structure.observed)
@@ -122,6 +124,17 @@ def _refuse_single_precision(model: Model) -> None:
             raise RecognitionError(
                 f"variable {model.values_to_rvs[value].name!r}: expected double precision, found "
                 f"{value.dtype}; set pytensor.config.floatX = 'float64' before building the model"
+            )
+
+
+def _refuse_start_outside_support(space: ValueSpace, start: Point) -> None:
+    for rv in space.hyperparameters:
+        value = start[space.model.rvs_to_values[rv].name]
+        if not np.isfinite(value).all():
+            raise RecognitionError(
+                f"variable {rv.name!r}: expected a finite initial value on PyMC's unconstrained "
+                f"scale, found {value[~np.isfinite(value)][0]}; pass an initval= within its support"
+                ", and default_transform=None where a transform= replaces the distribution's own"
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
@@ -57,7 +58,21 @@ def two_outputs():
     pm.Normal("y", mu=f[0] - 0.5 * f[1], sigma=0.4, observed=WAVE[:8])
 
 
-MODELS = [kernel_mean_and_likelihood, scaled_latent, weight_space, merged_rows, two_outputs]
+def correlated_effects():
+    tau = pm.HalfNormal("tau", 1, shape=2)
+    chol = pt.diag(tau) @ np.array([[1.0, 0.0], [-0.6, 0.8]])
+    b = pm.MvNormal("b", mu=np.zeros(2), chol=chol, shape=(4, 2))
+    pm.Normal("y", mu=b[GROUP, 0] + b[GROUP, 1] * Z[:, 0], sigma=0.4, observed=WAVE)
+
+
+MODELS = [
+    kernel_mean_and_likelihood,
+    scaled_latent,
+    weight_space,
+    merged_rows,
+    two_outputs,
+    correlated_effects,
+]
 
 
 @pytest.mark.parametrize("rule", [CoordinateAscent, VariationalGaussian])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.factor import FactorPrior
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
@@ -82,6 +83,11 @@ def cases():
             lambda a: np.kron(np.eye(2), np.linalg.cholesky(a)),
         ),
         "diagonal": (DiagonalPrior(a_block(DiagonalPrior, 5), std), np.diag),
+        "factor": (FactorPrior(a_block(FactorPrior, 5), np.linalg.cholesky(K)), lambda a: a),
+        "copies of a factor": (
+            FactorPrior(a_block(FactorPrior, 5, 2), np.linalg.cholesky(K)),
+            lambda a: np.kron(np.eye(2), a),
+        ),
         "precision": (PrecisionPrior(a_block(PrecisionPrior, 5, entries=BAND), Q), root_of_entries),
         "random walk": (RandomWalk(a_block(RandomWalk, 5), np.array(0.7)), lambda a: a * ones),
     }
@@ -162,7 +168,8 @@ def test_derivatives_are_those_of_the_matrices(name):
         for function, derivative in zip((of_cov, of_design), found, strict=True):
             direction = rng.normal(size=np.shape(prior.array))
             if direction.ndim == 2:
-                direction = direction + direction.T
+                is_factor = isinstance(prior, FactorPrior)
+                direction = np.tril(direction) if is_factor else direction + direction.T
             step = 1e-6
             change = function(prior.array + step * direction)
             change = (change - function(prior.array - step * direction)) / (2 * step)
@@ -182,7 +189,7 @@ def test_maps_of_rows_are_matrices_too(name):
 
 
 def test_kinds_are_found_by_name():
-    for kind in (DensePrior, DiagonalPrior, PrecisionPrior):
+    for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior):
         assert kind_of(a_block(kind, 3)) is kind
     with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
         block_prior(a_block(DiagonalPrior, 2), np.array([1.0, -1.0]))
@@ -191,3 +198,31 @@ def test_kinds_are_found_by_name():
     block = a_block(PrecisionPrior, 2, entries=np.array([[0, 1, 0, 1], [0, 1, 1, 0]]))
     with pytest.raises(NotPositiveDefiniteError, match="prior precision of 'u'"):
         block_prior(block, np.array([1.0, 1.0, 2.0, 2.0]))
+
+
+# LLᵀ is singular to working precision: rounded, it has no Cholesky factor or a wrong one.
+ILL_CONDITIONED = np.array([[1.0, 0.0, 0.0], [3.0, 1e-9, 0.0], [-2.0, 5e-10, 2e-10]])
+
+
+def test_a_given_factor_keeps_its_digits():
+    prior = block_prior(a_block(FactorPrior, 3), ILL_CONDITIONED)
+    assert prior.factorized() is prior
+    assert prior.jitter == 0.0
+    v = np.array([30.0, -20.0, 15.0])
+    # A solve is exact for a factor off by rounding: some units in the last place of every entry.
+    np.testing.assert_allclose(prior.scale(prior.unscale(v)), v, rtol=1e-14)
+    np.testing.assert_allclose(prior.unscale(ILL_CONDITIONED[:, 2]), [0.0, 0.0, 1.0], atol=1e-14)
+    assert prior.log_det_scale() == pytest.approx(np.log(2e-19), rel=1e-14)
+    rounded = block_prior(a_block(DensePrior, 3), ILL_CONDITIONED @ ILL_CONDITIONED.T)
+    assert rounded.factorized().jitter > 0.0
+
+
+def test_what_is_no_cholesky_factor_is_refused():
+    block = a_block(FactorPrior, 2)
+    for last, found in ((0.0, "zero diagonal"), (np.nan, "NaN")):
+        with pytest.raises(NotPositiveDefiniteError, match=rf"factor of .*'u'.*{found}"):
+            block_prior(block, np.array([[1.0, 0.0], [2.0, last]]))
+    with pytest.raises(RecognitionError, match=r"factor of .*'u'.*positive diagonal.*-1"):
+        block_prior(block, np.array([[1.0, 0.0], [2.0, -1.0]]))
+    with pytest.raises(RecognitionError, match=r"lower triangular.*0\.3 at \[0, 1\].*tril"):
+        block_prior(block, np.array([[1.0, 0.3], [2.0, 1.0]]))

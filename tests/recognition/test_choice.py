@@ -176,6 +176,20 @@ def test_factor_with_missing_observations(read):
     assert reading.forward == ["z_unobserved"]
 
 
+def test_factor_of_observed_and_missing_entries_together(read):
+    with pm.Model() as model:
+        a, rate = pm.HalfNormal("a", 1), pm.HalfNormal("rate", 1)
+        observed = np.ma.masked_array([1.0, 2.0], [False, True])
+        with pytest.warns(UserWarning, match="will be automatically imputed"):
+            # PyMC keeps the entries of a distribution that it rewrites in one variable.
+            pm.Weibull("z", alpha=a, beta=1.0 * pt.exp(rate), observed=observed)
+        observe(process())
+    reading = read(model)
+    assert reading.recognition.factors == ("z_observed",)
+    assert reading.forward == []
+    assert "z_unobserved" in reading.roles
+
+
 def test_potential_on_hyperparameters_is_a_factor(read):
     with pm.Model() as model:
         s = pm.HalfNormal("s", 1)

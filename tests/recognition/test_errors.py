@@ -448,3 +448,17 @@ def test_dense_design_is_too_large(monkeypatch):
     monkeypatch.setattr(designs, "LARGEST_DENSE_DESIGN", 2 * N - 1)
     sentence = r"'b' enters 8 predictors through a dense design matrix of 2 columns.*f\[idx\]"
     refused(lambda: bernoulli(X @ pm.Normal("b", 0, 1, shape=2)), RecognitionError, sentence)
+
+
+def test_start_outside_the_support():
+    interval = pm.distributions.transforms.Interval(0.0, 5.0)
+    for options in ({}, {"default_transform": None}):
+        with pm.Model() as model:
+            # PyMC applies the given transform after the distribution's own.
+            pm.Uniform("c", 0, 10, transform=interval, initval=1.0, **options)
+            pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 1) * np.ones(2), observed=[0, 1])
+        if options:
+            recognize(model)
+            continue
+        with pytest.raises(RecognitionError, match=r"'c'.*initial value.*nan.*default_transform"):
+            recognize(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 N = 6
@@ -42,7 +43,23 @@ def hierarchy():
     observe(alpha[GROUP] + X @ (pm.Normal("beta", 0, 1, shape=2) * pm.HalfNormal("lam", 1)))
 
 
-MODELS = [scaled_process, other_form, hierarchy]
+def correlated_effects():
+    sd = pm.HalfNormal.dist(1, shape=2)
+    chol, _, _ = pm.LKJCholeskyCov("L", n=2, eta=2, sd_dist=sd, compute_corr=True)
+    b = pm.MvNormal("b", mu=np.zeros(2), chol=chol, shape=(3, 2))
+    root = pt.linalg.cholesky(pt.eye(N) + pm.HalfNormal("s", 1))
+    f = pm.MvNormal("f", mu=np.zeros(N), chol=root)
+    observe(b[GROUP, 0] + b[GROUP, 1] * X[:, 0] + f)
+
+
+def equal_eigenvalues():
+    ls = pm.InverseGamma("ls", 5, 5)
+    triangle = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+    covs = [pm.gp.cov.ExpQuad(X.shape[1], ls=ls)(points) for points in (triangle, X[:2])]
+    observe(pm.KroneckerNormal("f", np.ones(N), covs=covs, sigma=pm.HalfNormal("s", 1), shape=N))
+
+
+MODELS = [scaled_process, other_form, hierarchy, correlated_effects, equal_eigenvalues]
 
 
 @pytest.fixture(params=MODELS, ids=lambda build: build.__name__)

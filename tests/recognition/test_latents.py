@@ -9,9 +9,13 @@ import pytest
 from pymc.gp.cov import Constant, Coregion, ExpQuad, Linear, Matern32, Periodic, WhiteNoise
 from pymc.gp.mean import Constant as ConstantMean
 from pymc.gp.mean import Linear as LinearMean
+from scipy.linalg import solve_triangular
 
 import pymc_augconj as pac
+from pymc_augconj.api.report import recognize
 from pymc_augconj.model import Argument
+from pymc_augconj.python_mode import python_mode
+from tests.recognition.conftest import Reading
 
 N = 8
 RNG = np.random.default_rng(2)
@@ -213,6 +217,65 @@ def test_multivariate_normal(spelling, read):
     reading = read(model)
     assert reading.forms["f"] == "multivariate normal"
     assert reading.kinds["f"] == "identity"
+
+
+# Its square has rounded to a singular matrix.
+ROOT = np.array([[1.0, 0.0, 0.0], [3.0, 1e-9, 0.0], [-2.0, 5e-10, 2e-10]])
+
+
+def factor(s):
+    return s * pt.as_tensor(ROOT)
+
+
+def product(s):
+    L = pm.math.expand_packed_triangular(3, s * pt.as_tensor(ROOT[np.tril_indices(3)]))
+    return L.dot(L.T)
+
+
+FACTORS = {
+    "chol": lambda s: pm.MvNormal("f", mu=0, chol=factor(s)),
+    "upper": lambda s: pm.MvNormal("f", mu=np.ones(3), chol=factor(s).T, lower=False),
+    "product": lambda s: pm.MvNormal("f", mu=np.zeros(3), cov=product(s)),
+    "copies": lambda s: pm.MvNormal("f", mu=np.zeros(3), chol=factor(s), shape=(2, 3))[1],
+    "batch": lambda s: pm.MvNormal("f", mu=np.zeros(3), chol=factor(s)[None])[0],
+    "data": lambda s: pm.MvNormal("f", mu=np.zeros(3), chol=s * pm.Data("root", ROOT)),
+}
+
+
+@pytest.mark.parametrize("spelling", FACTORS)
+def test_a_cholesky_factor_keeps_its_digits(spelling):
+    with pm.Model() as model:
+        observe(FACTORS[spelling](pm.HalfNormal("s", 1)), BINARY[:3])
+    reading = Reading(model, recognize(model))
+    assert [block.kind for block in reading.lgm.blocks] == ["factor"]
+    theirs = model.compile_logp(mode=python_mode())
+    for point in reading.points():
+        # Far beyond the prior every direction counts.
+        point["f"] = np.asarray(40.0 * RNG.standard_normal(point["f"].shape))
+        away = np.atleast_2d(point["f"]) - (spelling == "upper")
+        v = solve_triangular(np.exp(point["s_log__"]) * ROOT, away.T, lower=True)
+        found = reading.log_density(point)
+        assert found == pytest.approx(-0.5 * np.sum(v**2), rel=1e-12)
+        if spelling not in ("upper", "batch"):  # which PyMC factorises
+            assert found == pytest.approx(float(theirs(point)), rel=1e-12)
+
+
+def test_what_pymc_does_not_take_for_a_factor_is_none(read):
+    signs, above = np.diag([1.0, -1.0, 1.0]), np.triu(np.ones((3, 3)), 1)
+    root = np.linalg.cholesky(np.eye(3) + 0.5)
+    for chol in (root @ signs, root + above):
+        with pm.Model() as model:
+            # A product of constants is computed, and factorised.
+            observe(pm.MvNormal("f", mu=0, chol=chol), BINARY[:3])
+        assert [block.kind for block in read(model).lgm.blocks] == ["dense"]
+    with pm.Model() as model:
+        observe(pm.MvNormal("f", mu=0, chol=pm.HalfNormal("s", 1) * (root + above)), BINARY[:3])
+    with pytest.raises(pac.RecognitionError, match=r"factor of .*'f'.* lower triangular.*\[0, 1\]"):
+        recognize(model)
+    with pm.Model() as model:
+        observe(pm.MvNormal("f", mu=0, chol=pm.HalfNormal("s", 1) * (root @ signs)), BINARY[:3])
+    with pytest.raises(pac.RecognitionError, match=r"factor of .*'f'.* positive diagonal"):
+        recognize(model)
 
 
 @pytest.mark.parametrize("lkj", [False, True])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
-from pymc.distributions.distribution import support_point
+from pymc.distributions.distribution import PartialObservedRV, support_point
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
@@ -31,6 +31,8 @@ def log_density_of(model: Model, rv: Variable, value: Variable) -> Variable | No
     value : Variable
         Of the type of ``rv``.
     """
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return None  # but one of its observed and missing entries together
     try:
         return _derived(pm.logp, model, rv, value)
     except NotImplementedError:

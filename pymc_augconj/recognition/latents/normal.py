@@ -2,8 +2,8 @@
 
 Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat symbolic input:
 
-* ``pm.Normal`` and ``pm.MvNormal``: value = mean + u; the mean may contain other latents, so
-  hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
+* ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u; the mean may contain
+  other latents, so hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
 * ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale, of one entry less an axis, has
   independent normal entries, and the variable is linear in it;
 * ``gp.Latent.prior`` in its default form: the free variable is v ~ N(0, I) and u = chol(K) v
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import substitute
 
@@ -68,7 +70,7 @@ class GaussianVariable:
     mean : Variable or None
         Graph of the prior mean, of shape ``shape``; None for a whitened variable.
     scale : Variable
-        Graph of the standard deviations (flat), or of K.
+        Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
     input : TensorVariable
         The flat innovation u.
     value_input : TensorVariable
@@ -133,7 +135,7 @@ class GaussianVariable:
 def find_gaussian_variables(
     model: Model, roots: list[Variable], *, transformed: bool = False
 ) -> list[GaussianVariable]:
-    """Return the free variables whose distribution is Normal or MvNormal.
+    """Return the free variables whose distribution is Normal, MvNormal or KroneckerNormal.
 
     Parameters
     ----------
@@ -156,6 +158,8 @@ def find_gaussian_variables(
             found.append(_from_normal(model, rv, roots))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
+        elif op_name == "KroneckerNormalRV":
+            found.append(_from_kronecker_normal(model, rv))
     return [variable for variable in found if variable is not None]
 
 
@@ -225,12 +229,28 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
     while mu.owner is not None and isinstance(getattr(mu.owner.op, "scalar_op", None), Second):
         # PyMC gives the mean the shape of a column of K, whose values it does not use.
         mu = mu.owner.inputs[1]
-    batch = tuple(range(cov.ndim - 2))
-    if not all(cov.type.broadcastable[axis] for axis in batch):
+    return _multivariate(model, rv, mu, cov)
+
+
+def _from_kronecker_normal(model: Model, rv: Variable) -> GaussianVariable | None:
+    # PyMC's density has eigenvectors, whose derivatives are lost where eigenvalues are equal.
+    mu, sigma, *covs = rv.owner.op.dist_params(rv.owner)
+    if sigma.ndim != 0 or any(cov.ndim != 2 for cov in covs):
+        return None
+    noise = sigma**2 * pt.eye(static_shape(rv)[-1])
+    return _multivariate(model, rv, mu, reduce(pt.linalg.kron, covs) + noise)
+
+
+def _multivariate(
+    model: Model, rv: Variable, mu: Variable, cov: Variable
+) -> GaussianVariable | None:
+    if not all(cov.type.broadcastable[:-2]):
         # A variable with several covariance matrices is recognised by its density.
         return None
-    if batch:
-        cov = cov.squeeze(batch)
+    factor = _cholesky_factor(cov)
+    scale = cov if factor is None else factor
+    if scale.ndim > 2:
+        scale = scale.squeeze(tuple(range(scale.ndim - 2)))
     shape = static_shape(rv)
     u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
@@ -243,12 +263,42 @@ def _from_multivariate_normal(model: Model, rv: Variable) -> GaussianVariable | 
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=False,
-        kind="dense",
+        kind="dense" if factor is None else "factor",
         mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
-        scale=cov,
+        scale=scale,
         input=u,
         value_input=value_input,
     )
+
+
+def _cholesky_factor(cov: Variable) -> Variable | None:
+    """Return L of cov = L Lᵀ where it is declared to be lower triangular, as ``chol=`` is.
+
+    PyMC's compiled log density is of L itself, too, which has the digits that the product lacks.
+    """
+    # PyMC gives the covariance the dimensions of a batch.
+    while cov.owner is not None and getattr(cov.owner.op, "is_left_expand_dims", False):
+        cov = cov.owner.inputs[0]
+    node = cov.owner
+    if node is None or not isinstance(getattr(node.op, "core_op", node.op), Dot):
+        return None
+    factor, right = node.inputs
+    is_transpose = (
+        right.owner is not None
+        and isinstance(right.owner.op, DimShuffle)
+        and right.owner.op.is_matrix_transpose
+        and right.owner.inputs[0] is factor
+    )
+    is_lower = getattr(factor.tag, "lower_triangular", False)
+    if not (is_lower and is_transpose and factor.dtype == "float64"):
+        return None
+    factor = folded(factor)
+    if isinstance(factor, Constant):
+        # A constant product is computed, and factorised, whatever it is made of.
+        L = factor.data
+        if np.triu(L, 1).any() or not (np.diagonal(L, axis1=-2, axis2=-1) > 0.0).all():
+            return None
+    return factor
 
 
 def _from_whitened(

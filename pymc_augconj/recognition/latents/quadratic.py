@@ -22,7 +22,6 @@ from pymc.model import Model
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
-from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.precision import FactorizedCovariance, covariance_of_precision
@@ -34,9 +33,10 @@ from pymc_augconj.recognition.graph.affine import (
     has_misleading_derivative,
     is_affine,
 )
+from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of, support_point_of
-from pymc_augconj.recognition.graph.functions import UNCONNECTED, PointFunction
+from pymc_augconj.recognition.graph.functions import UNCONNECTED
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 
@@ -197,7 +197,7 @@ class _Numbers:
         for mean in candidates:
             if mean is not None:
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
-                mean = _folded(*simplify([mean], shapes=True))
+                mean = folded(*simplify([mean], shapes=True))
                 (graph,) = self._space.in_values([mean.ravel()])
                 self._mean = self._space.function(graph)
                 if all(map(self._is_mean, points)):
@@ -264,10 +264,3 @@ class _Numbers:
     @property
     def _half_log_two_pi(self) -> float:
         return 0.5 * self._graph.size * float(np.log(2.0 * np.pi))
-
-
-def _folded(graph: Variable) -> Variable:
-    """Return a constant for a graph of constants."""
-    if all(isinstance(leaf, Constant) for leaf in ancestors([graph]) if leaf.owner is None):
-        return pt.constant(np.array(PointFunction(graph, {})({}), dtype=float))
-    return graph

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from pymc.distributions.continuous import FlatRV, HalfFlatRV
 from pymc.distributions.custom import CustomDistRV, default_not_implemented
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.distributions.multivariate import CARRV, ICARRV
 from pymc.distributions.transforms import _default_transform
 from pymc.model import Model
@@ -29,6 +30,8 @@ def why_not_drawn(model: Model, rv: Variable) -> str | None:
     for op in _ops_of(model, rv):
         if isinstance(op, CARRV):
             return "PyMC's draws of a CAR do not have the covariance of its density"
+        if isinstance(op, PartialObservedRV):
+            return "PyMC keeps it together with the observed entries"
         if isinstance(op, FlatRV | HalfFlatRV | ICARRV) or _is_without_random(op):
             return f"PyMC cannot draw from {type(op).__name__.removesuffix('RV')}"
     return None
