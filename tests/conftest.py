@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pytensor
 import pytest
+
+from pymc_augconj.python_mode import python_mode
+
+_COMPILED = {name: getattr(pytensor.config, name) for name in ("mode", "cxx", "traceback__limit")}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _without_compilation() -> Iterator[None]:
+    """Let PyMC's own functions run uncompiled: compiling them takes longer than all the tests."""
+    # Nor does a node record where it was made, a third of the time of making it.
+    with pytensor.config.change_flags(mode=python_mode(), cxx="", traceback__limit=0):
+        yield
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Iterator[None]:
+    """Let PyMC's own functions be compiled in this module, as they are for users."""
+    with pytensor.config.change_flags(**_COMPILED):
+        yield
 
 
 @dataclass(frozen=True)

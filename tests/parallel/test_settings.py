@@ -25,6 +25,7 @@ def state():
     return config.mode, config.cxx, config.traceback__limit, pools
 
 
+@pytest.mark.usefixtures("compiled")
 @pytest.mark.parametrize("first_out", [0, 1])
 @pytest.mark.parametrize("setting", [without_compilation, untraced, lambda: blas_limit(1)])
 def test_overlapping_uses_leave_the_setting_as_it_was(setting, first_out):
