@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 from pymc_augconj.python_mode import python_mode
 
-_COMPILED = {name: getattr(pytensor.config, name) for name in ("mode", "cxx", "traceback__limit")}
+_AS_USERS_HAVE_IT = {
+    name: getattr(pytensor.config, name) for name in ("mode", "cxx", "traceback__limit")
+}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,11 +25,10 @@ def _without_compilation() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def compiled() -> Iterator[None]:
-    """Let PyMC's own functions be compiled in this module, as they are for users."""
-    with pytensor.config.change_flags(**_COMPILED):
-        yield
+@pytest.fixture(scope="session")
+def compiled() -> Callable[[], AbstractContextManager[None]]:
+    """A context in which PyMC's own functions are compiled, as they are for users."""
+    return lambda: pytensor.config.change_flags(**_AS_USERS_HAVE_IT)
 
 
 @dataclass(frozen=True)

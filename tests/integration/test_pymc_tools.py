@@ -24,21 +24,22 @@ def write():
 
 
 @pytest.fixture(scope="module", params=["pac.sample", "pm.sample"])
-def fitted(request):
-    """A model, its GP and a result, by either entrance."""
+def fitted(request, compiled):
+    """A model, its GP and a result, by either entrance; PyMC's with its functions compiled."""
     with pm.Model() as model:
         gp = write()
         options = {"draws": 300, "tune": 100, "chains": 2, "cores": 1, **QUIET}
         if request.param == "pac.sample":
             idata = pac.sample(**options)
         else:
-            idata = pm.sample(step=pac.AugmentedGibbs(), **options)
+            with compiled():
+                idata = pm.sample(step=pac.AugmentedGibbs(), **options)
     return model, gp, idata
 
 
-def test_posterior_predictive(fitted):
+def test_posterior_predictive(fitted, compiled):
     model, _, idata = fitted
-    with model:
+    with model, compiled():
         drawn = pm.sample_posterior_predictive(idata, progressbar=False, random_seed=1)
     predicted = drawn.posterior_predictive["y"]
     assert predicted.shape == (2, 300, 30)
