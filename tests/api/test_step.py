@@ -455,7 +455,7 @@ def test_discrete_variables_left_to_pymc(spelling):
     step = pac.AugmentedGibbs(model=model)
     assert [v.name for v in step.vars] == ["f"]
     idata = pm.sample(
-        3000, tune=200, chains=2, cores=1, model=model, step=step, **UNCOMPILED, **QUIET
+        1200, tune=100, chains=2, cores=1, model=model, step=step, **UNCOMPILED, **QUIET
     )
     for k in range(4):
         draws = idata.posterior["z"].values[..., k].astype(float)
