@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,6 +16,11 @@ from pymc_augconj.python_mode import python_mode
 _AS_USERS_HAVE_IT = {
     name: getattr(pytensor.config, name) for name in ("mode", "cxx", "traceback__limit")
 }
+
+
+def pytest_collection_finish() -> None:
+    """Let what is imported be left out of every collection of garbage, of which graphs make much."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
