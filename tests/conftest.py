@@ -19,7 +19,7 @@ _AS_USERS_HAVE_IT = {
 
 
 def pytest_collection_finish() -> None:
-    """Let what is imported be left out of every collection of garbage, of which graphs make much."""
+    """Leave what is imported out of the collections of garbage, of which graphs make much."""
     gc.freeze()
 
 
