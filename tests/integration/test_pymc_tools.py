@@ -24,16 +24,15 @@ def write():
 
 
 @pytest.fixture(scope="module", params=["pac.sample", "pm.sample"])
-def fitted(request, compiled):
-    """A model, its GP and a result, by either entrance; PyMC's with its functions compiled."""
+def fitted(request):
+    """A model, its GP and a result, by either entrance."""
     with pm.Model() as model:
         gp = write()
         options = {"draws": 300, "tune": 100, "chains": 2, "cores": 1, **QUIET}
         if request.param == "pac.sample":
             idata = pac.sample(**options)
         else:
-            with compiled():
-                idata = pm.sample(step=pac.AugmentedGibbs(), **options)
+            idata = pm.sample(step=pac.AugmentedGibbs(), **options)
     return model, gp, idata
 
 
