@@ -114,8 +114,8 @@ def gibbs(build, draws):
 def nuts(build):
     model, *names = build()
     idata = pm.sample(
-        1500,
-        tune=500,
+        2000,
+        tune=700,
         chains=2,
         cores=1,
         model=model,
