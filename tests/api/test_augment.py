@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytensor.tensor as pt
 import pytest
 from scipy.special import logsumexp
 
 import pymc_augconj as pac
 from pymc_augconj.likelihoods.registry import known_likelihoods
-from pymc_augconj.python_mode import python_mode
 
 STEP = 0.04
 LOG_NODES = np.arange(-42.0, 26.0, STEP)
@@ -64,12 +62,6 @@ CASES = {
         1,
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def without_compilation():
-    with pytensor.config.change_flags(mode=python_mode(), cxx=""):
-        yield
 
 
 def nodes_of(name):

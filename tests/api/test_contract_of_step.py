@@ -8,11 +8,10 @@ import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
-from threadpoolctl import threadpool_info
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import GradientUpdate
-from pymc_augconj.python_mode import python_mode, without_compilation
+from pymc_augconj.python_mode import python_mode
 
 N = 12
 X = np.linspace(0, 1, N)[:, None]
@@ -50,13 +49,6 @@ def equal(first, second):
         all(np.array_equal(p[name], q[name]) for name in p)
         for p, q in zip(first, second, strict=True)
     )
-
-
-@pytest.fixture
-def uncompiled():
-    """PyMC's own functions run uncompiled: tests/integration/test_pymc_tools.py compiles them."""
-    with without_compilation():
-        yield
 
 
 @pytest.mark.parametrize("reparameterize", [True, False])
@@ -113,25 +105,6 @@ def test_chains_are_dispersed_but_given_starts_are_kept():
     assert step._disperse(step._sampler, given) is given
 
 
-def test_contexts_give_the_same_draws_and_leave_blas_alone():
-    model, _ = classification()
-    before = [(p["filepath"], p["num_threads"]) for p in threadpool_info()]
-    runs = [
-        pac.sample(15, tune=10, chains=2, model=model, random_seed=3, **QUIET, **how)
-        for how in (
-            {"cores": 1},
-            {"cores": 2, "mp_ctx": "fork"},
-            {"cores": 2, "mp_ctx": "forkserver"},
-            {"cores": 2, "mp_ctx": "spawn"},
-        )
-    ]
-    assert [(p["filepath"], p["num_threads"]) for p in threadpool_info()] == before
-    for name in ("ls", "eta", "b0", "f_rotated_", "f"):
-        for run in runs[1:]:
-            np.testing.assert_array_equal(run["posterior"][name], runs[0]["posterior"][name])
-
-
-@pytest.mark.usefixtures("uncompiled")
 def test_both_spellings_draw_the_same():
     model, _ = classification()
     arguments = {"draws": 10, "tune": 5, "chains": 1, "cores": 1, "random_seed": 3, **QUIET}
@@ -194,7 +167,6 @@ def test_default_tuning_is_a_few_hundred_steps():
     assert pac.AugmentedGibbs.default_tune_steps <= 300
 
 
-@pytest.mark.usefixtures("uncompiled")
 def test_the_rest_can_be_left_to_pymc():
     model, _ = classification()
     with model:
@@ -206,7 +178,6 @@ def test_the_rest_can_be_left_to_pymc():
     assert idata["posterior"]["ls"].std() > 0
 
 
-@pytest.mark.usefixtures("uncompiled")
 def test_discrete_variables_go_to_pymc():
     with pm.Model() as model:
         k = pm.Bernoulli("k", 0.5)
@@ -217,7 +188,6 @@ def test_discrete_variables_go_to_pymc():
     assert {v.name for v in pac.AugmentedGibbs(model=model).vars} == {"f"}
 
 
-@pytest.mark.usefixtures("uncompiled")
 def test_the_result_is_an_ordinary_one():
     model, gp = classification()
     idata = pac.sample(60, tune=60, chains=2, cores=1, model=model, random_seed=2, **QUIET)

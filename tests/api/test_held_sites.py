@@ -124,9 +124,9 @@ def test_contexts_give_the_same_draws():
     model = counts()
     options = {"tune": 10, "chains": 2, "random_seed": 3, "model": model, **QUIET}
     serial = pac.sample(5, cores=1, **options)
-    spawned = pac.sample(5, cores=2, mp_ctx="spawn", **options)
+    parallel = pac.sample(5, cores=2, mp_ctx="forkserver", **options)
     for name in serial.posterior.data_vars:
-        np.testing.assert_array_equal(serial.posterior[name], spawned.posterior[name])
+        np.testing.assert_array_equal(serial.posterior[name], parallel.posterior[name])
     assert {"elliptical_trials", "residual_std"} <= set(serial.sample_stats.data_vars)
     starts = serial.posterior["ls"].values
     assert not np.array_equal(starts[0], starts[1])

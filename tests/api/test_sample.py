@@ -51,7 +51,7 @@ def test_the_same_as_pymc_with_the_step(model):
     theirs = pm.sample(
         5, tune=3, chains=2, model=model, step=pac.AugmentedGibbs(model=model), **QUIET
     )
-    # The draws are the same; f and p are computed from them, compiled in the one case.
+    # The draws are the same; f and p are computed from them.
     np.testing.assert_array_equal(ours.posterior["f_rotated_"], theirs.posterior["f_rotated_"])
     np.testing.assert_allclose(ours.posterior["f"], theirs.posterior["f"], rtol=1e-9, atol=1e-12)
 

@@ -26,8 +26,6 @@ REALS, COUNTS, BINARY = RNG.normal(size=9), RNG.poisson(2.0, 9), RNG.integers(0,
 STANDARD_ERRORS = 5.0
 FEWEST_EFFECTIVE = 400
 
-# PyMC's own functions run uncompiled here: their compilation is not what is tested.
-UNCOMPILED = {"compile_kwargs": {"mode": python_mode()}}
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 5}
 
 
@@ -257,11 +255,13 @@ class TestStart:
 def test_every_way_of_running_chains_gives_the_same_draws():
     model = classification()
     options = {"draws": 12, "tune": 6, "chains": 2, "model": model, **QUIET}
+    before = blas_threads()
     serial = pac.sample(cores=1, **options)
-    for context in ("fork", "forkserver", "spawn"):
+    for context in ("fork", "spawn"):  # test_held_sites.py has the third
         parallel = pac.sample(cores=2, mp_ctx=context, **options)
         for name in serial.posterior.data_vars:
             np.testing.assert_array_equal(serial.posterior[name], parallel.posterior[name])
+    assert blas_threads() == before
     assert np.abs(np.diff(serial.posterior["eta"], axis=0)).min() > 0
 
 
@@ -297,7 +297,6 @@ def test_blas_is_limited_in_chains_and_released_after_them(cores):
             mp_ctx="fork",
             model=(model := classification()),
             step=RecordsThreads(model=model),
-            **UNCOMPILED,
             **QUIET,
         )
         assert blas_threads() == before
@@ -335,19 +334,20 @@ def test_the_progress_bar(capsys):
     assert idata.posterior.sizes["draw"] == 4
 
 
-def test_statistics_and_lp_reach_the_result():
+def test_statistics_and_lp_reach_the_result(compiled):
+    """Here PyMC's own functions are compiled, as they are for users."""
     model = hierarchy()
-    idata = pm.sample(
-        6,
-        chains=1,
-        tune=3,
-        cores=1,
-        model=model,
-        step=pac.AugmentedGibbs(model=model),
-        idata_kwargs={"include_transformed": True},
-        **UNCOMPILED,
-        **QUIET,
-    )
+    with compiled():
+        idata = pm.sample(
+            6,
+            chains=1,
+            tune=3,
+            cores=1,
+            model=model,
+            step=pac.AugmentedGibbs(model=model),
+            idata_kwargs={"include_transformed": True},
+            **QUIET,
+        )
     stats = idata.sample_stats
     assert {"lp", "log_evidence", "evaluations", "jitter"} <= set(stats)
     assert np.all(stats["evaluations"] > 0)
@@ -359,7 +359,7 @@ def test_statistics_and_lp_reach_the_result():
 
 def test_default_tuning_steps():
     model = classification()
-    options = {"chains": 1, "cores": 1, "discard_tuned_samples": False, **UNCOMPILED, **QUIET}
+    options = {"chains": 1, "cores": 1, "discard_tuned_samples": False, **QUIET}
     idata = pm.sample(2, model=model, step=pac.AugmentedGibbs(model=model), **options)
     assert idata.warmup_posterior.sizes["draw"] == pac.AugmentedGibbs.default_tune_steps
 
@@ -396,7 +396,7 @@ def test_the_rest_left_to_nuts_gives_the_same_posterior():
     f = model["f_rotated_"]
     step = pac.AugmentedGibbs(vars=[f], model=model)
     assert [v.name for v in step.vars] == ["f_rotated_"]
-    mixed = pm.sample(model=model, step=step, **options, **UNCOMPILED)
+    mixed = pm.sample(model=model, step=step, **options)
     assert "step_size" in mixed.sample_stats
     agree(whole, mixed, ["ls", "eta", "b0", "f"])
 
@@ -452,9 +452,7 @@ def test_discrete_variables_left_to_pymc(spelling):
 
     step = pac.AugmentedGibbs(model=model)
     assert [v.name for v in step.vars] == ["f"]
-    idata = pm.sample(
-        3000, tune=200, chains=2, cores=1, model=model, step=step, **UNCOMPILED, **QUIET
-    )
+    idata = pm.sample(1200, tune=100, chains=2, cores=1, model=model, step=step, **QUIET)
     for k in range(4):
         draws = idata.posterior["z"].values[..., k].astype(float)
         effective = float(az.ess(draws, method="mean"))

@@ -19,7 +19,7 @@ from pymc_augconj.auxiliary.laplace_transform.table_sampler import TiltedSampler
 from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma
 from tests.auxiliary.references import cdf_tilted, random_tilted
 
-DRAWS = 100_000
+DRAWS = 40_000
 U = np.concatenate(([1e-10, 1e-8, 1e-6, 1e-4, 1e-2], np.linspace(0.03, 0.97, 48)))
 U = np.concatenate((U, 1.0 - U[:5]))
 

@@ -1,18 +1,9 @@
-"""Nothing is compiled: these tests look at values, not at speed."""
+"""Observations of the likelihoods that PyMC lacks."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytensor
 import pytest
-
-from pymc_augconj.python_mode import python_mode
-
-
-@pytest.fixture(autouse=True)
-def without_compilation():
-    with pytensor.config.change_flags(mode=python_mode(), cxx=""):
-        yield
 
 
 @pytest.fixture

@@ -12,8 +12,11 @@ from types import SimpleNamespace
 
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
-from pytensor.graph.replace import graph_replace
+from pymc.distributions.continuous import AsymmetricLaplaceRV
+from pytensor.graph.replace import _vectorize_node, graph_replace, vectorize_graph
+from pytensor.tensor.random.op import RandomVariable
 
 import pymc_augconj as pac
 from pymc_augconj.python_mode import python_mode
@@ -50,43 +53,61 @@ class JointDistribution:
         values = {rv: model.rvs_to_values[rv] for rv in model.free_RVs}
         self.names = [value.name for value in values.values()]
         transforms = {rv: model.rvs_to_transforms[rv] for rv in model.free_RVs}
-        self._unconstrained = [
+        unconstrained = [
             rv if t is None else t.forward(rv, *rv.owner.inputs) for rv, t in transforms.items()
         ]
         constrained = {
             rv: values[rv] if t is None else t.backward(values[rv], *rv.owner.inputs)
             for rv, t in transforms.items()
         }
-        compiled = {"mode": python_mode(), "on_unused_input": "ignore"}
-        self._forward = pm.pytensorf.compile(
-            list(values.values()),
-            graph_replace(model.observed_RVs, constrained, strict=False),
-            random_seed=seed + 1,
-            **compiled,
+        self._data = [model[f"{rv.name} data"] for rv in model.observed_RVs]
+        observed = graph_replace(
+            [_without_size(rv) for rv in model.observed_RVs], constrained, strict=False
         )
-        self._log_likelihood = pm.pytensorf.compile(
-            list(values.values()), model.logp(vars=model.observed_RVs), **compiled
+        log_likelihood = model.logp(vars=model.observed_RVs)
+
+        def compiled(inputs, graphs, seed=None):
+            return pm.pytensorf.compile(
+                inputs, graphs, random_seed=seed, mode=python_mode(), on_unused_input="ignore"
+            )
+
+        def over_many(variables):
+            return {v: pt.tensor(dtype=v.dtype, shape=(None, *v.type.shape)) for v in variables}
+
+        self._prior = compiled([], unconstrained, seed)
+        # Of many points in one call: uncompiled, what a call costs is its number of operations.
+        points, data = over_many(values.values()), over_many(self._data)
+        self._forward = compiled(
+            [*points.values()], vectorize_graph(observed, replace=points), seed + 1
+        )
+        self._log_likelihood = compiled(
+            [*points.values(), *data.values()],
+            vectorize_graph(log_likelihood, replace={**points, **data}),
         )
 
     def prior(self, draws: int) -> list[dict[str, np.ndarray]]:
         """Draw points from the prior, in the order of PyMC's points."""
-        # Of a single draw pm.draw returns no axis of draws.
-        columns = pm.draw(
-            self._unconstrained, draws=max(draws, 2), random_seed=self.rng, mode=python_mode()
-        )
+        drawn = [self._prior() for _ in range(draws)]
+        columns = [np.array(column) for column in zip(*drawn, strict=True)]
         by_name = dict(zip(self.names, columns, strict=True))
         if self.reweigh is not None:
             self.reweigh(by_name)
         order = [value.name for value in self.model.value_vars]
         return [{name: np.asarray(by_name[name][i]) for name in order} for i in range(draws)]
 
-    def observe(self, point) -> list[np.ndarray]:
-        """Draw observations given ``point`` and put them into the model."""
-        observed = self._forward(*[point[name] for name in self.names])
-        for rv, y in zip(self.model.observed_RVs, observed, strict=True):
-            data = self.model[f"{rv.name} data"]
-            data.set_value(np.asarray(y, dtype=data.dtype))
-        return observed
+    def _stacked(self, points) -> list[np.ndarray]:
+        return [np.array([point[name] for point in points]) for name in self.names]
+
+    def observe(self, points) -> list[list[np.ndarray]]:
+        """Draw observations given each of ``points``."""
+        drawn = self._forward(*self._stacked(points))
+        columns = [np.asarray(y, dtype=d.dtype) for y, d in zip(drawn, self._data, strict=True)]
+        return [list(row) for row in zip(*columns, strict=True)]
+
+    def put(self, observed) -> None:
+        """Put observations into the model."""
+        for data, y in zip(self._data, observed, strict=True):
+            data.set_value(y)
 
     def labels(self, point) -> list[str]:
         """Return the names of the entries of :meth:`statistics`."""
@@ -102,18 +123,19 @@ class JointDistribution:
             *(f"{a} · {b}" for a, b in pairwise(shown)),
         ]
 
-    def statistics(self, point, observed) -> np.ndarray:
-        """Return functions of the free variables and the observations."""
-        shown = np.concatenate([np.ravel(point[n])[:LARGEST_SHOWN] for n in self.names])
-        mean = np.mean([np.mean(y) for y in observed])
-        log_likelihood = self._log_likelihood(*[point[name] for name in self.names])
-        return np.concatenate(
-            [[log_likelihood], shown, mean * shown, shown[:-1] * shown[1:]], dtype=float
-        )
+    def statistics(self, points, observed) -> np.ndarray:
+        """Return functions of the free variables and the observations, a row for each point."""
+        columns, data = self._stacked(points), [np.array(y) for y in zip(*observed, strict=True)]
+        n = len(points)
+        shown = np.hstack([column.reshape(n, -1)[:, :LARGEST_SHOWN] for column in columns])
+        mean = np.mean([y.reshape(n, -1).mean(axis=1) for y in data], axis=0)[:, None]
+        log_likelihood = self._log_likelihood(*columns, *data)[:, None]
+        return np.hstack([log_likelihood, shown, mean * shown, shown[:, :-1] * shown[:, 1:]])
 
     def simulate(self, draws: int) -> np.ndarray:
         """Return the statistics of independent draws of everything, shape (draws, statistics)."""
-        return np.array([self.statistics(p, self.observe(p)) for p in self.prior(draws)])
+        points = self.prior(draws)
+        return self.statistics(points, self.observe(points))
 
     def alternate(self, chains: int, steps: int) -> np.ndarray:
         """Return the statistics along short chains, shape (chains, steps, statistics).
@@ -122,28 +144,34 @@ class JointDistribution:
         there if a step leaves the posterior invariant.
         """
         learned = self.tuned()
-        rows = []
-        for point in self.prior(chains):
-            rows.append([])
-            for _ in range(steps):
-                observed = self.observe(point)
-                # A chain reads the observations when it starts.
-                self.step.setup_chain(self.rng, 0, 1)
-                self.step.learned = learned
-                point, _ = self.step.step(point)
-                rows[-1].append(self.statistics(point, observed))
-        return np.array(rows)
+        points, rows = self.prior(chains), []
+        for k in range(steps):
+            if k == 1:
+                # Each step starts a chain, and would compare its density with PyMC's.
+                self.step._pymc = SimpleNamespace(check=lambda *_: None)
+            observed = self.observe(points)
+            points = [self._moved(*pair, learned) for pair in zip(points, observed, strict=True)]
+            rows.append(self.statistics(points, observed))
+        return np.stack(rows, axis=1)
+
+    def _moved(self, point, observed, learned) -> dict[str, np.ndarray]:
+        self.put(observed)
+        # A chain reads the observations when it starts.
+        self.step.setup_chain(self.rng, 0, 1)
+        self.step.learned = learned
+        return self.step.step(point)[0]
 
     def tuned(self, tune: int = 60) -> dict:
         """Return what the updates learn on one data set; fixed from then on."""
-        (point,) = self.prior(1)
-        self.observe(point)
+        points = self.prior(1)
+        self.put(self.observe(points)[0])
         self.step.setup_chain(self.rng, tune, 0)
+        (point,) = points
         for _ in range(tune):
             point, _ = self.step.step(point)
         return self.step.learned
 
-    def z_scores(self, chains: int, steps: int = 8, draws: int = 2000) -> dict[str, float]:
+    def z_scores(self, chains: int, steps: int = 8, draws: int = 1000) -> dict[str, float]:
         """Compare first and second moments of the ranks of the statistics within the prior's.
 
         Ranks, because they have moments whatever the prior's tails. The chains are independent,
@@ -163,6 +191,25 @@ class JointDistribution:
                 difference = means.mean() - b.mean()
                 z[f"{label} ^{moment}"] = float(difference / error) if error > 0.0 else 0.0
         return z
+
+
+@_vectorize_node.register(AsymmetricLaplaceRV)
+def _over_many_points(op, node, rng, size, *parameters):
+    """PyTensor leaves this out: the axis of the points comes first, and scalars are padded."""
+    ndim = node.outputs[1].ndim
+    padded = [
+        pt.expand_dims(many, range(1, 1 + ndim - one.ndim)) if many.ndim > one.ndim else many
+        for many, one in zip(parameters, node.inputs[2:], strict=True)
+    ]
+    return op.rv_op(*padded, rng=rng).owner
+
+
+def _without_size(rv):
+    """Return a draw whose size is that of its parameters, however many points these are of."""
+    if not isinstance(rv.owner.op, RandomVariable):
+        return rv
+    rng, _, *parameters = rv.owner.inputs
+    return rv.owner.op.make_node(rng, None, *parameters).out
 
 
 def _centred_rank(ordered: np.ndarray, x: np.ndarray) -> np.ndarray:

@@ -36,9 +36,9 @@ def fitted(request):
     return model, gp, idata
 
 
-def test_posterior_predictive(fitted):
+def test_posterior_predictive(fitted, compiled):
     model, _, idata = fitted
-    with model:
+    with model, compiled():
         drawn = pm.sample_posterior_predictive(idata, progressbar=False, random_seed=1)
     predicted = drawn.posterior_predictive["y"]
     assert predicted.shape == (2, 300, 30)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import arviz as az
 import numpy as np
 import pymc as pm
@@ -66,6 +68,11 @@ def posterior(likelihood, seed):
     return idata["posterior"].to_dataset()[["s", "f"]]
 
 
+@cache
+def closed(name):
+    return posterior(CLOSED[name], seed=1)
+
+
 def largest_error(a, b):
     """Largest difference of means and of second moments, in standard errors."""
     errors = []
@@ -86,14 +93,12 @@ def largest_error(a, b):
 
 @pytest.mark.parametrize("name", CLOSED)
 def test_stated_by_its_phi_it_is_the_closed_form(name):
-    closed = posterior(CLOSED[name], seed=1)
-    assert largest_error(posterior(stated(name), seed=2), closed) < LARGEST_ERROR
+    assert largest_error(posterior(stated(name), seed=2), closed(name)) < LARGEST_ERROR
 
 
 @pytest.mark.parametrize("name", ["Laplace", "logit"])
 def test_wrong_scale_is_found_out(name):
-    closed = posterior(CLOSED[name], seed=1)
-    assert largest_error(posterior(stated(name, wrong=1.5), seed=3), closed) > LARGEST_ERROR
+    assert largest_error(posterior(stated(name, wrong=1.5), seed=3), closed(name)) > LARGEST_ERROR
 
 
 def test_hyperparameters_that_leave_no_mixture_are_refused_where_they_are_met():

@@ -136,6 +136,8 @@ def with_params(likelihood, **params):
 
 
 # Observations among them such that the likelihood and the cavity disagree, and outliers.
+MOST_EXPONENTIALS = 100  # an evaluation, three times what is needed
+
 DENSITIES = {
     "logit": (with_params(BernoulliLogit()), (0, 1)),
     "probit": (with_params(BernoulliProbit()), (0, 1)),
@@ -396,7 +398,10 @@ def test_noise_in_the_density_ends_the_bisection_and_is_told():
 
 @pytest.mark.parametrize("name", ["logit", "student_t", "laplace", "poisson exp", "poisson square"])
 def test_time_and_evaluations(name):
-    """At most 30 µs a site is the bar; the count of evaluations does not depend on the machine."""
+    """Counted in exponentials, of which a busy machine computes fewer as well.
+
+    The bar of 30 µs a site is the benchmark's to measure.
+    """
     rng = np.random.default_rng(0)
     make, ys = DENSITIES[name]
     density = make(rng.choice(ys[:2], 400).astype(float))
@@ -413,12 +418,13 @@ def test_time_and_evaluations(name):
 
     tilted_moments(Counting(), m, v)
     assert count / 400 < 800
+    points = rng.standard_normal(count)
 
-    def seconds_a_site():
-        # Of this thread, so that waiting for a busy machine does not count.
+    def exponentials_an_evaluation():
         start = time.thread_time()
         tilted_moments(density, m, v)
-        return (time.thread_time() - start) / 400
+        middle = time.thread_time()
+        np.exp(points)
+        return (middle - start) / (time.thread_time() - middle)
 
-    # Twice the bar; the benchmark has the measurement.
-    assert any(seconds_a_site() < 60e-6 for _ in range(30))
+    assert min(exponentials_an_evaluation() for _ in range(30)) < MOST_EXPONENTIALS
