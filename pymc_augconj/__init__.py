@@ -25,6 +25,7 @@ from .errors import (
 )
 from .likelihoods.base import DensityLikelihood, Likelihood, Pattern
 from .likelihoods.registry import register, unregister
+from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
 from .results.comparison.plots import plot_compare
@@ -57,4 +58,5 @@ __all__ = [
     "register",
     "sample",
     "unregister",
+    "without_compilation",
 ]

@@ -146,7 +146,13 @@ _traces = ProcessSetting(_change_flags)
 
 @contextmanager
 def without_compilation() -> Iterator[None]:
-    """Let what PyTensor compiles run in its Python virtual machine, inner functions included."""
+    """Let what PyTensor compiles run in its Python virtual machine, inner functions included.
+
+    Within ``with pac.without_compilation():`` a ``pm.sample(step=pac.AugmentedGibbs())`` starts as
+    fast as :func:`pac.sample <pymc_augconj.sample>`, and draws the same. It is for models of which
+    the step samples every variable: PyMC's other step methods need compiled code. Several threads
+    may use it at once; PyTensor's configuration is as before when the last of them has left.
+    """
     # An op with an inner graph (Scan) is linked with compiled code wherever there is a compiler,
     # whatever the mode of the function that contains it.
     with _compilation({"mode": python_mode(), "cxx": ""}), untraced():

@@ -111,8 +111,11 @@ def test_both_spellings_draw_the_same():
     ours = pac.sample(model=model, **arguments)
     with model:
         theirs = pm.sample(step=pac.AugmentedGibbs(), **arguments)
+    with model, pac.without_compilation():
+        at_once = pm.sample(step=pac.AugmentedGibbs(), **arguments)
     for name in ("ls", "eta", "b0", "f_rotated_"):
         np.testing.assert_array_equal(ours["posterior"][name], theirs["posterior"][name])
+        np.testing.assert_array_equal(ours["posterior"][name], at_once["posterior"][name])
 
 
 def hierarchical():
