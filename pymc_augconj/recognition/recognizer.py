@@ -18,7 +18,7 @@ from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
 from .latents.blocks import read_block
 from .observed.data import Inputs, Observations
-from .observed.match import ObservedGraph
+from .observed.observed_graph import ObservedGraph
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
@@ -72,7 +72,7 @@ def _read(
     points = space.points()
     predictors = Predictors(matched, structure.latents, space)
     blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)
-    inputs = Inputs(structure.latents, structure.observed)
+    inputs = Inputs(structure.latents, matched)
     inputs.check()
     maps = predictors.maps(points)
     densities = log_densities(matched, structure.latents, space)
@@ -139,12 +139,12 @@ def _sites(
         values = PointFunction(observed.value.astype("float64").ravel(), {}, space.mode)
         sites.append(
             Site(
-                name=observed.rv.name,
+                name=observed.variable.name,
                 likelihood=observed.likelihood,
                 size=observed.size,
                 rows=rows,
                 y=Observations(
-                    observed.rv.name,
+                    observed.label,
                     observed.size,
                     observed.likelihood,
                     values,

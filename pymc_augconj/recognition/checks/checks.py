@@ -86,10 +86,10 @@ def check_reading(
             for innovations in _latents_to_compare(model, site, maps, stds, draws, rng):
                 eta = _check_predictors(model, point, innovations, maps, offset)
                 compared[site.name] += _check_density(site, density, point, innovations, eta)
-    for name, count in compared.items():
-        if count == 0:
+    for site in model.sites:
+        if compared[site.name] == 0:
             raise RecognitionError(
-                f"observed variable {name!r}: expected a finite log density of some observation, "
+                f"{site.label}: expected a finite log density of some observation, "
                 "found none at any point tried, so that recognition could not be checked against "
                 "PyMC; rescale the data or the priors"
             )
@@ -168,7 +168,7 @@ def _check_predictors(
     for site in model.sites:
         if wrong[site.rows].any():
             raise RecognitionError(
-                f"observed variable {site.name!r}: expected a predictor that is affine in the "
+                f"{site.label}: expected a predictor that is affine in the "
                 "Gaussian latent variables, found one that differs from its affine form; the model "
                 "was misread, so that it cannot be sampled; please report this model"
             )
@@ -253,7 +253,7 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
         with np.errstate(invalid="ignore"):
             largest = np.abs(ours - values)[wrong].max()
         raise RecognitionError(
-            f"observed variable {site.name!r}: read as {site.likelihood.name} with "
+            f"{site.label}: read as {site.likelihood.name} with "
             f"{site.likelihood.link} link, but its log density differs from PyMC's by "
             f"{largest:.3g}; the model was misread, so that it cannot be sampled; please report "
             "this model"
@@ -277,7 +277,7 @@ def _check_rows(
         if isinstance(cause, NotAffineError):
             raise NotAffineError(str(cause))
         raise RecognitionError(
-            f"observed variable {site.name!r}: expected a density that is a product over "
+            f"{site.label}: expected a density that is a product over "
             "observations, found that one observation's depends on the others; sample this model "
             "with pm.sample's NUTS"
         )

@@ -13,10 +13,9 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import direct_parents
-from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
-from pymc_augconj.recognition.observed.match import ObservedGraph
+from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
 
@@ -27,13 +26,7 @@ def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
-    rvs = [variable_in_innovations(space.model, observed.rv, latents) for observed in matched]
-    graphs = space.in_values(
-        [
-            log_density_of(space.model, rv, observed.value)
-            for rv, observed in zip(rvs, matched, strict=True)
-        ]
-    )
+    graphs = space.in_values([observed.log_density(space.model, latents) for observed in matched])
     return [
         pt.broadcast_to(graph, observed.shape).ravel()
         for graph, observed in zip(graphs, matched, strict=True)

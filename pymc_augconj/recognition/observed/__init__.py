@@ -10,6 +10,7 @@
 ``link_probe``      finding a link numerically
 ``links``           peeling the link off a parameter
 ``match``           matching observed variables to likelihoods
+``observed_graph``  what is matched, with its graphs
 ``row_parameters``  parameters of a density: one number, or one per observation
 ``rows``            densities of single observations, for any number of rows
 ``super_gaussian``  super-Gaussian likelihoods stated by log φ

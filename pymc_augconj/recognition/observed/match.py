@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,7 +16,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.distributions.super_gaussian import Family, SuperGaussianRV
 from pymc_augconj.errors import (
-    AugmentationError,
     NotAffineError,
     RecognitionError,
     UnknownLikelihoodError,
@@ -33,9 +32,10 @@ from .custom import is_custom, read_custom
 from .errors import not_affine, total_size, unknown_distribution, unknown_link
 from .generic import read_generic
 from .links import peel
+from .observed_graph import ObservedGraph
 from .super_gaussian import likelihood_of, parameters_of_family
 
-__all__ = ["ObservedGraph", "match_observed"]
+__all__ = ["match_observed"]
 
 _DENSITY_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
@@ -46,39 +46,6 @@ _ENTRIES = (
     "Or give the predictor an entry for each observation, as in b + np.zeros(len(y)): then the "
     "distribution may be read by its density"
 )
-
-
-@dataclass(eq=False)
-class ObservedGraph:
-    """One observed variable, matched.
-
-    Attributes
-    ----------
-    rv, value : Variable
-        The observed random variable and its observations.
-    likelihood : DensityLikelihood
-    predictors : list of TensorVariable
-        Graphs of η, each of shape (size,), in the innovations.
-    params : dict
-        Graphs of the likelihood's parameters: scalars, or of shape (size,).
-    shape : tuple of int
-        Shape of the observations.
-    refusal : AugmentationError, optional
-        What an engine that needs an augmentation raises; None where there is one.
-    """
-
-    rv: Variable
-    value: Variable
-    likelihood: DensityLikelihood
-    predictors: list[TensorVariable]
-    params: dict[str, TensorVariable]
-    shape: tuple[int, ...]
-    refusal: AugmentationError | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of observations."""
-        return int(np.prod(self.shape))
 
 
 def match_observed(
@@ -177,7 +144,7 @@ def _match_density(
         return None
     (eta,) = simplify([_flatten(read.predictor, static_shape(rv), rv)])
     return ObservedGraph(
-        rv=rv,
+        variable=rv,
         value=model.rvs_to_values[rv],
         likelihood=read.likelihood,
         predictors=[eta],
@@ -232,7 +199,7 @@ def _match_patterns(
         if not is_affine(eta, inputs):
             raise NotAffineError(not_affine(rv, eta, latents))
         return ObservedGraph(
-            rv=rv,
+            variable=rv,
             value=model.rvs_to_values[rv],
             likelihood=likelihood(),
             predictors=[eta],
@@ -268,7 +235,7 @@ def _match_super_gaussian(
     value = model.rvs_to_values[rv]
     named = parameters_of_family(family, value, parameters)
     return ObservedGraph(
-        rv=rv,
+        variable=rv,
         value=value,
         likelihood=likelihood_of(model, rv, family),
         predictors=[eta],

@@ -32,7 +32,8 @@ from pymc_augconj.recognition.latents.normal import (
     in_innovations,
 )
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
-from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
+from pymc_augconj.recognition.observed.match import match_observed
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 from .errors import no_latent
 from .structure import Structure, forward_variables
@@ -81,10 +82,10 @@ def choose_structure(
     for observed in matched:
         if observed.size == 0:
             raise DataError(
-                f"observed variable {observed.rv.name!r}: expected observations, found the shape "
+                f"{observed.label}: expected observations, found the shape "
                 f"{observed.shape}; leave the variable out while there are none"
             )
-    matched_rvs = [observed.rv for observed in matched]
+    matched_rvs = [observed.variable for observed in matched]
     unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
     # A variable with a given value (pm.observe) is a constant for those that depend on it.
     used = direct_parents(
@@ -111,7 +112,6 @@ def choose_structure(
         hyperparameters=hyper,
         forward=forward,
         held=_held(found, latents, hyper, demoted, undrawn),
-        observed=matched_rvs,
         factors=[*unmatched, *model.potentials],
     )
     return structure, matched
