@@ -14,12 +14,12 @@ from pytensor.graph.traversal import ancestors
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import direct_parents
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
 
-__all__ = ["conditional_log_densities", "log_densities", "log_prior"]
+__all__ = ["conditional_log_densities", "log_densities", "log_prior", "whole_potential"]
 
 
 def log_densities(
@@ -33,6 +33,20 @@ def log_densities(
     ]
 
 
+def whole_potential(
+    observed: ObservedGraph, latents: Sequence[GaussianVariable], space: ValueSpace
+) -> pt.TensorVariable | None:
+    """Return the graph of a potential as PyMC adds it up, shape (1,); None of other variables.
+
+    Its terms, of which :func:`log_densities` has the entries, were found in this graph.
+    """
+    if observed.density is None:
+        return None
+    graphs = in_innovations(space.model, [observed.variable], latents)
+    (graph,) = space.in_values(graphs)
+    return graph.astype("float64").sum().reshape((1,))
+
+
 def log_prior(
     structure: Structure, space: ValueSpace, densities: Sequence[Variable]
 ) -> pt.TensorVariable:
@@ -42,9 +56,10 @@ def log_prior(
     range, which the package's own densities do not look at.
     """
     model = space.model
-    variables = [v for v in structure.factors if v not in model.potentials]
+    potentials = [factor for factor in structure.factors if factor in model.potentials]
+    variables = [factor for factor in structure.factors if factor not in potentials]
     terms = conditional_log_densities(model, variables + structure.hyperparameters)
-    terms += space.in_values(model.potentials)
+    terms += space.in_values(potentials)
     factors = [latent.log_factor for latent in structure.latents]
     terms += space.in_values([factor for factor in factors if factor is not None])
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")

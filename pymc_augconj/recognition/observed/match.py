@@ -29,18 +29,13 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
 
 from .custom import is_custom, read_custom
-from .errors import not_affine, total_size, unknown_distribution, unknown_link
+from .errors import DENSITY_ENGINES, not_affine, total_size, unknown_distribution, unknown_link
 from .generic import read_generic
 from .links import peel
 from .observed_graph import ObservedGraph
 from .super_gaussian import likelihood_of, parameters_of_family
 
 __all__ = ["match_observed"]
-
-_DENSITY_ENGINES = (
-    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
-    '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
-)
 
 _ENTRIES = (
     "Or give the predictor an entry for each observation, as in b + np.zeros(len(y)): then the "
@@ -84,7 +79,7 @@ def match_observed(
             if unknown and _has_one_number_for_all(model, rv, latents):
                 raise type(error)(f"{str(error).rstrip('.')}. {_ENTRIES}") from error
             raise
-        refusal = type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}")
+        refusal = type(error)(f"{str(error).rstrip('.')}. {DENSITY_ENGINES}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)

@@ -198,6 +198,9 @@ def read_predictor(
     ]
     if observed is not None:
         sites = [site for site in sites if site.name == observed]
+    else:
+        # Potentials have no observations.
+        sites = [site for site in sites if site.likelihood.has_observations] or sites
     if len(sites) != 1:
         raise AugmentationError(
             f"observed: expected one observed variable that depends on {name!r} through a single "
