@@ -270,7 +270,8 @@ def _acting_through_means(
     kept = list(candidates)
     left_out: dict[str, str] = {}
     while True:
-        found, optional = _first_in_potential(model, kept, densities), _OPTIONAL
+        optional: Sequence[str] = _OPTIONAL
+        found = _first_in_potential(model, kept, densities)
         if found is not None and not densities:
             # A latent known by its density is kept, with a potential that is read.
             optional = _OPTIONAL[:1]
