@@ -82,7 +82,9 @@ class Row:
     @property
     def ratio(self) -> float | None:
         """Ours over theirs, or None without theirs."""
-        return None if self.floor is None else self.ours / self.floor
+        if self.floor is None:
+            return None
+        return self.ours / self.floor if self.floor else float("inf")
 
     @property
     def score(self) -> float:
@@ -95,10 +97,13 @@ class Row:
         return self.score >= self.bar if self.bar_is == "at least" else self.score <= self.bar
 
 
-def measure(function: str, *, cores: int = CORES, **arguments: Any) -> dict[str, Any]:
+def measure(
+    function: str, *, cores: int = CORES, limit: float | None = None, **arguments: Any
+) -> dict[str, Any]:
     """Call ``"module:function"`` in a fresh process with empty caches; return what it returns.
 
-    Arguments and result travel as JSON. On Linux the process is held to ``cores`` cores.
+    Arguments and result travel as JSON. On Linux the process is held to ``cores`` cores. After
+    ``limit`` seconds it is killed, and :class:`subprocess.TimeoutExpired` raised.
     """
     with tempfile.TemporaryDirectory(prefix="augconj-bench-") as folder:
         result = Path(folder) / "result.json"
@@ -108,7 +113,12 @@ def measure(function: str, *, cores: int = CORES, **arguments: Any) -> dict[str,
         call = {"function": function, "arguments": arguments, "result": str(result), "cores": cores}
         command = [sys.executable, "-m", "benchmarks.harness", json.dumps(call)]
         subprocess.run(
-            command, env=environment, cwd=Path(__file__).parents[1], stdout=sys.stderr, check=True
+            command,
+            env=environment,
+            cwd=Path(__file__).parents[1],
+            stdout=sys.stderr,
+            check=True,
+            timeout=limit,
         )
         return json.loads(result.read_text())
 

@@ -31,6 +31,8 @@ AGAINST_NUTS = (
     ("Binomial", 1.0, 2000, 1000),
     ("Bernoulli", 1.0, 2000, 1000),
 )
+# Seconds that NUTS may take.
+_LIMIT = 1200.0
 # Of effective samples a draw, beside those with auxiliary variables.
 AGAINST_AUGMENTED = (("Binomial", 5.0), ("Bernoulli", 5.0))
 
@@ -45,6 +47,7 @@ def rows(settings: Settings) -> Iterator[Row]:
             bar,
             gibbs={"draws": 50, "tune": 50} if settings.quick else {"draws": draws, "tune": None},
             nuts={"draws": nuts, "tune": nuts},
+            limit=_LIMIT,
             function="benchmarks.held_sites:run",
             problem=problem,
         )

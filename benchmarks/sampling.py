@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from typing import Any, Literal
 
@@ -94,24 +95,32 @@ def against_nuts(
     gibbs: dict[str, int | None],
     nuts: dict[str, int | None],
     function: str = "benchmarks.sampling:run",
+    limit: float | None = None,
     **problem: Any,
 ) -> Row:
     """Run both samplers one after the other on one problem; the row of their quotient.
 
     ``gibbs`` and ``nuts`` give each one's ``draws`` and ``tune``, None for the default;
-    ``function`` is called with these, ``sampler``, ``data`` and the rest of the problem.
+    ``function`` is called with these, ``sampler``, ``data`` and the rest of the problem. NUTS that
+    has not returned after ``limit`` seconds has given no effective sample.
     """
     problem |= {"data": str(settings.data.resolve())}
     runs: dict[str, Any] = {}
     for sampler, length in {"gibbs": gibbs, "nuts": nuts}.items():
-        result = measure(function, sampler=sampler, **length, **problem)
+        try:
+            most = limit if sampler == "nuts" else None
+            result = measure(function, sampler=sampler, limit=most, **length, **problem)
+        except subprocess.TimeoutExpired:
+            print(f"  {label}, nuts: {length['draws']} draws a chain not finished in {limit:.0f} s")
+            runs[sampler] = {"ess_min_per_second": 0.0, "limit": limit, **length}
+            continue
         runs[sampler] = result
         print(
             f"  {label}, {sampler}: {result['draws']} draws a chain in {result['seconds']:.1f} s, "
             f"least ESS {result['ess_min']:.0f}, largest R-hat {result['r_hat_max']:.3f}",
             flush=True,
         )
-    ours, theirs = (runs[sampler]["ess_min_per_sampling_second"] for sampler in runs)
+    ours, theirs = (run.get("ess_min_per_sampling_second") for run in runs.values())
     if ours and theirs:
         runs["ratio_without_compilation"] = ours / theirs
         print(f"  {label}, without compilation in either: ratio {ours / theirs:.3g}", flush=True)

@@ -213,6 +213,8 @@ class AugmentedGibbs(BlockedStep):
         _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
+        for part in self._make_sampler(self._default_start).parts:
+            part.space.compile()
         self.tune = True
 
     def _choose_space(self) -> type[SitePosterior]:

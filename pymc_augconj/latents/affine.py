@@ -36,6 +36,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
+from .rows import SiteSum
 
 __all__ = ["AffinePosterior", "Conditioner", "FactorMemory"]
 
@@ -74,7 +75,7 @@ class AffinePosterior(Protocol):
 
 
 class Conditioner(Protocol):
-    """What the Gibbs sampler asks of a space; sites are those of the merged rows.
+    """What the Gibbs sampler asks of a space.
 
     It keeps its work array and its last factor. A subclass is made with the order of its matrix and
     the coupling of the rows.
@@ -82,11 +83,14 @@ class Conditioner(Protocol):
 
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def compile(self) -> None:
+        """Compile what it calls: before chains start, each in a process of its own."""
+
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
         ...
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffinePosterior:
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffinePosterior:
         """Return the posterior of the whitened latents; valid until another factorisation."""
         ...
 
@@ -96,15 +100,15 @@ class FactorMemory[T]:
 
     def __init__(self) -> None:
         self._prior: LatentPrior | None = None
-        self._lam: Array | None = None
+        self._sites: SiteSum | None = None
         self._factor: T | None = None
 
-    def get(self, prior: LatentPrior, lam: Array, make: Callable[[], T]) -> T:
-        """Return the factor for ``prior`` and Λ, made anew where it is another one."""
-        known = self._prior is prior and self._lam is not None and np.array_equal(self._lam, lam)
+    def get(self, prior: LatentPrior, sites: SiteSum, make: Callable[[], T]) -> T:
+        """Return the factor for ``prior`` and ``sites``, made anew where either is another."""
+        known = self._prior is prior and self._sites is not None and sites.equals(self._sites)
         if not known or self._factor is None:
             # The work array is about to be overwritten.
             self._prior = None
             self._factor = make()
-            self._prior, self._lam = prior, lam
+            self._prior, self._sites = prior, sites
         return self._factor

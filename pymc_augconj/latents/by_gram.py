@@ -16,18 +16,19 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from math import isfinite
+from functools import cached_property, partial
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from pymc_augconj.linalg.bordered import BorderedFactor, BorderedMatrix, BorderedPattern, factorize
+from pymc_augconj.linalg.bordered import BorderedFactor, BorderedPattern
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.typing import Array, Index
 
+from .affine import Conditioner, FactorMemory
 from .base import BlockPrior
 from .joint import LatentPrior
+from .rows import MergedSites, SiteSum
 
 __all__ = ["GramPattern", "GramSpace"]
 
@@ -37,6 +38,9 @@ _SMALL = 32
 _MANY_PAIRS = 20_000
 # Of two arrays that are multiples of each other, in units of the last place.
 _ROUNDING = 4.0 * np.finfo(float).eps
+# Of factors between known arrays and new ones: sums of squares of numbers that are further apart
+# may have lost digits to underflow.
+_SMALLEST = 1e-100
 
 
 class AffineByGram:
@@ -131,7 +135,7 @@ class GramPattern:
         flat[side] = n_values + low[side] * n_border + (high[side] - n)
         corner = low >= n
         start = n_values + n * n_border
-        flat[corner] = start + (low[corner] - n) * n_border + (high[corner] - n)
+        flat[corner] = start + (high[corner] - n) * n_border + (low[corner] - n)
         return flat
 
     def fits(self, maps: Sequence[LinearMap]) -> bool:
@@ -142,20 +146,16 @@ class GramPattern:
             for (_, A), known in zip(chosen, self._transposed, strict=True)
         )
 
-    def gram(self, maps: Sequence[LinearMap], lam: Array) -> BorderedMatrix:
-        """Return G, without column factors of dense maps."""
-        pattern = self.pattern
-        n, n_border = pattern.size, pattern.border
-        n_values = pattern.rows.size
-        total = np.zeros(n_values + n * n_border + n_border**2)
+    def gram(self, maps: Sequence[LinearMap], lam: Array) -> Array:
+        """Return G, flat, without column factors of dense maps."""
+        pattern, n = self.pattern, self.pattern.size
+        total = np.zeros(pattern.n_entries)
         chosen = [A for _, A in _selections(maps)]
         if chosen:
             weighted = [_times(lam, A.coef) for A in chosen]
             sums = [_times(weighted[a], chosen[b].coef) for a, b in self._pairs]
             total = np.bincount(self._targets, np.concatenate(sums), minlength=total.size)
-        values = total[:n_values]
-        border = total[n_values : n_values + n * n_border].reshape(n, n_border)
-        corner = total[n_values + n * n_border :].reshape((n_border, n_border), order="F")
+        _, border, corner = pattern.parts(total)
         matrices = [A.matrix for A in maps if isinstance(A, DenseMap)]
         if matrices:
             X = np.hstack(matrices)
@@ -169,7 +169,7 @@ class GramPattern:
                 outer = block.places[~inner] - n
                 corner[outer[:, None], places] = products[~inner]
                 corner[places[:, None], outer] = products[~inner].T
-        return BorderedMatrix(pattern, values, border, corner)
+        return total
 
     def project(self, maps: Sequence[LinearMap], h: Array) -> Array:
         """Return g = Aᵀh in the order of elimination, without column factors of dense maps."""
@@ -202,7 +202,7 @@ class _Transposed:
         return csr_array((data, self._order, self._starts), shape=self._shape)
 
 
-class GramSpace:
+class GramSpace(Conditioner):
     """A :class:`.Conditioner` for blocks that are all diagonal and sites that do not couple rows.
 
     Parameters
@@ -213,49 +213,49 @@ class GramSpace:
     def __init__(self, pattern: GramPattern) -> None:
         self._pattern = pattern
         self._maps: tuple[LinearMap, ...] = ()
-        self._lam = self._h = self._g = np.empty(0)
-        self._gram: BorderedMatrix | None = None
-        self._known: tuple[LatentPrior, Array, Array, BorderedFactor] | None = None
+        # AᵀΛA and Aᵀh of every term of the sites, at the known maps.
+        self._sums: list[tuple[MergedSites, Array, Array]] = []
+        self._memory = FactorMemory[BorderedFactor]()
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def compile(self) -> None:
         """See :class:`.Conditioner`."""
-        factor = self._factorize(prior, h, lam)
-        return 0.5 * (float(factor.half @ factor.half) - factor.log_det)
+        pattern = self._pattern.pattern
+        zeros = np.zeros(pattern.order.size)
+        pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByGram:
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
-        return AffineByGram(self._factorize(prior, h, lam), self._pattern.pattern.order)
+        return self.posterior(prior, sites).log_evidence
 
-    def _factorize(self, prior: LatentPrior, h: Array, lam: Array) -> BorderedFactor:
-        if self._known is not None:
-            known_prior, known_h, known_lam, factor = self._known
-            if (
-                known_prior is prior
-                and np.array_equal(known_h, h)
-                and np.array_equal(known_lam, lam)
-            ):
-                return factor
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
+        """See :class:`.Conditioner`."""
+        factor = self._memory.get(prior, sites, partial(self._factorize, prior, sites))
+        return AffineByGram(factor, self._pattern.pattern.order)
+
+    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> BorderedFactor:
         factors = self._factors(prior.maps)
         if factors is None:
             if not self._pattern.fits(prior.maps):
                 self._pattern = GramPattern(prior.maps)
             self._maps, factors = prior.maps, [1.0] * len(prior.maps)
-            self._gram, self._h = None, np.empty(0)
-        precision = None if self._gram is None else _ratio(lam, self._lam)
-        if self._gram is None or precision is None or precision <= 0.0:
-            self._gram, self._lam, precision = self._pattern.gram(self._maps, lam), lam, 1.0
-        linear = _ratio(h, self._h)
-        if linear is None:
-            self._g, self._h, linear = self._pattern.project(self._maps, h), h, 1.0
-        scales = [
-            factor * _column_scale(A, b)
-            for A, b, factor in zip(prior.maps, prior.blocks, factors, strict=True)
-        ]
-        scale = np.concatenate(scales)[self._pattern.pattern.order]
-        right = (linear * scale) * self._g
-        factor = factorize(self._gram.scaled(np.sqrt(precision) * scale), right)
-        self._known = (prior, h, lam, factor)
-        return factor
+            self._sums = []
+        self._sums = [self._sum(term) for term in sites.terms]
+        gram = _weighted(sites.scales, [gram for _, gram, _ in self._sums])
+        right = _weighted(sites.scales, [right for _, _, right in self._sums])
+        s = np.concatenate(
+            [
+                _column_scale(A, b, factor)
+                for A, b, factor in zip(prior.maps, prior.blocks, factors, strict=True)
+            ]
+        )[self._pattern.pattern.order]
+        return self._pattern.pattern.factorize(gram, s, s * right)
+
+    def _sum(self, term: MergedSites) -> tuple[MergedSites, Array, Array]:
+        for known in self._sums:
+            if known[0] is term:
+                return known
+        gram = self._pattern.gram(self._maps, term.lam)
+        return term, gram, self._pattern.project(self._maps, term.h)
 
     def _factors(self, maps: Sequence[LinearMap]) -> list[float] | None:
         """Return what the known maps are multiplied by to give these; None if nothing is."""
@@ -268,6 +268,13 @@ class GramSpace:
                 return None
             factors.append(factor)
         return factors
+
+
+def _weighted(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
+    total = weights[0] * arrays[0]
+    for c, array in zip(weights[1:], arrays[1:], strict=True):
+        total += c * array
+    return total
 
 
 def _map_ratio(A: LinearMap, known: LinearMap) -> float | None:
@@ -298,12 +305,14 @@ def _ratio(x: Array, known: Array) -> float | None:
     c = float(x[i] / known[i])
     away = c * known
     away -= x
-    if not isfinite(c) or not (np.abs(away) <= _ROUNDING * np.abs(x)).all():
+    if not _SMALLEST < abs(c) < 1.0 / _SMALLEST:
         return None
-    return c
+    return c if (np.abs(away) <= _ROUNDING * np.abs(x)).all() else None
 
 
-def _column_scale(A: LinearMap, block: BlockPrior) -> Array:
+def _column_scale(A: LinearMap, block: BlockPrior, factor: float) -> Array:
     scale = block.diagonal_scale
     assert scale is not None  # every block is diagonal
-    return scale * A.columns if isinstance(A, DenseMap) and A.columns is not None else scale
+    if isinstance(A, DenseMap) and A.columns is not None:
+        scale = scale * A.columns
+    return scale if factor == 1.0 else factor * scale

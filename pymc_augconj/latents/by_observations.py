@@ -14,10 +14,10 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import FactorMemory
+from .affine import Conditioner, FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
-from .rows import RowGroups
+from .rows import RowGroups, SiteSum
 
 __all__ = ["ObservationPosterior", "ObservationSpace"]
 
@@ -57,7 +57,7 @@ class AffineByObservations:
         return nu
 
 
-class ObservationSpace:
+class ObservationSpace(Conditioner):
     """A :class:`.Conditioner`: one R × R factorisation, R the number of distinct predictors."""
 
     def __init__(self, size: int, coupling: Coupling) -> None:
@@ -65,24 +65,26 @@ class ObservationSpace:
         self._coupling = coupling
         self._memory = FactorMemory[tuple[ObservationSpaceFactor, Rotation]]()
 
-    def _factorize(self, prior: LatentPrior, lam: Array) -> tuple[ObservationSpaceFactor, Rotation]:
+    def _factorize(
+        self, prior: LatentPrior, sites: SiteSum
+    ) -> tuple[ObservationSpaceFactor, Rotation]:
         def make() -> tuple[ObservationSpaceFactor, Rotation]:
-            diagonal, rotation = self._coupling.diagonalize(lam)
+            diagonal, rotation = self._coupling.diagonalize(sites.lam)
             C = rotation.congruence(prior.predictor_cov)
             return observation_space.factorize(C, diagonal, work=self._work), rotation
 
-        return self._memory.get(prior, lam, make)
+        return self._memory.get(prior, sites, make)
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
-        factor, rotation = self._factorize(prior, lam)
-        zeros = np.zeros_like(h)
-        return observation_space.condition(factor, zeros, rotation.forward(h)).log_normalizer
+        factor, rotation = self._factorize(prior, sites)
+        h = rotation.forward(sites.h)
+        return observation_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByObservations:
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
         """See :class:`.Conditioner`."""
-        factor, rotation = self._factorize(prior, lam)
-        return AffineByObservations(prior, factor, h, rotation)
+        factor, rotation = self._factorize(prior, sites)
+        return AffineByObservations(prior, factor, sites.h, rotation)
 
 
 class ObservationPosterior(SitePosterior):
@@ -93,18 +95,8 @@ class ObservationPosterior(SitePosterior):
     takes_factors = False
     has_cheap_gradient = True
 
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        h: Array,
-        lam: Array,
-        *,
-        work: Array | None = None,
-        second_work: Array | None = None,
-    ) -> None:
-        super().__init__(prior, groups, h, lam)
-        rotation = self._rotation
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        prior, rotation = self.prior, self._rotation
         signed = self._signed = SignedPosterior(
             rotation.congruence(prior.predictor_cov),
             rotation.forward(self.merged_h),

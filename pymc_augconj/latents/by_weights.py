@@ -15,11 +15,11 @@ from pymc_augconj.linalg.blas import lower_transpose_product
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import FactorMemory
+from .affine import Conditioner, FactorMemory
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .registry import kind_of
-from .rows import RowGroups
+from .rows import RowGroups, SiteSum
 
 __all__ = ["WeightPosterior", "WeightSpace"]
 
@@ -48,7 +48,7 @@ class AffineByWeights:
         return lower_transpose_product(self._chol, v) - self._half
 
 
-class WeightSpace:
+class WeightSpace(Conditioner):
     """A :class:`.Conditioner`: one D × D factorisation, D the total number of latent values."""
 
     def __init__(self, size: int, coupling: Coupling) -> None:
@@ -56,28 +56,26 @@ class WeightSpace:
         self._coupling = coupling
         self._memory = FactorMemory[WeightSpaceFactor]()
 
-    def log_evidence(self, prior: LatentPrior, h: Array, lam: Array) -> float:
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
-        factor, h = self._factorize(prior, h, lam)
+        factor, h = self._factorize(prior, sites)
         return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
 
-    def posterior(self, prior: LatentPrior, h: Array, lam: Array) -> AffineByWeights:
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
         """See :class:`.Conditioner`."""
-        factor, h = self._factorize(prior, h, lam)
+        factor, h = self._factorize(prior, sites)
         half = dtrsv(factor.chol_M, h @ factor.Phi, lower=1, overwrite_x=1)
         return AffineByWeights(factor.chol_M, half, factor.log_det)
 
-    def _factorize(
-        self, prior: LatentPrior, h: Array, lam: Array
-    ) -> tuple[WeightSpaceFactor, Array]:
+    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> tuple[WeightSpaceFactor, Array]:
         """Return the factor, and h, of rotated rows."""
-        diagonal, rotation = self._coupling.diagonalize(lam)
+        diagonal, rotation = self._coupling.diagonalize(sites.lam)
 
         def make() -> WeightSpaceFactor:
             Phi = rotation.forward(prior.whitened_design.T).T
             return weight_space.factorize(Phi, diagonal, work=self._work)
 
-        return self._memory.get(prior, lam, make), rotation.forward(h)
+        return self._memory.get(prior, sites, make), rotation.forward(sites.h)
 
 
 class WeightPosterior(SitePosterior):
@@ -88,24 +86,15 @@ class WeightPosterior(SitePosterior):
     takes_factors = True
     has_cheap_gradient = False
 
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        h: Array,
-        lam: Array,
-        *,
-        work: Array | None = None,
-        second_work: Array | None = None,
-    ) -> None:
-        super().__init__(prior, groups, h, lam)
-        rotation, Phi = self._rotation, prior.whitened_design
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        rotation, Phi = self._rotation, self.prior.whitened_design
         self._factor = weight_space.factorize(rotation.forward(Phi.T).T, self._diagonal, work=work)
         zeros = np.zeros_like(self.merged_h)
         posterior = weight_space.condition(self._factor, zeros, rotation.forward(self.merged_h))
         self._latent_mean = posterior.latent_mean
         self.alpha = rotation.back(posterior.alpha)
-        cov = weight_space.cov_at(self._factor, Phi, groups.merged.first, groups.merged.second)
+        coupling = self.groups.merged
+        cov = weight_space.cov_at(self._factor, Phi, coupling.first, coupling.second)
         centred = rotation.back(posterior.mean)
         self._finish(self._factor.log_det, centred, cov, posterior.log_normalizer)
 

@@ -65,11 +65,11 @@ def log_evidence_and_gradient(
         Where the covariance has no Cholesky factor.
     """
     prior = priors.at(point)
-    merged_h, merged_lam, constant = priors.groups.merge(h, lam, prior.offset)
-    diagonal, rotation = priors.groups.merged.diagonalize(merged_lam)
+    merged = priors.groups.merge(h, lam, prior.offset)
+    diagonal, rotation = priors.groups.merged.diagonalize(merged.lam)
     factor = observation_space.factorize(rotation.congruence(prior.predictor_cov), diagonal)
     posterior = observation_space.condition(
-        factor, np.zeros_like(merged_h), rotation.forward(merged_h)
+        factor, np.zeros_like(merged.h), rotation.forward(merged.h)
     )
     G = _DenseGradient(rotation.congruence_back(posterior.gradient_wrt_cov()))
     gradient: dict[str, Array] = {}
@@ -82,4 +82,4 @@ def log_evidence_and_gradient(
     alpha = h - priors.groups.coupling.product(lam, prior.offset + centred)
     zeros = {b.name: np.zeros(b.total_size) for b in model.blocks}
     accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
-    return constant + posterior.log_normalizer, gradient
+    return merged.constant + posterior.log_normalizer, gradient

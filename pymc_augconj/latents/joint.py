@@ -162,8 +162,8 @@ class LatentPriors:
         self._readers_of = [
             [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
         ]
-        self._values: list[Any] = []
-        self._values_key: tuple[bytes, ...] = ()
+        self._values: list[Any] = [None] * len(readers)
+        self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
 
     def key(self, point: Point) -> tuple[bytes, ...]:
@@ -186,16 +186,12 @@ class LatentPriors:
 
     def _read(self, point: Point, key: tuple[bytes, ...]) -> None:
         """Bring the values up to date, those alone that read an entry that has changed."""
-        if self._values_key:
+        stale = set(range(len(self._readers)))
+        if self._values_key is not None:
             pairs = enumerate(zip(key, self._values_key, strict=True))
             stale = {i for n, (new, old) in pairs if new != old for i in self._readers_of[n]}
-        elif self._values and not key:
-            stale = set()
-        else:
-            self._values = [None] * len(self._readers)
-            stale = set(range(len(self._readers)))
         # A covariance may turn out not to be one: then what has been read belongs to no point.
-        self._values_key = ()
+        self._values_key = None
         for i in sorted(stale):
             read, make = self._readers[i]
             self._values[i] = make(read(point))

@@ -78,9 +78,15 @@ class SitePosterior(ABC):
         second_work: Array | None = None,
     ) -> None:
         self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
-        self.merged_h, self.merged_lam, self._constant = groups.merge(h, lam, prior.offset)
+        merged = groups.merge(h, lam, prior.offset)
+        self.merged_h, self.merged_lam, self._constant = merged.h, merged.lam, merged.constant
         # What conditions takes a diagonal Λ: that of rotated rows.
         self._diagonal, self._rotation = groups.merged.diagonalize(self.merged_lam)
+        self._condition(work, second_work)
+
+    @abstractmethod
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        """Factorise the matrix of this space; set ``alpha`` and call :meth:`_finish`."""
 
     @classmethod
     @abstractmethod

@@ -14,7 +14,69 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["RowGroups"]
+__all__ = ["MergedSites", "RowGroups", "SiteSum"]
+
+
+@dataclass(frozen=True, eq=False)
+class MergedSites:
+    """Sites of the merged rows, relative to their offset: see :meth:`RowGroups.merge`.
+
+    Attributes
+    ----------
+    h : ndarray, shape (R,)
+    lam : ndarray
+        As :mod:`pymc_augconj.gaussian.sites` stacks it.
+    constant : float
+        Σ (h·offset − ½ offsetᵀΛ·offset), with h and Λ of all rows.
+    """
+
+    h: Array
+    lam: Array
+    constant: float
+
+    def equals(self, other: MergedSites) -> bool:
+        """Return whether h and Λ are the same."""
+        return self is other or (
+            np.array_equal(self.lam, other.lam) and np.array_equal(self.h, other.h)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class SiteSum:
+    """Sites as a sum Σ_k c_k (h_k, Λ_k), of which hyperparameters may change the scales alone.
+
+    Attributes
+    ----------
+    terms : tuple of MergedSites
+    scales : tuple of float
+    """
+
+    terms: tuple[MergedSites, ...]
+    scales: tuple[float, ...] = (1.0,)
+
+    @cached_property
+    def h(self) -> Array:
+        """Σ c h."""
+        return self._sum([term.h for term in self.terms])
+
+    @cached_property
+    def lam(self) -> Array:
+        """Σ c Λ."""
+        return self._sum([term.lam for term in self.terms])
+
+    @property
+    def constant(self) -> float:
+        """Σ c · constant."""
+        return sum(c * term.constant for c, term in zip(self.scales, self.terms, strict=True))
+
+    def equals(self, other: SiteSum) -> bool:
+        """Return whether terms and scales are the same."""
+        return self.scales == other.scales and all(map(MergedSites.equals, self.terms, other.terms))
+
+    def _sum(self, parts: Sequence[Array]) -> Array:
+        if self.scales == (1.0,):
+            return parts[0]
+        return np.array(self.scales) @ np.array(parts)
 
 
 @dataclass(frozen=True)
@@ -84,17 +146,8 @@ class RowGroups:
         """The coupling of the groups."""
         return self.coupling.merged(self.inverse, self.size)
 
-    def merge(self, h: Array, lam: Array, offset: Array) -> tuple[Array, Array, float]:
-        """Return the merged sites of η − offset, and the constant that the shift leaves.
-
-        Returns
-        -------
-        h : ndarray, shape (R,)
-        lam : ndarray
-            As :mod:`pymc_augconj.gaussian.sites` stacks it.
-        constant : float
-            Σ (h·offset − ½ offsetᵀΛ·offset).
-        """
+    def merge(self, h: Array, lam: Array, offset: Array) -> MergedSites:
+        """Return the merged sites of η − offset, and the constant that the shift leaves."""
         weighted = self.coupling.product(lam, offset)
         constant = float(h @ offset - 0.5 * (weighted @ offset))
         h = h - weighted
@@ -103,7 +156,7 @@ class RowGroups:
             n_rows = self.coupling.n_rows
             own = np.bincount(self.inverse, weights=lam[:n_rows], minlength=self.size)
             lam = np.concatenate([own, lam[n_rows:]])
-        return h, lam, constant
+        return MergedSites(h, lam, constant)
 
     def expand(self, merged: Array) -> Array:
         """Return the entries of all predictors, and of their pairs, given those of the groups."""

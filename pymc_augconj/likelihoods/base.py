@@ -297,6 +297,14 @@ class Likelihood(DensityLikelihood):
             bound -= weight * node * (lam * var)
         return bound
 
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (z, c) where p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
+
+        Then sites are exactly (c z, c), and a noise level that is learned costs no pass over the
+        observations. None for every other likelihood.
+        """
+        return None
+
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""

@@ -46,6 +46,9 @@ class LogNormal(Likelihood):
     def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return _NORMAL.sites(_log(y), omega, params)
 
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array]:
+        return _NORMAL.as_normal(_log(y), params)
+
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:

@@ -43,6 +43,9 @@ class Normal(Likelihood):
         lam = np.ones_like(y) / params["sigma"] ** 2
         return lam * y, lam
 
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array]:
+        return y, 1.0 / params["sigma"] ** 2
+
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:

@@ -89,6 +89,10 @@ class MultiLikelihood(MultiDensity):
     ) -> tuple[Array, Array]:
         """Return (h_g, Λ_g); of ``eta``, shape (P, N), only the other groups' rows may be read."""
 
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """See :meth:`.Likelihood.as_normal`."""
+        return None
+
     @abstractmethod
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
@@ -150,6 +154,9 @@ class OnePredictor(MultiLikelihood):
     ) -> tuple[Array, Array]:
         h, lam = self.likelihood.sites(y, omega, params)
         return h[None], lam[None]
+
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        return self.likelihood.as_normal(y, params)
 
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params

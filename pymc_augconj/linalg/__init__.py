@@ -2,7 +2,8 @@
 
 =====================  =========================================================
 ``blas``               products with symmetric and triangular matrices
-``bordered``             Cholesky factors of sparse matrices with a dense border
+``bordered``           Cholesky factors of sparse matrices with a dense border
+``bordered_kernels``   its loops
 ``cholesky``           Cholesky factor of a covariance, with a ladder of jitters
 ``linear_map``         the linear map A from latents to predictors
 ``precision``          from a precision matrix to a covariance and its factor

@@ -18,7 +18,7 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_observations import ObservationSpace
 from pymc_augconj.latents.by_weights import WeightSpace
-from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.plan import make_plan
 from pymc_augconj.python_mode import python_mode
 
@@ -72,6 +72,16 @@ def collapsed_noise():
     pm.Binomial("y2", n=9, logit_p=f[np.array([0, 3, 3])], observed=COUNTS[:3])
 
 
+def several_noises():
+    """Noise levels that scale all sites, or not all alike, and an offset that moves."""
+    s, t, tau = pm.HalfNormal("s", 1), pm.HalfNormal("t", 1), pm.HalfNormal("tau", 1)
+    b = pm.Normal("b", 0, tau, shape=3)
+    pm.Normal("y", b[GROUP[:5]] + t, s, observed=REALS[:5])
+    pm.LogNormal("y2", b[GROUP[:4]], t, observed=np.exp(REALS[:4]))
+    pm.Normal("y3", 2.0 * b, s * np.array([0.5, 1.0, 3.0]), observed=REALS[:3])
+    pm.Binomial("y4", n=9, logit_p=b, observed=COUNTS[:3])
+
+
 def both_forms():
     ls, s = pm.InverseGamma("ls", 5, 3, shape=2), pm.Gamma("s", 3, 3)
     f = gp_prior("f1", X, ls[0]) + s * gp_prior("f2", X, ls[1], reparameterize=False)
@@ -111,6 +121,7 @@ COLLAPSED = [
     hierarchy,
     weights,
     collapsed_noise,
+    several_noises,
     both_forms,
     two_outputs,
     length_scales,
@@ -189,15 +200,16 @@ class Case:
 
     def record_sites(self, monkeypatch):
         """Return a list to which the step appends the stacked sites it uses."""
-        sites = []
-        stacked = self.sampler._stacked_sites
+        found = []
+        (part,) = self.sampler.parts
+        at = part.sites.at
 
-        def recorded(part, omegas):
-            sites.append(stacked(part, omegas))
-            return sites[-1]
+        def recorded(offset):
+            found.append(part.sites.stacked)
+            return at(offset)
 
-        monkeypatch.setattr(self.sampler, "_stacked_sites", recorded)
-        return sites
+        monkeypatch.setattr(part.sites, "at", recorded)
+        return found
 
     def random_sites(self):
         N = self.model.n_rows
@@ -258,7 +270,7 @@ def test_the_collapsed_density_is_prior_times_evidence(build, monkeypatch):
 def test_the_gradient_of_the_collapsed_density(build):
     case = Case(build)
     step_options = {"model": case.pymc, "hyper_sampler": "nuts"}
-    if build in (weights, collapsed_noise, both_forms, two_outputs, moving_mean):
+    if build in (weights, collapsed_noise, several_noises, both_forms, two_outputs, moving_mean):
         # Hyperparameters in a design, or in the sites themselves.
         with pytest.raises(
             ValueError, match="hyper_sampler='nuts': expected hyperparameters that enter"
@@ -359,15 +371,15 @@ class ScriptedNormals:
         return self.values[self.used - size : self.used].copy()
 
 
-def law_of_draw(space, prior, h, lam, current=None):
+def law_of_draw(space, prior, sites, current=None):
     """Return the mean of the whitened draw, and the matrix that the noise enters with."""
-    N, D = h.size, sum(b.block.total_size for b in prior.blocks)
+    N, D = sites.h.size, sum(b.block.total_size for b in prior.blocks)
 
     current = None if current is None else np.concatenate(current)
 
     def of_noise(noise):
         rng = ScriptedNormals(noise)
-        return draw(space.posterior(prior, h, lam), rng, current), rng.used
+        return draw(space.posterior(prior, sites), rng, current), rng.used
 
     mean, used = of_noise(np.zeros(N + D))
     return mean, np.transpose([of_noise(e)[0] - mean for e in np.eye(N + D)[:used]])
@@ -379,22 +391,23 @@ def test_both_spaces_condition_alike(build):
     sampler = case.sampler
     prior = sampler.priors.at(case.point).factorized()
     h, lam = case.random_sites()
-    merged_h, merged_lam, constant = sampler.priors.groups.merge(h, lam, prior.offset)
+    sites = SiteSum((sampler.priors.groups.merge(h, lam, prior.offset),))
+    coupling = Coupling(sites.h.size)
     spaces = (
-        ObservationSpace(merged_h.size, Coupling(merged_h.size)),
-        WeightSpace(case.model.latent_size, Coupling(merged_h.size)),
+        ObservationSpace(sites.h.size, coupling),
+        WeightSpace(case.model.latent_size, coupling),
     )
     expected = dense_log_evidence(*case.predictor_moments(case.point), h, lam)
     A = np.hstack([A.dense() for A in prior.maps])
     S = [_dense_scale(b) for b in prior.blocks]
     Phi = A @ _block_diagonal(S)
-    precision = np.eye(Phi.shape[1]) + Phi.T @ (merged_lam[:, None] * Phi)
+    precision = np.eye(Phi.shape[1]) + Phi.T @ (sites.lam[:, None] * Phi)
     cov = np.linalg.inv(precision)
     for space in spaces:
-        found = space.log_evidence(prior, merged_h, merged_lam)
-        np.testing.assert_allclose(found + constant, expected, rtol=1e-8, atol=1e-8)
-        mean, root = law_of_draw(space, prior, merged_h, merged_lam)
-        np.testing.assert_allclose(mean, cov @ (Phi.T @ merged_h), atol=1e-7)
+        found = space.log_evidence(prior, sites) + sites.constant
+        np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
+        mean, root = law_of_draw(space, prior, sites)
+        np.testing.assert_allclose(mean, cov @ (Phi.T @ sites.h), atol=1e-7)
         np.testing.assert_allclose(root @ root.T, cov, atol=1e-7)
 
 
@@ -403,12 +416,15 @@ def test_standard_normals_of_given_latents(build):
     """T(ν) = v, and ν is N(0, I) where v is a draw from the posterior: both as matrices."""
     case = Case(build)
     prior = case.sampler.priors.at(case.point).factorized()
-    h, lam, _ = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
-    lam[0] = 0.0
-    coupling = Coupling(h.size)
-    spaces = ObservationSpace(h.size, coupling), WeightSpace(case.model.latent_size, coupling)
+    merged = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
+    merged.lam[0] = 0.0
+    coupling = Coupling(merged.h.size)
+    spaces = (
+        ObservationSpace(merged.h.size, coupling),
+        WeightSpace(case.model.latent_size, coupling),
+    )
     for space in spaces:
-        posterior = space.posterior(prior, h, lam)
+        posterior = space.posterior(prior, SiteSum((merged,)))
 
         def redrawn(nu, noise, posterior=posterior):
             return posterior.solve(ScriptedNormals(noise), posterior.apply(nu))
@@ -431,17 +447,15 @@ def test_standard_normals_of_given_latents(build):
 def test_over_relaxation_keeps_the_law(build):
     case = Case(build)
     prior = case.sampler.priors.at(case.point).factorized()
-    h, lam, _ = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
+    sites = SiteSum((case.sampler.priors.groups.merge(*case.random_sites(), prior.offset),))
+    coupling = Coupling(sites.h.size)
     sizes = [b.block.total_size for b in prior.blocks]
     edges = list(pairwise(np.concatenate([[0], np.cumsum(sizes)])))
-    for space in (
-        ObservationSpace(h.size, Coupling(h.size)),
-        WeightSpace(sum(sizes), Coupling(h.size)),
-    ):
-        mean, root = law_of_draw(space, prior, h, lam)
+    for space in ObservationSpace(sites.h.size, coupling), WeightSpace(sum(sizes), coupling):
+        mean, root = law_of_draw(space, prior, sites)
         start = mean + case.rng.standard_normal(mean.size)
         parts = [start[a:b] for a, b in edges]
-        moved, moved_root = law_of_draw(space, prior, h, lam, parts)
+        moved, moved_root = law_of_draw(space, prior, sites, parts)
         # moved = μ − a (v − μ), and what is added makes up for the variance that −a leaves out.
         np.testing.assert_allclose(moved, mean - OVERRELAXATION * (start - mean), atol=1e-8)
         cov = root @ root.T
@@ -460,10 +474,10 @@ def test_merged_rows_count_as_the_rows_do(build):
     found, laws = [], []
     for sampler in (merged, apart):
         prior = sampler.priors.at(case.point).factorized()
-        *sites, constant = sampler.priors.groups.merge(h, lam, prior.offset)
-        space = ObservationSpace(sites[0].size, Coupling(sites[0].size))
-        found.append(space.log_evidence(prior, *sites) + constant)
-        mean, root = law_of_draw(space, prior, *sites)
+        sites = SiteSum((sampler.priors.groups.merge(h, lam, prior.offset),))
+        space = ObservationSpace(sites.h.size, Coupling(sites.h.size))
+        found.append(space.log_evidence(prior, sites) + sites.constant)
+        mean, root = law_of_draw(space, prior, sites)
         laws.append((mean, root @ root.T))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-8)
     np.testing.assert_allclose(laws[0][0], laws[1][0], atol=1e-8)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.latents.by_gram import GramPattern, GramSpace
+from pymc_augconj.latents.rows import MergedSites, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 
 N = 60
@@ -48,11 +49,19 @@ def dense(maps, scales, h, lam):
     return M, mean, 0.5 * (Phi.T @ h) @ mean - 0.5 * np.linalg.slogdet(M)[1]
 
 
+def term(h, lam):
+    return MergedSites(h, lam, 0.0)
+
+
 def check(space, maps, scales, h, lam):
+    check_sum(space, maps, scales, SiteSum((term(h, lam),)))
+
+
+def check_sum(space, maps, scales, sites):
     prior = Prior(maps, scales)
-    M, mean, log_evidence = dense(maps, scales, h, lam)
-    assert space.log_evidence(prior, h, lam) == pytest.approx(log_evidence, rel=1e-11)
-    posterior = space.posterior(prior, h, lam)
+    M, mean, log_evidence = dense(maps, scales, sites.h, sites.lam)
+    assert space.log_evidence(prior, sites) == pytest.approx(log_evidence, rel=1e-11)
+    posterior = space.posterior(prior, sites)
     assert posterior.log_evidence == pytest.approx(log_evidence, rel=1e-11)
     np.testing.assert_allclose(posterior.mean, mean, atol=1e-11)
     size = posterior.size
@@ -101,6 +110,22 @@ def test_designs_that_are_scaled(factor):
     check(space, scaled, scales, h, lam)
     check(space, maps, scales, h, 0.1 * lam)
     check(space, scaled, scales, 2 * h, 0.1 * lam)
+
+
+def test_terms_that_are_scaled(maps):
+    space = GramSpace(GramPattern(maps))
+    one, other = term(*random_sites()), term(*random_sites())
+    for scales in (1.0, 2.0), (0.3, 1e-3), (5.0, 0.0):
+        check_sum(space, maps, random_scales(maps), SiteSum((one, other), scales))
+    check_sum(space, maps, random_scales(maps), SiteSum((other, term(*random_sites())), (3.0, 1.0)))
+
+
+def test_sums_of_subnormal_numbers_are_not_scaled():
+    maps = [RowSelection(ALL, None, 1), RowSelection(GROUP, 1e-160 * Z, 20)]
+    space, (h, lam) = GramSpace(GramPattern(maps)), random_sites()
+    check(space, maps, random_scales(maps), h, lam)
+    maps = [maps[0], RowSelection(GROUP, Z, 20)]
+    check(space, maps, random_scales(maps), h, lam)
 
 
 def test_designs_that_change_otherwise():

@@ -362,3 +362,26 @@ def test_draws_are_repeatable(case):
         for _ in range(2)
     )
     np.testing.assert_equal(first, second)
+
+
+@over_likelihoods
+def test_a_normal_likelihood_has_the_sites_of_its_normal_form(case):
+    likelihood, eta, z_of = case.build(), np.linspace(-2.0, 2.0, 5), {}
+    for params in case.params if likelihood.can_augment else ():
+        for value in case.y:
+            y = np.full(eta.size, value)
+            form = likelihood.as_normal(y, params)
+            assert (form is None) == likelihood.has_auxiliary
+            if form is None:
+                continue
+            z, c = form
+            np.testing.assert_array_equal(z, z_of.setdefault(value, z))
+            h, lam = likelihood.sites(y, None, params)
+            np.testing.assert_allclose(h, c * z, rtol=1e-14)
+            np.testing.assert_allclose(lam, c * np.ones_like(y), rtol=1e-14)
+            normal = 0.5 * np.log(c / (2.0 * np.pi)) - 0.5 * c * (z - eta) ** 2
+            factor = likelihood.log_density(y, eta, params) - normal
+            np.testing.assert_allclose(
+                factor, z_of.setdefault((value, "factor"), factor), atol=1e-12
+            )
+            np.testing.assert_allclose(factor, factor[0], atol=1e-12)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.bordered import BorderedMatrix, BorderedPattern, factorize
+from pymc_augconj.linalg.bordered import BorderedPattern
 
 
 def groups(n_groups, per_group, n_dense):
@@ -22,6 +22,17 @@ def groups(n_groups, per_group, n_dense):
 
 def chain(size):
     return size, [(i, i + 1) for i in range(size - 1)]
+
+
+def dense(pattern, flat):
+    """Return the matrix of flat entries."""
+    values, border, corner = pattern.parts(flat)
+    n = pattern.size
+    matrix = np.zeros((pattern.order.size,) * 2)
+    matrix[pattern.rows, pattern.cols] = values
+    matrix[n:, :n] = border.T
+    matrix[n:, n:] = np.tril(corner)
+    return matrix + np.tril(matrix, -1).T
 
 
 CASES = {
@@ -44,36 +55,31 @@ def case(request):
         matrix[i, j] = matrix[j, i] = rng.normal()
     matrix += np.diag(np.abs(matrix).sum(axis=1) + rng.uniform(0.5, 1.5, size))
     ordered = matrix[np.ix_(pattern.order, pattern.order)]
-    stored = BorderedMatrix.zeros(pattern)
+    flat = np.zeros(pattern.n_entries)
     n = pattern.size
-    stored.values[:] = ordered[pattern.rows, pattern.cols]
-    stored.border[:] = ordered[:n, n:]
-    stored.corner[:] = ordered[n:, n:]
-    return ordered, stored, rng
+    values, border, corner = pattern.parts(flat)
+    values[:] = ordered[pattern.rows, pattern.cols]
+    border[:] = ordered[:n, n:]
+    corner[:] = ordered[n:, n:]
+    return pattern, ordered, flat, rng
 
 
 def test_the_pattern_holds_every_entry(case):
-    ordered, stored, _ = case
-    np.testing.assert_array_equal(stored.dense(), ordered)
+    pattern, ordered, flat, _ = case
+    np.testing.assert_array_equal(dense(pattern, flat), ordered)
 
 
 def test_factor_and_solves(case):
-    ordered, stored, rng = case
+    pattern, ordered, flat, rng = case
     right, x = rng.standard_normal((2, ordered.shape[0]))
-    factor = factorize(stored.scaled(np.ones(x.size)), right)
-    M = ordered + np.eye(x.size)
+    s = rng.uniform(0.1, 2.0, x.size)
+    factor = pattern.factorize(flat, s, right)
+    M = s[:, None] * ordered * s + np.eye(x.size)
     L = np.linalg.cholesky(M)
     assert factor.log_det == pytest.approx(np.linalg.slogdet(M)[1], rel=1e-12)
     np.testing.assert_allclose(factor.half, np.linalg.solve(L, right), atol=1e-12)
     np.testing.assert_allclose(factor.solve_transpose(x), np.linalg.solve(L.T, x), atol=1e-12)
     np.testing.assert_allclose(factor.transpose_product(x), L.T @ x, atol=1e-12)
-
-
-def test_scaling_adds_the_identity(case):
-    ordered, stored, rng = case
-    s = rng.uniform(0.1, 2.0, ordered.shape[0])
-    expected = s[:, None] * ordered * s + np.eye(s.size)
-    np.testing.assert_allclose(stored.scaled(s).dense(), expected, rtol=1e-14)
 
 
 def test_groups_are_eliminated_together():
@@ -82,19 +88,15 @@ def test_groups_are_eliminated_together():
     assert BorderedPattern(*CASES["few columns"]).size == 0
 
 
-@pytest.mark.parametrize("entry", [-1.0, np.nan, np.inf])
+@pytest.mark.parametrize("entry", [-3.0, np.nan, np.inf])
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_matrix_without_a_factor_is_refused(entry, at):
     pattern = BorderedPattern(*CASES["groups"])
-    stored = BorderedMatrix.zeros(pattern)
-    stored.values[: pattern.size] = 1.0
-    np.fill_diagonal(stored.corner, 1.0)
-    if at == 0:
-        stored.values[0] = entry
-    else:
-        stored.corner[-1, -1] = entry
+    flat = np.zeros(pattern.n_entries)
+    flat[at] = entry
+    ones = np.ones(pattern.order.size)
     with (
         np.errstate(all="ignore"),
         pytest.raises(NotPositiveDefiniteError, match="Cholesky factor"),
     ):
-        factorize(stored, np.zeros(pattern.order.size))
+        pattern.factorize(flat, ones, ones)

@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.recognition.predictors.designs import Product
 
 N = 8
 RNG = np.random.default_rng(3)
@@ -360,3 +361,35 @@ def test_maps_hold_what_the_engine_needs(read):
     assert A.coef is None
     np.testing.assert_array_equal(B.index, GROUP)
     assert all(m.names == () for m in reading.lgm.maps)
+
+
+@pytest.mark.parametrize("far", [0.0, 1e-9])
+def test_designs_with_few_entries_a_row_take_few_products(far, read, monkeypatch):
+    group = np.arange(24) % 8
+    x = np.random.default_rng(4).standard_normal(24)
+    with pm.Model() as model:
+        a, t = pm.Normal("a", 0, 1), pm.Normal("t", 0, 1)
+        z = pm.Normal("z", 0, 1, shape=(8, 2))
+        # At t above 8 each effect enters one more row, of however small a coefficient.
+        more = far * pt.maximum(t - 8.0, 0.0) * pt.roll(z[:, 0], 1)[group]
+        observe(
+            (1.0 + a**2) * z[group, 0] + x * (a * z[group, 0] + z[group, 1]) + more,
+            COUNTS[:1].repeat(24) % 2,
+        )
+    reading = read(model)
+    assert reading.kinds["z"] == "design matrix depending on hyperparameters"
+    (index,) = (i for i, b in enumerate(reading.lgm.blocks) if b.name == "z")
+    calls = []
+    original = Product.__call__
+    monkeypatch.setattr(Product, "__call__", lambda *args: calls.append(1) or original(*args))
+    read_map = reading.lgm.maps[index]
+    rows = np.arange(24)
+    for a_value, t_value in ((0.3, 0.0), (-1.2, 1.0), (0.0, 2.0), (0.7, 9.0)):
+        expected = np.zeros((24, 16))
+        expected[rows, 2 * group] = 1.0 + a_value**2 + x * a_value
+        expected[rows, 2 * group + 1] = x
+        expected[rows, 2 * ((group - 1) % 8)] += far * max(t_value - 8.0, 0.0)
+        calls.clear()
+        found = read_map({"a": np.array(a_value), "t": np.array(t_value)})
+        np.testing.assert_allclose(found.dense(), expected, rtol=1e-14, atol=0.0)
+        assert len(calls) == (3 + 16 if far > 0.0 and t_value > 8.0 else 3)

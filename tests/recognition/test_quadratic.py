@@ -353,19 +353,55 @@ def test_a_walk_that_is_not_read_is_told_the_spelling_that_is():
         pac.recognize(model)
 
 
-def test_effects_that_sum_to_zero_are_not_optimised(read):
-    """The spelling that the message names is the same model, and is read."""
+def test_effects_that_sum_to_zero_are_read_as_their_basis_is(read):
     E = np.linalg.svd(np.eye(4) - 0.25)[0][:, :3]
+    y = np.random.default_rng(1).normal(size=N)
     found = {}
     for spelling in ("ZeroSumNormal", "Normal"):
         with pm.Model() as model:
             if spelling == "Normal":
-                z = E @ pm.Normal("z", 0, 1.3, shape=3)
+                z = pm.Deterministic("z", E @ pm.Normal("v", 0, 1.3, shape=3))
             else:
                 z = pm.ZeroSumNormal("z", 1.3, shape=4)
-            pm.Normal("y", (z + pm.Normal("b", 0, 1))[np.arange(N) % 4], s(), observed=np.ones(N))
-        found[spelling] = read(model)
-    assert set(found["ZeroSumNormal"].kinds) == {"b"}
-    with pytest.raises(pac.AugmentationError, match=r"'z'.*ZeroSumNormal.*E @ pm\.Normal"):
-        pac.fit("vgp", model=found["ZeroSumNormal"].pymc_model, progressbar=False)
-    assert set(found["Normal"].kinds) == {"z", "b"}
+            pm.Normal("y", (z + pm.Normal("b", 0, 1))[np.arange(N) % 4], s(), observed=y)
+        read(model)
+        found[spelling] = pac.fit("vgp", model=model, progressbar=False)
+    zero_sum, basis = found["ZeroSumNormal"], found["Normal"]
+    assert zero_sum.log_evidence == pytest.approx(basis.log_evidence, abs=1e-6)
+    draws, expected = (
+        fit.sample(4000, random_seed=2).posterior["z"].values for fit in (zero_sum, basis)
+    )
+    assert draws.shape == (1, 4000, 4)
+    np.testing.assert_allclose(draws.sum(axis=-1), 0.0, atol=1e-12)
+    error = expected.std(axis=1) * np.sqrt(2 / 4000)
+    assert (np.abs(draws.mean(axis=1) - expected.mean(axis=1)) < 5 * error).all()
+    np.testing.assert_allclose(draws.std(axis=1), expected.std(axis=1), rtol=5 * np.sqrt(1 / 4000))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "size"),
+    [
+        ({"sigma": 0.7, "shape": 5}, 4),
+        ({"sigma": np.array([[0.3], [2.0]]), "shape": (2, 4)}, 6),
+        ({"sigma": 1.5, "shape": (3, 4), "n_zerosum_axes": 2}, 6),
+    ],
+)
+def test_zero_sums_over_some_axes(kwargs, size, read):
+    with pm.Model() as model:
+        z = pm.ZeroSumNormal("z", **kwargs)
+        below = pm.Normal("below", z, 0.5)
+        pm.Normal("y", (z + below).ravel(), s(), observed=np.arange(z.eval().size) / 3.0)
+    reading = read(model)
+    assert reading.forms["z_zerosum__"] == "zero-sum normal"
+    assert {b.name: b.total_size for b in reading.lgm.blocks}["z_zerosum__"] == size
+
+
+def test_a_zero_sum_that_cannot_be_a_latent_is_not_optimised(read):
+    with pm.Model() as model:
+        z = pm.ZeroSumNormal("z", 1.3, shape=4)
+        b = pm.Normal("b", 0, 1, shape=N)
+        pm.Normal("y", b, pm.math.exp(z[0]), observed=np.ones(N))
+    reading = read(model)
+    assert set(reading.forms) == {"b"}
+    with pytest.raises(pac.AugmentationError, match=r"'z'.*zero-sum normal.*but"):
+        pac.fit("vgp", model=reading.pymc_model, progressbar=False)

@@ -24,8 +24,6 @@ from numpy.typing import ArrayLike
 from pymc_augconj.auxiliary.checks import refuse
 from pymc_augconj.typing import Array, ComplexArray
 
-from .unit import random_unit_polya_gamma
-
 EDGE = np.pi**2 / 4  # cosh √u = 0 at u = −EDGE: where the Laplace transform ceases to exist
 CONTOUR_NODES = 48
 CONTOUR_EXPONENT = 40.0  # the inversion contour ends where its factor exp(−v²x) is exp(−40)
@@ -37,9 +35,8 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     For every real h up to 1e8, small, fractional or large, the distribution is exact to the
     rounding of float64 (of h log cosh, where h is large); above, it is within 1/h of it in total
     variation. Where h log(1 + exp(−|c|)) ≤ 2 a draw is a thinned inverse Gaussian, elsewhere a
-    corrected saddlepoint rejection: see `polya_gamma_kernels` for both derivations. The first use
-    of each compiles it (Numba, cached on disk); h ≤ 2 needs only the first, and a single h = 1
-    none: see `polya_gamma_unit`.
+    corrected saddlepoint rejection: see :mod:`.kernels` for both derivations. The first use of each
+    compiles it (Numba, cached on disk); h ≤ 2 needs only the first.
 
     Parameters
     ----------
@@ -66,9 +63,7 @@ def random_polya_gamma(rng: np.random.Generator, h: ArrayLike, c: ArrayLike) -> 
     """
     h, c = _checked(h, c)
     shape = np.broadcast_shapes(h.shape, c.shape)
-    if h.ndim == 0 and h == 1.0:
-        return random_unit_polya_gamma(rng, c.ravel()).reshape(shape)
-    # Imported here: who needs only PG(1, c), moments or densities does not pay for Numba.
+    # Imported here: who needs only moments or densities does not pay for Numba.
     from . import kernels
 
     h_flat, c_flat = _flat(h, shape), _flat(c, shape)

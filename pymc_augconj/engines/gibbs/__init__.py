@@ -8,6 +8,7 @@
 ``held_sites``    choosing the sites of densities without an auxiliary variable
 ``parts``         the parts into which the latents are divided, one Gaussian move each
 ``sampler``       one step: the moves in the order that makes them exact
+``site_terms``    the sites of a part given ω, at any hyperparameters
 ``targets``       the log density that a move hands to its update
 ================  =======================================================
 """

@@ -83,8 +83,7 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
         As for :func:`pymc_augconj.plan.held_names`; "auto" is the choice of the module's docstring.
     """
     held = held_names(model, sites)
-    n_latents = sum(block.total_size for block in model.blocks)
-    if sites != "auto" or held or n_latents >= min(model.n_rows, _MANY_LATENTS + 1):
+    if sites != "auto" or held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
     if not all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds):
@@ -106,10 +105,9 @@ def share_of_information(model: LatentGaussianModel, point: Point) -> float:
         prior = LatentPriors(model, [point]).at(point).factorized()
     except NotPositiveDefiniteError:
         return 1.0
-    n_latents = sum(block.total_size for block in model.blocks)
-    design = prior.predictor(prior.innovations(np.eye(n_latents))) - prior.offset
-    held, expected = np.eye(n_latents), np.eye(n_latents)
-    linear = np.zeros(n_latents)
+    design = prior.predictor(prior.innovations(np.eye(model.latent_size))) - prior.offset
+    held, expected = np.eye(model.latent_size), np.eye(model.latent_size)
+    linear = np.zeros(model.latent_size)
     for site in model.sites:
         h, lam = sites.of(site.name)
         own = design[:, site.row_numbers.ravel()]

@@ -45,14 +45,16 @@ from scipy.special import logsumexp
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
 from .elliptical import elliptical_slice
 from .held_sites import HeldSites
-from .parts import Part, SiteData
+from .parts import Part
 from .sampler import GibbsInfo, GibbsSampler
+from .site_terms import SiteData
 from .targets import Update
 
 __all__ = ["HeldGibbsSampler"]
@@ -133,8 +135,8 @@ class HeldGibbsSampler(GibbsSampler):
         prior = self.priors.at(point).factorized()
         for data in self._held:
             data.params = data.site.params(point)
-        h, lam, _ = self.priors.groups.merge(*self.sites.chosen, prior.offset)
-        posterior = self._part.space.posterior(prior, h, lam)
+        sites = self.priors.groups.merge(*self.sites.chosen, prior.offset)
+        posterior = self._part.space.posterior(prior, SiteSum((sites,)))
         for _ in range(_START_ATTEMPTS):
             v = posterior.apply(rng.standard_normal(posterior.size))
             if np.isfinite(self._residual(prior.predictor(prior.innovations(v)))):
@@ -194,16 +196,15 @@ class HeldGibbsSampler(GibbsSampler):
         updates: Mapping[str, Update],
         info: GibbsInfo,
         part: Part,
-        omegas: list,
     ) -> None:
         if not self.plan.collapsed:
             return
-        posterior, prior, _ = self._posterior(point, part, omegas)
+        posterior, prior, _ = self._posterior(point, part)
         present = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
         others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
         self._nu = np.vstack([present, others])
-        super()._update_collapsed(rng, point, updates, info, part, omegas)
-        posterior, prior, _ = self._posterior(point, part, omegas)
+        super()._update_collapsed(rng, point, updates, info, part)
+        posterior, prior, _ = self._posterior(point, part)
         v = posterior.apply(self._nu)
         residual = self._residual(prior.predictor(prior.innovations(v)))
         # Draws from probabilities that are known by their logarithms, up to a constant.
@@ -211,10 +212,10 @@ class HeldGibbsSampler(GibbsSampler):
         point.update(self.point_of(point, prior.innovations(chosen), prior.split(chosen)))
 
     def _log_marginal(
-        self, candidate: Point, part: Part, prior: LatentPrior, h: Array, lam: Array
+        self, candidate: Point, part: Part, prior: LatentPrior, sites: SiteSum
     ) -> float:
         prior = prior.factorized()
-        posterior = part.space.posterior(prior, h, lam)
+        posterior = part.space.posterior(prior, sites)
         eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
         return posterior.log_evidence + float(logsumexp(self._residual(eta, candidate)))
 
@@ -230,12 +231,11 @@ class HeldGibbsSampler(GibbsSampler):
         rng: np.random.Generator,
         point: dict,
         part: Part,
-        omegas: list,
         info: GibbsInfo,
         relax: bool,
     ) -> dict:
         # An elliptical slice starts at the present latents.
-        return super()._draw_latents(rng, point, part, omegas, info, relax=True)
+        return super()._draw_latents(rng, point, part, info, relax=True)
 
     def _draw_whitened(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,22 +12,14 @@ from pymc_augconj.latents.affine import Conditioner
 from pymc_augconj.latents.components import find_components, restricted_model
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import choose_conditioner
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Part", "SiteData", "make_parts"]
+from .site_terms import SiteData, SitesOf, SiteTerms
+
+__all__ = ["Part", "make_parts"]
 
 Groups = tuple[tuple[int, ...], ...]
-
-
-@dataclass
-class SiteData:
-    """An observed variable: its observations, and the predictors and parameters used last."""
-
-    site: Site
-    y: Array
-    eta: Array = field(default_factory=lambda: np.empty(0))
-    params: Mapping[str, Array] = field(default_factory=dict)
 
 
 @dataclass
@@ -42,8 +34,8 @@ class Part:
         Observed variables, and the group of the predictors of each.
     rows : ndarray of int
         Those predictors in the stacked η.
-    layout : SiteLayout
-        How their sites are stacked.
+    sites : SiteTerms
+        Their sites given ω.
     priors : LatentPriors
         Of these latents and predictors alone.
     space : Conditioner
@@ -54,7 +46,7 @@ class Part:
     blocks: tuple[int, ...]
     members: list[tuple[SiteData, int]]
     rows: Index
-    layout: SiteLayout
+    sites: SiteTerms
     priors: LatentPriors
     space: Conditioner
     eta: Array = field(default_factory=lambda: np.empty(0))
@@ -67,6 +59,8 @@ def make_parts(
     points: Sequence[Point],
     groups_of: Callable[[SiteData], Groups],
     is_full: Callable[[SiteData], bool],
+    is_exact: Callable[[SiteData], bool],
+    sites_of: SitesOf,
 ) -> list[Part]:
     """Return the parts of a model.
 
@@ -81,6 +75,10 @@ def make_parts(
         The groups of predictors of an observed variable.
     is_full : callable
         Whether its sites have Λ as blocks.
+    is_exact : callable
+        Whether its site is its likelihood, without an ω.
+    sites_of : callable
+        Its sites.
 
     Raises
     ------
@@ -101,5 +99,6 @@ def make_parts(
         if priors.groups.inverse is not None:
             maps = [A.rows(priors.groups.first) for A in maps]
         space = choose_conditioner(own_model, priors.groups, maps)
-        parts.append(Part(component.blocks, members, stacked, layout, priors, space))
+        sites = SiteTerms(members, layout, priors.groups, sites_of, is_exact)
+        parts.append(Part(component.blocks, members, stacked, sites, priors, space))
     return parts

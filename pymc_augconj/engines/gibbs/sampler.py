@@ -26,12 +26,14 @@ from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
 from .conditioning import draw
-from .parts import Part, SiteData, make_parts
+from .parts import Part, make_parts
+from .site_terms import SiteData
 from .targets import Gradient, PointTarget, Update
 
 __all__ = ["GibbsInfo", "GibbsSampler"]
@@ -103,7 +105,10 @@ class GibbsSampler:
         self._mean_names = {n for b in model.blocks if b.mean is not None for n in b.mean.names}
         # Observations first: reading them refuses data whose shapes have changed.
         self._data = [SiteData(site, np.array(site.y(point), dtype=float)) for site in model.sites]
-        self.parts = make_parts(model, self._data, [point, *probes], self._groups_of, self._is_full)
+        self.parts = make_parts(
+            model, self._data, [point, *probes], self._groups_of, self._is_full, self._is_exact,
+            self._sites_of,
+        )  # fmt: skip
         alone = len(self.parts) == 1
         self.priors = self.parts[0].priors if alone else LatentPriors(model, [point, *probes])
         self._factorize_candidates = False
@@ -224,8 +229,8 @@ class GibbsSampler:
         for _ in range(self.sweeps - 1):
             info.log_evidence = 0.0
             for part in self.parts:
-                omegas = self._draw_auxiliary(rng, point, part)
-                point = self._draw_latents(rng, point, part, omegas, info, relax=True)
+                self._draw_auxiliary(rng, point, part)
+                point = self._draw_latents(rng, point, part, info, relax=True)
 
         eta = self.parts[0].eta
         if len(self.parts) > 1:
@@ -257,22 +262,22 @@ class GibbsSampler:
         part: Part,
     ) -> dict:
         """Make moves 2 to 4 for one part, given the predictors of the others."""
-        omegas = self._draw_auxiliary(rng, point, part)
+        self._draw_auxiliary(rng, point, part)
         before = dict(point)
-        self._update_collapsed(rng, point, updates, info, part, omegas)
+        self._update_collapsed(rng, point, updates, info, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
         relax = not self.plan.collapsed
         try:
-            return self._draw_latents(rng, point, part, omegas, info, relax)
+            return self._draw_latents(rng, point, part, info, relax)
         except NotPositiveDefiniteError:
             if not self.plan.collapsed or self._factorize_candidates:
                 raise
             # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
             # now on values of θ without one are outside the support from the outset.
             self._factorize_candidates = True
-            self._update_collapsed(rng, before, updates, info, part, omegas)
-            return self._draw_latents(rng, before, part, omegas, info, relax)
+            self._update_collapsed(rng, before, updates, info, part)
+            return self._draw_latents(rng, before, part, info, relax)
 
     # -- move 1 -------------------------------------------------------------------------------
 
@@ -328,7 +333,7 @@ class GibbsSampler:
 
     # -- moves 2 and 4 ------------------------------------------------------------------------
 
-    def _draw_auxiliary(self, rng: np.random.Generator, point: dict, part: Part) -> list:
+    def _draw_auxiliary(self, rng: np.random.Generator, point: dict, part: Part) -> None:
         prior = self.priors.at(point)
         eta = prior.predictor(self.innovations(point, prior))
         omegas = []
@@ -336,7 +341,7 @@ class GibbsSampler:
             data.params = data.site.params(point)
             data.eta = data.site.select(eta)
             omegas.append(self._draw_omega(rng, data, group))
-        return omegas
+        part.sites.condition(omegas)
 
     def _draw_omega(self, rng: np.random.Generator, data: SiteData, group: int) -> Any:
         return data.site.terms.draw_auxiliary(rng, data.y, data.eta, data.params, group)
@@ -344,31 +349,19 @@ class GibbsSampler:
     def _sites_of(self, data: SiteData, omega: Any, group: int) -> tuple[Array, Array]:
         return data.site.terms.sites(data.y, omega, data.params, data.eta, group)
 
-    def _stacked_sites(self, part: Part, omegas: list) -> tuple[Array, Array]:
-        found = [
-            self._sites_of(data, omega, group)
-            for (data, group), omega in zip(part.members, omegas, strict=True)
-        ]
-        h = part.layout.stack_rows([linear for linear, _ in found])
-        return h, part.layout.stack_precisions([precision for _, precision in found])
-
-    def _posterior(
-        self, point: Point, part: Part, omegas: list
-    ) -> tuple[AffinePosterior, LatentPrior, float]:
+    def _posterior(self, point: Point, part: Part) -> tuple[AffinePosterior, LatentPrior, float]:
         """Return the posterior of the part's latents, their prior, and what merging leaves."""
         prior = part.priors.at(point).factorized()
         for data, _ in part.members:
             data.params = data.site.params(point)
-        sites = self._stacked_sites(part, omegas)
-        h, lam, constant = part.priors.groups.merge(*sites, prior.offset)
-        return part.space.posterior(prior, h, lam), prior, constant
+        sites = part.sites.at(prior.offset)
+        return part.space.posterior(prior, sites), prior, sites.constant
 
     def _draw_latents(
         self,
         rng: np.random.Generator,
         point: dict,
         part: Part,
-        omegas: list,
         info: GibbsInfo,
         relax: bool,
     ) -> dict:
@@ -376,7 +369,7 @@ class GibbsSampler:
         if relax:
             whitened = self._whitened(point, self.priors.at(point).factorized())
             current = np.concatenate([whitened[i] for i in part.blocks])
-        posterior, prior, constant = self._posterior(point, part, omegas)
+        posterior, prior, constant = self._posterior(point, part)
         drawn = self._draw_whitened(rng, prior, posterior, current, info)
         info.log_evidence += posterior.log_evidence + constant
         whitened = prior.split(drawn)
@@ -418,39 +411,30 @@ class GibbsSampler:
         updates: Mapping[str, Update],
         info: GibbsInfo,
         part: Part,
-        omegas: list,
     ) -> None:
         if not self.plan.collapsed:
             return
         names = {h.value_name for h in self.plan.collapsed}
-        plain = [
-            (data, group)
-            for data, group in part.members
-            if self._is_exact(data) and names.intersection(data.site.params.names)
-        ]
-        h, lam = self._stacked_sites(part, omegas)
+        moving = [d for d, _ in part.members if not names.isdisjoint(d.site.params.names)]
         priors = part.priors
 
         def log_density(candidate: Point) -> float:
             total = float(self.model.log_prior(candidate))
             if not np.isfinite(total):
                 return -np.inf
-            sites = (h, lam)
-            if plain:
-                for data, group in plain:
-                    data.params = data.site.params(candidate)
-                    base = data.site.terms.log_base(data.y, None, data.params, data.eta, group)
-                    total += float(np.sum(np.broadcast_to(base, data.y.shape)))
-                sites = self._stacked_sites(part, omegas)
+            for data in moving:
+                data.params = data.site.params(candidate)
             prior = priors.at(candidate)
             if self._factorize_candidates:
                 prior.factorized()
-            merged_h, merged_lam, constant = priors.groups.merge(*sites, prior.offset)
-            marginal = self._log_marginal(candidate, part, prior, merged_h, merged_lam)
-            return total + constant + marginal
+            sites = part.sites.at(prior.offset)
+            total += part.sites.log_base(sites, names) + sites.constant
+            return total + self._log_marginal(candidate, part, prior, sites)
 
         def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
-            value, terms = log_evidence_and_gradient(self.model, priors, candidate, h, lam)
+            value, terms = log_evidence_and_gradient(
+                self.model, priors, candidate, *part.sites.stacked
+            )
             slopes = self.model.log_prior_gradient(candidate)
             for name, term in terms.items():
                 slopes[name] = slopes[name] + term if name in slopes else term
@@ -465,9 +449,9 @@ class GibbsSampler:
         return not data.site.likelihood.has_auxiliary
 
     def _log_marginal(
-        self, candidate: Point, part: Part, prior: LatentPrior, h: Array, lam: Array
+        self, candidate: Point, part: Part, prior: LatentPrior, sites: SiteSum
     ) -> float:
-        return part.space.log_evidence(prior, h, lam)
+        return part.space.log_evidence(prior, sites)
 
     # -- updates ------------------------------------------------------------------------------
 

@@ -143,8 +143,8 @@ class _Writer:
             return self.of(var)
         if not isinstance(var.type, TensorType):
             return self.of(var)
-        shape = (1,) * var.type.ndim
-        return f"np.full({shape}, {self.of(var)}, dtype='{var.dtype}')"
+        nested = "[" * var.type.ndim + self.of(var) + "]" * var.type.ndim
+        return f"np.array({nested}, dtype={self.keep(np.dtype(var.dtype))})"
 
     def keep(self, value: Any) -> str:
         """See :class:`~.expressions.Names`."""

@@ -4,6 +4,8 @@ Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat 
 
 * ``pm.Normal`` and ``pm.MvNormal``: value = mean + u; the mean may contain other latents, so
   hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
+* ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale, of one entry less an axis, has
+  independent normal entries, and the variable is linear in it;
 * ``gp.Latent.prior`` in its default form: the free variable is v ~ N(0, I) and u = chol(K) v
   replaces the product, so that no Cholesky factor stands in any graph.
 """
@@ -16,6 +18,9 @@ from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
+from numpy.lib.array_utils import normalize_axis_tuple
+from pymc.distributions.transforms import ZeroSumTransform
+from pymc.logprob.transforms import Transform
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -57,7 +62,7 @@ class GaussianVariable:
     replaced : Variable
         What the innovation replaces in the graph: ``rv`` itself, or the product chol(K) v.
     shape : tuple of int
-        Shape of ``rv``.
+        Shape of its entry in the point.
     size, copies, whitened, kind
         As in :class:`~pymc_augconj.model.LatentBlock`.
     mean : Variable or None
@@ -70,6 +75,9 @@ class GaussianVariable:
         What other variables' means see: the flat value, or u for a whitened variable.
     precision : PrecisionGraph, optional
         Where the variable is known by its precision matrix: ``scale`` is the graph of its entries.
+    transform : Transform, optional
+        Where the point holds a linear transform of the variable, of shape ``shape``: its inverse
+        gives the variable.
     log_factor : Variable, optional
         Graph of what PyMC's log density of the value has beside the normal log density, where
         that is not zero.
@@ -90,6 +98,7 @@ class GaussianVariable:
     input: TensorVariable
     value_input: TensorVariable
     precision: PrecisionGraph | None = None
+    transform: Transform | None = None
     log_factor: Variable | None = None
 
     @property
@@ -103,7 +112,17 @@ class GaussianVariable:
             shaped = flat.reshape((self.copies, self.size)).T
         else:
             shaped = flat.reshape(self.shape) if len(self.shape) != 1 else flat
+        if self.transform is not None:
+            shaped = self.transform.backward(shaped, *self.rv.owner.inputs)
         return pt.specify_shape(shaped, self.replaced.type.shape).astype(self.replaced.dtype)
+
+    def flat(self) -> Variable:
+        """Return the flat value, or innovation of a whitened variable, in terms of ``replaced``."""
+        if self.whitened:
+            return self.replaced.T.ravel() if self.replaced.ndim == 2 else self.replaced.ravel()
+        if self.transform is not None:
+            return self.transform.forward(self.replaced, *self.rv.owner.inputs).ravel()
+        return self.replaced.ravel()
 
     def innovation(self) -> Variable:
         """Return the replacement for the variable, in terms of its innovation."""
@@ -127,9 +146,12 @@ def find_gaussian_variables(
     """
     found: list[GaussianVariable | None] = []
     for rv in model.free_RVs:
-        if model.rvs_to_transforms[rv] is not None and not transformed:
-            continue
         op_name = type(rv.owner.op).__name__
+        transform = model.rvs_to_transforms[rv]
+        if op_name == "ZeroSumNormalRV" and isinstance(transform, ZeroSumTransform):
+            found.append(_from_zero_sum(model, rv, transform))
+        if transform is not None and not transformed:
+            continue
         if op_name == "NormalRV":
             found.append(_from_normal(model, rv, roots))
         elif op_name == "MvNormalRV":
@@ -169,6 +191,32 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         scale=pt.broadcast_to(sigma, shape).ravel(),
         input=u,
         value_input=value_input,
+    )
+
+
+def _from_zero_sum(model: Model, rv: Variable, transform: ZeroSumTransform) -> GaussianVariable:
+    value = model.rvs_to_values[rv]
+    (sigma, _) = rv.owner.op.dist_params(rv.owner)
+    full = static_shape(rv)
+    axes = normalize_axis_tuple(transform.zerosum_axes, len(full))
+    shape = tuple(n - (axis in axes) for axis, n in enumerate(full))
+    u, value_input = flat_inputs(value.name, shape)
+    return GaussianVariable(
+        rv=rv,
+        value=value,
+        name=value.name,
+        form="zero-sum normal",
+        replaced=rv,
+        shape=shape,
+        size=int(np.prod(shape)),
+        copies=1,
+        whitened=False,
+        kind="diagonal",
+        mean=None,
+        scale=pt.broadcast_to(sigma, shape).ravel(),
+        input=u,
+        value_input=value_input,
+        transform=transform,
     )
 
 

@@ -17,11 +17,9 @@ def in_variables(graphs: Sequence[Variable], latents: Sequence[GaussianVariable]
     """Return the graphs with every innovation replaced by value − mean, or by chol(K) v."""
     replacements = {}
     for latent in latents:
-        shaped = latent.replaced
-        if not latent.whitened:
-            flat = shaped.ravel() if latent.mean is None else (shaped - latent.mean).ravel()
-        else:
-            flat = shaped.T.ravel() if shaped.ndim == 2 else shaped.ravel()
+        flat = latent.flat()
+        if latent.mean is not None:
+            flat -= latent.mean.ravel()
         flat = pt.specify_shape(flat.astype("float64"), latent.input.type.shape)
         replacements[latent.input] = flat
     return substitute(graphs, replacements)

@@ -139,7 +139,7 @@ class BlockMap:
         columns = _ScaledColumns(product, self._transposed(), matrix, points[0])
         if all(columns.holds_at(point) for point in points[1:]):
             return columns
-        return _GeneralMap(product)
+        return _GeneralMap(product, [matrix, *(product.matrix(point) for point in points[1:])])
 
     def _holds_elsewhere(self, found: _Selection) -> bool:
         """Return whether rows that are equal where A was examined are equal at other θ."""
@@ -249,13 +249,58 @@ class _ScaledColumns:
 
 
 class _GeneralMap:
+    """A(θ) from products: one a column, or one a group of columns that meet in no row.
+
+    Where the entries that are not zero were seen, columns are grouped by them; a product with a
+    random vector, of columns in units of their own, shows entries elsewhere.
+
+    References
+    ----------
+    Curtis, Powell & Reid (1974), On the estimation of sparse Jacobian matrices.
+    """
+
     kind = "design matrix depending on hyperparameters"
 
-    def __init__(self, product: Product) -> None:
+    def __init__(self, product: Product, matrices: Sequence[np.ndarray] = ()) -> None:
         self._product = product
+        self._groups = np.arange(product.size)
+        self._rows = self._columns = np.empty(0, dtype=np.intp)
+        if matrices:
+            nonzero = np.any([matrix != 0.0 for matrix in matrices], axis=0)
+            self._groups = _apart(nonzero)
+            self._rows, self._columns = np.nonzero(nonzero)
 
     def __call__(self, point: Point) -> LinearMap:
+        n_groups = int(self._groups.max(initial=-1)) + 1
+        if 2 * n_groups < self._product.size:
+            sums = [self._product(point, 1.0 * (self._groups == k)) for k in range(n_groups)]
+            matrix = np.zeros((sums[0].size, self._product.size), order="F")
+            entries = np.array(sums)[self._groups[self._columns], self._rows]
+            matrix[self._rows, self._columns] = entries
+            if self._is_whole(matrix, point):
+                return DenseMap(matrix)
         return DenseMap(self._product.matrix(point))
+
+    def _is_whole(self, matrix: np.ndarray, point: Point) -> bool:
+        with np.errstate(all="ignore"):
+            size = np.abs(matrix)
+            largest = size.max(axis=0)
+            probe = _random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
+            difference = np.abs(self._product(point, probe) - matrix @ probe)
+            return bool(np.all(difference <= _ROUNDING * (size @ probe)))
+
+
+def _apart(nonzero: np.ndarray) -> np.ndarray:
+    """Return groups of columns, by number, such that no row has entries in two of one group."""
+    taken: list[np.ndarray] = []
+    groups = np.empty(nonzero.shape[1], dtype=np.intp)
+    for j, column in enumerate(nonzero.T):
+        free = (k for k, rows in enumerate(taken) if not np.any(rows & column))
+        groups[j] = k = next(free, len(taken))
+        if k == len(taken):
+            taken.append(np.zeros_like(column))
+        taken[k] |= column
+    return groups
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def choose_structure(
         latents=candidates,
         hyperparameters=hyper,
         forward=forward,
-        held=_held(found, latents, hyper, demoted, undrawn),
+        held=_held(found, latents, demoted, undrawn),
         factors=[*unmatched, *(p for p in model.potentials if p not in used_as_density)],
     )
     return structure, matched
@@ -155,23 +155,16 @@ def _choice(
 def _held(
     found: Sequence[GaussianVariable],
     latents: Collection[Variable],
-    hyper: Sequence[Variable],
     demoted: Mapping[str, str],
     undrawn: Mapping[str, str],
 ) -> dict[str, str]:
     """Return why some of the hyperparameters ``hyper`` must not be optimised."""
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
-        if latent.kind == "precision" and latent.rv not in latents:
+        is_vector = latent.kind == "precision" or latent.transform is not None
+        if is_vector and latent.rv not in latents:
             why = demoted.get(latent.name, "no likelihood that is read is affine in it")
-            held[latent.name] = f"it is Gaussian ({latent.form}), but {why}"
-    for rv in hyper:
-        if type(rv.owner.op).__name__ == "ZeroSumNormalRV":
-            held[rv.name] = (
-                "it is Gaussian (ZeroSumNormal) on a subspace; write it as E @ pm.Normal('z', 0, "
-                "sigma, shape=n - 1), E an (n, n - 1) array of orthonormal columns that sum to "
-                "zero, which is read as a latent"
-            )
+            held[latent.rv.name] = f"it is Gaussian ({latent.form}), but {why}"
     return held
 
 

@@ -1,0 +1,124 @@
+"""The Numba loops of :mod:`.bordered`, whose names they have: n₁ sparse columns, n₂ dense ones."""
+
+import math
+
+import numpy as np
+from numba import njit
+
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["eliminate_scaled", "solve_transpose", "transpose_product"]
+
+
+@njit(cache=True, error_model="numpy")
+def eliminate_scaled(
+    starts: Index,
+    rows: Index,
+    cols: Index,
+    targets: Index,
+    flat: Array,
+    s: Array,
+    values: Array,
+    border: Array,
+    corner: Array,
+    half: Array,
+) -> float:
+    """Eliminate the sparse columns of I + S M S.
+
+    Parameters
+    ----------
+    starts, rows, cols, targets, flat, s
+        The pattern's, M and S.
+    values, border : ndarray
+        For L₁ and L₁⁻¹ Cᵀ.
+    corner : ndarray, shape (n₂, n₂)
+        For the lower triangle of D less what the elimination takes off.
+    half : ndarray, shape (n,)
+        b, of which the first n₁ become L₁⁻¹ b₁, and what that takes off is taken off the others.
+
+    Returns
+    -------
+    float
+        log|B|, NaN if it has no Cholesky factor.
+    """
+    n, n_border = border.shape
+    n_values = rows.size
+    for e in range(n):
+        values[e] = flat[e] * s[e] * s[e] + 1.0
+    for e in range(n, n_values):
+        values[e] = flat[e] * s[rows[e]] * s[cols[e]]
+    place = n_values
+    for i in range(n):
+        for k in range(n_border):
+            border[i, k] = flat[place] * s[i] * s[n + k]
+            place += 1
+    for i in range(n_border):
+        for k in range(n_border):
+            corner[i, k] = flat[place] * s[n + i] * s[n + k]
+            place += 1
+        corner[i, i] += 1.0
+    log_det, target = 0.0, 0
+    for j in range(n):
+        pivot = values[j]
+        if not 0.0 < pivot < math.inf:
+            return math.nan
+        log_det += math.log(pivot)
+        inverse = 1.0 / math.sqrt(pivot)
+        values[j] = inverse
+        half[j] *= inverse
+        for k in range(n_border):
+            border[j, k] *= inverse
+        for a in range(starts[j], starts[j + 1]):
+            values[a] *= inverse
+            for b in range(starts[j], a + 1):
+                values[targets[target]] -= values[a] * values[b]
+                target += 1
+            half[rows[a]] -= values[a] * half[j]
+            for k in range(n_border):
+                border[rows[a], k] -= values[a] * border[j, k]
+        for i in range(n_border):
+            half[n + i] -= border[j, i] * half[j]
+            for k in range(i + 1):
+                corner[i, k] -= border[j, i] * border[j, k]
+    return log_det
+
+
+@njit(cache=True, error_model="numpy")
+def solve_transpose(
+    starts: Index, rows: Index, values: Array, border: Array, corner: Array, x: Array
+) -> Array:
+    """Return L⁻ᵀ x."""
+    n, n_border = border.shape
+    solved = x.copy()
+    for i in range(n_border - 1, -1, -1):
+        solved[n + i] /= corner[i, i]
+        for j in range(i):
+            solved[n + j] -= corner[i, j] * solved[n + i]
+    for i in range(n - 1, -1, -1):
+        total = solved[i]
+        for j in range(n_border):
+            total -= border[i, j] * solved[n + j]
+        for a in range(starts[i], starts[i + 1]):
+            total -= values[a] * solved[rows[a]]
+        solved[i] = total * values[i]
+    return solved
+
+
+@njit(cache=True, error_model="numpy")
+def transpose_product(
+    starts: Index, rows: Index, values: Array, border: Array, corner: Array, x: Array
+) -> Array:
+    """Return Lᵀ x."""
+    n, n_border = border.shape
+    product = np.zeros(x.size)
+    for i in range(n):
+        total = x[i] / values[i]
+        for j in range(n_border):
+            total += border[i, j] * x[n + j]
+        for a in range(starts[i], starts[i + 1]):
+            total += values[a] * x[rows[a]]
+        product[i] = total
+    for i in range(n_border):
+        for j in range(i + 1):
+            product[n + j] += corner[i, j] * x[n + i]
+    return product
