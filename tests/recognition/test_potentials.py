@@ -113,7 +113,7 @@ SPELLINGS = {
     "switch": (switched, N),
     "by hand": (by_hand, N),
     "two terms": (two_terms, N),
-    "sufficient statistic": (lambda eta: pt.dot(REAL, eta) - exp(eta).sum(), 1 + N),
+    "sufficient statistic": (lambda eta: pt.dot(REAL, eta) - exp(eta).sum(), 2 * N),
     "components": (mixture, N),
     "deterministic": (lambda eta: bernoulli(pm.Deterministic("eta", eta)), N),
     "matrix": (lambda eta: matrix(eta), 2 * N),

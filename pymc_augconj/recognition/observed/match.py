@@ -37,11 +37,6 @@ from .super_gaussian import likelihood_of, parameters_of_family
 
 __all__ = ["match_observed"]
 
-_ENTRIES = (
-    "Or give the predictor an entry for each observation, as in b + np.zeros(len(y)): then the "
-    "distribution may be read by its density"
-)
-
 
 def match_observed(
     model: Model, rv: Variable, latents: Sequence[GaussianVariable], *, densities: bool = False
@@ -75,24 +70,11 @@ def match_observed(
     except (NotAffineError, UnknownLikelihoodError) as error:
         found = _match_density(model, rv, latents) if densities else None
         if found is None:
-            unknown = isinstance(error, UnknownLikelihoodError)
-            if unknown and _has_one_number_for_all(model, rv, latents):
-                raise type(error)(f"{str(error).rstrip('.')}. {_ENTRIES}") from error
             raise
         refusal = type(error)(f"{str(error).rstrip('.')}. {DENSITY_ENGINES}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
-
-
-def _has_one_number_for_all(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
-) -> bool:
-    """Return whether an intercept alone is the predictor of a vector of observations."""
-    inputs = [latent.input for latent in latents]
-    params = in_innovations(model, distribution_parameters(rv), latents)
-    depending = [param for param in params if depends_on(param, inputs)]
-    return bool(depending) and all(set(param.type.shape) <= {1} for param in depending)
 
 
 def _match_augmented(
