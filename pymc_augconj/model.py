@@ -148,12 +148,12 @@ class LatentBlock:
 
 @dataclass(frozen=True)
 class Site:
-    """One observed variable.
+    """One observed variable or potential.
 
     Attributes
     ----------
     name : str
-        The observed variable.
+        The observed variable or potential.
     likelihood : DensityLikelihood or MultiDensity
         Its density and augmentation, as its file has them.
     size : int
@@ -175,6 +175,11 @@ class Site:
     y: PointMap[Array]
     params: PointMap[dict[str, Array]]
     refusal: AugmentationError | None = None
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.likelihood.label(self.name)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -348,7 +353,7 @@ class LatentGaussianModel:
                 mean, params = site.select(prior_mean), site.params(point)
                 sentence = site.terms.caution(site.y(point), mean, params)
                 if sentence is not None:
-                    found.append(f"observed variable {site.name!r}: {sentence}")
+                    found.append(f"{site.label}: {sentence}")
         return found
 
     def require_augmentation(self, point: Point | None = None) -> None:
@@ -368,4 +373,4 @@ class LatentGaussianModel:
             if point is not None:
                 sentence = site.likelihood.check_augmentation(site.params(point))
                 if sentence is not None:
-                    raise NotSuperGaussianError(f"observed variable {site.name!r}: {sentence}")
+                    raise NotSuperGaussianError(f"{site.label}: {sentence}")

@@ -19,7 +19,7 @@ from pymc_augconj.distributions.auxiliary_variable import (
     NumPyFunction,
 )
 from pymc_augconj.likelihoods.base import Likelihood
-from pymc_augconj.recognition.observed.match import ObservedGraph
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.prediction.variables import in_variables
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.recognition.roles.choice import choose_structure
@@ -69,8 +69,8 @@ def augment(model: Model | None = None) -> Model:
     sites = [observed for observed in matched if observed.likelihood.has_auxiliary]
     for observed in sites:
         etas = in_variables(observed.predictors, structure.latents)
-        dims = augmented.named_vars_to_dims.get(observed.rv.name)
-        _remove(augmented, observed.rv)
+        dims = augmented.named_vars_to_dims.get(observed.variable.name)
+        _remove(augmented, observed.variable)
         with augmented:
             _write(observed, etas, dims)
     return augmented
@@ -126,7 +126,7 @@ def _write(observed: ObservedGraph, etas: Sequence[pt.TensorVariable], dims: Any
         return log_factor(value.astype("float64"), eta, *omegas, named)
 
     pm.CustomDist(
-        observed.rv.name,
+        observed.variable.name,
         etas[0].reshape(shape),
         *auxiliary,
         *params.values(),
@@ -151,7 +151,8 @@ class _Writer:
     math = pt
 
     def __init__(self, observed: ObservedGraph, arguments: dict[str, Any]) -> None:
-        self._prefix, self._shape, self._arguments = observed.rv.name, observed.shape, arguments
+        self._prefix, self._shape = observed.variable.name, observed.shape
+        self._arguments = arguments
 
     def _write(self, distribution: Any, name: str, *parameters: Any, **more: Any) -> Any:
         # Arrays, because PyTensor computes with the float 0.5 in single precision: log Γ to 1e-8.

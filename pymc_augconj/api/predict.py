@@ -167,8 +167,7 @@ def predict(
         read = read_predictor(everything, gp, observed, params, offset)
     if read is not None and read.likelihood.unpredictable:
         raise AugmentationError(
-            f"observed variable {read.site.name!r} ({read.likelihood.name}): "
-            f"{read.likelihood.unpredictable}"
+            f"{read.site.label} ({read.likelihood.name}): {read.likelihood.unpredictable}"
         )
     if drawn is None:
         return _from_approximation(result, model, gp, Xnew, request, read, full_cov)

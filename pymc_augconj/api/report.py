@@ -66,10 +66,15 @@ def recognize(
     intercept, a slope or a group effect; ``design matrix``, several entries per observation. A
     predictor is the sum over all latents.
 
+    A ``pm.Potential`` that depends on latents is read like an observed variable without an
+    augmentation, if it is a sum of terms of which each entry depends on one affine predictor. A
+    Normal variable in a potential is a hyperparameter instead where other latents remain. A
+    potential of hyperparameters alone is part of their prior.
+
     Raises
     ------
     NotAffineError
-        A predictor is not affine in the Gaussian latents.
+        A predictor is not affine in the Gaussian latents, or a potential is no such sum.
     UnknownLikelihoodError
         An observed variable has neither a likelihood with a known augmentation nor a density
         whose parameters depend on one affine predictor.

@@ -74,7 +74,7 @@ def find_components(
         labels = [label[s, g] for g in range(len(groups[s]))]
         if len(set(labels)) < len(labels):
             raise AugmentationError(
-                f"observed variable {site.name!r} ({site.likelihood.name}): expected each latent "
+                f"{site.label} ({site.likelihood.name}): expected each latent "
                 "variable to enter one group of its predictors, since the others are held fixed "
                 "while it is drawn, found some that enter, or are tied to, several; sample with "
                 "sites='held', or fit with method='vgp'"

@@ -24,6 +24,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``poisson_log``         Poisson with a log link, by its density
 ``poisson_sigmoid``     Poisson of a bounded rate, by thinning and Pólya–Gamma
 ``poisson_square``      Poisson with a square link, by its density
+``potential``           a factor written by hand, as ``pm.Potential``
 ``registry``            the registered likelihoods by name
 ``several``             the contract with P predictors, and the adapter from one predictor
 ``student_t``           Student-t, as normal of random precision

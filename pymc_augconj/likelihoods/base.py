@@ -143,6 +143,12 @@ class LikelihoodFacts(ABC):
     is_normalized: bool = True
     #: Whether y takes integer values only.
     discrete: bool = False
+    #: False for a potential, of which y says no more than which term an entry belongs to.
+    has_observations: bool = True
+
+    def label(self, name: str) -> str:
+        """Return what messages call the variable ``name`` of this density."""
+        return f"{'observed variable' if self.has_observations else 'potential'} {name!r}"
 
     def check(self, y: Array, params: Params) -> str | None:
         """Return a message about the first value out of range, or None if all are valid.

@@ -14,12 +14,12 @@ from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
-from .checks.densities import log_densities, log_prior
+from .checks.densities import log_densities, log_prior, whole_potential
 from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
 from .latents.blocks import read_block
 from .observed.data import Inputs, Observations
-from .observed.match import ObservedGraph
+from .observed.observed_graph import ObservedGraph
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
@@ -55,14 +55,15 @@ def read_model(
 def _read(
     model: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
 ) -> Recognition:
-    if not model.observed_RVs:
-        names = [potential.name for potential in model.potentials]
+    names = [potential.name for potential in model.potentials]
+    marginal = any(name.startswith(_OF_MARGINAL_APPROX) for name in names)
+    if not model.observed_RVs and (marginal or not names):
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
-            + (f", found the potentials {names}" if names else "")
             + (
-                "; use pm.gp.Latent with pac.fit(…, inducing=…) instead of pm.gp.MarginalApprox"
-                if any(name.startswith(_OF_MARGINAL_APPROX) for name in names)
+                f", found the potentials {names}; use pm.gp.Latent with pac.fit(…, inducing=…) "
+                "instead of pm.gp.MarginalApprox"
+                if marginal
                 else ""
             )
         )
@@ -74,7 +75,7 @@ def _read(
     _refuse_start_outside_support(space, points[0])
     predictors = Predictors(matched, structure.latents, space)
     blocks = tuple(read_block(latent, structure.latents, space) for latent in structure.latents)
-    inputs = Inputs(structure.latents, structure.observed)
+    inputs = Inputs(structure.latents, matched)
     inputs.check()
     maps = predictors.maps(points)
     densities = log_densities(matched, structure.latents, space)
@@ -97,7 +98,12 @@ def _read(
     for site in reading.sites:
         site.y(points[0])  # refuses data out of range
     theirs = [space.function(density, predictors.innovations) for density in densities]
-    check_reading(reading, theirs, [*points, *space.prior_points(points[0])])
+    wholes = {
+        observed.variable.name: space.function(whole, predictors.innovations)
+        for observed in matched
+        if (whole := whole_potential(observed, structure.latents, space)) is not None
+    }
+    check_reading(reading, theirs, wholes, [*points, *space.prior_points(points[0])])
     return Recognition(
         reading,
         kinds=tuple(read.kind for read in maps),
@@ -152,12 +158,12 @@ def _sites(
         values = PointFunction(observed.value.astype("float64").ravel(), {}, space.mode)
         sites.append(
             Site(
-                name=observed.rv.name,
+                name=observed.variable.name,
                 likelihood=observed.likelihood,
                 size=observed.size,
                 rows=rows,
                 y=Observations(
-                    observed.rv.name,
+                    observed.label,
                     observed.size,
                     observed.likelihood,
                     values,

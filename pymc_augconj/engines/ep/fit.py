@@ -111,7 +111,7 @@ def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
         rows = certain[(start <= certain) & (certain < stop)] - start
         if rows.size:
             raise AugmentationError(
-                f"observed variable {site.name!r}: expected predictors that are uncertain a "
+                f"{site.label}: expected predictors that are uncertain a "
                 f"priori, found the variance zero at position {rows[0]}, where no latent variable "
                 "enters it (a row of zeros in a design, say); add an intercept with a prior, leave "
                 "such observations out, or use method='vgp'"

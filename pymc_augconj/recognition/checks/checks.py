@@ -9,7 +9,7 @@ PyMC's own graph rounds there, see :meth:`.Interpreter.with_rounding`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -58,7 +58,10 @@ _LARGEST_COVARIANCE = 2**18
 
 
 def check_reading(
-    model: LatentGaussianModel, densities: Sequence[PointFunction], points: Sequence[Point]
+    model: LatentGaussianModel,
+    densities: Sequence[PointFunction],
+    wholes: Mapping[str, PointFunction],
+    points: Sequence[Point],
 ) -> None:
     """Compare predictors and log densities with PyMC's, at several hyperparameters and latents.
 
@@ -68,6 +71,8 @@ def check_reading(
         The reading.
     densities : sequence of PointFunction
         PyMC's log density of each site, as a function of the point and of the innovations.
+    wholes : mapping
+        Likewise the sum over all entries, by the names of sites whose entries were found in it.
     points : sequence of mapping
 
     Raises
@@ -85,11 +90,13 @@ def check_reading(
             draws = _DRAWS[i % len(_DRAWS)]
             for innovations in _latents_to_compare(model, site, maps, stds, draws, rng):
                 eta = _check_predictors(model, point, innovations, maps, offset)
-                compared[site.name] += _check_density(site, density, point, innovations, eta)
-    for name, count in compared.items():
-        if count == 0:
+                compared[site.name] += _check_density(
+                    site, density, wholes.get(site.name), point, innovations, eta
+                )
+    for site in model.sites:
+        if compared[site.name] == 0:
             raise RecognitionError(
-                f"observed variable {name!r}: expected a finite log density of some observation, "
+                f"{site.label}: expected a finite log density of some observation, "
                 "found none at any point tried, so that recognition could not be checked against "
                 "PyMC; rescale the data or the priors"
             )
@@ -168,7 +175,7 @@ def _check_predictors(
     for site in model.sites:
         if wrong[site.rows].any():
             raise RecognitionError(
-                f"observed variable {site.name!r}: expected a predictor that is affine in the "
+                f"{site.label}: expected a predictor that is affine in the "
                 "Gaussian latent variables, found one that differs from its affine form; the model "
                 "was misread, so that it cannot be sampled; please report this model"
             )
@@ -187,6 +194,7 @@ def _differ(ours: np.ndarray, theirs: np.ndarray, bound: np.ndarray) -> np.ndarr
 def _check_density(
     site: Site,
     density: PointFunction,
+    whole: PointFunction | None,
     point: Point,
     innovations: dict[str, np.ndarray],
     eta: np.ndarray,
@@ -199,6 +207,8 @@ def _check_density(
     theirs = _Theirs(density, {**point, **keyed})
     if not site.likelihood.can_augment:
         _check_rows(site, eta, point, ours, theirs)
+    if whole is not None:
+        _compare_densities(site, np.sum(ours, keepdims=True), _Theirs(whole, theirs.point))
     return _compare_densities(site, ours, theirs)
 
 
@@ -253,7 +263,7 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
         with np.errstate(invalid="ignore"):
             largest = np.abs(ours - values)[wrong].max()
         raise RecognitionError(
-            f"observed variable {site.name!r}: read as {site.likelihood.name} with "
+            f"{site.label}: read as {site.likelihood.name} with "
             f"{site.likelihood.link} link, but its log density differs from PyMC's by "
             f"{largest:.3g}; the model was misread, so that it cannot be sampled; please report "
             "this model"
@@ -277,7 +287,7 @@ def _check_rows(
         if isinstance(cause, NotAffineError):
             raise NotAffineError(str(cause))
         raise RecognitionError(
-            f"observed variable {site.name!r}: expected a density that is a product over "
+            f"{site.label}: expected a density that is a product over "
             "observations, found that one observation's depends on the others; sample this model "
             "with pm.sample's NUTS"
         )

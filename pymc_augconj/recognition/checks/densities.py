@@ -13,31 +13,38 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import direct_parents
-from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
-from pymc_augconj.recognition.observed.match import ObservedGraph
+from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
 
-__all__ = ["conditional_log_densities", "log_densities", "log_prior"]
+__all__ = ["conditional_log_densities", "log_densities", "log_prior", "whole_potential"]
 
 
 def log_densities(
     matched: Sequence[ObservedGraph], latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> list[pt.TensorVariable]:
     """Return graphs of the observed variables' log densities, each elementwise and flat."""
-    rvs = [variable_in_innovations(space.model, observed.rv, latents) for observed in matched]
-    graphs = space.in_values(
-        [
-            log_density_of(space.model, rv, observed.value)
-            for rv, observed in zip(rvs, matched, strict=True)
-        ]
-    )
+    graphs = space.in_values([observed.log_density(space.model, latents) for observed in matched])
     return [
         pt.broadcast_to(graph, observed.shape).ravel()
         for graph, observed in zip(graphs, matched, strict=True)
     ]
+
+
+def whole_potential(
+    observed: ObservedGraph, latents: Sequence[GaussianVariable], space: ValueSpace
+) -> pt.TensorVariable | None:
+    """Return the graph of a potential as PyMC adds it up, shape (1,); None of other variables.
+
+    Its terms, of which :func:`log_densities` has the entries, were found in this graph.
+    """
+    if observed.density is None:
+        return None
+    graphs = in_innovations(space.model, [observed.variable], latents)
+    (graph,) = space.in_values(graphs)
+    return graph.astype("float64").sum().reshape((1,))
 
 
 def log_prior(
@@ -49,9 +56,10 @@ def log_prior(
     range, which the package's own densities do not look at.
     """
     model = space.model
-    variables = [v for v in structure.factors if v not in model.potentials]
+    potentials = [factor for factor in structure.factors if factor in model.potentials]
+    variables = [factor for factor in structure.factors if factor not in potentials]
     terms = conditional_log_densities(model, variables + structure.hyperparameters)
-    terms += space.in_values(model.potentials)
+    terms += space.in_values(potentials)
     factors = [latent.log_factor for latent in structure.latents]
     terms += space.in_values([factor for factor in factors if factor is not None])
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")

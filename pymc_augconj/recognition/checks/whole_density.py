@@ -56,6 +56,7 @@ class WholeDensity:
         with untraced():
             terms = [term.astype("float64") for term in model.logp(variables, sum=False)]
         self._names = [var.name for var in variables]
+        self._potentials = {potential.name for potential in model.potentials}
         inputs = {value.name: value for value in model.value_vars}
         self._density = PointFunction(terms, inputs, largest_array=_LARGEST_ARRAY)
 
@@ -96,7 +97,10 @@ class WholeDensity:
             for name, part in sampler.site_log_densities(point).items()
             if not abs(part - parts[name]) <= tolerance
         ]
-        listed = " and ".join(f"observed variable {name!r}" for name in wrong)
+        listed = " and ".join(
+            f"{'potential' if name in self._potentials else 'observed variable'} {name!r}"
+            for name in wrong
+        )
         raise RecognitionError(
             f"{listed or 'the prior'}: expected the log density that PyMC gives {where}, "
             f"{theirs:.10g} in all, found {ours:.10g}; the model was misread and no draw of this "

@@ -10,8 +10,13 @@
 ``link_probe``      finding a link numerically
 ``links``           peeling the link off a parameter
 ``match``           matching observed variables to likelihoods
+``observed_graph``  what is matched, with its graphs
+``one_predictor``   the affine predictor through which a graph depends on the latents
+``potentials``      reading ``pm.Potential`` as a density
 ``row_parameters``  parameters of a density: one number, or one per observation
+``row_reader``      graphs of N observations as functions of rows
 ``rows``            densities of single observations, for any number of rows
+``separate``        whether each entry depends on one entry of the predictor
 ``super_gaussian``  super-Gaussian likelihoods stated by log φ
 ==================  ==========================================================
 """

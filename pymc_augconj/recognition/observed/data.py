@@ -16,6 +16,7 @@ from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction,
 from pymc_augconj.recognition.latents.normal import GaussianVariable
 
 from .censoring import bounds_of
+from .observed_graph import ObservedGraph
 
 __all__ = ["Inputs", "Observations"]
 
@@ -29,7 +30,9 @@ class Inputs:
         Those that ``pm.set_data`` can change.
     """
 
-    def __init__(self, latents: Sequence[GaussianVariable], observed: Sequence[Variable]) -> None:
+    def __init__(
+        self, latents: Sequence[GaussianVariable], matched: Sequence[ObservedGraph]
+    ) -> None:
         leaves: list[tuple[Variable, str]] = []
         self._bounds: set[Variable] = set()
         for latent in latents:
@@ -37,11 +40,17 @@ class Inputs:
             # PyMC's own constants in a log density may be NaN.
             graphs = [latent.scale] if latent.precision is None else latent.rv.owner.inputs
             leaves += [(leaf, what) for leaf in value_leaves(graphs)]
-        for rv in observed:
-            what = f"an input of the distribution of {rv.name!r}"
-            leaves += [(leaf, what) for leaf in value_leaves(rv.owner.inputs)]
+        for observed in matched:
+            if observed.density is None:
+                what = f"an input of the distribution of {observed.variable.name!r}"
+                inputs, bounds = observed.variable.owner.inputs, bounds_of(observed.variable)
+            else:
+                what = f"an input of the {observed.label}"
+                # Any of them may be a bound.
+                inputs = bounds = [observed.density]
+            leaves += [(leaf, what) for leaf in value_leaves(inputs)]
             # Infinite where an observation is not censored.
-            self._bounds.update(value_leaves(bounds_of(rv)))
+            self._bounds.update(value_leaves(bounds))
         self._arrays = [(leaf, what) for leaf, what in leaves if _is_array(leaf)]
         self.shared = tuple(leaf for leaf, _ in self._arrays if isinstance(leaf, SharedVariable))
         self._shapes = [_value(variable).shape for variable in self.shared]
@@ -98,8 +107,8 @@ class Observations:
 
     Parameters
     ----------
-    name : str
-        The observed variable.
+    label : str
+        What messages call the observed variable.
     size : int
     likelihood : DensityLikelihood
     values : PointFunction
@@ -116,7 +125,7 @@ class Observations:
 
     def __init__(
         self,
-        name: str,
+        label: str,
         size: int,
         likelihood: DensityLikelihood,
         values: PointFunction,
@@ -124,7 +133,7 @@ class Observations:
         point: Point,
         inputs: Inputs,
     ) -> None:
-        self._name, self._size, self._likelihood = name, size, likelihood
+        self._label, self._size, self._likelihood = label, size, likelihood
         self._values, self._params, self._point = values, params, point
         self._inputs = inputs
         self._checked: SharedData | None = None
@@ -140,7 +149,7 @@ class Observations:
     def _check(self, y: np.ndarray) -> None:
         if y.shape != (self._size,):
             raise DataError(
-                f"observed variable {self._name!r}: expected {self._size} observations, as when "
+                f"{self._label}: expected {self._size} observations, as when "
                 f"the model was recognised, found {y.size}; recognise the model again (build the "
                 "step again) after pm.set_data"
             )
@@ -148,13 +157,13 @@ class Observations:
         bad = np.flatnonzero(~np.isfinite(y))
         if bad.size:
             raise DataError(
-                f"observed variable {self._name!r} has the value {y[bad[0]]} at position "
+                f"{self._label} has the value {y[bad[0]]} at position "
                 f"{bad[0]}: expected finite numbers; pass a masked array to have PyMC impute "
                 "missing observations"
             )
         sentence = self._likelihood.check(y, self._params(self._point))
         if sentence is not None:
             raise DataError(
-                f"observed variable {self._name!r} ({self._likelihood.name}): {sentence}; correct "
+                f"{self._label} ({self._likelihood.name}): {sentence}; correct "
                 "the data or choose another likelihood"
             )

@@ -25,12 +25,19 @@ from .link_probe import bound_of
 from .links import describe_link
 
 __all__ = [
+    "DENSITY_ENGINES",
     "about_marginal_process",
     "not_affine",
     "total_size",
     "unknown_distribution",
     "unknown_link",
 ]
+
+#: What works without an augmentation.
+DENSITY_ENGINES = (
+    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
+    '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
+)
 
 
 def total_size(rv: Variable) -> str:

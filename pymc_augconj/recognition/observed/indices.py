@@ -19,7 +19,7 @@ from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 
-__all__ = ["with_indices_inside"]
+__all__ = ["graphs_with_indices_inside", "with_indices_inside"]
 
 
 def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
@@ -28,13 +28,18 @@ def with_indices_inside(rv: Variable, latents: Sequence[Variable]) -> Variable:
     drawn = [p for p in moving if isinstance(p.owner and p.owner.op, RNGConsumerOp)]
     replaced = {component: with_indices_inside(component, latents) for component in drawn}
     plain = [p for p in moving if p not in drawn]
-    # All at once, so that what they share is one variable still.
-    known: dict[tuple, TensorVariable] = {}
-    simplified = zip(plain, simplify(plain), strict=True) if plain else ()
-    replaced |= {p: _inside(graph, latents, known) for p, graph in simplified}
+    replaced |= dict(zip(plain, graphs_with_indices_inside(plain, latents), strict=True))
     inputs = [replaced.get(var, var) for var in rv.owner.inputs]
     node = rv.owner.clone_with_new_inputs(inputs, strict=False)
     return node.outputs[rv.owner.outputs.index(rv)]
+
+
+def graphs_with_indices_inside(
+    graphs: Sequence[Variable], latents: Sequence[Variable]
+) -> list[TensorVariable]:
+    """Return graphs, all at once so that what they share is one variable still, in that form."""
+    known: dict[tuple, TensorVariable] = {}
+    return [_inside(graph, latents, known) for graph in (simplify(graphs) if graphs else ())]
 
 
 def _inside(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -16,7 +16,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.distributions.super_gaussian import Family, SuperGaussianRV
 from pymc_augconj.errors import (
-    AugmentationError,
     NotAffineError,
     RecognitionError,
     UnknownLikelihoodError,
@@ -30,55 +29,13 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
 
 from .custom import is_custom, read_custom
-from .errors import not_affine, total_size, unknown_distribution, unknown_link
+from .errors import DENSITY_ENGINES, not_affine, total_size, unknown_distribution, unknown_link
 from .generic import read_generic
 from .links import peel
+from .observed_graph import ObservedGraph
 from .super_gaussian import likelihood_of, parameters_of_family
 
-__all__ = ["ObservedGraph", "match_observed"]
-
-_DENSITY_ENGINES = (
-    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
-    '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
-)
-
-_ENTRIES = (
-    "Or give the predictor an entry for each observation, as in b + np.zeros(len(y)): then the "
-    "distribution may be read by its density"
-)
-
-
-@dataclass(eq=False)
-class ObservedGraph:
-    """One observed variable, matched.
-
-    Attributes
-    ----------
-    rv, value : Variable
-        The observed random variable and its observations.
-    likelihood : DensityLikelihood
-    predictors : list of TensorVariable
-        Graphs of η, each of shape (size,), in the innovations.
-    params : dict
-        Graphs of the likelihood's parameters: scalars, or of shape (size,).
-    shape : tuple of int
-        Shape of the observations.
-    refusal : AugmentationError, optional
-        What an engine that needs an augmentation raises; None where there is one.
-    """
-
-    rv: Variable
-    value: Variable
-    likelihood: DensityLikelihood
-    predictors: list[TensorVariable]
-    params: dict[str, TensorVariable]
-    shape: tuple[int, ...]
-    refusal: AugmentationError | None = None
-
-    @property
-    def size(self) -> int:
-        """Number of observations."""
-        return int(np.prod(self.shape))
+__all__ = ["match_observed"]
 
 
 def match_observed(
@@ -113,24 +70,11 @@ def match_observed(
     except (NotAffineError, UnknownLikelihoodError) as error:
         found = _match_density(model, rv, latents) if densities else None
         if found is None:
-            unknown = isinstance(error, UnknownLikelihoodError)
-            if unknown and _has_one_number_for_all(model, rv, latents):
-                raise type(error)(f"{str(error).rstrip('.')}. {_ENTRIES}") from error
             raise
-        refusal = type(error)(f"{str(error).rstrip('.')}. {_DENSITY_ENGINES}")
+        refusal = type(error)(f"{str(error).rstrip('.')}. {DENSITY_ENGINES}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
-
-
-def _has_one_number_for_all(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
-) -> bool:
-    """Return whether an intercept alone is the predictor of a vector of observations."""
-    inputs = [latent.input for latent in latents]
-    params = in_innovations(model, distribution_parameters(rv), latents)
-    depending = [param for param in params if depends_on(param, inputs)]
-    return bool(depending) and all(set(param.type.shape) <= {1} for param in depending)
 
 
 def _match_augmented(
@@ -177,7 +121,7 @@ def _match_density(
         return None
     (eta,) = simplify([_flatten(read.predictor, static_shape(rv), rv)])
     return ObservedGraph(
-        rv=rv,
+        variable=rv,
         value=model.rvs_to_values[rv],
         likelihood=read.likelihood,
         predictors=[eta],
@@ -232,7 +176,7 @@ def _match_patterns(
         if not is_affine(eta, inputs):
             raise NotAffineError(not_affine(rv, eta, latents))
         return ObservedGraph(
-            rv=rv,
+            variable=rv,
             value=model.rvs_to_values[rv],
             likelihood=likelihood(),
             predictors=[eta],
@@ -268,7 +212,7 @@ def _match_super_gaussian(
     value = model.rvs_to_values[rv]
     named = parameters_of_family(family, value, parameters)
     return ObservedGraph(
-        rv=rv,
+        variable=rv,
         value=value,
         likelihood=likelihood_of(model, rv, family),
         predictors=[eta],

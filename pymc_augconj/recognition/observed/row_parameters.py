@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytensor.tensor as pt
+from pymc.logprob.utils import CheckParameterValue
 from pymc.model import Model
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
@@ -23,7 +24,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.recognition.graph.constants import constant_number, is_tensor
 from pymc_augconj.recognition.graph.dependence import static_shape
 
-from .rows import dependents, rebuild
+from .rows import conjuncts, dependents, rebuild
 
 __all__ = ["RowParameters"]
 
@@ -85,6 +86,11 @@ class RowParameters:
         }
         self.symbols |= {held[var]: symbol for var, symbol in self.symbols.items()}
         return held
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes of the observations."""
+        return len(self._shape)
 
     def standing(self, row: Variable) -> Variable:
         """Return a vector of rows with as many axes as the observations have."""
@@ -204,5 +210,7 @@ def _valued(var: Variable) -> list[Variable]:
     """Return the inputs of an operation but for those that say shapes and places."""
     if var.owner is None:
         return []
+    if isinstance(var.owner.op, CheckParameterValue):
+        return [var.owner.inputs[0], *conjuncts(var.owner.inputs[1:])]
     only_first = isinstance(var.owner.op, Alloc | Reshape | Subtensor)
     return var.owner.inputs[: 1 if only_first else None]

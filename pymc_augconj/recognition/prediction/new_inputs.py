@@ -60,6 +60,8 @@ class NewPredictor:
     def _selection(self, point: Point) -> RowSelection:
         """Return the map of the process to the site's rows."""
         A = self.lgm.maps[self.index](point).rows(self._rows)
+        if isinstance(A, DenseMap):
+            A = _as_selection(A)
         if not isinstance(A, RowSelection):
             raise self._refuse(f"{self.name!r} enters it through a matrix, not entry by entry")
         return A
@@ -198,6 +200,9 @@ def read_predictor(
     ]
     if observed is not None:
         sites = [site for site in sites if site.name == observed]
+    else:
+        # Potentials have no observations.
+        sites = [site for site in sites if site.likelihood.has_observations] or sites
     if len(sites) != 1:
         raise AugmentationError(
             f"observed: expected one observed variable that depends on {name!r} through a single "
@@ -217,6 +222,15 @@ def _touches(A: LinearMap, rows: slice) -> bool:
     if isinstance(A, DenseMap):
         return bool(np.any(A.dense()[rows]))
     return A.coef is None or bool(np.any(A.coef[rows]))
+
+
+def _as_selection(A: DenseMap) -> LinearMap:
+    """Return rows with one entry each as such: another site's rows may have made a map dense."""
+    dense = A.dense()
+    index = np.argmax(dense != 0.0, axis=1)
+    coef = dense[np.arange(len(dense)), index]
+    one_each = np.all(np.count_nonzero(dense, axis=1) == 1)
+    return RowSelection(index, None if np.all(coef == 1.0) else coef, A.size) if one_each else A
 
 
 def _constant_row(A: LinearMap) -> np.ndarray | None:

@@ -20,7 +20,7 @@ from pymc_augconj.recognition.graph.affine import (
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.normal import GaussianVariable
-from pymc_augconj.recognition.observed.match import ObservedGraph
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 from .designs import DIRECTION, BlockMap, Product
 

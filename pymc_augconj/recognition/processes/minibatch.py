@@ -62,6 +62,12 @@ def with_all_data(model: Model) -> Model:
             if var in model.deterministics:
                 replaced[var] = pm.Deterministic(var.name, new)
             elif var in model.potentials:
+                if any(map(_is_minibatch, ancestors([var]))):
+                    raise RecognitionError(
+                        f"potential {var.name!r}: expected no pm.Minibatch data, as PyMC has no "
+                        "total_size for a potential; write the model with the arrays themselves, "
+                        "and pass batch_size=… to pac.fit"
+                    )
                 replaced[var] = pm.Potential(var.name, new)
             elif var in model.observed_RVs:
                 observed = _replace(model.rvs_to_values[var], replaced)

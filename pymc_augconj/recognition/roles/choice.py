@@ -9,6 +9,7 @@ Gaussian process or a multivariate normal it is an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 from pymc.model import Model
 from pytensor.graph.basic import Variable
@@ -32,7 +33,9 @@ from pymc_augconj.recognition.latents.normal import (
     in_innovations,
 )
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
-from pymc_augconj.recognition.observed.match import ObservedGraph, match_observed
+from pymc_augconj.recognition.observed.match import match_observed
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
+from pymc_augconj.recognition.observed.potentials import match_potential
 
 from .errors import no_latent
 from .structure import Structure, forward_variables
@@ -68,24 +71,15 @@ def choose_structure(
     """
     forward, undrawn = forward_variables(model)
     found = _find(model, forward, chosen)
-    candidates: Sequence[GaussianVariable]
-    candidates, demoted = _acting_through_means(model, found, forward)
-    try:
-        candidates, matched = _match_most(model, candidates, forward)
-    except (NotAffineError, UnknownLikelihoodError) as error:
-        # Likelihoods without an augmentation are used only if there is no other way.
-        try:
-            candidates, matched = _match_most(model, candidates, forward, densities=True)
-        except AugmentationError:
-            raise error from None
+    candidates, demoted, matched = _choose(model, found, forward)
     for observed in matched:
         if observed.size == 0:
             raise DataError(
-                f"observed variable {observed.rv.name!r}: expected observations, found the shape "
+                f"{observed.label}: expected observations, found the shape "
                 f"{observed.shape}; leave the variable out while there are none"
             )
-    matched_rvs = [observed.rv for observed in matched]
-    unmatched = [rv for rv in model.observed_RVs if rv not in matched_rvs]
+    used_as_density = {observed.variable for observed in matched}
+    unmatched = [rv for rv in model.observed_RVs if rv not in used_as_density]
     # A variable with a given value (pm.observe) is a constant for those that depend on it.
     used = direct_parents(
         [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
@@ -100,9 +94,10 @@ def choose_structure(
     if not candidates:
         raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
     if not matched:
+        what = f"observed variable {unmatched[0].name!r}" if unmatched else "the model"
         raise RecognitionError(
-            f"observed variable {unmatched[0].name!r}: expected a predictor that contains a "
-            "Gaussian latent variable, found none in it; sample this model with pm.sample's NUTS"
+            f"{what}: expected a predictor that contains a Gaussian latent variable, found none in "
+            "it; sample this model with pm.sample's NUTS"
         )
     latents = {latent.rv for latent in candidates}
     hyper = [rv for rv in model.free_RVs if rv not in latents and rv not in set(forward)]
@@ -111,10 +106,50 @@ def choose_structure(
         hyperparameters=hyper,
         forward=forward,
         held=_held(found, latents, demoted, undrawn),
-        observed=matched_rvs,
-        factors=[*unmatched, *model.potentials],
+        factors=[*unmatched, *(p for p in model.potentials if p not in used_as_density)],
     )
     return structure, matched
+
+
+def _choose(
+    model: Model, found: Sequence[GaussianVariable], forward: Sequence[Variable]
+) -> _Choice:
+    """Choose the latents; densities without an augmentation only if there is no other way."""
+    first, error = None, None
+    try:
+        first = _choice(model, found, forward)
+    except (NotAffineError, UnknownLikelihoodError) as why:
+        error = why
+    in_potentials = direct_parents(model.potentials, model) & {c.rv for c in found}
+    if first is not None and (first.latents or not in_potentials):
+        return first
+    try:
+        return _choice(model, found, forward, densities=True)
+    except AugmentationError as why:
+        if first is not None:
+            return first
+        # The second says what is wrong with a potential.
+        raise (why if error is None or in_potentials else error) from None
+
+
+class _Choice(NamedTuple):
+    """The latents, why others are none, and what depends on latents."""
+
+    latents: Sequence[GaussianVariable]
+    demoted: dict[str, str]
+    matched: list[ObservedGraph]
+
+
+def _choice(
+    model: Model,
+    found: Sequence[GaussianVariable],
+    forward: Sequence[Variable],
+    *,
+    densities: bool = False,
+) -> _Choice:
+    candidates, demoted = _acting_through_means(model, found, forward, densities)
+    latents, matched = _match_most(model, candidates, forward, densities=densities)
+    return _Choice(latents, demoted, matched)
 
 
 def _held(
@@ -174,13 +209,15 @@ def _match_most(
 def _match(
     model: Model, latents: Sequence[GaussianVariable], densities: bool
 ) -> list[ObservedGraph]:
-    """Match every observed variable that depends on a latent; raises if one has no match."""
+    """Match what depends on a latent; raises if an observed variable or potential has no match."""
     inputs = [latent.input for latent in latents]
-    return [
+    matched = [
         match_observed(model, rv, latents, densities=densities)
         for rv in model.observed_RVs
         if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
     ]
+    potentials = [match_potential(model, potential, latents) for potential in model.potentials]
+    return matched + [potential for potential in potentials if potential is not None]
 
 
 def _largest_consistent(
@@ -202,16 +239,21 @@ def _largest_consistent(
         else:
             accepted.append(candidate)
     # The prior of a rejected candidate may depend on an accepted one.
-    accepted, _ = _acting_through_means(model, accepted, forward)
+    accepted, _ = _acting_through_means(model, accepted, forward, densities)
     if not accepted:
         raise error
     return accepted, _match(model, accepted, densities)
 
 
 def _acting_through_means(
-    model: Model, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
+    model: Model,
+    candidates: Sequence[GaussianVariable],
+    forward: Sequence[Variable],
+    densities: bool,
 ) -> tuple[list[GaussianVariable], dict[str, str]]:
     """Leave out candidates until none enters a potential, a covariance or another prior.
+
+    With ``densities`` they may enter potentials that can be read as densities.
 
     Raises
     ------
@@ -220,9 +262,17 @@ def _acting_through_means(
     """
     kept = list(candidates)
     left_out: dict[str, str] = {}
-    while (found := _first_elsewhere(model, kept, forward)) is not None:
+    while True:
+        optional: Sequence[str] = _OPTIONAL
+        found = _first_in_potential(model, kept, densities)
+        if found is not None and not densities:
+            # A latent known by its density is kept, with a potential that is read.
+            optional = _OPTIONAL[:1]
+        found = found or _first_elsewhere(model, kept, forward)
+        if found is None:
+            return kept, left_out
         candidate, why = found
-        if candidate.kind not in _OPTIONAL:
+        if candidate.kind not in optional:
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "
@@ -230,20 +280,36 @@ def _acting_through_means(
             )
         kept.remove(candidate)
         left_out[candidate.name] = why
-    return kept, left_out
+
+
+def _first_in_potential(
+    model: Model, candidates: Sequence[GaussianVariable], densities: bool
+) -> tuple[GaussianVariable, str] | None:
+    for potential in model.potentials:
+        parents = direct_parents([potential], model)
+        entering = [candidate for candidate in candidates if candidate.rv in parents]
+        if not entering:
+            continue
+        why = f"the potential {potential.name!r} depends on it"
+        if densities:
+            try:
+                match_potential(model, potential, candidates)
+            except NotAffineError as error:
+                _, found = str(error).split("; ")[0].split(": ", 1)
+                why += f" and cannot be read as a density ({found})"
+            else:
+                continue
+        # The one that costs least: a process comes before its intercept.
+        return entering[-1], (
+            f"{why} (if it is the density of censored observations, write these with pm.Censored)"
+        )
+    return None
 
 
 def _first_elsewhere(
     model: Model, candidates: Sequence[GaussianVariable], forward: Sequence[Variable]
 ) -> tuple[GaussianVariable, str] | None:
     by_rv = {candidate.rv: candidate for candidate in candidates}
-    for potential in model.potentials:
-        for parent in direct_parents([potential], model):
-            if parent in by_rv:
-                return by_rv[parent], (
-                    f"the potential {potential.name!r} depends on it (if it is the density of "
-                    "censored observations, write these with pm.Censored)"
-                )
     for rv in model.free_RVs:
         if rv in forward:
             continue
@@ -264,8 +330,8 @@ def _refused_without_transforms(
     """Return why the model could not be read without the transforms of Gaussian variables."""
     found = find_gaussian_variables(model, _roots(model), transformed=True)
     try:
-        found, _ = _acting_through_means(model, [c for c in found if c.rv not in forward], forward)
-        _match_most(model, found, forward, densities=True)
+        found = [candidate for candidate in found if candidate.rv not in forward]
+        found = list(_choice(model, found, forward, densities=True).latents)
     except AugmentationError as error:
         return error
     return None if found else RecognitionError("it enters the model not only through means")

@@ -10,7 +10,7 @@ from pymc_augconj.model import Hyperparameter, Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.normal import GaussianVariable
-from pymc_augconj.recognition.observed.match import ObservedGraph
+from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 __all__ = ["read_hyperparameters"]
 

@@ -35,8 +35,6 @@ class Structure:
     forward : list of Variable
         Free random variables that no observation and no potential depends on, in topological
         order.
-    observed : list of Variable
-        Observed variables that depend on a latent.
     factors : list of Variable
         Observed variables and potentials that depend on hyperparameters alone.
     held : dict
@@ -47,7 +45,6 @@ class Structure:
     latents: Sequence[GaussianVariable]
     hyperparameters: list[Variable]
     forward: list[Variable]
-    observed: list[Variable]
     factors: list[Variable]
     held: dict[str, str]
 

@@ -275,10 +275,10 @@ class Approximation:
             log_p += value.reshape(len(eta), -1).sum(axis=1)
         # q is the prior times the sites.
         log_q = eta @ self.h - 0.5 * eta**2 @ self.lam
-        return {
-            "log_likelihood": {name: value[None] for name, value in log_likelihood.items()},
-            "sample_stats": {"log_p": log_p[None], "log_q": log_q[None]},
-        }
+        # A potential has no observations that could be left out.
+        observed = {n: value[None] for n, value in log_likelihood.items() if n in self.observed}
+        groups = {"sample_stats": {"log_p": log_p[None], "log_q": log_q[None]}}
+        return {**groups, "log_likelihood": observed} if observed else groups
 
     def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
         blocks, draws = self._latents.prior.factorized().blocks, len(whitened[0])

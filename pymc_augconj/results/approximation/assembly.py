@@ -48,7 +48,11 @@ def approximation_of(
         The processes and inducing inputs; None for a dense fit.
     """
     point = outcome.point
-    observed = {site.name: _observed(model, site, point) for site in lgm.sites}
+    observed = {
+        site.name: _observed(model, site, point)
+        for site in lgm.sites
+        if site.likelihood.has_observations
+    }
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)
     processes = {} if sparse is None else {process.name: process for process in sparse.priors}

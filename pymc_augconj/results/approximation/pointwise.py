@@ -22,7 +22,7 @@ class PointwiseLogLikelihood:
     point : mapping
         θ on PyMC's unconstrained scale.
     shapes : dict of str to tuple of int
-        Shapes of the observed variables.
+        Shapes of the observed variables; potentials are not among them.
     """
 
     lgm: LatentGaussianModel
@@ -30,7 +30,7 @@ class PointwiseLogLikelihood:
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, eta: Array) -> dict[str, Array]:
-        """Return the log densities by observed variable, shape (S, …).
+        """Return the log densities by observed variable or potential, shape (S, …).
 
         Parameters
         ----------
@@ -41,5 +41,6 @@ class PointwiseLogLikelihood:
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
             rows = [site.terms.log_density(y, site.select(draw), params) for draw in eta]
-            found[site.name] = np.reshape(rows, (len(eta), *self.shapes[site.name]))
+            shape = self.shapes.get(site.name, (site.size,))
+            found[site.name] = np.reshape(rows, (len(eta), *shape))
         return found

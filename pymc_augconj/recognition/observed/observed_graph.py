@@ -1,0 +1,70 @@
+"""What enters the density through predictors: an observed variable, or a potential."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.recognition.graph.derive import log_density_of
+from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
+
+__all__ = ["ObservedGraph"]
+
+
+@dataclass(eq=False)
+class ObservedGraph:
+    """One observed variable or potential, matched.
+
+    Attributes
+    ----------
+    variable : Variable
+        The observed random variable, or the potential.
+    value : Variable
+        Its observations. A potential has none: its value says which of its terms an entry of its
+        density belongs to.
+    likelihood : DensityLikelihood
+    predictors : list of TensorVariable
+        Graphs of η, each of shape (size,), in the innovations.
+    params : dict
+        Graphs of the likelihood's parameters: scalars, or of shape (size,).
+    shape : tuple of int
+        Shape of the observations.
+    density : Variable, optional
+        Graph of a potential's log density, elementwise, in the innovations; that of an observed
+        variable is derived from its distribution.
+    refusal : AugmentationError, optional
+        What an engine that needs an augmentation raises; None where there is one.
+    """
+
+    variable: Variable
+    value: Variable
+    likelihood: DensityLikelihood
+    predictors: list[TensorVariable]
+    params: dict[str, TensorVariable]
+    shape: tuple[int, ...]
+    density: Variable | None = None
+    refusal: AugmentationError | None = None
+
+    @property
+    def size(self) -> int:
+        """Number of observations."""
+        return int(np.prod(self.shape))
+
+    @property
+    def label(self) -> str:
+        """What messages call it."""
+        return self.likelihood.label(self.variable.name)
+
+    def log_density(self, model: Model, latents: Sequence[GaussianVariable]) -> Variable | None:
+        """Return the graph of PyMC's log density, elementwise, in the innovations."""
+        if self.density is not None:
+            return self.density
+        within = variable_in_innovations(model, self.variable, latents)
+        return log_density_of(model, within, self.value)

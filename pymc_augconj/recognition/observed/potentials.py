@@ -1,0 +1,196 @@
+"""Reading ``pm.Potential`` as a density: of censored or weighted observations, or a constraint.
+
+PyMC adds up the entries of a potential. It is read as a sum of terms, each an array of which every
+entry is a function of one predictor, affine in the latents:
+
+    Σ c (a + b),  c Σ a,  Σ a − Σ b / c,  wᵀ a,      c free of latents.
+
+Terms without latents are part of the first one that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import Add, Cast, Identity, Mul, Neg, Sub, TrueDiv
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot, Sum
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
+from pymc_augconj.likelihoods.potential import PotentialLikelihood, PotentialTerm
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.complements import with_exact_complements
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
+
+from .errors import DENSITY_ENGINES
+from .indices import graphs_with_indices_inside
+from .observed_graph import ObservedGraph
+from .one_predictor import find_predictor
+from .row_parameters import RowParameters
+from .row_reader import RowReader
+from .rows import RowFunction
+from .separate import is_separate
+
+__all__ = ["match_potential"]
+
+
+def match_potential(
+    model: Model, potential: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | None:
+    """Read a potential as a density; None if it does not depend on the latents.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    potential : Variable
+    latents : sequence of GaussianVariable
+
+    Raises
+    ------
+    NotAffineError
+        If it is no sum of terms of which each entry depends on one predictor.
+    """
+    inputs = [latent.input for latent in latents]
+    (graph,) = in_innovations(model, [potential], latents)
+    if not depends_on(graph, inputs):
+        return None
+    summands = _summands(graph.astype("float64"), inputs)
+    moving = [term for term in summands if depends_on(term, inputs)]
+    rest = [term.sum() for term in summands if not depends_on(term, inputs)]
+    if rest:
+        moving[0] = moving[0] + sum(rest) / max(int(np.prod(static_shape(moving[0]))), 1)
+    readings = [_read(model, term, inputs) for term in moving]
+    found = [reading for reading in readings if isinstance(reading, str)]
+    if found:
+        raise NotAffineError(
+            f"potential {potential.name!r}: expected a sum of terms of which each entry depends on "
+            f"one affine predictor of the Gaussian latent variables, found {found[0]}; if it is "
+            "the density of censored observations, write these with pm.Censored; or sample this "
+            "model with pm.sample's NUTS"
+        )
+    return _together(potential, [reading for reading in readings if not isinstance(reading, str)])
+
+
+def _together(potential: Variable, readings: Sequence[_Reading]) -> ObservedGraph:
+    """Return the terms one after the other."""
+    sizes = [reading.size for reading in readings]
+    total = sum(sizes)
+    terms, params = [], {}
+    for i, reading in enumerate(readings):
+        names = {name: f"{name}_{i}" if len(readings) > 1 else name for name in reading.params}
+        terms.append(PotentialTerm(reading.log_density, names))
+        before, after = sum(sizes[:i]), sum(sizes[i + 1 :])
+        for name, graph in reading.params.items():
+            # Other terms do not use the entries that are added.
+            padded = graph
+            if graph.ndim and total > reading.size:
+                ends = pt.alloc(graph[0], before), pt.alloc(graph[0], after)
+                padded = pt.specify_shape(pt.concatenate([ends[0], graph, ends[1]]), (total,))
+            params[names[name]] = padded
+    return ObservedGraph(
+        variable=potential,
+        value=pt.constant(np.repeat(np.arange(float(len(readings))), sizes)),
+        likelihood=PotentialLikelihood(terms),
+        predictors=[_concatenated([reading.predictor for reading in readings])],
+        params=params,
+        shape=(total,),
+        density=_concatenated([reading.term.ravel() for reading in readings]),
+        refusal=UnknownLikelihoodError(
+            f"potential {potential.name!r}: no augmentation is known for a density that is written "
+            f"as a potential. Sample this model with pm.sample's NUTS instead. {DENSITY_ENGINES}"
+        ),
+    )
+
+
+def _concatenated(graphs: Sequence[TensorVariable]) -> TensorVariable:
+    return graphs[0] if len(graphs) == 1 else pt.concatenate(graphs)
+
+
+# -- terms ----------------------------------------------------------------------------------------
+
+
+def _summands(graph: TensorVariable, latents: Sequence[Variable]) -> list[TensorVariable]:
+    """Return graphs whose entries, all added up, are the sum of those of ``graph``."""
+    # Graphs of one entry are taken apart.
+    node = graph.owner
+    if node is None or not depends_on(graph, latents):
+        return [graph]
+    op, parts = node.op, node.inputs
+    if isinstance(op, Sum | DimShuffle | ViewOp):
+        return _summands(parts[0], latents)
+    kind = op.scalar_op if isinstance(op, Elemwise) else None
+    if isinstance(kind, Identity) or (isinstance(kind, Cast) and _is_float(parts[0])):
+        return _summands(parts[0], latents)
+    if not all(graph.type.broadcastable):
+        return [graph]
+    if isinstance(op, Dot):
+        return [parts[0].ravel() * parts[1].ravel()]
+    if isinstance(kind, Neg):
+        return [-term for term in _summands(parts[0], latents)]
+    if isinstance(kind, Add):
+        return [term for part in parts for term in _summands(part, latents)]
+    if isinstance(kind, Sub):
+        added, subtracted = (_summands(part, latents) for part in parts)
+        return [*added, *(-term for term in subtracted)]
+    if isinstance(kind, Mul | TrueDiv):
+        (first, *others) = moving = [part for part in parts if depends_on(part, latents)]
+        if not others and (isinstance(kind, Mul) or first is parts[0]):
+            rest = [part for part in parts if part not in moving]
+            # The number of entries, of a mean, is computed from their shape.
+            (factor,) = simplify([_product(rest).reshape(())], shapes=True)
+            if not isinstance(kind, Mul):
+                return [term / factor for term in _summands(first, latents)]
+            return [factor * term for term in _summands(first, latents)]
+    return [graph]
+
+
+def _product(factors: Sequence[TensorVariable]) -> TensorVariable:
+    product = factors[0]
+    for factor in factors[1:]:
+        product = product * factor
+    return product
+
+
+def _is_float(graph: TensorVariable) -> bool:
+    return graph.dtype.startswith("float")
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """One term, read: its graph, its predictor, shape (size,), and its density."""
+
+    term: TensorVariable
+    size: int
+    predictor: TensorVariable
+    log_density: RowFunction
+    params: dict[str, TensorVariable]
+
+
+def _read(model: Model, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:
+    """Read a term, or say what was found instead of one."""
+    shape = static_shape(term)
+    offsets, graph = find_predictor([term], latents, shape), term
+    if offsets is None or not is_separate(graph, offsets, len(shape)):
+        (graph,) = graphs_with_indices_inside([term], latents)
+        offsets = find_predictor([graph], latents, shape)
+    if offsets is None:
+        return f"one of shape {shape} that depends on several, or not smoothly on one"
+    if shape and not is_separate(graph, offsets, len(shape)):
+        return f"one of shape {shape} in which an entry depends on several entries of a predictor"
+    parameters = RowParameters(shape, model)
+    log_density = RowReader(None, offsets, parameters).read(with_exact_complements(graph))
+    if log_density is None:
+        return f"one of shape {shape} whose entries cannot be separated"
+    size = int(np.prod(shape))
+    eta = next(iter(offsets)).astype("float64")
+    (eta,) = simplify([pt.broadcast_to(eta, shape).reshape((size,))])
+    return _Reading(pt.specify_shape(term, shape), size, eta, log_density, parameters.graphs())

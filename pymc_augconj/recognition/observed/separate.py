@@ -1,0 +1,138 @@
+"""Whether each entry of a graph depends on its own entry of the predictor alone.
+
+The density of an observed variable is a product over observations by its distribution. A potential
+is whatever its graph is: the axes of the predictor are followed through every operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from pymc.logprob.utils import CheckParameterValue
+from pytensor.compile.builders import OpFromGraph
+from pytensor.compile.ops import ViewOp
+from pytensor.graph.basic import Apply, Variable
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.subtensor import Subtensor
+
+from .rows import conjuncts, dependents
+
+__all__ = ["is_separate"]
+
+# Of each axis of a variable, which axis of the observations it is; None if it is none of them.
+Axes = tuple[int | None, ...]
+
+
+class _MixedError(Exception):
+    """An operation in which entries of the predictor meet."""
+
+
+def is_separate(graph: Variable, predictors: Collection[Variable], ndim: int) -> bool:
+    """Return whether entry i of ``graph`` depends on entry i of each of ``predictors`` alone.
+
+    Parameters
+    ----------
+    graph : Variable
+        With ``ndim`` axes, those of the observations.
+    predictors : collection of Variable
+        With the same axes; where one has length one, its entry is that of all along the axis.
+    ndim : int
+    """
+    rows: Axes = tuple(range(ndim))
+    try:
+        return _follow(graph, dict.fromkeys(predictors, rows)) == rows
+    except _MixedError:
+        return False
+
+
+def _follow(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
+    """Return the axes of ``graph``; None if it depends on none of the variables ``known``."""
+    moving = dependents([graph], known)
+    found = dict(known)
+    stack = [graph]
+    while stack:
+        var = stack[-1]
+        if var in found or var not in moving:
+            stack.pop()
+            continue
+        needed = [part for part in _parts(var.owner) if part in moving]
+        if waiting := [part for part in needed if part not in found]:
+            stack.extend(waiting)
+        else:
+            found[stack.pop()] = _axes(var, needed, found)
+    return found.get(graph)
+
+
+def _parts(node: Apply) -> list[Variable]:
+    if isinstance(node.op, CheckParameterValue):
+        # All rows must meet a condition, which is the same as that each of them meets its own.
+        return [node.inputs[0], *conjuncts(node.inputs[1:])]
+    # The shapes of these do not matter.
+    return node.inputs[: 1 if isinstance(node.op, Alloc | SpecifyShape) else None]
+
+
+def _axes(var: Variable, parts: Sequence[Variable], found: dict[Variable, Axes]) -> Axes:
+    """Return the axes of ``var``, from those of its inputs that depend on the predictors."""
+    node = var.owner
+    op, first = node.op, node.inputs[0]
+    axes = found.get(first)
+    if isinstance(op, Elemwise):
+        return _together(parts, found)
+    if isinstance(op, OpFromGraph):
+        inner = zip(op.fgraph.inputs, node.inputs, strict=True)
+        output = op.fgraph.outputs[node.outputs.index(var)]
+        within = _follow(output, {new: found[old] for new, old in inner if old in found})
+        if within is None:
+            raise _MixedError
+        return within
+    if len(parts) != 1 and not isinstance(op, CheckParameterValue | Join):
+        raise _MixedError
+    if isinstance(op, CheckParameterValue | ViewOp | SpecifyShape) and axes is not None:
+        return axes
+    if isinstance(op, Alloc) and axes is not None:
+        return (None,) * (var.ndim - len(axes)) + axes
+    if isinstance(op, DimShuffle) and axes is not None:
+        if any(axes[i] is not None for i in op.drop):
+            raise _MixedError
+        return tuple(None if i == "x" else axes[i] for i in op.new_order)
+    if isinstance(op, CAReduce) and axes is not None:
+        reduced = range(len(axes)) if op.axis is None else op.axis
+        if any(axes[i] is not None for i in reduced):
+            raise _MixedError
+        return tuple(axis for i, axis in enumerate(axes) if i not in reduced)
+    if isinstance(op, Subtensor) and axes is not None:
+        return _subtensor(op, axes)
+    if isinstance(op, Join):
+        own = {found[part] for part in parts}
+        if len(own) == 1 and next(iter(own))[op.axis] is None:
+            return own.pop()
+    raise _MixedError
+
+
+def _together(parts: Sequence[Variable], found: dict[Variable, Axes]) -> Axes:
+    """Return the axes of an elementwise function of ``parts``."""
+    result: list[int | None] = []
+    for i in range(parts[0].ndim):
+        # An axis of length one that is none of the rows' is repeated.
+        own = {found[p][i] for p in parts if found[p][i] is not None or not p.type.broadcastable[i]}
+        if len(own) > 1:
+            raise _MixedError
+        result.append(own.pop() if own else None)
+    named = [axis for axis in result if axis is not None]
+    if len(set(named)) < len(named):
+        raise _MixedError
+    return tuple(result)
+
+
+def _subtensor(op: Subtensor, axes: Axes) -> Axes:
+    result = []
+    for i, axis in enumerate(axes):
+        index = op.idx_list[i] if i < len(op.idx_list) else slice(None)
+        whole = isinstance(index, slice) and index == slice(None)
+        if axis is not None and not whole:
+            raise _MixedError
+        if isinstance(index, slice):
+            result.append(axis)
+    return tuple(result)
