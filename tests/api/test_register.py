@@ -105,11 +105,12 @@ def test_is_recognised_in_an_unchanged_model():
     assert "truncated normal" in str(pac.recognize(write_model()))
 
 
-def test_is_unknown_again_once_unregistered():
+def test_is_known_by_its_density_alone_once_unregistered():
     pac.register(SkewNormal)
     pac.unregister(SkewNormal)
-    with pytest.raises(pac.UnknownLikelihoodError, match=r"no augmentation .* SkewNormal"):
-        pac.recognize(write_model())
+    assert "truncated normal" not in str(pac.recognize(write_model()))
+    with pytest.raises(pac.AugmentationError, match=r"'y'.*no augmentation .* SkewNormal"):
+        pac.sample(sites="augmented", model=write_model(), progressbar=False)
     with pytest.raises(ValueError, match="expected a registered likelihood"):
         pac.unregister(SkewNormal)
 

@@ -202,5 +202,5 @@ def test_rows_that_depend_on_each_other_are_refused(axis):
 def test_missing_entries_of_a_mixture_are_refused():
     with pytest.warns(Warning, match="missing values"), pm.Model() as model:
         pm.ZeroInflatedPoisson("y", 0.5, exp(process()[:, None]), observed=masked(COUNTS))
-    with pytest.raises(pac.UnknownLikelihoodError, match=r"masked.*leave the missing entries out"):
+    with pytest.raises(pac.NotAffineError, match=r"masked.*leave the missing entries out"):
         pac.recognize(model)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from pymc.distributions.distribution import PartialObservedRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
@@ -320,7 +321,13 @@ def _first_elsewhere(
             graphs, what = parameters_of(rv), "prior"
         for parent in direct_parents(graphs, model):
             if parent in by_rv and parent is not rv:
-                return by_rv[parent], f"the {what} of {rv.name!r} depends on it"
+                why = f"the {what} of {rv.name!r} depends on it"
+                if isinstance(rv.owner.op, PartialObservedRV):
+                    why += (
+                        ", the missing entries of a masked array, which PyMC keeps together with "
+                        "the observed ones (leave the missing entries out instead)"
+                    )
+                return by_rv[parent], why
     return None
 
 
