@@ -240,8 +240,8 @@ class GramSpace(Conditioner):
             self._maps, factors = prior.maps, [1.0] * len(prior.maps)
             self._sums = []
         self._sums = [self._sum(term) for term in sites.terms]
-        gram = _weighted(sites.scales, [gram for _, gram, _ in self._sums])
-        right = _weighted(sites.scales, [right for _, _, right in self._sums])
+        gram = sites.weighted([gram for _, gram, _ in self._sums])
+        right = sites.weighted([right for _, _, right in self._sums])
         s = np.concatenate(
             [
                 _column_scale(A, b, factor)
@@ -268,13 +268,6 @@ class GramSpace(Conditioner):
                 return None
             factors.append(factor)
         return factors
-
-
-def _weighted(weights: Sequence[float], arrays: Sequence[Array]) -> Array:
-    total = weights[0] * arrays[0]
-    for c, array in zip(weights[1:], arrays[1:], strict=True):
-        total += c * array
-    return total
 
 
 def _map_ratio(A: LinearMap, known: LinearMap) -> float | None:

@@ -14,7 +14,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["MergedSites", "RowGroups", "SiteSum"]
+__all__ = ["MergedSites", "RowGroups", "SiteSum", "weighted_sum"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,12 +57,12 @@ class SiteSum:
     @cached_property
     def h(self) -> Array:
         """Σ c h."""
-        return self._sum([term.h for term in self.terms])
+        return self.weighted([term.h for term in self.terms])
 
     @cached_property
     def lam(self) -> Array:
         """Σ c Λ."""
-        return self._sum([term.lam for term in self.terms])
+        return self.weighted([term.lam for term in self.terms])
 
     @property
     def constant(self) -> float:
@@ -73,10 +73,19 @@ class SiteSum:
         """Return whether terms and scales are the same."""
         return self.scales == other.scales and all(map(MergedSites.equals, self.terms, other.terms))
 
-    def _sum(self, parts: Sequence[Array]) -> Array:
-        if self.scales == (1.0,):
-            return parts[0]
-        return np.array(self.scales) @ np.array(parts)
+    def weighted(self, parts: Sequence[Array]) -> Array:
+        """Return Σ c · part, given something of every term; it may be a part itself."""
+        return weighted_sum(self.scales, parts)
+
+
+def weighted_sum(scales: Sequence[float], parts: Sequence[Array]) -> Array:
+    """Return Σ c · part; a single part with c = 1 as it is."""
+    if tuple(scales) == (1.0,):
+        return parts[0]
+    total = scales[0] * parts[0]
+    for c, part in zip(scales[1:], parts[1:], strict=True):
+        total += c * part
+    return total
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
+from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum, weighted_sum
 from pymc_augconj.model import Site
 from pymc_augconj.typing import Array
 
@@ -57,7 +57,8 @@ class _Normal(_Term):
     @property
     def scale(self) -> float:
         """The present c."""
-        found = self._data.site.terms.as_normal(self._data.y, self._data.params)
+        # Of one observation: c is that of all.
+        found = self._data.site.terms.as_normal(self._data.y[:1], self._data.params)
         assert found is not None  # see SiteTerms
         return found[1].item()
 
@@ -116,9 +117,8 @@ class SiteTerms:
     def stacked(self) -> tuple[Array, Array]:
         """(h, Λ) of all rows, before merging."""
         terms, scales = self._terms()
-        h = np.array([term.h for term in terms])
-        lam = np.array([term.lam for term in terms])
-        return np.array(scales) @ h, np.array(scales) @ lam
+        h, lam = [term.h for term in terms], [term.lam for term in terms]
+        return weighted_sum(scales, h), weighted_sum(scales, lam)
 
     def log_base(self, sites: SiteSum, names: Set[Any]) -> float:
         """Return Σ log p(y | η) − (h η − ½ λ η²) of exact sites that depend on ``names``.

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 
 import numpy as np
 import pytensor.tensor as pt
@@ -40,13 +42,26 @@ from .row_reader import RowReader
 from .rows import RowFunction
 from .separate import is_separate
 
-__all__ = ["match_potential"]
+__all__ = ["match_potential", "read_potential"]
 
 
 def match_potential(
     model: Model, potential: Variable, latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
-    """Read a potential as a density; None if it does not depend on the latents.
+    """As :func:`read_potential`; raises NotAffineError where that returns a sentence."""
+    found = read_potential(model, potential, latents)
+    if isinstance(found, str):
+        raise NotAffineError(
+            f"potential {potential.name!r}: {found}; if it is the density of censored "
+            "observations, write these with pm.Censored; or sample this model with pm.sample's NUTS"
+        )
+    return found
+
+
+def read_potential(
+    model: Model, potential: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | str | None:
+    """Read a potential as a density.
 
     Parameters
     ----------
@@ -54,10 +69,11 @@ def match_potential(
     potential : Variable
     latents : sequence of GaussianVariable
 
-    Raises
-    ------
-    NotAffineError
-        If it is no sum of terms of which each entry depends on one predictor.
+    Returns
+    -------
+    ObservedGraph, str or None
+        None if it does not depend on the latents; what was expected and found if it is no sum of
+        terms of which each entry depends on one predictor.
     """
     inputs = [latent.input for latent in latents]
     (graph,) = in_innovations(model, [potential], latents)
@@ -68,16 +84,16 @@ def match_potential(
     rest = [term.sum() for term in summands if not depends_on(term, inputs)]
     if rest:
         moving[0] = moving[0] + sum(rest) / max(int(np.prod(static_shape(moving[0]))), 1)
-    readings = [_read(model, term, inputs) for term in moving]
-    found = [reading for reading in readings if isinstance(reading, str)]
-    if found:
-        raise NotAffineError(
-            f"potential {potential.name!r}: expected a sum of terms of which each entry depends on "
-            f"one affine predictor of the Gaussian latent variables, found {found[0]}; if it is "
-            "the density of censored observations, write these with pm.Censored; or sample this "
-            "model with pm.sample's NUTS"
-        )
-    return _together(potential, [reading for reading in readings if not isinstance(reading, str)])
+    readings = []
+    for term in moving:
+        reading = _read(model, term, inputs)
+        if isinstance(reading, str):
+            return (
+                "expected a sum of terms of which each entry depends on one affine predictor of "
+                f"the Gaussian latent variables, found {reading}"
+            )
+        readings.append(reading)
+    return _together(potential, readings)
 
 
 def _together(potential: Variable, readings: Sequence[_Reading]) -> ObservedGraph:
@@ -146,18 +162,11 @@ def _summands(graph: TensorVariable, latents: Sequence[Variable]) -> list[Tensor
         if not others and (isinstance(kind, Mul) or first is parts[0]):
             rest = [part for part in parts if part not in moving]
             # The number of entries, of a mean, is computed from their shape.
-            (factor,) = simplify([_product(rest).reshape(())], shapes=True)
+            (factor,) = simplify([reduce(mul, rest).reshape(())], shapes=True)
             if not isinstance(kind, Mul):
                 return [term / factor for term in _summands(first, latents)]
             return [factor * term for term in _summands(first, latents)]
     return [graph]
-
-
-def _product(factors: Sequence[TensorVariable]) -> TensorVariable:
-    product = factors[0]
-    for factor in factors[1:]:
-        product = product * factor
-    return product
 
 
 def _is_float(graph: TensorVariable) -> bool:

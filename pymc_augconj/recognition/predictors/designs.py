@@ -263,20 +263,22 @@ class _GeneralMap:
 
     def __init__(self, product: Product, matrices: Sequence[np.ndarray] = ()) -> None:
         self._product = product
-        self._groups = np.arange(product.size)
-        self._rows = self._columns = np.empty(0, dtype=np.intp)
+        # The sum of the columns of every group; none where there are too many groups to be of use.
+        self._vectors: list[np.ndarray] = []
         if matrices:
             nonzero = np.any([matrix != 0.0 for matrix in matrices], axis=0)
-            self._groups = _apart(nonzero)
-            self._rows, self._columns = np.nonzero(nonzero)
+            groups = _apart(nonzero)
+            n_groups = int(groups.max(initial=-1)) + 1
+            if 2 * n_groups < product.size:
+                self._vectors = [1.0 * (groups == k) for k in range(n_groups)]
+                self._rows, self._columns = np.nonzero(nonzero)
+                self._group = groups[self._columns]
 
     def __call__(self, point: Point) -> LinearMap:
-        n_groups = int(self._groups.max(initial=-1)) + 1
-        if 2 * n_groups < self._product.size:
-            sums = [self._product(point, 1.0 * (self._groups == k)) for k in range(n_groups)]
-            matrix = np.zeros((sums[0].size, self._product.size), order="F")
-            entries = np.array(sums)[self._groups[self._columns], self._rows]
-            matrix[self._rows, self._columns] = entries
+        if self._vectors:
+            sums = np.array([self._product(point, vector) for vector in self._vectors])
+            matrix = np.zeros((sums.shape[1], self._product.size), order="F")
+            matrix[self._rows, self._columns] = sums[self._group, self._rows]
             if self._is_whole(matrix, point):
                 return DenseMap(matrix)
         return DenseMap(self._product.matrix(point))

@@ -36,7 +36,7 @@ from pymc_augconj.recognition.latents.normal import (
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import match_observed
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.observed.potentials import match_potential
+from pymc_augconj.recognition.observed.potentials import match_potential, read_potential
 
 from .errors import no_latent
 from .structure import Structure, forward_variables
@@ -159,7 +159,7 @@ def _held(
     demoted: Mapping[str, str],
     undrawn: Mapping[str, str],
 ) -> dict[str, str]:
-    """Return why some of the hyperparameters ``hyper`` must not be optimised."""
+    """Return why some of the hyperparameters must not be optimised, by their names."""
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
         is_vector = latent.kind == "precision" or latent.transform is not None
@@ -293,13 +293,10 @@ def _first_in_potential(
             continue
         why = f"the potential {potential.name!r} depends on it"
         if densities:
-            try:
-                match_potential(model, potential, candidates)
-            except NotAffineError as error:
-                _, found = str(error).split("; ")[0].split(": ", 1)
-                why += f" and cannot be read as a density ({found})"
-            else:
+            reading = read_potential(model, potential, candidates)
+            if not isinstance(reading, str):
                 continue
+            why += f" and cannot be read as a density ({reading})"
         # The one that costs least: a process comes before its intercept.
         return entering[-1], (
             f"{why} (if it is the density of censored observations, write these with pm.Censored)"
