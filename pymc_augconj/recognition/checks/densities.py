@@ -14,7 +14,7 @@ from pytensor.graph.traversal import ancestors
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import direct_parents
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure

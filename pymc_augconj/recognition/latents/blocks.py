@@ -14,7 +14,7 @@ from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array
 
-from .normal import GaussianVariable, in_innovations
+from .innovations import GaussianVariable, in_innovations
 from .precision import read_precision
 
 __all__ = ["read_block"]

@@ -1,6 +1,6 @@
-"""Finds the Gaussian latent variables of a model, and writes the model in their innovations.
+"""Finds the Gaussian latent variables of a model by the names of their distributions.
 
-Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat symbolic input:
+Their innovations u ~ N(0, K(θ)), see :mod:`.innovations`, are in:
 
 * ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u; the mean may contain
   other latents, so hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
@@ -12,8 +12,6 @@ Every Gaussian latent is expressed by an innovation u ~ N(0, K(θ)) with a flat 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
@@ -21,7 +19,6 @@ import numpy as np
 import pytensor.tensor as pt
 from numpy.lib.array_utils import normalize_axis_tuple
 from pymc.distributions.transforms import ZeroSumTransform
-from pymc.logprob.transforms import Transform
 from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
@@ -31,111 +28,22 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import static_shape
-from pymc_augconj.recognition.graph.rewrite import substitute
 
-from .precision import PrecisionGraph
+from .innovations import GaussianVariable, flat_inputs
 
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
-__all__ = [
-    "GaussianVariable",
-    "find_gaussian_variables",
-    "flat_inputs",
-    "in_innovations",
-    "variable_in_innovations",
-]
-
-
-@dataclass(eq=False)
-class GaussianVariable:
-    """A free variable that is Gaussian given its parents.
-
-    Attributes
-    ----------
-    rv, value : Variable
-        PyMC's random variable and its value variable.
-    name, form : str
-        As in :class:`~pymc_augconj.model.LatentBlock`.
-    replaced : Variable
-        What the innovation replaces in the graph: ``rv`` itself, or the product chol(K) v.
-    shape : tuple of int
-        Shape of its entry in the point.
-    size, copies, whitened, kind
-        As in :class:`~pymc_augconj.model.LatentBlock`.
-    mean : Variable or None
-        Graph of the prior mean, of shape ``shape``; None for a whitened variable.
-    scale : Variable
-        Graph of the standard deviations (flat), of K, or of its lower Cholesky factor.
-    input : TensorVariable
-        The flat innovation u.
-    value_input : TensorVariable
-        What other variables' means see: the flat value, or u for a whitened variable.
-    precision : PrecisionGraph, optional
-        Where the variable is known by its precision matrix: ``scale`` is the graph of its entries.
-    transform : Transform, optional
-        Where the point holds a linear transform of the variable, of shape ``shape``: its inverse
-        gives the variable.
-    log_factor : Variable, optional
-        Graph of what PyMC's log density of the value has beside the normal log density, where
-        that is not zero.
-    """
-
-    rv: Variable
-    value: Variable
-    name: str
-    form: str
-    replaced: Variable
-    shape: tuple[int, ...]
-    size: int
-    copies: int
-    whitened: bool
-    kind: str
-    mean: Variable | None
-    scale: Variable
-    input: TensorVariable
-    value_input: TensorVariable
-    precision: PrecisionGraph | None = None
-    transform: Transform | None = None
-    log_factor: Variable | None = None
-
-    @property
-    def total_size(self) -> int:
-        """Length of the innovation."""
-        return self.size * self.copies
-
-    def shaped(self, flat: TensorVariable) -> Variable:
-        """Return ``flat`` in the shape and type of the variable that it replaces."""
-        if self.whitened and self.replaced.ndim == 2:
-            shaped = flat.reshape((self.copies, self.size)).T
-        else:
-            shaped = flat.reshape(self.shape) if len(self.shape) != 1 else flat
-        if self.transform is not None:
-            shaped = self.transform.backward(shaped, *self.rv.owner.inputs)
-        return pt.specify_shape(shaped, self.replaced.type.shape).astype(self.replaced.dtype)
-
-    def flat(self) -> Variable:
-        """Return the flat value, or innovation of a whitened variable, in terms of ``replaced``."""
-        if self.whitened:
-            return self.replaced.T.ravel() if self.replaced.ndim == 2 else self.replaced.ravel()
-        if self.transform is not None:
-            return self.transform.forward(self.replaced, *self.rv.owner.inputs).ravel()
-        return self.replaced.ravel()
-
-    def innovation(self) -> Variable:
-        """Return the replacement for the variable, in terms of its innovation."""
-        shaped = self.shaped(self.input)
-        return shaped if self.mean is None else self.mean + shaped
+__all__ = ["find_gaussian_variables"]
 
 
 def find_gaussian_variables(
     model: Model, roots: list[Variable], *, transformed: bool = False
 ) -> list[GaussianVariable]:
-    """Return the free variables whose distribution is Normal, MvNormal or KroneckerNormal.
+    """Return the free variables of the module's distributions.
 
     Parameters
     ----------
@@ -161,15 +69,6 @@ def find_gaussian_variables(
         elif op_name == "KroneckerNormalRV":
             found.append(_from_kronecker_normal(model, rv))
     return [variable for variable in found if variable is not None]
-
-
-def flat_inputs(name: str, shape: tuple[int, ...]) -> tuple[TensorVariable, TensorVariable]:
-    """Return symbols for the innovation and for the value of a variable, both flat."""
-    flat = (int(np.prod(shape)),)
-    return (
-        pt.tensor(f"u[{name}]", dtype="float64", shape=flat),
-        pt.tensor(f"value[{name}]", dtype="float64", shape=flat),
-    )
 
 
 def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianVariable:
@@ -383,46 +282,3 @@ def _is_constant(graph: Variable, value: float) -> bool:
         else:
             return False
     return isinstance(graph, Constant) and bool(np.all(np.asarray(graph.data) == value))
-
-
-def in_innovations(
-    model: Model,
-    graphs: Sequence[Variable],
-    latents: Sequence[GaussianVariable],
-    *,
-    of_values: bool = False,
-) -> list[Variable]:
-    """Return the graphs with every latent replaced by mean + innovation.
-
-    With ``of_values`` the latents are replaced by their ``value_input`` instead, which is what a
-    prior mean is a function of. Observed variables are the data they were given, whatever they
-    depend on themselves.
-    """
-    # Free variables keep their identity, though their priors may depend on data.
-    fixed: dict[Variable, Variable] = {rv: rv for rv in model.free_RVs}
-    fixed |= {latent.replaced: latent.replaced for latent in latents}
-    fixed |= {rv: model.rvs_to_values[rv] for rv in model.observed_RVs}
-    if of_values:
-        values = {latent.replaced: latent.shaped(latent.value_input) for latent in latents}
-        return substitute(graphs, fixed | values)
-    # A latent whose mean contains other latents is replaced first, and those in its mean next.
-    replaced = {latent.replaced: latent for latent in latents}
-
-    def depth(latent: GaussianVariable) -> int:
-        if latent.mean is None:
-            return 0
-        return sum(var in replaced for var in ancestors([latent.mean]))
-
-    for latent in sorted(latents, key=depth, reverse=True):
-        graphs = substitute(graphs, fixed | {latent.replaced: latent.innovation()})
-    return substitute(graphs, fixed)
-
-
-def variable_in_innovations(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
-) -> Variable:
-    """Return an observed random variable whose distribution is in terms of the innovations."""
-    inputs = in_innovations(model, rv.owner.inputs, latents)
-    if all(new is old for new, old in zip(inputs, rv.owner.inputs, strict=True)):
-        return rv
-    return rv.owner.clone_with_new_inputs(inputs).outputs[rv.owner.outputs.index(rv)]

@@ -40,7 +40,7 @@ from pymc_augconj.recognition.graph.functions import UNCONNECTED
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 
-from .normal import GaussianVariable, flat_inputs
+from .innovations import GaussianVariable, flat_inputs
 from .precision import PrecisionGraph, find_entries, precision_graph
 
 __all__ = ["read_quadratic"]

@@ -13,7 +13,7 @@ from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.model import Point
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .censoring import bounds_of
 from .observed_graph import ObservedGraph

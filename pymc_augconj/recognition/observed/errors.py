@@ -18,7 +18,7 @@ from pymc_augconj.recognition.graph.affine import (
     is_affine,
 )
 from pymc_augconj.recognition.graph.names import distribution_name, name_of_op
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .censoring import censored_base
 from .link_probe import bound_of

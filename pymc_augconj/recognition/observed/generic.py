@@ -27,7 +27,7 @@ from pymc_augconj.recognition.graph.dependence import distribution_parameters, s
 from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of
 from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
-from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
 from .censoring import censored_base, read_censoring
 from .indices import with_indices_inside

@@ -26,7 +26,7 @@ from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .custom import is_custom, read_custom
 from .errors import DENSITY_ENGINES, not_affine, total_size, unknown_distribution, unknown_link

@@ -13,7 +13,7 @@ from pytensor.tensor.variable import TensorVariable
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.recognition.graph.derive import log_density_of
-from pymc_augconj.recognition.latents.normal import GaussianVariable, variable_in_innovations
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
 __all__ = ["ObservedGraph"]
 

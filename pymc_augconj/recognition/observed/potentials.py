@@ -31,7 +31,7 @@ from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
-from pymc_augconj.recognition.latents.normal import GaussianVariable, in_innovations
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .errors import DENSITY_ENGINES
 from .indices import graphs_with_indices_inside

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 __all__ = ["in_variables"]
 

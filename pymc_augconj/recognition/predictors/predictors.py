@@ -19,7 +19,7 @@ from pymc_augconj.recognition.graph.affine import (
 )
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 from .designs import DIRECTION, BlockMap, Product

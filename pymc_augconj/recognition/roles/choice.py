@@ -28,11 +28,8 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     parameters_of,
 )
-from pymc_augconj.recognition.latents.normal import (
-    GaussianVariable,
-    find_gaussian_variables,
-    in_innovations,
-)
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
+from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import match_observed
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph

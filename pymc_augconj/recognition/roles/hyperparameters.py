@@ -9,7 +9,7 @@ from pytensor.graph.basic import Variable
 from pymc_augconj.model import Hyperparameter, Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 __all__ = ["read_hyperparameters"]

@@ -12,7 +12,7 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.recognition.graph.dependence import direct_parents, parameters_of
-from pymc_augconj.recognition.latents.normal import GaussianVariable
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .drawable import refuse_improper, why_not_drawn
 
