@@ -23,8 +23,9 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .likelihoods.base import DensityLikelihood, Likelihood, Pattern
+from .likelihoods.base import DensityLikelihood, Likelihood, MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
+from .likelihoods.several import MultiDensity, MultiLikelihood
 from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
@@ -41,10 +42,14 @@ __all__ = [
     "DensityLikelihood",
     "Likelihood",
     "MaternNoise",
+    "MultiDensity",
+    "MultiLikelihood",
+    "MultiPattern",
     "NotAffineError",
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
     "Pattern",
+    "PredictorInput",
     "RecognitionError",
     "SuperGaussian",
     "UnknownLikelihoodError",

@@ -137,7 +137,8 @@ def _candidates(
         (likelihood, pattern)
         for likelihood in known_likelihoods().values()
         for pattern in likelihood.patterns
-        if likelihood.can_augment == augmented
+        if isinstance(pattern, Pattern)
+        and likelihood.can_augment == augmented
         and pattern.rv == op_name
         and len(pattern.inputs) == n_params
     ]
