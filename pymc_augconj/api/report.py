@@ -94,7 +94,8 @@ class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
     def __rich__(self) -> Group:
-        plan, held = make_plan(self.model), choose_held(self.model, self.start)
+        held = choose_held(self.model, self.start)
+        plan = make_plan(self.model, held)
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")

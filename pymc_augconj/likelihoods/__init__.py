@@ -29,6 +29,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``potential``            a factor written by hand, as ``pm.Potential``
 ``registry``             the registered likelihoods by name
 ``several``              the contract with P predictors, and the adapter from one predictor
+``softmax``             categorical and multinomial, class by class by Pólya–Gamma
 ``student_t``            Student-t, as normal of random precision
 ``super_gaussian``       any super-Gaussian, known by log φ
 =======================  ======================================================================

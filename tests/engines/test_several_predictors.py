@@ -53,17 +53,17 @@ def block(name: str, K: np.ndarray) -> LatentBlock:
 
 
 def write_model(likelihood, y, covariances, maps, offset, params) -> LatentGaussianModel:
-    """Return the model of one observed variable; each of ``maps`` is onto both predictors' rows."""
+    """Return the model of one observed variable; each of ``maps`` is onto all predictors' rows."""
     size = len(y)
     return LatentGaussianModel(
         blocks=tuple(block(name, K) for name, K in covariances.items()),
         sites=(
             Site(
-                name="y", likelihood=likelihood, size=size, rows=slice(0, 2 * size),
+                name="y", likelihood=likelihood, size=size, rows=slice(0, len(offset)),
                 y=Constant(np.asarray(y)), params=Constant(params),
             ),
         ),
-        hyperparameters=(), forward=(), n_rows=2 * size, offset=Constant(np.asarray(offset)),
+        hyperparameters=(), forward=(), n_rows=len(offset), offset=Constant(np.asarray(offset)),
         maps=tuple(Constant(A) for A in maps), log_prior=Constant(np.array(0.0)),
         log_prior_gradient=lambda point: {}, predictor_pullback=lambda point, u, w: {},
         predictor=lambda point, u: np.asarray(offset),
@@ -139,7 +139,7 @@ def draws_of(sampler, model, steps: int, seed: int = 1):
     point, rows = {name: np.zeros(b.shape) for name, b in named(model)}, []
     for _ in range(steps):
         point, _ = sampler.step(rng, point, {})
-        rows.append(np.concatenate([point[name] for name, _ in named(model)]))
+        rows.append(np.concatenate([point[name].ravel() for name, _ in named(model)]))
     return np.array(rows)
 
 

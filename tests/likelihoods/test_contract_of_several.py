@@ -7,16 +7,20 @@ density by likelihood ratios, within five Monte Carlo standard errors, with a ne
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import product
 from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp
+from scipy import stats
+from scipy.special import logsumexp, softmax
 
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
 from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
 from pymc_augconj.likelihoods.several import MultiDensity, MultiLikelihood
+from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
 from pymc_augconj.quadrature.cubature import gaussian_cubature
 
 REALS = np.array([-2.5, 0.4, 3.1])
@@ -30,9 +34,18 @@ class Case(NamedTuple):
     params: Mapping[str, np.ndarray] = MappingProxyType({})
 
 
+LABELS = np.array([0.0, 1.0, 2.0])
+# The last observation has no trials.
+COUNTS = {"count_0": np.array([2.0, 0.0, 0.0]), "count_1": np.array([1.0, 4.0, 0.0])}
+COUNTS |= {"count_2": np.array([0.0, 3.0, 0.0]), "n": np.array([3.0, 7.0, 0.0])}
+
 CASES = {
     "heteroscedastic": Case(Heteroscedastic, REALS, {"r": np.array([3.0, 0.4, 1.7])}),
     "heteroscedastic log": Case(HeteroscedasticLog, REALS),
+    "categorical": Case(partial(Categorical, 3), LABELS),
+    "categorical, reference": Case(partial(Categorical, 2, reference=1), LABELS),
+    "multinomial": Case(partial(Multinomial, 3), COUNTS["n"], COUNTS),
+    "multinomial, reference": Case(partial(Multinomial, 2, reference=0), COUNTS["n"], COUNTS),
 }
 SEVERAL = {type(case.build()) for case in CASES.values()}
 over = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
@@ -111,7 +124,9 @@ def ratios(case, group, wrong=1.0):
         there[own] += np.repeat(0.4 * rng.normal(size=eta[own].shape), size, axis=-1)
         log_ratio = log_conditional(there) - log_conditional(etas)
         ratio = np.exp(log_ratio).reshape(-1, size)
-        found += list((ratio.mean(axis=1) - 1.0) * np.sqrt(size) / ratio.std(axis=1))
+        # Without trials ω is a constant, and the ratio one.
+        std = np.maximum(ratio.std(axis=1), 1e-12)
+        found += list((ratio.mean(axis=1) - 1.0) * np.sqrt(size) / std)
     return np.abs(found)
 
 
@@ -124,7 +139,8 @@ def test_draws_follow_the_conditional(case):
 
 
 def with_bound(case):
-    return case.build().can_augment
+    likelihood = case.build()
+    return likelihood.can_augment and likelihood.why_no_bound is None
 
 
 BOUNDED = {name: case for name, case in CASES.items() if with_bound(case)}
@@ -178,10 +194,23 @@ def test_expected_log_density_is_the_cubatures(case):
         np.testing.assert_allclose(ours, exact, rtol=1e-7, atol=1e-7)
 
 
+def outcomes(likelihood):
+    """Every y with parameters of its own: the classes, or the counts of three trials."""
+    if not isinstance(likelihood, Multinomial):
+        return [(float(k), {}) for k in range(len(LABELS))]
+    rows = [row for row in product(range(4), repeat=3) if sum(row) == 3]
+    return [(3.0, {f"count_{k}": np.array(float(c)) for k, c in enumerate(row)}) for row in rows]
+
+
 @over
 def test_density_is_normalised(case):
     likelihood, _, params, eta = spread(case, np.random.default_rng(6), 1)
     if likelihood.discrete:
+        everything = [
+            likelihood.log_density(np.full(eta.shape[1], total), eta, {**params, **counts})
+            for total, counts in outcomes(likelihood)
+        ]
+        np.testing.assert_allclose(logsumexp(everything, axis=0), 0.0, atol=1e-12)
         return
     t = np.arange(-40.0, 12.0, 0.02)[:, None]
     centre, log_measure = eta[0], t + np.log(0.02)
@@ -224,3 +253,54 @@ def test_extreme_values_stay_finite(case):
                 )
                 assert np.isfinite(expected).all()
                 assert (expected[1] >= 0.0).all()
+
+
+@pytest.mark.parametrize("reference", [None, 0, 2])
+def test_softmax_is_scipys(reference):
+    rng = np.random.default_rng(8)
+    eta = rng.normal(size=(3 - (reference is not None), 3))
+    logits = eta if reference is None else np.insert(eta, reference, 0.0, axis=0)
+    p = softmax(logits, axis=0)
+    found = Categorical(len(eta), reference).log_density(LABELS, eta, {})
+    np.testing.assert_allclose(found, np.log(np.diagonal(p)), rtol=1e-12)
+    counts = np.stack([COUNTS[f"count_{k}"] for k in range(3)])
+    found = Multinomial(len(eta), reference).log_density(COUNTS["n"], eta, COUNTS)
+    expected = [
+        stats.multinomial.logpmf(c, int(c.sum()), q) for c, q in zip(counts.T, p.T, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_counts_that_do_not_sum_are_refused():
+    likelihood = Multinomial(3)
+    sentence = likelihood.check(COUNTS["n"], {**COUNTS, "n": np.array([3.0, 8.0, 0.0])})
+    assert sentence == "expected counts that sum to n, found 7 at position 1"
+    sentence = likelihood.check(COUNTS["n"], {**COUNTS, "count_1": np.array([1.0, -4.0, 0.0])})
+    assert sentence == "expected non-negative integer counts, found -4 at position 1"
+    assert Categorical(3).check(np.array([2.0, 3.0]), {}).startswith("expected a class from 0 to 2")
+
+
+def test_expected_log_density_of_many_classes():
+    """By fixed points: its own derivatives, and a value within the error that is stated."""
+    rng, K = np.random.default_rng(9), 6
+    likelihood, y = Categorical(K), np.array([0.0, 3.0, 5.0, 5.0])
+    mean, root = rng.normal(size=(K, y.size)), rng.normal(size=(K, K, y.size)) / np.sqrt(K)
+    cov = np.einsum("pkn,qkn->pqn", root, root)
+    value, d_mean, d_cov = likelihood.expected_log_density(y, mean, cov, {})
+    z = rng.normal(size=(K, 40_000))
+    for i in range(y.size):
+        eta = mean[:, i, None] + root[:, :, i] @ z
+        draws = likelihood.log_density(np.full(z.shape[1], y[i]), eta, {})
+        assert abs(value[i] - draws.mean()) < 3e-3 + 5.0 * draws.std() / np.sqrt(draws.size)
+    direction = rng.normal(size=mean.shape), rng.normal(size=cov.shape)
+    direction = direction[0], direction[1] + np.swapaxes(direction[1], 0, 1)
+
+    def at(t):
+        moved = mean + t * direction[0], cov + t * direction[1]
+        return likelihood.expected_log_density(y, *moved, {})[0]
+
+    slope = (at(1e-5) - at(-1e-5)) / 2e-5
+    expected = np.sum(direction[0] * d_mean, axis=0) + np.sum(direction[1] * d_cov, axis=(0, 1))
+    np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-7)
+    # A common shift of all classes changes nothing.
+    np.testing.assert_allclose(d_cov.sum(axis=0), 0.0, atol=1e-12)
