@@ -53,10 +53,13 @@ Johndrow, Smith, Pillai & Dunson (2019), MCMC for imbalanced categorical data. J
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import held_names
@@ -71,7 +74,12 @@ _SMALL_SHARE = 0.3
 _MANY_LATENTS = 100
 
 
-def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -> tuple[str, ...]:
+def choose_held(
+    model: LatentGaussianModel,
+    point: Point,
+    sites: str = "auto",
+    probes: Sequence[Point] = (),
+) -> tuple[str, ...]:
     """Return the observed variables whose sites are held.
 
     Parameters
@@ -81,8 +89,12 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
         Where a chain starts.
     sites : {"auto", "augmented", "held"}
         As for :func:`pymc_augconj.plan.held_names`; "auto" is the choice of the module's docstring.
+    probes : sequence of mapping
+        Other values of θ, at which a latent may enter other predictors.
     """
     held = held_names(model, sites)
+    if sites == "auto":
+        held = _with_entangled_groups(model, [point, *probes], held)
     if sites != "auto" or held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
@@ -92,6 +104,28 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
         return held
     small = share_of_information(model, point) < _SMALL_SHARE
     return tuple(site.name for site in model.sites) if small else ()
+
+
+def _with_entangled_groups(
+    model: LatentGaussianModel, points: Sequence[Point], held: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Add the observed variables of several groups of predictors that cannot be drawn by groups.
+
+    They are where a latent enters two groups, which has no Gaussian conditional then; and where
+    other sites are held, beside which all latents are drawn together.
+    """
+    grouped = [s.name for s in model.sites if s.name not in held and len(s.terms.groups) > 1]
+    if not grouped:
+        return held
+    if not held:
+        groups = [site.terms.groups for site in model.sites]
+        try:
+            find_components(model, groups, [[read(p) for read in model.maps] for p in points])
+        except AugmentationError:
+            pass
+        else:
+            return held
+    return tuple(site.name for site in model.sites if site.name in {*held, *grouped})
 
 
 def share_of_information(model: LatentGaussianModel, point: Point) -> float:
