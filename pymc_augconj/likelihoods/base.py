@@ -264,6 +264,11 @@ class LikelihoodFacts(ABC):
         return refusal(y, np.isfinite(y), "a finite number")
 
     @property
+    def why_no_bound(self) -> str | None:
+        """Why coordinate ascent has no bound, with what to do instead; None where it has one."""
+        return None
+
+    @property
     def unpredictable(self) -> str | None:
         """Why y cannot be predicted, with what to do instead; None where it can."""
         return None

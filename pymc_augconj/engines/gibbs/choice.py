@@ -45,6 +45,8 @@ Gaussian process, Laplace                     20     –       0.15  0.14       
 
 So ``sites="auto"`` holds the sites of counts and classes where nothing but the latents is learned,
 γ is below 0.3, and latents are fewer than observations and so few that γ costs next to nothing.
+And it holds those of several groups of predictors that a latent ties together, a common intercept
+of all classes, say, for which there is no Gaussian conditional.
 
 References
 ----------
@@ -93,9 +95,14 @@ def choose_held(
         Other values of θ, at which a latent may enter other predictors.
     """
     held = held_names(model, sites)
-    if sites == "auto":
-        held = _with_entangled_groups(model, [point, *probes], held)
-    if sites != "auto" or held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
+    if sites != "auto":
+        return held
+    # Groups of predictors are sampled one after the other only where no latent ties them, and not
+    # beside held sites.
+    grouped = [site.name for site in model.sites if len(site.terms.groups) > 1]
+    if grouped and (held or _is_tied(model, [point, *probes])):
+        return tuple(site.name for site in model.sites if site.name in {*held, *grouped})
+    if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
     if not all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds):
@@ -106,26 +113,14 @@ def choose_held(
     return tuple(site.name for site in model.sites) if small else ()
 
 
-def _with_entangled_groups(
-    model: LatentGaussianModel, points: Sequence[Point], held: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Add the observed variables of several groups of predictors that cannot be drawn by groups.
-
-    They are where a latent enters two groups, which has no Gaussian conditional then; and where
-    other sites are held, beside which all latents are drawn together.
-    """
-    grouped = [s.name for s in model.sites if s.name not in held and len(s.terms.groups) > 1]
-    if not grouped:
-        return held
-    if not held:
-        groups = [site.terms.groups for site in model.sites]
-        try:
-            find_components(model, groups, [[read(p) for read in model.maps] for p in points])
-        except AugmentationError:
-            pass
-        else:
-            return held
-    return tuple(site.name for site in model.sites if site.name in {*held, *grouped})
+def _is_tied(model: LatentGaussianModel, points: Sequence[Point]) -> bool:
+    """Return whether a latent enters two groups of predictors."""
+    groups = [site.terms.groups for site in model.sites]
+    try:
+        find_components(model, groups, [[read(p) for read in model.maps] for p in points])
+    except AugmentationError:
+        return True
+    return False
 
 
 def share_of_information(model: LatentGaussianModel, point: Point) -> float:
