@@ -97,7 +97,7 @@ class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
     def __rich__(self) -> Group:
-        held = choose_held(self.model, self.start)
+        held = choose_held(self.model, self.start, probes=self.probes)
         plan = make_plan(self.model, held)
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:

@@ -55,6 +55,8 @@ Johndrow, Smith, Pillai & Dunson (2019), MCMC for imbalanced categorical data. J
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import eigh
 
@@ -74,7 +76,12 @@ _SMALL_SHARE = 0.3
 _MANY_LATENTS = 100
 
 
-def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -> tuple[str, ...]:
+def choose_held(
+    model: LatentGaussianModel,
+    point: Point,
+    sites: str = "auto",
+    probes: Sequence[Point] = (),
+) -> tuple[str, ...]:
     """Return the observed variables whose sites are held.
 
     Parameters
@@ -84,6 +91,8 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
         Where a chain starts.
     sites : {"auto", "augmented", "held"}
         As for :func:`pymc_augconj.plan.held_names`; "auto" is the choice of the module's docstring.
+    probes : sequence of mapping
+        Other values of θ, at which a latent may enter other predictors.
     """
     held = held_names(model, sites)
     if sites != "auto":
@@ -91,7 +100,7 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
     # Groups of predictors are sampled one after the other only where no latent ties them, and not
     # beside held sites.
     grouped = [site.name for site in model.sites if len(site.terms.groups) > 1]
-    if grouped and (held or _is_tied(model, point)):
+    if grouped and (held or _is_tied(model, [point, *probes])):
         return tuple(site.name for site in model.sites if site.name in {*held, *grouped})
     if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
@@ -104,11 +113,11 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
     return tuple(site.name for site in model.sites) if small else ()
 
 
-def _is_tied(model: LatentGaussianModel, point: Point) -> bool:
+def _is_tied(model: LatentGaussianModel, points: Sequence[Point]) -> bool:
     """Return whether a latent enters two groups of predictors."""
     groups = [site.terms.groups for site in model.sites]
     try:
-        find_components(model, groups, [[read(point) for read in model.maps]])
+        find_components(model, groups, [[read(p) for read in model.maps] for p in points])
     except AugmentationError:
         return True
     return False

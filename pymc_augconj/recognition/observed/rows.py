@@ -182,10 +182,8 @@ class RowFunction:
         params = {name: np.asarray(params[name], float) for name in (*self._scalars, *self._rows)}
         shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:], *map(np.shape, params.values()))
         given = {_Y: y, **dict(zip(self._etas, eta, strict=True))}
-        vectors = {
-            name: np.broadcast_to(value, shape).ravel()
-            for name, value in {**given, **{n: params[n] for n in self._rows}}.items()
-        }
+        given |= {name: params[name] for name in self._rows}
+        vectors = {name: _wide(value, shape).ravel() for name, value in given.items()}
         vectors[_Y] = vectors[_Y].astype(self._dtype)
         for name in self._etas:
             vectors[name] = vectors[name].astype(float)
@@ -210,3 +208,9 @@ class RowFunction:
         point |= {f"param:{name}": vectors[name] for name in self._rows}
         point |= {f"param:{name}": value for name, value in scalars.items()}
         return np.array(np.broadcast_to(self._function(point), vectors[_Y].shape))
+
+
+def _wide(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    # np.broadcast_to takes as long as a density of a few rows.
+    value = np.asarray(value)
+    return value if value.shape == shape else np.broadcast_to(value, shape)
