@@ -53,7 +53,7 @@ class LogisticSoftmax(MultiLikelihood):
 
     name = "Categorical"
     link = "logistic-softmax"
-    augmentation = "exponential a, thinned counts n and Pólya–Gamma PG(1[y = j] + n, η), jointly"
+    augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
     patterns = (
         MultiPattern(
