@@ -115,6 +115,8 @@ def _read(
         if peeled is None:
             return None
         eta, scale = peeled
+        if all(pt.as_tensor(eta).type.broadcastable) and np.prod(shape) > 1:
+            return None  # a number for all observations is a hyperparameter of the others
         predictors.append(eta)
         if own.scale is not None:
             params[own.scale] = scale

@@ -22,6 +22,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.signs import has_fixed_sign
 
 from .link_probe import without_number
+from .separate import is_separate
 
 __all__ = [
     "Offsets",
@@ -93,10 +94,11 @@ def one_predictor(
         offsets.setdefault(other, difference)
     else:
         return offsets
-    # Multiples of η, say: what all of them are made of.
+    # Multiples of η, say: what all of them are made of, entry by entry.
     for var in chains[0]:
         if all(var in chain for chain in chains) and is_affine(var, latents):
-            return {var: None}
+            apart = all(is_separate(v, [var], len(shape)) for v in found if v is not var)
+            return {var: None} if apart else None
     return None
 
 

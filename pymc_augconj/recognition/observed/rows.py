@@ -18,7 +18,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Sub
-from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
 from pytensor.tensor.shape import SpecifyShape
@@ -112,6 +112,13 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
         return [pt.shape_padleft(value, var.ndim - value.ndim)]
     if isinstance(op, SpecifyShape):
         return inputs
+    if isinstance(op, Join):
+        # What all rows share is of length one.
+        rows = [part for part in inputs if part.type.shape[0] is None]
+        if op.axis != 0 and 0 < len(rows) < len(inputs):
+            like = pt.zeros_like(rows[0].take([0], axis=op.axis))
+            inputs = [part if part in rows else part + like for part in inputs]
+        return op.make_node(*inputs).outputs
     if isinstance(op, DimShuffle) and 0 in op.drop and inputs[0].type.shape[0] is None:
         # The axis of a single observation, removed and added again.
         order = list(op.new_order)

@@ -7,6 +7,7 @@ by a term without latents, or that are functions of one affine variable, are of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -27,7 +28,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 
 from .link_probe import without_number
 from .one_predictor import Offsets, between, has_rows, has_steps, one_predictor
-from .separate import axes_of, is_separate
+from .separate import axes_of
 
 __all__ = ["AffinePart", "column_of", "find_predictors"]
 
@@ -99,17 +100,22 @@ def find_predictors(
         if var in seen or not depends_on(var, latents):
             continue
         seen.add(var)
-        if isinstance(var, TensorVariable) and var.dtype.startswith("float"):
+        is_float = isinstance(var, TensorVariable) and var.dtype.startswith("float")
+        if is_float and is_affine(var, latents):
             axes = _class_axes(var, shape)
-            if (axes or has_rows(var, shape)) and is_affine(var, latents):
-                affine.add(var)
-                if axes:
-                    found[var] = _class_axis(var, axes, graphs, shape)
-                else:
-                    # From −f/√2, as in Φ(f), to f.
-                    plain = without_number(var, latents)
-                    found[plain if has_rows(plain, shape) else var] = None
-                continue
+            if not axes and not has_rows(var, shape):
+                return (
+                    f"a parameter that is no function of an entry for each observation, but of "
+                    f"{static_shape(var)} affine numbers"
+                )
+            affine.add(var)
+            if axes:
+                found[var] = _class_axis(var, axes, graphs, shape)
+            else:
+                # From −f/√2, as in Φ(f), to f.
+                plain = without_number(var, latents)
+                found[plain if has_rows(plain, shape) else var] = None
+            continue
         if var.owner is None:
             return (
                 "a parameter that depends on latents otherwise than through affine predictors "
@@ -128,6 +134,8 @@ def find_predictors(
     if any(has_steps(var, list(found)) for var in inner):
         return "a function of a predictor that is constant piece by piece"
     rows = [var for var, axis in found.items() if axis is None]
+    if math.prod(shape) > 1 and any(math.prod(static_shape(var)) == 1 for var in rows):
+        return "a predictor with one entry for all observations"
     parts = _of_rows(rows, latents, shape)
     parts += _of_classes({v: a for v, a in found.items() if a is not None}, latents)
     count = sum(len(part.predictors) for part in parts)
@@ -155,9 +163,7 @@ def _of_rows(
         for i, (others, _) in enumerate(groups):
             members = [*others, var]
             offsets = one_predictor(members, latents, shape)
-            if offsets is not None and all(
-                member in offsets or is_separate(member, offsets, len(shape)) for member in members
-            ):
+            if offsets is not None:
                 groups[i] = members, offsets
                 break
         else:

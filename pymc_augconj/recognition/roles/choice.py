@@ -256,6 +256,8 @@ def _largest_consistent(
     accepted: list[GaussianVariable] = []
     for candidate in candidates:
         try:
+            if len(accepted) + 1 == len(candidates):
+                raise error  # of all of them, as before
             _match(model, [*accepted, candidate], scope)
         except AugmentationError as why:
             # A latent known by its density is kept, with a likelihood without an augmentation.
