@@ -12,6 +12,7 @@ from .api.report import recognize
 from .api.sample import sample
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
+from .distributions.classes import LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
 from .errors import (
@@ -23,8 +24,9 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .likelihoods.base import DensityLikelihood, Likelihood, Pattern
+from .likelihoods.base import DensityLikelihood, Likelihood, MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
+from .likelihoods.several import MultiDensity, MultiLikelihood
 from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
@@ -40,12 +42,18 @@ __all__ = [
     "DataError",
     "DensityLikelihood",
     "Likelihood",
+    "LogisticSoftmax",
     "MaternNoise",
+    "MultiDensity",
+    "MultiLikelihood",
+    "MultiPattern",
     "NotAffineError",
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
     "Pattern",
+    "PredictorInput",
     "RecognitionError",
+    "RobustMax",
     "SuperGaussian",
     "UnknownLikelihoodError",
     "__version__",

@@ -356,6 +356,20 @@ class LatentGaussianModel:
                     found.append(f"{site.label}: {sentence}")
         return found
 
+    def require_bound(self) -> None:
+        """Raise where coordinate ascent has no bound for an observed variable.
+
+        Raises
+        ------
+        AugmentationError
+            With the reason, and the engines to use instead.
+        """
+        for site in self.sites:
+            if site.likelihood.why_no_bound is not None:
+                raise AugmentationError(
+                    f"{site.label} ({site.likelihood.name}): {site.likelihood.why_no_bound}"
+                )
+
     def require_augmentation(self, point: Point | None = None) -> None:
         """Raise where an observed variable has no augmentation, at all or at ``point``.
 

@@ -196,7 +196,8 @@ class AugmentedGibbs(BlockedStep):
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
         self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        self.held = choose_held(self.recognition.model, self.recognition.start, sites)
+        found = self.recognition
+        self.held = choose_held(found.model, found.start, sites, found.probes)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]

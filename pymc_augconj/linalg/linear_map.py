@@ -91,6 +91,16 @@ class RowSelection:
         coef = None if self.coef is None else self.coef[which]
         return RowSelection(self.index[which], coef, self.size)
 
+    def select(self, columns: Index) -> RowSelection:
+        """Return the map from the latents ``columns`` alone."""
+        position = np.zeros(self.size, dtype=np.intp)
+        position[columns] = np.arange(columns.size)
+        kept = np.isin(self.index, columns)
+        if kept.all():
+            return RowSelection(position[self.index], self.coef, columns.size)
+        coef = np.where(kept, 1.0 if self.coef is None else self.coef, 0.0)
+        return RowSelection(position[self.index], coef, columns.size)
+
     def dense(self) -> Array:
         """Return A as a Fortran-ordered matrix, shape (N, size)."""
         matrix = np.zeros((self.index.size, self.size), order="F")
@@ -158,6 +168,11 @@ class DenseMap:
     def rows(self, which: Index | slice) -> DenseMap:
         """Return the map onto the predictors ``which`` alone."""
         return DenseMap(np.asfortranarray(self.matrix[which]), self.columns)
+
+    def select(self, columns: Index) -> DenseMap:
+        """Return the map from the latents ``columns`` alone."""
+        factors = None if self.columns is None else self.columns[columns]
+        return DenseMap(np.asfortranarray(self.matrix[:, columns]), factors)
 
     def dense(self) -> Array:
         """Return A as a matrix, shape (N, size)."""
