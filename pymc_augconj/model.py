@@ -27,6 +27,7 @@ from pymc_augconj.typing import Array, Index
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import DensityLikelihood
 from .likelihoods.several import MultiDensity, MultiLikelihood, as_several
+from .linalg.banded import BandPattern
 from .linalg.linear_map import LinearMap
 
 __all__ = [
@@ -144,6 +145,27 @@ class LatentBlock:
     def total_size(self) -> int:
         """Number of latent values."""
         return self.size * self.copies
+
+    @cached_property
+    def band(self) -> BandPattern:
+        """Where the entries of Q stand in a band."""
+        assert self.entries is not None  # asked for by the kind "precision" alone
+        return BandPattern(self.size, *self.entries)
+
+    @cached_property
+    def band_positions(self) -> tuple[Index, Index]:
+        """Which of the entries are in one triangle, and where they stand in the flat band."""
+        assert self.entries is not None
+        rows, cols = self.entries
+        lower = np.flatnonzero(rows >= cols)
+        return lower, self.band.positions(rows[lower], cols[lower])
+
+    def flat_precision(self, array: Array) -> Array:
+        """Return the flat band of Q, given what ``scale`` gives."""
+        lower, positions = self.band_positions
+        flat = np.zeros(self.band.n_flat)
+        flat[positions] = array[lower]
+        return flat
 
 
 @dataclass(frozen=True)

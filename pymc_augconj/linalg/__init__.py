@@ -8,7 +8,6 @@
 ``bordered_kernels``   its loops
 ``cholesky``           Cholesky factor of a covariance, with a ladder of jitters
 ``linear_map``         the linear map A from latents to predictors
-``precision``          from a precision matrix to a covariance and its factor
 ``triangular_factor``  solving with a triangular factor
 ``unlocked``           triangular products and solves that let other threads run
 =====================  ====================================================================

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg.blas import dtbmv
-from scipy.linalg.lapack import dpbtrf, dpbtrs, dtbtrs
+from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotri, dtbtrs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -24,6 +24,9 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["BandPattern", "BandedFactor"]
+
+# Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
+_NARROW = 0.1
 
 
 class BandPattern:
@@ -44,6 +47,8 @@ class BandPattern:
         b.
     order, place : ndarray of int, shape (n,)
         Rows in the order of the band, and where each row stands in it.
+    is_reversed : bool
+        Whether the order is the reverse of the rows' own.
     """
 
     def __init__(self, size: int, rows: Index, cols: Index) -> None:
@@ -53,6 +58,7 @@ class BandPattern:
         # The reverse of the rows' own order makes the inverse's own Cholesky factor of a draw.
         self.order: Index = np.arange(size, dtype=np.intp)[::-1]
         self.place: Index = self.order
+        self.is_reversed = True
         # Of two diagonals none is narrower.
         if self.width > 1:
             graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
@@ -62,6 +68,7 @@ class BandPattern:
             width = int(np.abs(place[rows] - place[cols]).max(initial=0))
             if width < self.width:
                 self.order, self.place, self.width = found.astype(np.intp), place, width
+                self.is_reversed = False
 
     @property
     def n_flat(self) -> int:
@@ -72,6 +79,14 @@ class BandPattern:
         """Return where entries stand in a flat band; those of either triangle are the same."""
         i, j = self.place[rows], self.place[cols]
         return np.minimum(i, j) * (self.width + 1) + np.abs(i - j)
+
+    def forward(self, x: Array) -> Array:
+        """Return x, along its last axis, in the order of the band."""
+        return x[..., ::-1] if self.is_reversed else x[..., self.order]
+
+    def back(self, x: Array) -> Array:
+        """Return x, which is in the order of the band, in the rows' own."""
+        return x[..., ::-1] if self.is_reversed else x[..., self.place]
 
     def factorize(self, flat: Array, name: str = "a banded matrix") -> BandedFactor:
         """Return the Cholesky factor of a flat band, which is overwritten.
@@ -143,6 +158,19 @@ class BandedFactor:
         from .banded_kernels import inverse_within_band
 
         return inverse_within_band(self.band.T).ravel()
+
+    def dense_inverse(self) -> Array:
+        """Return Q⁻¹, shape (n, n), Fortran-ordered."""
+        n, width = self.size, self.band.shape[0] - 1
+        if width < _NARROW * n:
+            cov = self.solve(np.eye(n))
+        else:
+            L = np.zeros((n, n), order="F")
+            for i in range(width + 1):
+                L[np.arange(i, n), np.arange(n - i)] = self.band[i, : n - i]
+            cov, _ = dpotri(L, lower=1, overwrite_c=1)
+        lower = np.tril(cov)
+        return np.asfortranarray(lower + np.tril(lower, -1).T)
 
     def _solve_triangle(self, x: Array, trans: str) -> Array:
         if not x.size:

@@ -200,6 +200,19 @@ def test_kinds_are_found_by_name():
         block_prior(block, np.array([1.0, 1.0, 2.0, 2.0]))
 
 
+def test_small_steps_of_a_walk_keep_their_digits():
+    """K = 1 + 1e-12 min(i, j): its own factor would have lost half of the steps' digits."""
+    size, step = 100, 1e-6
+    D = (np.eye(size) - np.eye(size, k=-1)) / step
+    D[0] *= step
+    Q = D.T @ D
+    entries = np.array(np.nonzero(Q))
+    prior = block_prior(a_block(PrecisionPrior, size, entries=entries), Q[tuple(entries)])
+    S = prior.scale(np.eye(size)).T
+    # The start is known from Q to 1e-16 of 1/step², so to four digits; the steps are not hurt.
+    np.testing.assert_allclose(np.diff(S, axis=0)[:, 1:], step * np.eye(size)[1:, 1:], atol=1e-15)
+
+
 # LLᵀ is singular to working precision: rounded, it has no Cholesky factor or a wrong one.
 ILL_CONDITIONED = np.array([[1.0, 0.0, 0.0], [3.0, 1e-9, 0.0], [-2.0, 5e-10, 2e-10]])
 

@@ -28,6 +28,7 @@ def autoregression(size, *rho):
     return B.T @ B
 
 
+ENDS = np.eye(12)[0] - np.eye(12)[-1]
 # The matrix, and the largest bandwidth that is expected of it.
 CASES = {
     "one": (np.array([[4.0]]), 0),
@@ -79,6 +80,14 @@ def test_inverse_within_the_band(case):
     rows, cols = np.nonzero(np.abs(place[:, None] - place) <= pattern.width)
     found = factor.inverse()[pattern.positions(rows, cols)]
     np.testing.assert_allclose(found, cov[rows, cols], rtol=1e-11, atol=1e-13)
+
+
+def test_dense_inverse(case):
+    ordered, _, _, factor = case
+    found = factor.dense_inverse()
+    np.testing.assert_allclose(found @ ordered, np.eye(len(ordered)), atol=1e-11)
+    np.testing.assert_array_equal(found, found.T)
+    assert found.flags.f_contiguous
 
 
 def test_factor_of_the_reversed_order_is_that_of_the_covariance():

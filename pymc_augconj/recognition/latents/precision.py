@@ -17,6 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import RecognitionError
+from pymc_augconj.linalg.banded import BandedFactor, BandPattern
 from pymc_augconj.model import Argument, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
@@ -70,6 +71,17 @@ class PrecisionGraph:
     def entries(self) -> Variable:
         """Graph of the entries of Q, shape (E,)."""
         return self.products[self.colours[self.cols], self.rows]
+
+    @cached_property
+    def band(self) -> BandPattern:
+        """Where the entries stand in a band."""
+        return BandPattern(self.size, self.rows, self.cols)
+
+    def factorize(self, entries: Array) -> BandedFactor:
+        """Return the factor of Q given its entries; NotPositiveDefiniteError if there is none."""
+        flat = np.zeros(self.band.n_flat)
+        flat[self.band.positions(self.rows, self.cols)] = entries
+        return self.band.factorize(flat)
 
     @cached_property
     def matrix(self) -> Variable:
@@ -127,13 +139,15 @@ def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Ent
         ):
             used = np.any([band != 0.0 for band in bands], axis=0) | (rows == cols)
             return rows[used], cols[used]
-    found = np.eye(size, dtype=bool)
     step = max(1, _LARGEST_PRODUCT // max(1, size))
+    codes = [np.arange(size) * (size + 1)]
     for start in range(0, size, step):
-        some = slice(start, start + step)
-        for product in multiply:
-            found[some] |= product(np.eye(size)[some]) != 0.0
-    rows, cols = np.nonzero(found | found.T)
+        columns = np.arange(start, min(start + step, size))
+        vectors = np.equal.outer(columns, np.arange(size)).astype(float)
+        found = np.any([product(vectors) != 0.0 for product in multiply], axis=0)
+        which, rows = np.nonzero(found)
+        codes += [columns[which] * size + rows, rows * size + columns[which]]
+    rows, cols = np.divmod(np.unique(np.concatenate(codes)), size)
     return rows, cols
 
 
@@ -146,8 +160,12 @@ def _agree(rows: Index, terms: Array, expected: Array) -> bool:
 def _colour(rows: Index, cols: Index, size: int) -> Index:
     """Colour the columns so that no two of one colour have a row in common."""
     colours = np.arange(size)
-    if np.bincount(rows, minlength=1).max() == size:
+    largest = int(np.bincount(rows, minlength=1).max())
+    if largest == size:
         return colours
+    period = 2 * int(np.abs(rows - cols).max()) + 1
+    if period <= 2 * largest:
+        return colours % period  # of a band
     taken: list[set[int]] = [set() for _ in range(size)]
     order = np.argsort(cols, kind="stable")
     of_column = np.split(rows[order], np.searchsorted(cols[order], np.arange(1, size)))

@@ -24,7 +24,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.precision import FactorizedCovariance, covariance_of_precision
+from pymc_augconj.linalg.banded import BandedFactor
 from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
     at_zero,
@@ -169,19 +169,18 @@ class _Numbers:
         self._products = space.function(products)
         self._value = space.function(value, {_X: density.x})
         self._gradient = space.function(gradient, {_X: density.x})
-        self._known: dict[int, tuple[Point, Array, FactorizedCovariance]] = {}
+        self._known: dict[int, tuple[Point, Array, BandedFactor]] = {}
 
     def at(self, point: Point) -> bool:
         """Return whether the variable is Gaussian at ``point``."""
         entries = self._graph.of_products(np.asarray(self._products.uncompiled(point)))
         if entries is None:
             return False
-        graph = self._graph
         try:
-            prior = covariance_of_precision(graph.size, graph.rows, graph.cols, entries)
+            factor = self._graph.factorize(entries)
         except NotPositiveDefiniteError:
             return False
-        self._known[id(point)] = point, entries, prior
+        self._known[id(point)] = point, entries, factor
         return True
 
     def mean(
@@ -209,23 +208,25 @@ class _Numbers:
 
     def _is_mean(self, point: Point) -> bool:
         slope = np.asarray(self._gradient.uncompiled({**point, _X: self._mean_at(point)}))
-        _, _, prior = self._known[id(point)]
-        # Lᵀ g: the error of the mean, in standard deviations.
-        return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
+        _, _, factor = self._known[id(point)]
+        # L⁻¹ g: the error of the mean, in standard deviations.
+        error = factor.half_solve(self._graph.band.forward(slope))
+        return bool(np.linalg.norm(error) <= _MEAN_TOLERANCE)
 
     def agree(self, points: Sequence[Point]) -> bool:
         """Compare with PyMC's log density at draws from the prior, and in its tails."""
         graph, rng = self._graph, np.random.default_rng(2)
         compared = 0
         for point in points:
-            _, entries, prior = self._known[id(point)]
+            _, entries, factor = self._known[id(point)]
             centre = self._mean_at(point)
             peak = self._log_density(centre, point)
             if not np.isfinite(peak):
                 continue  # out of the range of a parameter
             compared += 1
             for stretch in _STRETCHES:
-                away = stretch * (prior.chol @ rng.standard_normal(graph.size))
+                draw = factor.transpose_solve(rng.standard_normal(graph.size))
+                away = stretch * graph.band.back(draw)
                 x = centre + away
                 quadratic = 0.5 * float(entries @ (away[graph.rows] * away[graph.cols]))
                 terms = float(np.abs(entries) @ np.abs(x[graph.rows] * x[graph.cols]))
@@ -244,11 +245,11 @@ class _Numbers:
         for point in points:
             if id(point) not in self._known:
                 continue
-            _, _, prior = self._known[id(point)]
+            _, _, factor = self._known[id(point)]
             peak = self._log_density(self._mean_at(point), point)
             if not np.isfinite(peak):
                 continue
-            half_log_det = -float(np.log(np.diagonal(prior.chol)).sum())
+            half_log_det = 0.5 * factor.log_det
             found.append(peak - half_log_det + self._half_log_two_pi)
             scales.append(1.0 + abs(peak) + abs(half_log_det) + self._half_log_two_pi)
         # A sum of as many logarithms as there are entries.
