@@ -5,6 +5,7 @@
 ``base``             what the prior of a block must answer, whatever its structure
 ``by_gram``          conditioning independent latents, the observations summed out
 ``by_observations``  conditioning through the covariance of distinct predictors
+``by_precision``     conditioning structured latents through their banded precision
 ``by_weights``       conditioning through the precision of all whitened latents
 ``cache``            values kept until the entries that they depend on change
 ``components``       which latents one Gaussian move draws together
@@ -16,6 +17,7 @@
 ``joint``            the prior of all blocks and of the predictors, at one θ
 ``posterior``        the Gaussian posterior that a set of sites stands for
 ``precision``        a prior known by its precision matrix
+``precision_pattern``  a band with a border: the precision of structured latents given sites
 ``registry``         the kinds of prior
 ``rows``             predictors that are equal whatever the latents are
 ``space``            the spaces of conditioning, and choosing the cheapest
