@@ -153,19 +153,18 @@ class LatentBlock:
         return BandPattern(self.size, *self.entries)
 
     @cached_property
-    def band_positions(self) -> tuple[Index, Index]:
-        """Which of the entries are in one triangle, and where they stand in the flat band."""
+    def _entry_of_band(self) -> Index:
+        """Which of the entries stands at each place of the flat band; their number where none."""
         assert self.entries is not None
         rows, cols = self.entries
         lower = np.flatnonzero(rows >= cols)
-        return lower, self.band.positions(rows[lower], cols[lower])
+        found = np.full(self.band.n_flat, rows.size)
+        found[self.band.positions(rows[lower], cols[lower])] = lower
+        return found
 
     def flat_precision(self, array: Array) -> Array:
         """Return the flat band of Q, given what ``scale`` gives."""
-        lower, positions = self.band_positions
-        flat = np.zeros(self.band.n_flat)
-        flat[positions] = array[lower]
-        return flat
+        return np.append(array, 0.0)[self._entry_of_band]
 
 
 @dataclass(frozen=True)

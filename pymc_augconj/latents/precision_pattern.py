@@ -120,8 +120,9 @@ class PrecisionPattern:
             rows.append(left)
             cols.append(right)
         self.band = BandPattern(self.size, np.concatenate(rows), np.concatenate(cols))
-        self.__dict__.pop("products", None)
-        self.__dict__.pop("_prior_positions", None)
+        for name in ("products", "_prior_positions"):
+            self.__dict__.pop(name, None)
+        self._of_sites: tuple[Array, list[Array | None], Array] | None = None
         n, m = float(self.size), float(self.border)
         self.multiplications = n * (self.band.width + 1.0) ** 2 + n * (m + 1.0) ** 2 + m**3 / 3.0
 
@@ -216,18 +217,41 @@ class PrecisionPattern:
 
     # -- the precision -----------------------------------------------------------------------------
 
-    def factorize(self, prior: LatentPrior, lam: Array) -> PrecisionFactor:
-        """Return the factor of M; NotPositiveDefiniteError if negative precisions outweigh Q."""
-        design = PrecisionDesign(self, prior)
-        n_rows = self.coupling.n_rows
+    def _prior_part(self, prior: LatentPrior) -> Array:
+        """Return the prior precision of what is within the band, flat."""
+        if len(self.within) == 1:
+            # The band of the one block is that of all, where the predictors couple no values.
+            block = prior.blocks[self.within[0]]
+            if block.block.band.width == self.band.width and np.array_equal(
+                block.block.band.order, self.band.order
+            ):
+                return block.block.flat_precision(block.array)
         flat = np.zeros(self.band.n_flat)
         for i, (lower, positions) in self._prior_positions.items():
             block = prior.blocks[i]
-            flat[positions] += block.array[lower] if isinstance(block, PrecisionPrior) else 1.0
+            flat[positions] = block.array[lower] if isinstance(block, PrecisionPrior) else 1.0
+        return flat
+
+    def _gram(self, design: PrecisionDesign, lam: Array) -> Array:
+        """Return ΦᵀΛΦ within the band, flat; the last one is kept."""
+        coefs = [A.coef for A in design.maps.values()]
+        if self._of_sites is not None:
+            known_lam, known, gram = self._of_sites
+            if known_lam is lam and all(a is b for a, b in zip(known, coefs, strict=True)):
+                return gram
+        n_rows = self.coupling.n_rows
+        gram = np.zeros(self.band.n_flat)
         for products in self.products:
             weights = lam[n_rows:] if products.coupled else lam[:n_rows]
             terms = design.products(products, weights)
-            flat += np.bincount(products.positions, terms, minlength=flat.size)
+            gram += np.bincount(products.positions, terms, minlength=gram.size)
+        self._of_sites = lam, coefs, gram
+        return gram
+
+    def factorize(self, prior: LatentPrior, lam: Array) -> PrecisionFactor:
+        """Return the factor of M; NotPositiveDefiniteError if negative precisions outweigh Q."""
+        design = PrecisionDesign(self, prior)
+        flat = self._gram(design, lam) + self._prior_part(prior)
         factor = self.band.factorize(flat, "the posterior precision of the latents")
         X = design.border
         weighted = np.array([self.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)

@@ -15,6 +15,7 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
+from scipy.sparse import csr_array
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.banded import BandedFactor, BandPattern
@@ -51,7 +52,7 @@ class PrecisionGraph:
     ----------
     size : int
     rows, cols : ndarray of int, shape (E,)
-        Where Q has entries, in both triangles.
+        Where Q has entries, in both triangles; row by row.
     colours : ndarray of int, shape (size,)
         Of every column.
     probe : ndarray, shape (size,)
@@ -88,12 +89,24 @@ class PrecisionGraph:
         """Graph of Q itself."""
         return pt.zeros((self.size, self.size))[self.rows, self.cols].set(self.entries)
 
+    @cached_property
+    def _places(self) -> Index:
+        return self.colours[self.cols] * self.size + self.rows
+
+    @cached_property
+    def _starts(self) -> Index:
+        return np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=self.size))])
+
+    def _by_rows(self, values: Array) -> csr_array:
+        """Return the matrix of these entries; entries are sorted by row."""
+        return csr_array((values, self.cols, self._starts), shape=(self.size, self.size))
+
     def of_products(self, products: Array) -> Array | None:
         """Return the entries, or None where Q has others than these."""
-        entries = products[self.colours[self.cols], self.rows]
-        terms = entries * self.probe[self.cols]
-        found = np.bincount(self.rows, weights=terms, minlength=self.size)
-        scale = np.bincount(self.rows, weights=np.abs(terms), minlength=self.size)
+        entries = products.ravel()[self._places]
+        found = self._by_rows(entries) @ self.probe
+        # The probe is positive.
+        scale = self._by_rows(np.abs(entries)) @ self.probe
         agrees = np.abs(found - products[-1]) <= _LARGEST_ERROR * scale
         return entries if agrees.all() or not np.isfinite(products).all() else None
 

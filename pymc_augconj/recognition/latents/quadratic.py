@@ -187,13 +187,8 @@ class _Numbers:
         self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
         """Return the graph of the mean, of shape ``shape``, or None if none is found."""
-        # PyMC's support point usually is the mean, and its graph solves no linear system.
-        candidates = [pt.zeros(shape), support_point_of(model, rv)]
-        zero = np.zeros(self._graph.size)
-        linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
-        solved = pt.linalg.solve(self._graph.matrix, linear[0], assume_a="pos")
-        candidates.append(solved.reshape(shape))
-        for mean in candidates:
+        for candidate in (self._zero, self._support_point, self._solved):
+            mean = candidate(model, rv, shape)
             if mean is not None:
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
                 mean = folded(*simplify([mean], shapes=True))
@@ -202,6 +197,19 @@ class _Numbers:
                 if all(map(self._is_mean, points)):
                     return mean
         return None
+
+    def _zero(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+        return pt.zeros(shape)
+
+    def _support_point(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+        # It usually is the mean, and its graph solves no linear system.
+        return support_point_of(model, rv)
+
+    def _solved(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+        zero = np.zeros(self._graph.size)
+        linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
+        solved = pt.linalg.solve(self._graph.matrix, linear[0], assume_a="pos")
+        return solved.reshape(shape)
 
     def _mean_at(self, point: Point) -> Array:
         return np.array(self._mean.uncompiled(point), dtype=float)
