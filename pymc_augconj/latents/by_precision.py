@@ -19,6 +19,7 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import Conditioner, FactorMemory
+from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .precision import PrecisionPrior
@@ -104,7 +105,7 @@ class PrecisionPosterior(SitePosterior):
     @classmethod
     def pattern(cls, model: LatentGaussianModel, groups: RowGroups) -> PrecisionPattern | None:
         """Return the pattern of a model, None where it has no structure that is of use."""
-        if not any(block.kind == PrecisionPrior.kind for block in model.blocks):
+        if all(block.entries is None for block in model.blocks):
             return None
         if groups.maps is None:
             return None
@@ -130,7 +131,7 @@ class PrecisionPosterior(SitePosterior):
 
     @classmethod
     def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        others = [b for b in model.blocks if b.kind != PrecisionPrior.kind]
+        others = [b for b in model.blocks if b.entries is None]
         return max([cls.order(model, groups), *(kind_of(b).matrix_order(b) for b in others)])
 
     @staticmethod
@@ -163,7 +164,7 @@ class PrecisionPosterior(SitePosterior):
         pattern, blocks = self._factor.pattern, self.prior.blocks
         zeros = [np.zeros((blocks[first].block.total_size, b.block.total_size)) for b in blocks]
         zeros[first] = np.eye(blocks[first].block.total_size)
-        columns = self._factor.solve(pattern.joined(zeros))
+        columns = self._factor.solve(pattern.joined_weights(zeros))
         cov = self._scaled(second, pattern.part(second, columns))
         return self._scaled(first, cov.T).T
 
@@ -200,14 +201,22 @@ class PrecisionPosterior(SitePosterior):
         # log Z = log ∫ exp(hᵀη − ½ ηᵀΛη) p(u) du: its derivative is that of log p, averaged over
         # the posterior, ½ K − ½ E[u uᵀ | sites] by Q, and (E[v² | sites] − 1)/s by s.
         block, factor = self.prior.blocks[index], self._factor
-        mean = factor.pattern.part(index, self._x)
+        pattern = factor.pattern
         if isinstance(block, PrecisionPrior):
             assert block.block.entries is not None
             rows, cols = block.block.entries
+            mean = pattern.within_band(index, self._x)
             prior_cov = block.cov_within_band[block.pattern.positions(rows, cols)]
             second = factor.cov_of_entries(index, rows, cols) + mean[rows] * mean[cols]
-            return 0.5 * (prior_cov - second)
-        if index in factor.pattern.within:
+            by_entries = 0.5 * (prior_cov - second)
+            if not isinstance(block, IntrinsicPrior):
+                return by_entries
+            # Of B, whose rows sum to zero, the differences x are enough.
+            sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
+            square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
+            return np.append(by_entries, 0.5 * (1.0 - square) / block.common)
+        mean = pattern.part(index, self._x)
+        if index in pattern.within:
             scale = block.diagonal_scale
             assert scale is not None  # see PrecisionPattern
             excess = factor.var(index) + mean**2 - 1.0

@@ -11,15 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.linalg.banded import BandedFactor
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 
-__all__ = ["PrecisionPrior"]
+__all__ = ["PrecisionPrior", "pull_root"]
 
 
 class PrecisionPrior(DensePrior):
@@ -73,17 +73,29 @@ class PrecisionPrior(DensePrior):
         return self._by_entries(super().pull_cov(A, gradient))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        # In the reverse of the band's order S is the lower Cholesky factor of K.
-        order = self.pattern.order[::-1]
-        by_scale = self._pull_scale(A, G)[np.ix_(order, order)]
-        chol = self.scale(np.eye(self.block.size)).T[np.ix_(order, order)]
-        weights = TriangularFactor(np.asfortranarray(chol)).pull(chol.T @ by_scale)
-        by_cov = np.empty_like(weights)
-        by_cov[np.ix_(order, order)] = 0.5 * (weights + weights.T)
-        return self._by_entries(by_cov)
+        assert self.block.entries is not None
+        by_scale = self._by_band(self._pull_scale(A, G))
+        by_precision = pull_root(self.factor, by_scale)
+        place = self.pattern.place
+        return by_precision[np.ix_(place, place)][tuple(self.block.entries)]
+
+    def _by_band(self, matrix: Array) -> Array:
+        return self.pattern.forward(self.pattern.forward(matrix).T).T
 
     def _by_entries(self, by_cov: Array) -> Array:
         """Return derivatives by the entries of Q, given those by K: ∂K = −K ∂Q K."""
         assert self.block.entries is not None
         rows, cols = self.block.entries
         return -(self.cov @ by_cov @ self.cov)[rows, cols]
+
+
+def pull_root(factor: BandedFactor, weights: Array) -> Array:
+    """Return the derivative of ⟨W, L⁻ᵀ⟩ by L Lᵀ, a symmetric matrix.
+
+    With X = L⁻¹ ∂Q L⁻ᵀ and Φ(X) its lower triangle with half its diagonal, ∂L = L Φ(X), so that
+    ∂L⁻ᵀ = −L⁻ᵀ Φ(X)ᵀ.
+    """
+    lower = np.tril(factor.half_solve(weights.T))
+    lower[np.diag_indices_from(lower)] *= 0.5
+    half = factor.transpose_solve(0.5 * (lower + lower.T))
+    return -factor.transpose_solve(half.T)

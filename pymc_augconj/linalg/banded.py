@@ -91,6 +91,8 @@ class BandPattern:
     def factorize(self, flat: Array, name: str = "a banded matrix") -> BandedFactor:
         """Return the Cholesky factor of a flat band, which is overwritten.
 
+        Of a band that lacks its last rows, the factor is that of the others.
+
         Raises
         ------
         NotPositiveDefiniteError
@@ -98,7 +100,7 @@ class BandPattern:
             finite; ``name`` is for the message.
         """
         diagonal = flat[:: self.width + 1].copy()
-        band, info = dpbtrf(flat.reshape(self.size, self.width + 1).T, lower=1, overwrite_ab=1)
+        band, info = dpbtrf(flat.reshape(-1, self.width + 1).T, lower=1, overwrite_ab=1)
         log_det = 2.0 * float(np.log(band[0]).sum()) if info == 0 else np.nan
         # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding
         # leaves positive pivots.

@@ -45,6 +45,17 @@ def ring():
     return structured((2.2 * np.eye(N) - W - W.T)[np.ix_(order, order)])
 
 
+def intrinsic(c=0.8):
+    """Areas on two rings with bridges, in random order, with a soft constraint on their sum."""
+    W = np.zeros((N, N))
+    for i in range(N):
+        W[i, (i + 1) % N] = W[i, (i + 4) % N] = 1.0
+    order = np.random.default_rng(6).permutation(N)
+    B = (np.diag((W + W.T).sum(0)) - W - W.T)[np.ix_(order, order)]
+    entries = np.array(np.nonzero(B))
+    return block_prior(a_block("intrinsic", N, entries), np.append(B[tuple(entries)], c**2))
+
+
 def diagonal(size):
     return block_prior(a_block("diagonal", size), RNG.gamma(2.0, size=size))
 
@@ -84,6 +95,13 @@ CASES = {
         None,
     ),
     "two walks": ([walk(), ring()], [TWICE, selection(N)], None),
+    "map": ([intrinsic()], [selection(N)], None),
+    "map with own effects": (
+        [diagonal(N), diagonal(1), intrinsic(30.0)],
+        [IDENTITY, RowSelection(np.zeros(N, dtype=int), None, 1), IDENTITY],
+        None,
+    ),
+    "maps of mean and scale": ([intrinsic(), intrinsic(3.0)], [selection(N), TWICE], PAIRS),
     "two predictors of one walk": (
         [walk(), diagonal(2)],
         [RowSelection(np.r_[np.arange(N), np.roll(np.arange(N), 1)], None, N), design(2)],
@@ -144,12 +162,19 @@ def test_derivatives(case):
     found, expected = both(case)
     for i, A in enumerate(case.prior.maps):
         ours, theirs = found.pull_cov(i), expected.pull_cov(i)
-        if case.prior.blocks[i].block.kind == "precision":
+        block = case.prior.blocks[i].block
+        if block.entries is not None:
             # Both triangles are given; only their sum is determined.
-            rows, cols = case.prior.blocks[i].block.entries
+            rows, cols = block.entries
             total = np.zeros((2, N, N))
-            total[:, rows, cols] = ours, theirs
+            total[:, rows, cols] = ours[: rows.size], theirs[: rows.size]
+            last = ours[rows.size :], theirs[rows.size :]
             ours, theirs = (matrix + matrix.T for matrix in total)
+            if block.kind == "intrinsic":
+                # Rows sum to zero: of an edge between i and j the entries ii + jj − ij − ji count.
+                at = [(m, np.diagonal(m)) for m in (ours, theirs)]
+                ours, theirs = (d[rows] + d[cols] - 2.0 * m[rows, cols] for m, d in at)
+                ours, theirs = np.append(ours, last[0]), np.append(theirs, last[1])
         np.testing.assert_allclose(ours, theirs, atol=1e-8)
         np.testing.assert_allclose(found.pull_map(i), expected.pull_map(i), atol=1e-8)
         if isinstance(A, RowSelection):
