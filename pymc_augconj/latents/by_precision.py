@@ -206,15 +206,13 @@ class PrecisionPosterior(SitePosterior):
             assert block.block.entries is not None
             rows, cols = block.block.entries
             mean = pattern.within_band(index, self._x)
-            prior_cov = block.cov_within_band[block.pattern.positions(rows, cols)]
             second = factor.cov_of_entries(index, rows, cols) + mean[rows] * mean[cols]
-            by_entries = 0.5 * (prior_cov - second)
-            if not isinstance(block, IntrinsicPrior):
-                return by_entries
-            # Of B, whose rows sum to zero, the differences x are enough.
-            sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
-            square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
-            return np.append(by_entries, 0.5 * (1.0 - square) / block.common)
+            if isinstance(block, IntrinsicPrior):
+                # Of B, whose rows sum to zero, the differences x are enough.
+                sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
+                square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
+                second = np.append(second, square / block.common)
+            return 0.5 * (block.log_det_slopes() - second)
         mean = pattern.part(index, self._x)
         if index in pattern.within:
             scale = block.diagonal_scale

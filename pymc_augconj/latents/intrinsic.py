@@ -114,6 +114,9 @@ class IntrinsicPrior(PrecisionPrior):
         """The covariances of x within the band, flat."""
         return np.append(self.factor.inverse(), np.zeros(self.pattern.width + 1))
 
+    def log_det_slopes(self) -> Array:
+        return np.append(super().log_det_slopes(), 1.0 / self.common)
+
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         by_cov = DensePrior.pull_cov(self, A, gradient)
         by_common = self.cov.sum(axis=0) @ by_cov @ self.cov.sum(axis=0)

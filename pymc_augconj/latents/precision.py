@@ -69,6 +69,11 @@ class PrecisionPrior(DensePrior):
     def var(self) -> Array:
         return self.pattern.back(self.cov_within_band[:: self.pattern.width + 1])
 
+    def log_det_slopes(self) -> Array:
+        """Return the derivative of log|Q| by :attr:`array`."""
+        assert self.block.entries is not None
+        return self.cov_within_band[self.pattern.positions(*self.block.entries)]
+
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         return self._by_entries(super().pull_cov(A, gradient))
 

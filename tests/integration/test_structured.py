@@ -55,10 +55,20 @@ def dense_map(s):
     return pm.MvNormal("z", np.zeros(N), cov=s**2 * cov)
 
 
+def intrinsic_map(s):
+    return pm.ICAR("z", W=W.astype(int), sigma=s, zero_sum_stdev=0.002)
+
+
+def dense_intrinsic_map(s):
+    of_sum = 0.002**2 * np.ones((N, N))
+    return pm.MvNormal("z", np.zeros(N), cov=s**2 * np.linalg.pinv(np.diag(W.sum(0)) - W) + of_sum)
+
+
 TWINS = {
     "walk": (walk, dense_walk),
     "autoregression": (autoregression, dense_autoregression),
     "map": (map_of_areas, dense_map),
+    "intrinsic map": (intrinsic_map, dense_intrinsic_map),
 }
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -18,8 +19,9 @@ from pytensor.graph.replace import vectorize_graph
 from scipy.sparse import csr_array
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.linalg.banded import BandedFactor, BandPattern
-from pymc_augconj.model import Argument, Point, PointMap
+from pymc_augconj.latents.intrinsic import IntrinsicPrior
+from pymc_augconj.latents.precision import PrecisionPrior
+from pymc_augconj.model import Argument, LatentBlock, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -27,7 +29,8 @@ from pymc_augconj.typing import Array, Index
 
 __all__ = ["PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
 
-Entries = tuple[Index, Index]
+Entries = tuple[Index, Index, tuple[int, int] | None]
+Multiply = Callable[[Array], Array]
 
 _WEIGHTS = Argument("weights")
 
@@ -36,6 +39,9 @@ _BANDS = (1, 2, 4, 8, 16, 32)
 
 # Largest number of entries of the matrices of one product when columns are computed.
 _LARGEST_PRODUCT = 2**20
+
+# Fewer values are not looked at for a constraint on their sum.
+_SMALLEST_SUM = 6
 
 # Tolerances of a product with Q, relative to the sum of the absolute values of its terms: in the
 # search for entries, and at every θ, where ill-conditioned graphs have larger rounding errors.
@@ -58,7 +64,11 @@ class PrecisionGraph:
     probe : ndarray, shape (size,)
         Another vector, by whose product the entries are checked.
     products : Variable
-        Graph of the products, one a row: of each colour's sum of unit vectors, and of ``probe``.
+        Graph of the products, one a row: of each colour's sum of unit vectors; of a unit vector
+        where there is a common entry; and of ``probe``.
+    common : tuple of int, or None
+        A place where Q has its common entry c² alone, Q = B + c² 1 1ᵀ; None where it has none. Then
+        the entries are those of B, and c² follows them.
     """
 
     size: int
@@ -67,27 +77,35 @@ class PrecisionGraph:
     colours: Index
     probe: Array
     products: Variable
+    common: tuple[int, int] | None
 
     @cached_property
     def entries(self) -> Variable:
-        """Graph of the entries of Q, shape (E,)."""
-        return self.products[self.colours[self.cols], self.rows]
+        """Graph of the entries of Q, shape (E,), or (E + 1,)."""
+        entries = self.products[self.colours[self.cols], self.rows]
+        if self.common is None:
+            return entries
+        square = self.products[-2, self.common[0]]
+        return pt.concatenate([entries - square * self._columns_of_colour, [square]])
 
     @cached_property
-    def band(self) -> BandPattern:
-        """Where the entries stand in a band."""
-        return BandPattern(self.size, self.rows, self.cols)
-
-    def factorize(self, entries: Array) -> BandedFactor:
-        """Return the factor of Q given its entries; NotPositiveDefiniteError if there is none."""
-        flat = np.zeros(self.band.n_flat)
-        flat[self.band.positions(self.rows, self.cols)] = entries
-        return self.band.factorize(flat)
+    def _columns_of_colour(self) -> Array:
+        """How many columns have the colour of each entry's own."""
+        return np.bincount(self.colours)[self.colours[self.cols]].astype(float)
 
     @cached_property
-    def matrix(self) -> Variable:
-        """Graph of Q itself."""
-        return pt.zeros((self.size, self.size))[self.rows, self.cols].set(self.entries)
+    def block(self) -> LatentBlock:
+        """The structure of Q: a block without a name or values."""
+        nowhere: Any = None
+        return LatentBlock(
+            name="", value_name="", form="", shape=(self.size,), size=self.size, copies=1,
+            whitened=False, kind=self.kind, scale=nowhere, entries=np.stack([self.rows, self.cols]),
+        )  # fmt: skip
+
+    @property
+    def kind(self) -> str:
+        """The kind of prior."""
+        return PrecisionPrior.kind if self.common is None else IntrinsicPrior.kind
 
     @cached_property
     def _places(self) -> Index:
@@ -104,28 +122,46 @@ class PrecisionGraph:
     def of_products(self, products: Array) -> Array | None:
         """Return the entries, or None where Q has others than these."""
         entries = products.ravel()[self._places]
-        found = self._by_rows(entries) @ self.probe
+        common = np.empty(0)
+        if self.common is not None:
+            common = products[-2, [self.common[0]]]
+            entries = entries - common * self._columns_of_colour
+        found = self._by_rows(entries) @ self.probe + common.sum() * self.probe.sum()
         # The probe is positive.
-        scale = self._by_rows(np.abs(entries)) @ self.probe
+        scale = self._by_rows(np.abs(entries)) @ self.probe + common.sum() * self.probe.sum()
         agrees = np.abs(found - products[-1]) <= _LARGEST_ERROR * scale
-        return entries if agrees.all() or not np.isfinite(products).all() else None
+        if not agrees.all() and np.isfinite(products).all():
+            return None
+        return np.append(entries, common)
+
+    def weights_of_products(self, weights: Array) -> Array:
+        """Return the derivative by the products, given that by the entries."""
+        n_colours = int(self.colours.max(initial=-1)) + 1
+        found = np.zeros((n_colours + (1 if self.common is None else 2), self.size))
+        found[self.colours[self.cols], self.rows] = weights[: self.rows.size]
+        if self.common is not None:
+            found[-2, self.common[0]] = weights[-1] - weights[:-1] @ self._columns_of_colour
+        return found
 
 
 def precision_graph(
     product: Variable, vector: Variable, entries: Entries, size: int
 ) -> PrecisionGraph:
     """Return Q from the graph of its product with a symbolic ``vector``."""
-    rows, cols = entries
+    rows, cols, common = entries
     colours = _colour(rows, cols, size)
+    n_colours = int(colours.max(initial=-1)) + 1
     probe = np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)
-    vectors = np.zeros((colours.max(initial=-1) + 2, size))
+    vectors = np.zeros((n_colours + (1 if common is None else 2), size))
     vectors[colours, np.arange(size)] = 1.0
     vectors[-1] = probe
+    if common is not None:
+        vectors[-2, common[1]] = 1.0
     (products,) = simplify([vectorize_graph(product, {vector: pt.constant(vectors)})])
-    return PrecisionGraph(size, rows, cols, colours, probe, products)
+    return PrecisionGraph(size, rows, cols, colours, probe, products, common)
 
 
-def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Entries:
+def find_entries(multiply: Sequence[Multiply], size: int, *, constrained: bool = True) -> Entries:
     """Return where a symmetric matrix has entries that are not always zero.
 
     Parameters
@@ -134,7 +170,59 @@ def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Ent
         At each of several θ: ``V -> V Q``, for vectors in rows.
     size : int
         Of the matrix.
+    constrained : bool
+        Whether to look for a constraint on the sum.
+
+    Returns
+    -------
+    rows, cols : ndarray of int
+        Sorted by rows.
+    common : tuple of int, or None
+        A place where the matrix has nothing but an entry c² that all others have, too, and that
+        is not counted: a constraint on the sum.
     """
+    common = _common_entry(multiply, size) if constrained else None
+    if common is not None:
+        found = _find_sparse([_Without(product, common, size) for product in multiply], size)
+        if found[0].size < size**2:
+            return *found, common
+    return *_find_sparse(multiply, size), None
+
+
+class _Without:
+    """Products with a matrix less its common entry."""
+
+    def __init__(self, product: Multiply, place: tuple[int, int], size: int) -> None:
+        unit = np.zeros((1, size))
+        unit[0, place[1]] = 1.0
+        self._product, self._common = product, product(unit)[0, place[0]]
+
+    def __call__(self, vectors: Array) -> Array:
+        found = self._product(vectors)
+        taken = self._common * vectors.sum(axis=1, keepdims=True)
+        left = found - taken
+        return np.where(np.abs(left) > _TOLERANCE * (np.abs(found) + np.abs(taken)), left, 0.0)
+
+
+def _common_entry(multiply: Sequence[Multiply], size: int) -> tuple[int, int] | None:
+    """Return where most of a column's entries are equal and not zero."""
+    if size < _SMALLEST_SUM:
+        return None
+    for column in (0, size - 1):
+        unit = np.zeros((1, size))
+        unit[0, column] = 1.0
+        entries = [product(unit)[0] for product in multiply]
+        values, counts = np.unique(entries[0], return_counts=True)
+        most = values[counts.argmax()]
+        row = int(np.argmax(entries[0] == most))
+        is_common = all(2 * np.sum(other == other[row]) > size for other in entries)
+        if most > 0.0 and row != column and is_common:
+            return row, column
+    return None
+
+
+def _find_sparse(multiply: Sequence[Multiply], size: int) -> tuple[Index, Index]:
+    """Return the places, sorted by rows."""
     probe = np.random.default_rng(3).uniform(1.0, 2.0, (1, size))
     expected = [product(probe)[0] for product in multiply]
     for width in _BANDS:
@@ -238,7 +326,4 @@ class _Pullback:
         return self._space.gradient((weights * self._products).sum(), {_WEIGHTS: weights})
 
     def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        graph = self._graph
-        of_products = np.zeros((graph.colours.max(initial=-1) + 2, graph.size))
-        of_products[graph.colours[graph.cols], graph.rows] = weights
-        return self._gradient({**point, _WEIGHTS: of_products})
+        return self._gradient({**point, _WEIGHTS: self._graph.weights_of_products(weights)})
