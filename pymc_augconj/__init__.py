@@ -10,6 +10,7 @@ from .api.fit import fit
 from .api.predict import predict
 from .api.report import recognize
 from .api.sample import sample
+from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.matern_noise import MaternNoise
@@ -57,6 +58,7 @@ __all__ = [
     "recognize",
     "register",
     "sample",
+    "sparsify",
     "unregister",
     "without_compilation",
 ]

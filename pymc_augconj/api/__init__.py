@@ -9,6 +9,8 @@
 ``progress``           the progress bar of ``pac.fit`` and the user's callback
 ``report``             ``pac.recognize``: what was found and how it will be sampled, as tables
 ``sample``             ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
+``sparse_step``        the Gibbs step of a model through inducing points
+``sparsify``           ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``               ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``updates``            slice sampling and NUTS for the hyperparameters of one move
 =====================  =======================================================================

@@ -12,11 +12,13 @@ from .dense import DensePrior
 from .diagonal import DiagonalPrior
 from .factor import FactorPrior
 from .precision import PrecisionPrior
+from .standard import StandardPrior
 
 __all__ = ["block_prior", "kind_of"]
 
 _KINDS: dict[str, type[BlockPrior]] = {
-    kind.kind: kind for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior)
+    kind.kind: kind
+    for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, StandardPrior)
 }
 
 

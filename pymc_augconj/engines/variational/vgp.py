@@ -30,7 +30,7 @@ from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.quadrature.cubature import gaussian_cubature
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["VariationalGaussian"]
+__all__ = ["VariationalGaussian", "expectations"]
 
 
 # A predictor without a variance has no derivative by it that matters; keeps closed forms finite.
@@ -49,19 +49,23 @@ class VariationalGaussian:
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
-        return _expectations(terms, y, mean, cov, params)[0]
+        return expectations(terms, y, mean, cov, params)[0]
 
     def targets(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        value, d_mean, d_cov = _expectations(terms, y, mean, cov, params)
+        value, d_mean, d_cov = expectations(terms, y, mean, cov, params)
         lam = -2.0 * d_cov
         return value, d_mean + np.einsum("pqn,qn->pn", lam, mean), lam
 
 
-def _expectations(
+def expectations(
     terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
 ) -> tuple[Array, Array, Array]:
+    """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
+
+    Shapes are those of :meth:`.MultiDensity.expected_log_density`.
+    """
     P = len(mean)
     cov = cov.copy()
     cov[np.arange(P), np.arange(P)] = np.maximum(cov[np.arange(P), np.arange(P)], _SMALLEST_VAR)
