@@ -7,25 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pymc as pm
-import pytensor.tensor as pt
 from pymc.model import Model, modelcontext
-from pytensor.graph.basic import Variable
-from pytensor.graph.replace import vectorize_graph
-from pytensor.tensor.slinalg import solve_triangular
 
-from pymc_augconj.engines.sparse.expected import (
-    SMALLEST_VAR,
-    ExpectedDensity,
-    hermite,
-)
+from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity
 from pymc_augconj.engines.sparse.weights import weights_model
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.quadrature.hermite import hermite
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
-from pymc_augconj.recognition.processes.process import JITTER, LatentProcess
+from pymc_augconj.recognition.processes.process import LatentProcess
+from pymc_augconj.recognition.processes.through_inducing import SparseNames, write_sparse
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
@@ -33,7 +24,7 @@ from pymc_augconj.results.approximation.layout import inducing_inputs_name, indu
 
 from .inducing import inducing_of
 
-__all__ = ["Sparsified", "sparsify", "sparsified"]
+__all__ = ["Sparsified", "sparsified", "sparsify"]
 
 # Relative difference of a closed form from quadrature that is rounding.
 _ROUNDING = 1e-9
@@ -152,10 +143,11 @@ def sparsified(
     if isinstance(inducing, Approximation):
         inducing, theta = _of_fit(inducing, process.name)
     Z = inducing_of(process, inducing, random_seed)
-    written = _write(model, gp, process.name, Z, theta)
-    weights = f"{inducing_name(process.name)}_rotated_"
+    own = inducing_name(process.name)
+    names = SparseNames(own, f"{own}_rotated_", inducing_inputs_name(process.name))
+    sparse = weights_model(lgm, [process], [Z], [names.weights], recognition.start)
+    written = write_sparse(model, gp, Z, names, theta, SMALLEST_VAR)
     start = written.initial_point(0)
-    sparse = weights_model(lgm, [process], [Z], [weights], {**recognition.start, **start})
     kinds = tuple(
         "matrix" if block.name == process.name else kind
         for block, kind in zip(lgm.blocks, recognition.kinds, strict=True)
@@ -197,101 +189,3 @@ def _inexact(lgm: LatentGaussianModel, start: Mapping[str, np.ndarray]) -> tuple
                 found.append(site.name)
                 break
     return tuple(found)
-
-
-def _write(model: Model, gp: Any, name: str, Z: np.ndarray, theta: Mapping[str, Any]) -> Model:
-    """Return the PyMC model through inducing points."""
-    process = model[name]
-    whitened = _whitened_of(model, process)
-    for reserved in _names(name):
-        if reserved in model.named_vars:
-            raise AugmentationError(
-                f"variable {reserved!r} of the model: expected a different name, since draws of "
-                f"{name!r} through inducing points are stored under it; rename it"
-            )
-    # Names are those of the user's model, prefix included.
-    sparse = pm.Model(coords=dict(model.coords), model=None)
-    replaced: dict[Variable, Variable] = {}
-    moments: tuple[Variable, Variable] | None = None
-    with sparse:
-        # In the order of definition every variable comes after those that it depends on.
-        for var in model.named_vars.values():
-            if var is whitened:
-                continue
-            dims = model.named_vars_to_dims.get(var.name)
-            if var in model.data_vars:
-                sparse.register_data_var(var, dims=dims)
-                continue
-            if var is process:
-                moments = _through_inducing(gp, name, Z, replaced)
-                replaced[var] = var.type(name=name)
-                continue
-            (new,) = substitute([var], replaced)
-            moved = moments is not None and depends_on(new, [replaced[process]])
-            if var in model.deterministics:
-                if moved:
-                    replaced[var] = new
-                else:
-                    replaced[var] = pm.Deterministic(var.name, new, dims=dims)
-            elif var in model.potentials:
-                term = _expected(new, replaced[process], *moments) if moved else new
-                replaced[var] = pm.Potential(var.name, term, dims=None if moved else dims)
-            elif var in model.observed_RVs:
-                value = model.rvs_to_values[var]
-                if moved:
-                    density = pm.logp(new, value)
-                    term = _expected(density, replaced[process], *moments)
-                    replaced[var] = pm.Potential(var.name, term)
-                else:
-                    replaced[var] = sparse.register_rv(new, var.name, observed=value, dims=dims)
-            else:
-                start = theta.get(var.name, model.rvs_to_initial_values.get(var))
-                replaced[var] = sparse.register_rv(
-                    new, var.name, dims=dims, initval=start,
-                    transform=model.rvs_to_transforms[var], default_transform=None,
-                )  # fmt: skip
-    return sparse
-
-
-def _names(name: str) -> tuple[str, str, str]:
-    own = inducing_name(name)
-    return own, f"{own}_rotated_", inducing_inputs_name(name)
-
-
-def _whitened_of(model: Model, process: Variable) -> Variable | None:
-    """Return the free variable of which a reparameterised process is a function."""
-    if process in model.free_RVs:
-        return None
-    by_name = {rv.name: rv for rv in model.free_RVs}
-    return by_name.get(f"{process.name}_rotated_")
-
-
-def _through_inducing(
-    gp: Any, name: str, Z: np.ndarray, replaced: Mapping[Variable, Variable]
-) -> tuple[Variable, Variable]:
-    """Write the weights and return mean and residual standard deviations of a process."""
-    u_name, v_name, z_name = _names(name)
-    pm.Data(z_name, Z)
-    v = pm.Normal(v_name, 0.0, 1.0, shape=len(Z))
-    X = pt.as_tensor(gp.X)
-    graphs = [
-        gp.cov_func(Z),
-        gp.cov_func(X, Z),
-        gp.cov_func(X, diag=True),
-        pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
-        pt.broadcast_to(gp.mean_func(Z), (len(Z),)),
-    ]
-    zz, xz, diagonal, mean, mean_at = substitute([pt.as_tensor(g) for g in graphs], replaced)
-    R = pt.linalg.cholesky(zz + JITTER * pt.eye(len(Z)))
-    At = solve_triangular(R, xz.T, lower=True)
-    pm.Deterministic(u_name, mean_at + R @ v)
-    var = pt.maximum(diagonal - pt.sqr(At).sum(axis=0), SMALLEST_VAR)
-    return mean + v @ At, pt.sqrt(var)
-
-
-def _expected(density: Variable, process: Variable, mean: Variable, std: Variable) -> Variable:
-    """Return Σ_q w_q of a sum of log densities with the process at its q-th nodes."""
-    nodes, weights = hermite()
-    at = mean + pt.constant(nodes[:, None]) * std
-    (terms,) = vectorize_graph([density.astype("float64")], {process: at})
-    return pt.dot(pt.constant(weights), terms.reshape((len(nodes), -1)).sum(axis=1))

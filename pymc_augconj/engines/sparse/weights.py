@@ -152,7 +152,7 @@ class _Rows:
     def _make(self, point: Point) -> tuple[Array, Array]:
         prior, Z = self.prior, self._Z
         name = f"the covariance of {prior.name!r} at its inducing inputs"
-        chol, jitter = cholesky_with_jitter(
+        chol, _ = cholesky_with_jitter(
             process_cov(prior, point, Z), relative_jitters=(0.0,), name=name
         )
         X = np.asarray(prior.inputs[self._index], dtype=float)
