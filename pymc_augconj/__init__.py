@@ -6,6 +6,7 @@ own, unchanged PyMC model, and samples it exactly.
 """
 
 from .api.augment import augment
+from .api.bin_points import BinnedPoints, bin_points
 from .api.fit import fit
 from .api.predict import predict
 from .api.report import recognize
@@ -38,6 +39,7 @@ __all__ = [
     "AugmentationError",
     "AugmentedGibbs",
     "BayesianSVM",
+    "BinnedPoints",
     "DataError",
     "DensityLikelihood",
     "Likelihood",
@@ -51,6 +53,7 @@ __all__ = [
     "UnknownLikelihoodError",
     "__version__",
     "augment",
+    "bin_points",
     "compare",
     "fit",
     "plot_compare",

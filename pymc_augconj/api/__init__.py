@@ -2,6 +2,7 @@
 
 =====================  =======================================================================
 ``augment``            ``pac.augment``: a copy of the model in which ω is a free variable
+``bin_points``         ``pac.bin_points``: events in time or space as counts on a grid
 ``elliptical_update``  generalised elliptical slices for the hyperparameters of one move
 ``fit``                ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``           options of ``pac.fit`` about inducing points and minibatches

@@ -15,9 +15,5 @@ class StandardPrior(DiagonalPrior):
 
     kind = "standard"
 
-    @property
-    def diagonal_scale(self) -> Array | None:
-        return self.std
-
     def whitened_design(self, A: LinearMap) -> Array:
         return A.dense()

@@ -90,7 +90,8 @@ def weights_model(
         _Rows(prior, lgm.maps[[b.name for b in lgm.blocks].index(prior.name)], Z, point)
         for prior, Z in zip(priors, inducing, strict=True)
     ]
-    blocks, maps = [], []
+    blocks: list[LatentBlock] = []
+    maps: list[PointMap[LinearMap]] = []
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):
         if block.name in by_name:
             i = by_name[block.name]
@@ -132,9 +133,8 @@ class _Rows:
         assert isinstance(A, RowSelection)  # which SparseModel has seen to
         # Inputs that observations share are looked at once.
         which, inverse = np.unique(A.index, return_inverse=True)
-        self._index, self._inverse = which, inverse
-        if np.array_equal(inverse, np.arange(which.size)):
-            self._inverse = None
+        in_order = np.array_equal(inverse, np.arange(which.size))
+        self._index, self._inverse = which, None if in_order else inverse
         self._known: list[tuple[bytes, tuple[Array, Array]]] = []
 
     def at(self, point: Point) -> tuple[Array, Array]:

@@ -31,6 +31,14 @@ class SparseNames(NamedTuple):
     inputs: str
 
 
+class _Process(NamedTuple):
+    """The variable that stands for a process at its inputs, its mean and standard deviation."""
+
+    value: Variable
+    mean: Variable
+    std: Variable
+
+
 def write_sparse(
     model: Model,
     gp: Any,
@@ -65,7 +73,7 @@ def write_sparse(
     # Names are those of the user's model, prefix included.
     sparse = pm.Model(coords=dict(model.coords), model=None)
     replaced: dict[Variable, Variable] = {}
-    moments: tuple[Variable, Variable] | None = None
+    through: _Process | None = None
     with sparse:
         # In the order of definition every variable comes after those that it depends on.
         for var in model.named_vars.values():
@@ -76,28 +84,25 @@ def write_sparse(
                 sparse.register_data_var(var, dims=dims)
                 continue
             if var is process:
-                moments = _through_inducing(gp, Z, names, replaced, smallest_var)
-                replaced[var] = var.type(name=name)
+                value = var.type(name=name)
+                through = _Process(value, *_through_inducing(gp, Z, names, replaced, smallest_var))
+                replaced[var] = value
                 continue
             (new,) = substitute([var], replaced)
-            moved = moments is not None and depends_on(new, [replaced[process]])
-            if var in model.deterministics:
-                if moved:
-                    replaced[var] = new
-                else:
-                    replaced[var] = pm.Deterministic(var.name, new, dims=dims)
-            elif var in model.potentials:
+            if through is not None and depends_on(new, [through.value]):
                 replaced[var] = new
-                term = _expected(new, replaced[process], *moments) if moved else new
-                pm.Potential(var.name, term, dims=None if moved else dims)
+                if var in model.potentials:
+                    pm.Potential(var.name, _expected(new, through))
+                elif var in model.observed_RVs:
+                    density = pm.logp(new, model.rvs_to_values[var])
+                    pm.Potential(var.name, _expected(density, through))
+            elif var in model.deterministics:
+                replaced[var] = pm.Deterministic(var.name, new, dims=dims)
+            elif var in model.potentials:
+                replaced[var] = pm.Potential(var.name, new, dims=dims)
             elif var in model.observed_RVs:
-                value = model.rvs_to_values[var]
-                if moved:
-                    replaced[var] = new
-                    term = _expected(pm.logp(new, value), replaced[process], *moments)
-                    pm.Potential(var.name, term)
-                else:
-                    replaced[var] = sparse.register_rv(new, var.name, observed=value, dims=dims)
+                observed = model.rvs_to_values[var]
+                replaced[var] = sparse.register_rv(new, var.name, observed=observed, dims=dims)
             else:
                 start = theta.get(var.name, model.rvs_to_initial_values.get(var))
                 replaced[var] = sparse.register_rv(
@@ -141,9 +146,9 @@ def _through_inducing(
     return mean + v @ At, pt.sqrt(var)
 
 
-def _expected(density: Variable, process: Variable, mean: Variable, std: Variable) -> Variable:
+def _expected(density: Variable, through: _Process) -> Variable:
     """Return Σ_q w_q of a sum of log densities with the process at its q-th nodes."""
     nodes, weights = hermite()
-    at = mean + pt.constant(nodes[:, None]) * std
-    (terms,) = vectorize_graph([density.astype("float64")], {process: at})
+    at = through.mean + pt.constant(nodes[:, None]) * through.std
+    (terms,) = vectorize_graph([density.astype("float64")], {through.value: at})
     return pt.dot(pt.constant(weights), terms.reshape((len(nodes), -1)).sum(axis=1))
