@@ -26,7 +26,7 @@ def make(write, reparameterize=True):
         ls, eta = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("eta", 2)
         cov = eta**2 * pm.gp.cov.ExpQuad(1, ls=ls)
         gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.3), cov_func=cov)
-        f = gp.prior("f", X=X, reparameterize=reparameterize)
+        f = gp.prior("f", X=pm.Data("X", X), reparameterize=reparameterize)
         pm.Deterministic("twice", 2.0 * f, dims="where")
         write(f)
     return model, gp
@@ -76,6 +76,36 @@ def test_the_sampler_has_the_log_density_of_the_sparsified_model(write, reparame
     assert not found.inexact
     theirs = found.model.compile_logp()(points[-1])
     assert stats["model_logp"] == pytest.approx(float(theirs), rel=1e-9)
+
+
+def test_the_sparsified_model_has_a_gradient():
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 5, 5)))
+        pm.Bernoulli("y", logit_p=gp.prior("f", X=X), observed=COUNTS > 2)
+    # At an input nothing is left of the variance, whose root has no derivative at zero.
+    sparse = pac.sparsify(model, gp=gp, inducing=X[[0, 5]])
+    point = sparse.initial_point(1)
+    names = [value.name for value in sparse.continuous_value_vars]
+    rng, density = np.random.default_rng(0), sparse.compile_logp()
+    moves = {name: rng.normal(size=point[name].shape) for name in names}
+    slope = sparse.compile_dlogp()(point) @ np.concatenate([moves[n].ravel() for n in names])
+    ahead, behind = (
+        float(density({name: point[name] + step * moves[name] for name in names}))
+        for step in (1e-5, -1e-5)
+    )
+    assert slope == pytest.approx((ahead - behind) / 2e-5, rel=1e-5)
+
+
+def test_new_data_of_the_model_change_no_prediction_at_the_same_inputs(drawn):
+    model, gp, _, few, _ = drawn
+    with model:
+        before = pac.predict(few, gp, X, random_seed=1).predictions["f_mean"].values
+        pm.set_data({"X": X + 1.0})
+        try:
+            after = pac.predict(few, gp, X, random_seed=1).predictions["f_mean"].values
+        finally:
+            pm.set_data({"X": X})
+    np.testing.assert_array_equal(after, before)
 
 
 def target(log_ls, v, at):
@@ -216,6 +246,18 @@ def test_a_kink_is_sampled_in_closed_form_and_refused_by_quadrature():
         pac.sparsify(model, gp=gp, inducing=Z)
     _, points, _ = sampler_of(model, gp, Z, steps=3)
     assert np.isfinite(points[-1]["f_u_rotated_"]).all()
+
+
+@pytest.mark.parametrize(("sigma", "warns"), [(0.05, True), (2.0, False)])
+def test_an_integral_that_quadrature_misses_is_told(sigma, warns):
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.5))
+        f = gp.prior("f", X=X)
+        pm.StudentT("y", nu=4, mu=f, sigma=sigma, observed=np.log1p(COUNTS))
+    _, _, stats = sampler_of(model, gp, Z[:1], steps=1, tune=1)
+    found = stats["warning"]
+    assert (found is not None) == warns
+    assert not warns or "more inducing points" in found.message
 
 
 def missing(f):
