@@ -425,7 +425,8 @@ def _from_draws(
         (outputs * members[:, None] + np.arange(outputs)).ravel()
         for members in equal_draws(draws, kernel)
     ]
-    threads = count_threads(len(groups), f.shape[1] + request.size)
+    old_size, both = f.shape[1], f.shape[1] + request.size
+    threads = count_threads(len(groups), both * (both if joint else old_size))
     functions = evaluate.copies(threads)
 
     def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
