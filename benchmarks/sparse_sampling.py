@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pymc as pm
 
@@ -26,6 +27,8 @@ from benchmarks.sampling import SEED, diagnose
 SIDE = 10.0
 HALVES, CELLS, INDUCING = 10, 100, 30
 PUBLISHED = -1.225
+# Bar of the quotient of effective samples a second, with nutpie's compilation in it.
+AGAINST_NUTS = 10.0
 # Grid, bar in seconds an effective sample, draws.
 PINES = ((32, 0.4, 500), (64, 1.0, 150))
 # Rows, draws; M of all, and the bar in GB.
@@ -50,6 +53,15 @@ def rows(settings: Settings) -> Iterator[Row]:
     yield Row(
         "sparse sampling, coal: halves in which it exceeds the Gaussian fit's",
         float(better.sum()), None, "halves", float(better.size), "at least", coal,
+    )  # fmt: skip
+    ours, nuts = (
+        measure("benchmarks.sparse_sampling:one_half", data=data, sampler=sampler, draws=draws)
+        for sampler, draws in (("gibbs", 100 if quick else 2000), ("nuts", 100 if quick else 1000))
+    )
+    yield Row(
+        "sparse sampling, coal: least ESS/s beside nutpie on sparsify",
+        ours["ess_min"] / ours["seconds"], nuts["ess_min"] / nuts["seconds"], "ESS/s",
+        AGAINST_NUTS, "at least", {"ours": ours, "nuts": nuts},
     )  # fmt: skip
     for n_cells, bar, draws in PINES:
         found = measure(
@@ -84,21 +96,12 @@ def cox(X: np.ndarray, exposure: Any, counts: np.ndarray) -> tuple[pm.Model, pm.
 
 def coal(*, data: str, halves: int, draws: int) -> dict[str, Any]:
     """Return the held-out log densities a cell, one for each half."""
-    years = np.loadtxt(Path(data) / "coal_dates.txt", ndmin=1).ravel()
-    events = SIDE * (years - 1851.0) / (1963.0 - 1851.0)
     found: dict[str, list[float]] = {"free_form": [], "gaussian": [], "ess": [], "seconds": []}
     for half in range(halves):
-        rng = np.random.default_rng(half)
-        chosen = np.zeros(events.size, dtype=bool)
-        chosen[rng.permutation(events.size)[: events.size // 2]] = True
-        train, test = (
-            pac.bin_points(part, CELLS, bounds=(0.0, SIDE))
-            for part in (events[chosen], events[~chosen])
-        )
+        train, test = _halves(data, half)
         model, gp = cox(train.centres, train.exposure, train.counts)
-        Z = np.linspace(0.0, SIDE, INDUCING)[:, None]
         with model:
-            fit = pac.fit("vgp", gp=gp, inducing=Z, progressbar=False)
+            fit = pac.fit("vgp", gp=gp, inducing=_evenly(), progressbar=False)
             start = time.perf_counter()
             idata = pac.sample(
                 draws, gp=gp, inducing=fit, chains=CORES, cores=CORES, random_seed=SEED,
@@ -120,6 +123,55 @@ def coal(*, data: str, halves: int, draws: int) -> dict[str, Any]:
             flush=True,
         )
     return found
+
+
+def _halves(data: str, half: int) -> tuple[pac.BinnedPoints, pac.BinnedPoints]:
+    """Divide the events at random; return the cells of either half."""
+    years = np.loadtxt(Path(data) / "coal_dates.txt", ndmin=1).ravel()
+    events = SIDE * (years - 1851.0) / (1963.0 - 1851.0)
+    chosen = np.zeros(events.size, dtype=bool)
+    order = np.random.default_rng(half).permutation(events.size)
+    chosen[order[: events.size // 2]] = True
+    train, test = (
+        pac.bin_points(part, CELLS, bounds=(0.0, SIDE))
+        for part in (events[chosen], events[~chosen])
+    )
+    return train, test
+
+
+def _evenly() -> np.ndarray:
+    return np.linspace(0.0, SIDE, INDUCING)[:, None]
+
+
+def one_half(*, data: str, sampler: str, draws: int) -> dict[str, Any]:
+    """Sample the first half of the coal mining data by either sampler."""
+    cells, _ = _halves(data, 0)
+    model, gp = cox(cells.centres, cells.exposure, cells.counts)
+    arguments: dict[str, Any] = {
+        "chains": CORES, "cores": CORES, "random_seed": SEED, "progressbar": False,
+    }  # fmt: skip
+    with model:
+        start = time.perf_counter()
+        if sampler == "gibbs":
+            idata = pac.sample(draws, gp=gp, inducing=_evenly(), **arguments)
+        else:
+            with pac.sparsify(model, gp=gp, inducing=_evenly()):
+                idata = pm.sample(draws, tune=draws, nuts_sampler="nutpie", **arguments)
+        seconds = time.perf_counter() - start
+    names = ["f_u", "ls", "var", "mean"]
+    ess, r_hat = diagnose(idata, names)
+    posterior = idata["posterior"].to_dataset()[names]
+    print(f"  coal, {sampler}: {draws} draws a chain in {seconds:.1f} s, ESS {ess}", flush=True)
+    return {
+        "draws": draws,
+        "seconds": seconds,
+        "sampling_seconds": idata["posterior"].attrs.get("sampling_time"),
+        "ess": ess,
+        "ess_min": min(ess.values()),
+        "r_hat_max": r_hat,
+        "means": {k: np.ravel(v).tolist() for k, v in posterior.mean(("chain", "draw")).items()},
+        "mcse": {k: np.ravel(v).tolist() for k, v in az.mcse(posterior).items()},
+    }
 
 
 def pines(*, data: str, n_cells: int, draws: int, inducing: int | None) -> dict[str, Any]:
