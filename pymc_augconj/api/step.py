@@ -195,9 +195,8 @@ class AugmentedGibbs(BlockedStep):
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
-        self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        found = self.recognition
-        self.held = choose_held(found.model, found.start, sites, found.probes)
+        self.recognition = self._recognize(model, vars, compile_kwargs)
+        self.held = self._choose_held(sites)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
@@ -210,13 +209,24 @@ class AugmentedGibbs(BlockedStep):
         self._kinds = self._choose_updates(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
-        self._pymc = WholeDensity(model)
+        self._pymc = self._density_of(model)
         _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
         for part in self._make_sampler(self._default_start).parts:
             part.space.compile()
         self.tune = True
+
+    def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
+        return recognize(model, vars=vars, compile_kwargs=compile_kwargs)
+
+    def _choose_held(self, sites: str) -> tuple[str, ...]:
+        found = self.recognition
+        return choose_held(found.model, found.start, sites, found.probes)
+
+    def _density_of(self, model: Model) -> WholeDensity | None:
+        """Return PyMC's log density of the model, to compare with; None to compare nothing."""
+        return WholeDensity(model)
 
     def _choose_space(self) -> type[SitePosterior]:
         lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
@@ -373,7 +383,7 @@ class AugmentedGibbs(BlockedStep):
         """Stop a chain whose log density differs from PyMC's, at a few of its first points."""
         self._taken += 1
         # PyMC's density has no jitter, and may not be finite.
-        if self._taken in _COMPARED and info.jitter == 0.0:
+        if self._pymc is not None and self._taken in _COMPARED and info.jitter == 0.0:
             where = f"at step {self._taken} of this chain"
             self._pymc.check(point, info.log_density, sampler, where)
 

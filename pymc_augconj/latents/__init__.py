@@ -22,5 +22,6 @@
 ``registry``         the kinds of prior
 ``rows``             predictors that are equal whatever the latents are
 ``space``            the spaces of conditioning, and choosing the cheapest
+``standard``         a prior of independent standard normals, whose design alone moves
 ===================  ==============================================================
 """

@@ -69,9 +69,8 @@ class LatentPrior:
     @cached_property
     def whitened_design(self) -> Array:
         """Φ with η′ = Φ v on the merged rows, shape (R, D)."""
-        return np.hstack(
-            [b.whitened_design(A) for b, A in zip(self.blocks, self.maps, strict=True)]
-        )
+        parts = [b.whitened_design(A) for b, A in zip(self.blocks, self.maps, strict=True)]
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def split(self, v: Array) -> list[Array]:
         """Return the blocks' parts of all latents, (D,) or (count, D)."""

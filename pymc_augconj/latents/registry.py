@@ -13,10 +13,11 @@ from .diagonal import DiagonalPrior
 from .factor import FactorPrior
 from .intrinsic import IntrinsicPrior
 from .precision import PrecisionPrior
+from .standard import StandardPrior
 
 __all__ = ["block_prior", "kind_of"]
 
-_ALL = (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior)
+_ALL = (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior)
 _KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
 
 
