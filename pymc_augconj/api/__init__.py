@@ -10,6 +10,7 @@
 ``report``             ``pac.recognize``: what was found and how it will be sampled, as tables
 ``sample``             ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
 ``step``               ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``trace``              PyMC's recorder of draws, without its virtual machine
 ``updates``            slice sampling and NUTS for the hyperparameters of one move
 =====================  =======================================================================
 """

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 import pymc as pm
 from pymc.model import Model, modelcontext
 
+from pymc_augconj.errors import RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .step import AugmentedGibbs
+from .trace import Recorder
 
 __all__ = ["sample"]
 
@@ -91,6 +93,11 @@ def sample(
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
             stack.enter_context(without_compilation())
+            if kwargs.get("trace") is None:
+                # Random numbers drawn by a Deterministic are left to PyMC.
+                with suppress(RecognitionError):
+                    start = step.recognition.start
+                    kwargs["trace"] = Recorder.of(model, kwargs.get("var_names"), start)
         try:
             return pm.sample(draws, step=step, model=model, **kwargs)
         except (ConnectionError, EOFError) as error:
