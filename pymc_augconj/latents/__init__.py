@@ -13,6 +13,7 @@
 ``diagonal``         a prior of independent latents
 ``evidence``         the log evidence and its gradient by hyperparameters
 ``factor``           a prior known by the Cholesky factor of its covariance
+``gram_pattern``     where a Gram matrix has entries, and which rows are summed in each
 ``joint``            the prior of all blocks and of the predictors, at one θ
 ``posterior``        the Gaussian posterior that a set of sites stands for
 ``precision``        a prior known by its precision matrix
