@@ -13,6 +13,7 @@
 ``sparse_step``        the Gibbs step of a model through inducing points
 ``sparsify``           ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``               ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``trace``              PyMC's recorder of draws, without its virtual machine
 ``updates``            slice sampling and NUTS for the hyperparameters of one move
 =====================  =======================================================================
 """

@@ -42,14 +42,16 @@ class SliceUpdate:
     ----------
     size : int
         Number of scalars.
+    rounds : int
+        How often each of its axes is updated in a call.
 
     References
     ----------
     Neal (2003), Slice sampling, figures 3 and 5.
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
+    def __init__(self, size: int, rounds: int = 1) -> None:
+        self.size, self.rounds = size, rounds
         self.state: dict[str, Any] = {
             "widths": np.ones(size),
             "n_tunes": 0,
@@ -63,8 +65,15 @@ class SliceUpdate:
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
-        state = self.state
         x, value = start, target(start)
+        for _ in range(self.rounds):
+            x, value = self._round(target, x, value, rng, tune)
+        return x
+
+    def _round(
+        self, target: Target, x: Array, value: float, rng: np.random.Generator, tune: bool
+    ) -> tuple[Array, float]:
+        state = self.state
         if state["axes"] is None:
             n = state["n_tunes"]
             widths = state["widths"].copy()
@@ -78,7 +87,7 @@ class SliceUpdate:
                 x, value, _ = _slice(target, x, value, axis, _WIDTH, 1, rng)
         if tune:
             self._learn(x)
-        return x
+        return x, value
 
     def _learn(self, x: Array) -> None:
         """Add ``x`` to the running covariance; at the end of a window, take its axes."""

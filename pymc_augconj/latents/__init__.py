@@ -14,6 +14,7 @@
 ``diagonal``         a prior of independent latents
 ``evidence``         the log evidence and its gradient by hyperparameters
 ``factor``           a prior known by the Cholesky factor of its covariance
+``gram_pattern``     where a Gram matrix has entries, and which rows are summed in each
 ``intrinsic``        a prior known by its precision matrix, with a sum-to-zero constraint
 ``joint``            the prior of all blocks and of the predictors, at one θ
 ``posterior``        the Gaussian posterior that a set of sites stands for

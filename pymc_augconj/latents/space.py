@@ -13,11 +13,12 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import Conditioner
-from .by_gram import GramPattern, GramSpace
+from .by_gram import GramSpace
 from .by_observations import ObservationPosterior
 from .by_precision import PrecisionPosterior
 from .by_weights import WeightPosterior
 from .diagonal import DiagonalPrior
+from .gram_pattern import GramPattern
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .rows import RowGroups
