@@ -17,7 +17,14 @@ import numpy as np
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocDiag,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
@@ -32,7 +39,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.utils import import_func_from_string
 
-__all__ = ["NAMES", "Names", "expression", "is_number", "view_of"]
+__all__ = ["NAMES", "Names", "expression", "is_diagonal", "is_number", "view_of"]
 
 _DTYPES = ("float64", "int64", "bool")
 _CONVERSIONS = {"float64": "float", "int64": "int", "bool": "bool"}
@@ -124,9 +131,15 @@ def is_number(var: Variable) -> bool:
         known = all(length == 1 for length in type_.shape)
     else:
         return False
-    # Constants are of the smallest types that hold them.
-    is_real = isinstance(var, Constant) and np.dtype(type_.dtype).kind in "iuf"
+    # Constants are of the smallest types that hold them, also with further dimensions of one.
+    is_real = np.dtype(type_.dtype).kind in "iuf" and _is_constant(var)
     return known and (type_.dtype in _DTYPES or is_real)
+
+
+def _is_constant(var: Variable) -> bool:
+    while var.owner is not None and isinstance(var.owner.op, DimShuffle):
+        (var,) = var.owner.inputs
+    return isinstance(var, Constant)
 
 
 def view_of(node: Apply, index: int) -> Variable | None:
@@ -342,6 +355,19 @@ def _alloc(node: Apply, names: Names) -> str | None:
     return None
 
 
+def is_diagonal(node: Apply) -> bool:
+    """Return whether a node puts a vector on the diagonal of a matrix."""
+    op = node.op
+    return isinstance(op, AllocDiag) and op.offset == 0 and node.inputs[0].type.ndim == 1
+
+
+def _alloc_diag(node: Apply, names: Names) -> str | None:
+    (x,) = node.inputs
+    if not is_diagonal(node):
+        return None
+    return names.of(x) if is_number(node.outputs[0]) else f"np.diag({names.array(x)})"
+
+
 def _make_vector(node: Apply, names: Names) -> str | None:
     if not _is_of_numbers(node) or is_number(node.outputs[0]):
         return None
@@ -456,6 +482,7 @@ _WRITERS = {
     Reshape: _reshape,
     Shape_i: _shape,
     Alloc: _alloc,
+    AllocDiag: _alloc_diag,
     MakeVector: _make_vector,
     Join: _join,
     ScalarFromTensor: _number_itself,
