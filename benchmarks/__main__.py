@@ -18,6 +18,7 @@ TOPICS = (
     "learned_kernel",
     "small_models",
     "held_sites",
+    "structured",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

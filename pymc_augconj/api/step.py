@@ -41,7 +41,7 @@ __all__ = ["AugmentedGibbs"]
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
 # unconstrained scale; PyMC's NUTS uses the same.
 _START_JITTER = 1.0
-# Relative, of two starts that are the same.
+# Of two starts that are the same.
 _ROUNDING = 1e-12
 _START_ATTEMPTS = 20
 
@@ -392,7 +392,7 @@ class AugmentedGibbs(BlockedStep):
         ours = [var.name for var in self.vars]
         # PyMC's own start is of compiled code, which rounds differently.
         start = self._default_start
-        if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=0.0) for n in ours):
+        if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=_ROUNDING) for n in ours):
             return point
         moved = dict(point)
         hyper = [h for move in _MOVES for h in getattr(self.plan, move)]
