@@ -41,6 +41,8 @@ __all__ = ["AugmentedGibbs"]
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
 # unconstrained scale; PyMC's NUTS uses the same.
 _START_JITTER = 1.0
+# Of two starts that are the same.
+_ROUNDING = 1e-12
 _START_ATTEMPTS = 20
 
 # Draws of (ω, latents) per step if updates of hyperparameters need factorisations.
@@ -399,7 +401,9 @@ class AugmentedGibbs(BlockedStep):
     def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:
         """Return a random start if the chain was given PyMC's default one."""
         ours = [var.name for var in self.vars]
-        if not all(np.array_equal(point[name], self._default_start[name]) for name in ours):
+        # PyMC's own start is of compiled code, which rounds differently.
+        start = self._default_start
+        if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=_ROUNDING) for n in ours):
             return point
         moved = dict(point)
         hyper = [h for move in _MOVES for h in getattr(self.plan, move)]

@@ -148,6 +148,9 @@ class PrecisionPosterior(SitePosterior):
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
         log_normalizer = 0.5 * (float(half @ half) - factor.log_det)
         self._finish(factor.log_det, centred, factor.predictor_cov(), log_normalizer)
+        # log|M| and log|Q| are apart: of small steps of a walk both are large.
+        structured = [b for b in self.prior.blocks if isinstance(b, PrecisionPrior)]
+        self.rounding += 4.0 * sum(abs(block.log_det_scale()) for block in structured)
 
     # -- moments of the latents -------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import arviz as az
 import numpy as np
 import pymc as pm
+import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
@@ -42,6 +43,14 @@ def dense_autoregression(s):
     return pm.MvNormal("z", np.zeros(N), cov=(root * steps**2) @ root.T)
 
 
+def steps_of_a_walk(s):
+    return pt.cumsum(s * pm.Normal("z", 0, 1, shape=N))
+
+
+def dense_walk_of_steps(s):
+    return s * pm.MvNormal("z", np.zeros(N), cov=np.tri(N) @ np.tri(N).T)
+
+
 W = np.roll(np.eye(N), 1, axis=0) + np.roll(np.eye(N), 3, axis=0)
 W = W + W.T
 
@@ -67,6 +76,7 @@ def dense_intrinsic_map(s):
 TWINS = {
     "walk": (walk, dense_walk),
     "autoregression": (autoregression, dense_autoregression),
+    "steps": (steps_of_a_walk, dense_walk_of_steps),
     "map": (map_of_areas, dense_map),
     "intrinsic map": (intrinsic_map, dense_intrinsic_map),
 }

@@ -254,6 +254,32 @@ def test_entries_of_a_precision_are_few(read):
     assert len(np.unique(block.entries, axis=1).T) == 3 * n - 2
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_sums_of_standard_normal_steps_are_a_walk(inside, read):
+    with pm.Model() as model:
+        e, scale = pm.Normal("e", 0, 1, shape=N), s()
+        walk = pt.cumsum(scale * e) if inside else scale * pt.cumsum(e)
+        pm.Normal("y", walk + pm.Normal("b", 0, 1), 1.0, observed=np.arange(N))
+    reading = read(model)
+    (block,) = [b for b in reading.lgm.blocks if b.name == "e"]
+    assert (block.kind, block.whitened) == ("precision", True)
+    assert reading.kinds["e"] == "selection, scaled by hyperparameters"
+    theirs = reading.pymc_model.compile_logp(mode=python_mode())
+    for point in reading.points():
+        prior, _ = reading.innovations(point)
+        (at,) = [b for b in prior.blocks if b.block is block]
+        np.testing.assert_allclose(at.scale(point["e"]), np.cumsum(point["e"]), rtol=1e-12)
+        np.testing.assert_allclose(reading.log_density(point), theirs(point), rtol=1e-9)
+
+
+def test_steps_that_enter_elsewhere_are_independent_variables(read):
+    with pm.Model() as model:
+        e = pm.Normal("e", 0, 1, shape=N)
+        pm.Normal("y", pt.cumsum(e) + e, 1.0, observed=np.arange(N))
+    (block,) = read(model).lgm.blocks
+    assert block.kind == "diagonal"
+
+
 def test_data_that_put_other_entries_into_a_precision_are_refused():
     with pm.Model() as model:
         system = pm.Data("system", np.eye(N))
