@@ -78,6 +78,27 @@ def test_the_sampler_has_the_log_density_of_the_sparsified_model(write, reparame
     assert stats["model_logp"] == pytest.approx(float(theirs), rel=1e-9)
 
 
+def test_another_process_and_effects_beside_it_stay_as_they_are():
+    with pm.Model(name="m") as model:
+        inputs = pm.Data("X", X, dims=("place", "feature"))
+        counts = pm.Data("counts", COUNTS, dims="place")
+        scale, g = pm.HalfNormal("scale"), pm.Normal("g", 0, 1, dims="place")
+        ls = pm.InverseGamma("ls", 5, 5, shape=1)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
+        f = gp.prior("f", X=inputs, dims="place")
+        h = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=2.0)).prior("h", X=X[:3])
+        pm.Deterministic("scaled", h * scale)
+        pm.Poisson(
+            "y", mu=pm.math.exp(scale * f + 0.1 * g + h[np.arange(N) % 3]), observed=counts,
+            dims="place",
+        )  # fmt: skip
+    found, points, stats = sampler_of(model, gp, Z, steps=2)
+    theirs = found.model.compile_logp()(points[-1])
+    assert stats["model_logp"] == pytest.approx(float(theirs), rel=1e-9)
+    assert "m::scaled" in found.model.named_vars
+    assert "m::f" not in found.model.named_vars
+
+
 def test_the_sparsified_model_has_a_gradient():
     with pm.Model() as model:
         gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 5, 5)))

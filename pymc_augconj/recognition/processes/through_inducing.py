@@ -71,7 +71,9 @@ def write_sparse(
                 f"{name!r} through inducing points are stored under it; rename it"
             )
     # Names are those of the user's model, prefix included.
-    sparse = pm.Model(coords=dict(model.coords), model=None)
+    sparse = pm.Model(model=None)
+    for dim, labels in model.coords.items():
+        sparse.add_coord(dim, labels, length=model.dim_lengths[dim])
     replaced: dict[Variable, Variable] = {}
     through: _Process | None = None
     with sparse:
