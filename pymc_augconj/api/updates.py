@@ -42,16 +42,14 @@ class SliceUpdate:
     ----------
     size : int
         Number of scalars.
-    rounds : int
-        How often each of its axes is updated in a call.
 
     References
     ----------
     Neal (2003), Slice sampling, figures 3 and 5.
     """
 
-    def __init__(self, size: int, rounds: int = 1) -> None:
-        self.size, self.rounds = size, rounds
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.state: dict[str, Any] = {
             "widths": np.ones(size),
             "n_tunes": 0,
@@ -65,15 +63,8 @@ class SliceUpdate:
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
-        x, value = start, target(start)
-        for _ in range(self.rounds):
-            x, value = self._round(target, x, value, rng, tune)
-        return x
-
-    def _round(
-        self, target: Target, x: Array, value: float, rng: np.random.Generator, tune: bool
-    ) -> tuple[Array, float]:
         state = self.state
+        x, value = start, target(start)
         if state["axes"] is None:
             n = state["n_tunes"]
             widths = state["widths"].copy()
@@ -87,7 +78,13 @@ class SliceUpdate:
                 x, value, _ = _slice(target, x, value, axis, _WIDTH, 1, rng)
         if tune:
             self._learn(x)
-        return x, value
+        return x
+
+    def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
+        """Return the next value on a line along a principal axis, chosen at random."""
+        axis = self.state["axes"][:, rng.integers(self.size)]
+        moved, _, _ = _slice(target, start, target(start), axis, _WIDTH, 1, rng)
+        return moved
 
     def _learn(self, x: Array) -> None:
         """Add ``x`` to the running covariance; at the end of a window, take its axes."""
