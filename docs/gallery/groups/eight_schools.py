@@ -23,7 +23,7 @@ with pm.Model(coords={"school": list("ABCDEFGH")}) as model:
     tau = pm.HalfCauchy("tau", 5)
     theta = pm.Normal("theta", mu, tau, dims="school")
     pm.Normal("effect", theta, error, observed=effect)
-    idata = pac.sample(2000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
 print(az.summary(idata, var_names=["mu", "tau"]))
 
 # %%

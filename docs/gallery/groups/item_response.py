@@ -2,7 +2,7 @@
 Item response: the Rasch model
 ==============================
 
-Thirty people answer twelve questions. Whether an answer is right depends on the difference of the
+Twenty people answer twelve questions. Whether an answer is right depends on the difference of the
 person's ability and the question's difficulty.
 """
 
@@ -14,18 +14,18 @@ from scipy.special import expit
 import pymc_augconj as pac
 
 rng = np.random.default_rng(2)
-person, question = (a.ravel() for a in np.meshgrid(range(30), range(12), indexing="ij"))
-true_ability = 1.3 * rng.standard_normal(30)
+person, question = (a.ravel() for a in np.meshgrid(range(20), range(12), indexing="ij"))
+true_ability = 1.3 * rng.standard_normal(20)
 true_difficulty = np.linspace(-2, 2, 12)
 right = rng.binomial(1, expit(true_ability[person] - true_difficulty[question]))
 
 # %%
 with pm.Model() as model:
     spread = pm.HalfNormal("spread", 2)
-    ability = pm.Normal("ability", 0, spread, shape=30)
+    ability = pm.Normal("ability", 0, spread, shape=20)
     difficulty = pm.Normal("difficulty", 0, 2, shape=12)
     pm.Bernoulli("right", logit_p=ability[person] - difficulty[question], observed=right)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 low, mid, high = idata.posterior["difficulty"].quantile([0.05, 0.5, 0.95], ("chain", "draw")).values

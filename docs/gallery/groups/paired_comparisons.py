@@ -2,8 +2,8 @@
 Who is stronger? Paired comparisons
 ===================================
 
-The Bradley–Terry model: team *i* beats team *j* with a probability that depends on the difference of
-their strengths, and on which of them plays at home. Strengths sum to zero.
+The Bradley–Terry model: team *i* beats team *j* with a probability that depends on the difference
+of their strengths, and on which of them plays at home. Strengths sum to zero.
 """
 
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ with pm.Model() as model:
     advantage = pm.Normal("advantage", 0, 1)
     pm.Bernoulli("home_wins", logit_p=advantage + s[home] - s[away], observed=home_wins)
     print(pac.recognize())
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 low, mid, high = idata.posterior["s"].quantile([0.05, 0.5, 0.95], ("chain", "draw")).values

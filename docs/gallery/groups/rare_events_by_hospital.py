@@ -24,7 +24,7 @@ with pm.Model() as model:
     spread = pm.HalfNormal("spread", 1)
     logit = pm.Normal("logit", mean, spread, shape=20)
     pm.Binomial("deaths", n=operations, logit_p=logit, observed=deaths)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 rate = expit(idata.posterior["logit"])

@@ -29,7 +29,7 @@ with pm.Model(coords={"house": range(houses)}) as model:
     sigma = pm.HalfNormal("sigma", 1)
     pm.StudentT("y", nu=3, mu=a[house] + b[house] * x, sigma=sigma, observed=y)
     print(pac.recognize())
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 count = np.bincount(house, minlength=houses)

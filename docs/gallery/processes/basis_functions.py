@@ -4,7 +4,7 @@ A Gaussian process by basis functions
 
 ``pm.gp.HSGP`` replaces a process by some tens of basis functions. Its coefficients are Gaussian, so
 that it is sampled in the space of these, at a cost that grows with the number of observations only
-linearly: here 800 yes-or-no answers and 25 functions.
+linearly: here 400 yes-or-no answers and 20 functions.
 """
 
 import matplotlib.pyplot as plt
@@ -15,14 +15,14 @@ from scipy.special import expit
 import pymc_augconj as pac
 
 rng = np.random.default_rng(9)
-X = np.sort(rng.uniform(-5, 5, 800))[:, None]
+X = np.sort(rng.uniform(-5, 5, 400))[:, None]
 truth = 1.5 * np.sin(X[:, 0]) + 0.3 * X[:, 0]
 y = rng.binomial(1, expit(truth))
 
 # %%
 with pm.Model() as model:
     ls, eta = pm.InverseGamma("ls", 5, 6), pm.HalfNormal("eta", 2)
-    gp = pm.gp.HSGP(m=[25], c=1.5, cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
+    gp = pm.gp.HSGP(m=[20], c=1.5, cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=ls))
     f = gp.prior("f", X=X)
     pm.Bernoulli("y", logit_p=f, observed=y)
     print(pac.recognize())
@@ -34,7 +34,7 @@ fig, ax = plt.subplots(figsize=(6, 3.2), layout="constrained")
 ax.plot(X, truth, "k:", label="truth")
 ax.plot(X, mid)
 ax.fill_between(X[:, 0], low, high, alpha=0.4, label="posterior, 90 %")
-ax.set(xlabel="x", ylabel="log odds", title="Log odds by 25 basis functions")
+ax.set(xlabel="x", ylabel="log odds", title="Log odds by 20 basis functions")
 ax.legend()
 
 # %%

@@ -25,7 +25,7 @@ with pm.Model() as model:
     mean = pm.math.invlogit(intercept + slope * rain)
     pm.Beta("cover", mu=mean, nu=precision, observed=cover)
     print(pac.recognize())
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 posterior = idata.posterior

@@ -23,7 +23,7 @@ with pm.Model() as model:
     sigma = pm.HalfNormal("sigma", 2)
     noise = pm.Normal.dist(intercept + slope * x, sigma)
     pm.Censored("reading", noise, lower=None, upper=2.0, observed=reading)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 posterior = idata.posterior

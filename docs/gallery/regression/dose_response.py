@@ -22,7 +22,7 @@ with pm.Model() as model:
     a, b = pm.Normal("a", 0, 2.5), pm.Normal("b", 10, 10)
     pm.Binomial("deaths", n=5, logit_p=a + b * log_dose, observed=deaths)
     pm.Deterministic("ld50", -a / b)
-    idata = pac.sample(4000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(2000, chains=2, random_seed=1, progressbar=False)
 
 # %%
 posterior = idata.posterior

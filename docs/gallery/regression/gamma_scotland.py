@@ -28,7 +28,7 @@ with pm.Model(coords={"feature": ["council tax", "unemployment", "mortality"]}):
     shape = pm.Gamma("shape", 2, 0.01)
     mu = pm.math.exp(level + X @ beta)
     pm.Gamma("yes", alpha=shape, beta=shape / mu, observed=yes)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 # Observed shares against those that the districts' features alone predict.

@@ -25,7 +25,7 @@ with pm.Model(coords={"feature": ["grade average", "test score", "new method"]})
     beta = pm.Normal("beta", 0, 1.5, dims="feature")
     pm.Bernoulli("improved", logit_p=intercept + X @ beta, observed=improved)
     print(pac.recognize())
-    idata = pac.sample(2000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
 
 # %%
 beta = idata.posterior["beta"]

@@ -29,7 +29,7 @@ with pm.Model(coords={"feature": ["coinsurance", "limitation", "diseases", "poor
     beta = pm.Normal("beta", 0, 0.5, dims="feature")
     alpha = pm.HalfNormal("alpha", 2)
     pm.NegativeBinomial("visits", mu=pm.math.exp(level + X @ beta), alpha=alpha, observed=visits)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 beta = idata.posterior["beta"].stack(sample=("chain", "draw"))

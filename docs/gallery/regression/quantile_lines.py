@@ -28,7 +28,7 @@ def line(q):
         slope = pm.Normal("slope", 0.5, 1)
         b = pm.HalfNormal("b", 20)
         pm.AsymmetricLaplace("food", mu=a + slope * (income - center), b=b, q=q, observed=food)
-        return pac.sample(1000, chains=2, random_seed=1, progressbar=False).posterior
+        return pac.sample(500, chains=2, random_seed=1, progressbar=False).posterior
 
 
 quantiles = [0.1, 0.5, 0.9]

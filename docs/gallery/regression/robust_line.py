@@ -26,7 +26,7 @@ with pm.Model() as model:
     sigma = pm.HalfNormal("sigma", 1)
     nu = pm.Gamma("nu", 2, 0.5)
     pm.StudentT("y", nu=nu, mu=intercept + slope * x, sigma=sigma, observed=y)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 # Least squares is pulled off the line by three points, the posterior is not.

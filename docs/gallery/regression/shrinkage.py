@@ -2,8 +2,8 @@
 Few of many: shrinkage with local scales
 ========================================
 
-Twelve features, of which three matter. Each coefficient has a scale of its own and all share one, so
-that small coefficients shrink to zero and large ones stay: a horseshoe prior, here with Student-t
+Twelve features, of which three matter. Each coefficient has a scale of its own and all share one,
+so that small coefficients shrink to zero and large ones stay: a horseshoe prior, with Student-t
 tails of its local scales.
 """
 

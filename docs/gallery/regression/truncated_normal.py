@@ -22,7 +22,7 @@ with pm.Model() as model:
     intercept, slope = pm.Normal("intercept", 0, 2), pm.Normal("slope", 0, 2)
     sigma = pm.HalfNormal("sigma", 2)
     pm.Truncated("y", pm.Normal.dist(intercept + slope * x, sigma), lower=0, observed=y)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 posterior = idata.posterior

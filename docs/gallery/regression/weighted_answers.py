@@ -24,7 +24,7 @@ with pm.Model() as model:
     log_p = pm.logp(pm.Bernoulli.dist(logit_p=logit * np.ones(300)), answer)
     pm.Potential("answers", weight * log_p)
     print(pac.recognize())
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 share = expit(idata.posterior["logit"].values.ravel())

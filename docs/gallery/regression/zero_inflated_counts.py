@@ -2,8 +2,8 @@
 Zero-inflated counts
 ====================
 
-Some visitors of a lake do not fish at all, the others catch a Poisson number of fish that grows with
-the hours they stay. A zero may be either.
+Some visitors of a lake do not fish at all, the others catch a Poisson number of fish that grows
+with the hours they stay. A zero may be either.
 """
 
 import matplotlib.pyplot as plt
@@ -23,7 +23,7 @@ with pm.Model() as model:
     psi = pm.Beta("psi", 1, 1)
     rate = pm.math.exp(intercept + slope * hours)
     pm.ZeroInflatedPoisson("caught", psi=psi, mu=rate, observed=caught)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 posterior = idata.posterior

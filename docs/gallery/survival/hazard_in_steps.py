@@ -2,9 +2,9 @@
 A hazard in steps
 =================
 
-Time is cut into intervals, with a constant hazard in each. The likelihood of a survival time is then
-that of Poisson counts, deaths out of time at risk; a random walk ties the log hazards of neighbouring
-intervals together.
+Time is cut into intervals, with a constant hazard in each. The likelihood of a survival time is
+then that of Poisson counts, deaths out of time at risk; a random walk ties the log hazards of
+neighbouring intervals together.
 """
 
 import matplotlib.pyplot as plt
@@ -31,7 +31,7 @@ with pm.Model() as model:
         "log_hazard", sigma=step, init_dist=pm.Normal.dist(0, 2), steps=len(deaths) - 1
     )
     pm.Poisson("deaths", mu=at_risk * pm.math.exp(log_hazard), observed=deaths)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 hazard = np.exp(idata.posterior["log_hazard"])

@@ -30,7 +30,7 @@ with pm.Model() as model:
     pm.Censored(
         "time", pm.Weibull.dist(alpha=shape, beta=scale), lower=None, upper=bound, observed=time
     )
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 posterior = idata.posterior

@@ -12,12 +12,12 @@ import pymc as pm
 
 import pymc_augconj as pac
 
-rng = np.random.default_rng(2)
-months, true_rho = 100, 0.85
+rng = np.random.default_rng(4)
+months, true_rho = 80, 0.85
 z = np.zeros(months)
 for t in range(1, months):
-    z[t] = true_rho * z[t - 1] + 0.35 * rng.standard_normal()
-counts = rng.poisson(np.exp(1.5 + z))
+    z[t] = true_rho * z[t - 1] + 0.5 * rng.standard_normal()
+counts = rng.poisson(np.exp(2 + z))
 
 # %%
 with pm.Model() as model:
@@ -45,5 +45,5 @@ right.set(xlabel="rho", yticks=[], title="Memory")
 # %%
 rho = idata.posterior["rho"].values
 assert np.quantile(rho, 0.005) < true_rho < np.quantile(rho, 0.995)
-truth = np.exp(1.5 + z)
+truth = np.exp(2 + z)
 assert np.mean((low < truth) & (truth < high)) > 0.75

@@ -2,7 +2,7 @@
 A map of a disease: neighbours are alike
 ========================================
 
-Cases in the 64 districts of an 8 × 8 grid, with the number expected from their population. The log
+Cases in the 49 districts of a 7 × 7 grid, with the number expected from their population. The log
 of the relative risk has a conditional autoregressive prior (``pm.CAR``): each district is near the
 mean of its neighbours.
 """
@@ -14,7 +14,7 @@ import pymc as pm
 import pymc_augconj as pac
 
 rng = np.random.default_rng(4)
-side = 8
+side = 7
 row, column = (a.ravel() for a in np.mgrid[:side, :side])
 apart = np.abs(row[:, None] - row) + np.abs(column[:, None] - column)
 neighbours = (apart == 1).astype(float)
@@ -29,7 +29,7 @@ with pm.Model() as model:
     s = pm.CAR("s", mu=np.zeros(side**2), W=neighbours, alpha=0.95, tau=tau)
     pm.Poisson("cases", mu=expected * pm.math.exp(level + s), observed=cases)
     print(pac.recognize())
-    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(300, chains=2, random_seed=1, progressbar=False)
 
 # %%
 risk = np.exp(idata.posterior["level"] + idata.posterior["s"])

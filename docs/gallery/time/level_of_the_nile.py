@@ -25,7 +25,7 @@ with pm.Model() as model:
     )
     pm.StudentT("flow", nu=5, mu=level, sigma=sigma, observed=flow)
     print(pac.recognize())
-    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(300, chains=2, random_seed=1, progressbar=False)
 
 # %%
 level = idata.posterior["level"]

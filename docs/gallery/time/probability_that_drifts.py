@@ -26,7 +26,7 @@ with pm.Model() as model:
         "logit", sigma=step, init_dist=pm.Normal.dist(0, 2), steps=len(seasons) - 1
     )
     pm.Binomial("successes", n=attempts, logit_p=logit, observed=successes)
-    idata = pac.sample(1000, chains=2, random_seed=1, progressbar=False)
+    idata = pac.sample(500, chains=2, random_seed=1, progressbar=False)
 
 # %%
 p = expit(idata.posterior["logit"])
