@@ -42,6 +42,7 @@ def test_what_changes_more_than_rounding_stays():
 def test_a_guarded_probability_is_augmented():
     # Far out, where the guard acts: PyMC's density there is that of the guard.
     with pm.Model() as model:
-        f = pm.Normal("f", 0, 60, shape=4)
-        pm.Bernoulli("y", p=guarded(pm.math.invlogit(f)), observed=[0, 1, 1, 0])
+        b = pm.Normal("b", 0, 60, shape=2)
+        eta = b[0] + b[1] * np.linspace(-1, 1, 30)
+        pm.Bernoulli("y", p=guarded(pm.math.invlogit(eta)), observed=np.arange(30) % 2)
     assert "Pólya–Gamma" in str(pac.recognize(model))
