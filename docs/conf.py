@@ -45,7 +45,7 @@ myst_heading_anchors = 3
 
 # Pages are run afresh unless their sources are what they were at the last build.
 nb_execution_mode = "cache"
-nb_execution_timeout = 300
+nb_execution_timeout = 600
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 # PyMC's lines about chains, and what compilers say.

@@ -37,6 +37,6 @@ def test_executed_pages_assert_and_describe_their_figures(path):
 def test_gallery_scripts_assert_and_title_their_figures(path):
     source = path.read_text(encoding="utf-8")
     compile(source, str(path), "exec")
-    assert re.search(r"^assert ", source, re.MULTILINE)
+    assert re.search(r"^ *assert ", source, re.MULTILINE)
     # sphinx-gallery takes the alt text from the title.
     assert source.count("plt.subplots(") <= len(re.findall(r"title", source.partition('"""\n')[2]))
