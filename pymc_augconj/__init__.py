@@ -8,6 +8,7 @@ own, unchanged PyMC model, and samples it exactly.
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.fit import fit
+from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
 from .api.sample import sample
@@ -65,6 +66,7 @@ __all__ = [
     "compare",
     "fit",
     "plot_compare",
+    "plot_fit",
     "predict",
     "recognize",
     "register",

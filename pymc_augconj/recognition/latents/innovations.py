@@ -17,6 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.recognition.graph.guards import without_guards
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Index
 
@@ -136,8 +137,9 @@ def in_innovations(
 
     With ``of_values`` the latents are replaced by their ``value_input`` instead, which is what a
     prior mean is a function of. Observed variables are the data they were given, whatever they
-    depend on themselves.
+    depend on themselves. Guards against rounding are dropped.
     """
+    graphs = without_guards(graphs)
     # Free variables keep their identity, though their priors may depend on data.
     fixed: dict[Variable, Variable] = {rv: rv for rv in model.free_RVs}
     fixed |= {latent.replaced: latent.replaced for latent in latents}
