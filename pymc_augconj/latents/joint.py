@@ -74,7 +74,13 @@ class LatentPrior:
 
     def split(self, v: Array) -> list[Array]:
         """Return the blocks' parts of all latents, (D,) or (count, D)."""
-        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1], axis=-1)
+        if len(self.blocks) == 1:
+            return [v]
+        parts, start = [], 0
+        for b in self.blocks:
+            parts.append(v[..., start : start + b.block.total_size])
+            start += b.block.total_size
+        return parts
 
     def innovations(self, v: Array) -> list[Array]:
         """Return every block's u = S v for the whitened latents v of all, (D,) or (count, D)."""

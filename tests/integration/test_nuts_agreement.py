@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import cache, partial
 
 import arviz as az
-import nutpie
 import numpy as np
+import nutpie
 import pymc as pm
 import pytest
 from nutpie.compiled_pyfunc import from_pyfunc
