@@ -75,7 +75,7 @@ class _Products:
     positions: Index
     twice: Array | None
 
-    def taken(self, x: Array) -> Array:
+    def taken[X: (Array, Index)](self, x: X) -> X:
         """Return the entries of ``x`` that belong to the pairs."""
         return x if self.which is None else x[self.which]
 
@@ -159,7 +159,8 @@ class PrecisionPattern:
 
     def _pairs(self) -> list[tuple[int, int, bool, Index, Index]]:
         """Return columns that meet: by blocks, in rows, and in coupled pairs of rows."""
-        columns = {i: self._columns[i][self._maps[i].index] for i in self.within}
+        selections = {i: A for i, A in enumerate(self._maps) if isinstance(A, RowSelection)}
+        columns = {i: self._columns[i][selections[i].index] for i in self.within}
         found = [
             (a, b, False, columns[a], columns[b])
             for k, a in enumerate(self.within)

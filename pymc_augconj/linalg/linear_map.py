@@ -211,7 +211,7 @@ class SelectionSum(DenseMap):
     parts: Sequence[RowSelection]
 
     @cached_property
-    def matrix(self) -> Array:  # type: ignore[override]
+    def matrix(self) -> Array:
         """A, Fortran-ordered."""
         n_rows = self.parts[0].index.size
         matrix = np.zeros((n_rows, self.size), order="F")

@@ -166,9 +166,9 @@ class BlockMap:
     def _read(self) -> _Map:
         product, points = self._product, self._points
         if self._parts is not None:
-            found = self._sum_of_parts(self._parts)
-            if found is not None:
-                return found
+            summed = self._sum_of_parts(self._parts)
+            if summed is not None:
+                return summed
         found = None if self._dependence == "discrete" else _find_selection(product, points)
         if found is not None and self._holds_elsewhere(found):
             if product.names:

@@ -118,7 +118,8 @@ def _choose(
 
     Likewise those of several predictors; or where a vector is no latent otherwise.
     """
-    first, error = None, None
+    first: _Choice | None = None
+    error: AugmentationError | None = None
     try:
         first = _choice(model, found, forward, Scope.AUGMENTED)
     except (NotAffineError, UnknownLikelihoodError) as why:
