@@ -32,6 +32,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -75,7 +76,7 @@ class _Products:
     positions: Index
     twice: Array | None
 
-    def taken[X: (Array, Index)](self, x: X) -> X:
+    def taken[T: np.generic](self, x: NDArray[T]) -> NDArray[T]:
         """Return the entries of ``x`` that belong to the pairs."""
         return x if self.which is None else x[self.which]
 
