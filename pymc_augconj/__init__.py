@@ -12,6 +12,7 @@ from .api.report import recognize
 from .api.sample import sample
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
+from .distributions.classes import LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
 from .errors import (
@@ -41,6 +42,7 @@ __all__ = [
     "DataError",
     "DensityLikelihood",
     "Likelihood",
+    "LogisticSoftmax",
     "MaternNoise",
     "MultiDensity",
     "MultiLikelihood",
@@ -51,6 +53,7 @@ __all__ = [
     "Pattern",
     "PredictorInput",
     "RecognitionError",
+    "RobustMax",
     "SuperGaussian",
     "UnknownLikelihoodError",
     "__version__",

@@ -20,6 +20,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``laplace``              Laplace, as normal of random variance
 ``log_normal``           log-normal, which needs no auxiliary variable
 ``logistic``             logistic, by Pólya–Gamma
+``logistic_softmax``     classes with the logistic-softmax link, by thinning and Pólya–Gamma
 ``matern_noise``         Matérn noise, as normal of random precision
 ``negative_binomial``    negative binomial with real α, by Pólya–Gamma
 ``normal``               normal, which needs no auxiliary variable
@@ -28,9 +29,11 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``poisson_square``       Poisson with a square link, by its density
 ``potential``            a factor written by hand, as ``pm.Potential``
 ``registry``             the registered likelihoods by name
+``robust_max``           classes by the largest predictor, by their density
 ``several``              the contract with P predictors, and the adapter from one predictor
-``softmax``             categorical and multinomial, class by class by Pólya–Gamma
+``softmax``              categorical and multinomial, class by class by Pólya–Gamma
 ``student_t``            Student-t, as normal of random precision
 ``super_gaussian``       any super-Gaussian, known by log φ
+``thinning``             what likelihoods share that are augmented by thinning
 =======================  ======================================================================
 """

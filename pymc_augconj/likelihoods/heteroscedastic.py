@@ -11,7 +11,7 @@ at once given one (n, ω) would have another distribution than the posterior.
 
 The bound is for independent f and g. Averaged over q(f), log p(y | η) depends on f through
 ψ = E[e²]/2 alone, and with ψ in the place of e²/2 the augmentation is the one above. With
-c² = m² + v of g and σ̃ = exp(−m/2) / (2 cosh(c/2)) the optimal q(n) is Poisson(γ), γ = r σ̃ ψ, and
+c and σ̃ of g, see :mod:`.thinning`, the optimal q(n) is Poisson(γ), γ = r σ̃ ψ, and
 
     bound = ½ log(r/2π) − ½ log 2 + m/4 − ½ log cosh(c/2) − r ψ (1 − σ̃).
 
@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit, gammaln, log_expit, xlogy
 
+from pymc_augconj.auxiliary.poisson import random_poisson
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
     logpdf_polya_gamma,
     mean_polya_gamma,
@@ -40,6 +41,7 @@ from pymc_augconj.typing import Array
 from .base import MultiPattern, Params, PredictorInput
 from .registry import register
 from .several import MultiLikelihood
+from .thinning import log_shrunk
 
 __all__ = ["Heteroscedastic", "expected_normal"]
 
@@ -92,7 +94,7 @@ class Heteroscedastic(MultiLikelihood):
         if group == 0:
             return None
         f, g = eta
-        n = rng.poisson(0.5 * params["r"] * expit(-g) * (y - f) ** 2).astype(float)
+        n = random_poisson(rng, 0.5 * params["r"] * expit(-g) * (y - f) ** 2)
         return n, random_polya_gamma(rng, 0.5 + n, g)
 
     def sites(
@@ -107,16 +109,16 @@ class Heteroscedastic(MultiLikelihood):
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:
-        c, log_shrunk, psi = _terms(y, mean, var)
-        n = params["r"] * np.exp(log_shrunk) * psi
-        lam = -params["r"] * np.expm1(log_shrunk)
+        c, log_thinned = log_shrunk(mean[1], var[1])
+        n = params["r"] * np.exp(log_thinned) * _half_square(y, mean, var)
+        lam = -params["r"] * np.expm1(log_thinned)
         return np.stack([lam * y, 0.5 * (0.5 - n)]), np.stack([lam, mean_polya_gamma(0.5 + n, c)])
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        c, log_shrunk, psi = _terms(y, mean, var)
-        r = params["r"]
+        c, log_thinned = log_shrunk(mean[1], var[1])
+        r, psi = params["r"], _half_square(y, mean, var)
         log_power = 0.5 * np.log(r) + 0.25 * mean[1] - 0.5 * np.logaddexp(0.5 * c, -0.5 * c)
-        return log_power + r * psi * np.expm1(log_shrunk) - _HALF_LOG_2PI
+        return log_power + r * psi * np.expm1(log_thinned) - _HALF_LOG_2PI
 
     def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
         r = params["r"]
@@ -181,11 +183,6 @@ def _expit_curvature(g: Array) -> Array:
     return np.asarray(here * there * (there - here))
 
 
-def _terms(y: Array, mean: Array, var: Array) -> tuple[Array, Array, Array]:
-    """Return c, log σ̃ and ψ; no digit of 1 − σ̃ = −expm1(log σ̃) is lost where it is small."""
-    m, v = mean[1], var[1]
-    c = np.sqrt(m**2 + v)
-    # m + c, without cancellation where m < 0
-    total = np.where(m < 0.0, v / np.where(m < 0.0, c - m, 1.0), m + c)
-    log_shrunk = -0.5 * total - np.log1p(np.exp(-c))
-    return c, log_shrunk, 0.5 * ((y - mean[0]) ** 2 + var[0])
+def _half_square(y: Array, mean: Array, var: Array) -> Array:
+    """Return ψ."""
+    return np.asarray(0.5 * ((y - mean[0]) ** 2 + var[0]))

@@ -10,6 +10,8 @@ import pymc as pm
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.linalg import block_diag
+from scipy.optimize import minimize
+from scipy.special import expit
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.choice import choose_held
@@ -18,8 +20,11 @@ from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
+from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.plan import make_plan
@@ -45,6 +50,7 @@ PAIRS = {
 CASES = {
     "categorical": (partial(Categorical, 2, reference=1), LABELS, {}),
     "multinomial": (partial(Multinomial, 2, reference=1), COUNTS["n"], COUNTS),
+    "logistic-softmax": (partial(LogisticSoftmax, 2), np.array([1.0, 0.0]), {}),
 }
 over = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 
@@ -80,7 +86,7 @@ def exact(likelihood, y, params):
 
 
 @over
-def test_gibbs_class_by_class_has_the_posterior(case):
+def test_gibbs_has_the_posterior(case):
     build, y, params = case
     likelihood = build()
     _, first, second = exact(likelihood, y, params)
@@ -88,7 +94,7 @@ def test_gibbs_class_by_class_has_the_posterior(case):
     for split in (False, True):
         model = classes(likelihood, y, params, split=split)
         sampler = GibbsSampler(model, make_plan(model), start(model))
-        assert len(sampler.parts) == 2
+        assert len(sampler.parts) == len(likelihood.groups)
         draws.append(draws_of(sampler, model, 1500 if split else 100))
         assert not split or z_scores(draws[-1], first, second).max() < 5.0
     # Copies of one process are drawn as processes of their own would be.
@@ -176,15 +182,119 @@ def test_no_coordinate_ascent_without_a_bound():
         model.require_bound()
 
 
-def with_intercepts(common: bool):
+def test_cavi_of_the_logistic_softmax_climbs_below_the_evidence():
+    build, y, params = CASES["logistic-softmax"]
+    likelihood = build()
+    model = classes(likelihood, y, params)
+    bound = BoundFamily(model, CoordinateAscent(), [{}]).at({})
+    found = climb(bound, max_iter=300, tol=1e-9, accelerate=False)
+    assert found.converged, found.message
+    bounds = np.array([iteration.bound for iteration in found.iterations])
+    assert np.diff(bounds).min() > -1e-10
+    vgp = climb(BoundFamily(model, VariationalGaussian(), [{}]).at({}), max_iter=300, tol=1e-8)
+    assert bounds[-1] < vgp.evaluation.bound < exact(likelihood, y, params)[0]
+    # Dense formulas.
+    mean, var = np.repeat(OFFSET, 2).reshape(2, 2), np.full((2, 2), K_F[0, 0])
+    for _ in range(300):
+        h, lam = likelihood.expected_sites(y, mean, var, params)
+        for p in range(2):
+            cov = np.linalg.inv(np.linalg.inv(K_F) + np.diag(lam[p]))
+            mean[p] = OFFSET[p] + cov @ (h[p] - lam[p] * OFFSET[p])
+            var[p] = np.diagonal(cov)
+    np.testing.assert_allclose(found.evaluation.mean, mean.ravel(), atol=1e-7)
+    np.testing.assert_allclose(found.evaluation.var, var.ravel(), rtol=1e-7)
+
+
+@pytest.mark.parametrize("wrong", [False, True])
+def test_conditionals_of_a_and_n_leave_their_joint_draw_as_it_is(wrong):
+    """a given n is Gamma(1 + Σ n_j, rate K), and n given a is Poisson: the published pair."""
+    rng, size, K = np.random.default_rng(2), 100_000, 3
+    eta = np.array([0.6, -1.1, 0.2])
+    likelihood, etas = LogisticSoftmax(K), np.repeat(eta[:, None], size, axis=1)
+    a, n, _ = likelihood.draw_auxiliary(rng, np.ones(size), etas, {}, 0)
+    moved = rng.standard_gamma(1.0 + n.sum(axis=0)) / (K + 0.5 * wrong)
+    moved_n = rng.poisson(moved * expit(-etas))
+    rate = expit(eta).sum()
+    thinned = expit(-eta) / rate
+    errors = [
+        (moved.mean() - 1.0 / rate) / moved.std(),
+        *((moved_n.mean(axis=1) - thinned) / moved_n.std(axis=1)),
+        ((moved * moved_n[0]).mean() - 2.0 * thinned[0] / rate) / (moved * moved_n[0]).std(),
+    ]
+    assert (np.abs(errors).max() * np.sqrt(size) > 5.0) == wrong
+    assert wrong or np.abs(a.mean() - 1.0 / rate) < 5.0 * a.std() / np.sqrt(size)
+
+
+def exact_robust_max(y, epsilon):
+    """The same as :func:`exact` for two classes: f₀ − f₁ alone matters, and is free of f₀ + f₁."""
+    cov, mean = 2.0 * K_F, OFFSET[0] - OFFSET[1]
+    # Cells that end where the density has its steps.
+    step = 0.02
+    edges = np.arange(-800, 800) * step + 0.5 * step
+    d = np.stack([axis.ravel() for axis in np.meshgrid(edges, edges, indexing="ij")])
+    e = d - mean
+    density = np.exp(-0.5 * np.sum(e * np.linalg.solve(cov, e), axis=0))
+    density *= step**2 / (2.0 * np.pi * np.sqrt(np.linalg.det(cov)))
+    right = (d > 0.0) == (y == 0.0)[:, None]
+    weight = density * np.prod(np.where(right, 1.0 - epsilon, epsilon), axis=0)
+    total = weight.sum()
+    first, second = e @ weight / total, e**2 @ weight / total
+    own = np.diagonal(cov)
+    return np.log(total), 0.5 * np.append(first, -first), 0.25 * np.tile(second + own, 2)
+
+
+def test_robust_max_has_the_posterior_and_a_bound_below_the_evidence():
+    y, likelihood, params = np.array([1.0, 0.0]), RobustMax(2), {"epsilon": np.array(0.1)}
+    model = classes(likelihood, y, params)
+    evidence, first, second = exact_robust_max(y, 0.1)
+    found = climb(BoundFamily(model, VariationalGaussian(), [{}]).at({}), max_iter=500, tol=1e-7)
+    assert found.converged, found.message
+    assert found.evaluation.bound < evidence
+    # It factorises over the predictors, and is the best Gaussian that does.
+    assert found.evaluation.cov.size == 4
+    lower = np.tril_indices(2)
+
+    def negative_bound(x):
+        value, var = 0.0, np.empty((2, 2))
+        mean = x[:4].reshape(2, 2)
+        for p, own in enumerate(np.split(x[4:], 2)):
+            root = np.zeros((2, 2))
+            root[lower] = own
+            cov, shift = root @ root.T, mean[p] - OFFSET[p]
+            solved = np.linalg.solve(K_F, cov)
+            value += 0.5 * (np.trace(solved) - 2.0 - np.linalg.slogdet(solved)[1])
+            value += 0.5 * shift @ np.linalg.solve(K_F, shift)
+            var[p] = np.diagonal(cov)
+        cov = np.eye(2)[:, :, None] * var
+        return value - likelihood.expected_log_density(y, mean, cov, params)[0].sum()
+
+    guess = np.concatenate([np.repeat(OFFSET, 2), np.tile(np.linalg.cholesky(K_F)[lower], 2)])
+    best = minimize(negative_bound, guess, method="BFGS", options={"gtol": 1e-6})
+    assert found.evaluation.bound == pytest.approx(-best.fun, abs=1e-6)
+    np.testing.assert_allclose(found.evaluation.mean, best.x[:4], atol=1e-3)
+    sampler = HeldGibbsSampler(
+        model, make_plan(model, ["y"]), start(model), held=["y"], sites=HeldSites(model, ["y"], [])
+    )
+    draws = draws_of(sampler, model, 1500)
+    assert z_scores(draws, first, second).max() < 5.0
+    assert z_scores(draws, *exact_robust_max(y, 0.3)[1:]).max() > 5.0
+
+
+def test_robust_max_of_tied_predictors_is_refused_by_the_factorised_fit():
+    model = with_intercepts(common=True, likelihood=RobustMax(3), epsilon=np.array(0.1))
+    with pytest.raises(AugmentationError, match=r"'y'.*factorises.*pac.sample"):
+        BoundFamily(model, VariationalGaussian(), [{}])
+
+
+def with_intercepts(common: bool, likelihood=None, **params):
     """Three classes: processes, and intercepts of their own or one of all."""
-    likelihood, size = Categorical(3), 2
+    likelihood, size = likelihood or Categorical(3), 2
     rows = np.arange(3 * size)
     index = np.zeros_like(rows) if common else rows // size
     count = 1 if common else 3
     maps = [RowSelection(rows, None, 3 * size), DenseMap(np.eye(count)[index])]
     model = write_model(
-        likelihood, LABELS, {"F": K_F, "b": np.ones(count)}, maps, np.zeros(3 * size), {}
+        likelihood, LABELS, {"F": K_F, "b": np.ones(count)}, maps, np.zeros(3 * size), params
     )
     F, b = model.blocks
     F = replace(F, copies=3, shape=(3, size))
