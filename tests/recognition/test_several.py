@@ -370,7 +370,7 @@ REFUSED = {
     ),
     "one latent for all": (
         lambda: pm.Normal("y", latent("f"), exp(latent("g")[0]), observed=REAL),
-        r"'y'.*'sigma' of Normal.*found a parameter that is no function of an entry for each obs",
+        "'y'.*'sigma' of Normal.*found a predictor with one entry for all observations",
     ),
     "a sum of functions": (
         lambda: pm.Normal("y", exp(processes(40)).sum(0), 1.0, observed=REAL),
