@@ -28,7 +28,7 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
 from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
 from pymc_augconj.auxiliary.polya_gamma.distribution import random_polya_gamma
@@ -110,6 +110,9 @@ class Softmax(MultiLikelihood):
         value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * (last @ mean + log_sum)
         by_mean = counts[:P] - n * (last[:, None] + A.T @ d_mean)
         return value, by_mean, -n * np.einsum("ap,abn,bq->pqn", A, d_cov, A)
+
+    def class_probabilities(self, eta: Array, params: Params) -> Array:
+        return np.asarray(softmax(self._logits(eta), axis=0))[np.argsort(self.classes)]
 
     def _offset(self, eta: Array, group: int) -> Array:
         """Return C_k, free of η_k."""

@@ -75,10 +75,10 @@ def point_of_draw(
     if not hyper:
         return lambda s: start
     function = unconstrained_function(model, hyper)
-    names = [h.value_name for h in lgm.hyperparameters]
+    names, drawn = [h.value_name for h in lgm.hyperparameters], _variables_of(model, draws)
 
     def point(s: int) -> Point:
-        values = function({name: np.asarray(draws[name][s]) for name in _variables_of(model, draws)})
+        values = function({name: np.asarray(draws[name][s]) for name in drawn})
         return {**start, **{n: np.asarray(v) for n, v in zip(names, values, strict=True)}}
 
     return point
