@@ -115,13 +115,6 @@ class Coupling:
             np.add.at(result, self.second, lam[self.n_rows :] * x[self.first])
         return result
 
-    def quadratic(self, lam: Array, x: Array) -> Array:
-        """Return xᵀΛx of each row of ``x``, shape (S, n)."""
-        result = x**2 @ lam[: self.n_rows]
-        if self.first.size:
-            result += 2.0 * (x[:, self.first] * x[:, self.second]) @ lam[self.n_rows :]
-        return np.asarray(result)
-
     def trace(self, lam: Array, cov: Array) -> float:
         """Return tr(ΛΣ)."""
         n = self.n_rows
