@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -11,8 +10,6 @@ import pymc as pm
 from pymc.model import Model, modelcontext
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
@@ -20,25 +17,27 @@ from pymc_augconj.prediction.mixtures import (
     Mixture,
 )
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.draws import equal_draws, predictors_of_draws
-from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
+from pymc_augconj.recognition.prediction.draws import predictors_of_draws
+from pymc_augconj.recognition.prediction.evaluate import kernel_functions
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor, read_predictor
 from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
 from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.data_check import check_data, inducing_inputs_of
+from pymc_augconj.results.approximation.data_check import check_data
 from pymc_augconj.results.approximation.latents import FittedLatents
 from pymc_augconj.results.approximation.layout import inducing_name
 from pymc_augconj.results.approximation.model_check import (
     check_draws,
-    check_inducing_draws,
     check_likelihood,
     check_process,
 )
 from pymc_augconj.results.comparison.fits import DataTree
-from pymc_augconj.results.predictions import Request, Sampled, posterior_draws
+from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
+
+from .predict_several import predict_several
+from .process_draws import draw_process
 
 __all__ = ["model_of", "predict"]
 
@@ -73,14 +72,16 @@ def predict(
         From :func:`pymc_augconj.fit`, :func:`pymc_augconj.sample`, ``pm.sample`` or any other
         sampler. Predictions from an approximation are analytic; those from draws are draws of
         f* | f, and averages over them.
-    gp : pm.gp.Latent
+    gp : pm.gp.Latent or sequence of pm.gp.Latent
         The process itself, not its values: the one whose ``prior`` is in the model. For a sum of
-        processes pass the sum.
+        processes pass the sum. For ``kind="y"`` of an observed variable with several predictors
+        (a mean and a scale, or classes) all processes in these, ``[gp_mean, gp_scale]``.
     Xnew : array_like, shape (P, d)
         New inputs, in the units of those of ``prior``.
     kind : {"f", "y"}
         Predict the process or the observations. ``"y"`` needs a predictor that is the process,
-        perhaps times a coefficient, plus terms that are the same for all observations.
+        perhaps times a coefficient, plus terms that are the same for all observations. With
+        several predictors an approximation is drawn from, 1000 times.
     model : pymc.Model, optional
         By default the model of the context, or the one that an approximation was fitted to.
     observed : str, optional
@@ -117,7 +118,8 @@ def predict(
         shape (P,), ``f_cov`` (``full_cov``), shape (P, P), and, from draws, ``f`` of shape (chain,
         draw, P); for ``kind="y"`` ``y_mean`` (a probability for binary y, the mean of the codes 0,
         1, … for ordered classes), ``y_std`` and ``y_log_density``, shape (P,), and ``y_quantile``,
-        shape (quantile, P).
+        shape (quantile, P); for classes with a predictor each ``y_probability``, shape (P, K), in
+        place of mean and standard deviation.
 
     Raises
     ------
@@ -145,17 +147,40 @@ def predict(
             "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
         )
     model = model_of(model, result)
-    Xnew = _check_inputs(gp, Xnew)
-    several = gp.f.ndim > 1
-    if several and kind == "y":
+    gps = list(gp) if isinstance(gp, list | tuple) else [gp]
+    if isinstance(gp, list | tuple) and (kind == "f" or not gps):
         raise AugmentationError(
-            f"{gp.f.name!r}: expected a process of one output for kind='y', got several; predict "
-            "kind='f' and combine its outputs as the model does"
+            "gp: expected one process, or with kind='y' all those in the predictors of an observed "
+            f"variable, got {len(gps)} with kind={kind!r}; predict each of them"
         )
+    for process in gps:
+        Xnew = _check_inputs(process, Xnew)
+    several = any(process.f.ndim > 1 for process in gps)
+    drawn = None if isinstance(result, Approximation) else _draws(result)
+    if kind == "y" and (several or isinstance(gp, list | tuple)):
+        if offset is not None:
+            raise AugmentationError(
+                "offset: expected none for an observed variable with several predictors, got one; "
+                "predict kind='f' and combine the processes as the model does"
+            )
+        for process in gps:
+            check_data(result if drawn is None else drawn, model, process, kind, observed)
+        everything = with_all_data(model)
+        tree = result.sample(random_seed=random_seed) if drawn is None else drawn
+        for process in gps:
+            check_draws(tree, everything, process.f.name)
+        numbers = {
+            name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
+            for name, value in (params or {}).items()
+        }
+        return predict_several(
+            tree, model, everything, gps, Xnew,
+            Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, numbers,
+            jitter=jitter, joint=joint, rng=_generator(random_seed),
+        )  # fmt: skip
     request = Request(
         gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
     )
-    drawn = None if isinstance(result, Approximation) else _draws(result)
     check_data(result if drawn is None else drawn, model, gp, kind, observed)
     everything = with_all_data(model)
     read = None
@@ -403,53 +428,12 @@ def _from_draws(
     joint: bool,
     rng: np.random.Generator,
 ) -> DataTree:
-    Z = inducing_inputs_of(tree, request.name)
-    latent, old = (
-        (request.name, "mean_old") if Z is None else (inducing_name(request.name), "mean_at")
-    )
-    wanted = [old, "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, Xnew, wanted, Z)
-    kernel = sorted(str(name) for name in evaluate.names)
     hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
     others = [] if read is None else read.other_entries()
-    draws, sampled = _needed(tree, [latent, *kernel, *hyper, *others])
-    draws = {
-        name: value if name == latent else value.astype(model[name].dtype)
-        for name, value in draws.items()
-    }
-    # The outputs of one draw are treated as several draws with the same kernel.
-    f = draws[latent]
-    outputs = 1 if f.ndim == 2 else f.shape[1]
-    f = f.reshape(-1, f.shape[-1])
-    noise = rng.standard_normal((len(f), request.size))
-    groups = [
-        (outputs * members[:, None] + np.arange(outputs)).ravel()
-        for members in equal_draws(draws, kernel)
-    ]
-    old_size, both = f.shape[1], f.shape[1] + request.size
-    threads = count_threads(len(groups), both * (both if joint else old_size))
-    functions = evaluate.copies(threads)
-
-    def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
-        def parts(draw: int) -> dict[str, np.ndarray]:
-            values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
-            return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
-
-        return parts
-
-    # Several threads with a multithreaded BLAS would compete for the cores.
-    several = len(functions) > 1
-    with blas_limit(1) if several else nullcontext():
-        f_new, mean_old = draw_groups(
-            groups,
-            f,
-            noise,
-            [evaluator(function) for function in functions],
-            jitter=jitter,
-            joint=joint,
-        )
-    if Z is not None:
-        check_inducing_draws(tree, request.name, evaluator(evaluate)(0), f[0], jitter)
+    drawn = draw_process(
+        tree, model, gp, Xnew, [*hyper, *others], jitter=jitter, joint=joint, rng=rng
+    )
+    f_new, outputs = drawn.f_new, drawn.outputs
     attrs = {"inference_library": "pymc_augconj"}
     if read is None:
         name = request.name
@@ -460,31 +444,10 @@ def _from_draws(
             f"{name}_mean": (request.axes, f_new.mean(axis=0)),
             f"{name}_std": (request.axes, f_new.std(axis=0)),
         }
-        return request.tree(found, attrs, sampled=sampled)
-    if Z is None:
-        eta, params = predictors_of_draws(model, read, draws, f_new, mean_old.__getitem__)
-    else:
-        # Of the process's own inputs, which are many: one draw at a time.
-        mean_at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
-        names = [str(name) for name in mean_at_inputs.names]
-
-        def mean_of(draw: int) -> Array:
-            (found,) = mean_at_inputs({name: np.asarray(draws[name][draw]) for name in names})
-            return np.asarray(found)
-
-        eta, params = predictors_of_draws(model, read, draws, f_new, mean_of)
+        return request.tree(found, attrs, sampled=drawn.sampled)
+    eta, params = predictors_of_draws(model, read, drawn.draws, f_new, drawn.mean_old)
     mixture = DrawnMixture(read.likelihood, eta, params)
     return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
-
-
-def _needed(tree: DataTree, names: list[str]) -> tuple[dict[str, np.ndarray], Sampled]:
-    try:
-        return posterior_draws(tree, list(dict.fromkeys(names)))
-    except KeyError as missing:
-        raise AugmentationError(
-            f"posterior: expected the variable {missing.args[0]!r}, which the prediction needs, "
-            "found none; sample with it among var_names"
-        ) from None
 
 
 def _typed(model: Model, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

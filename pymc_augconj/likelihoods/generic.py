@@ -83,17 +83,29 @@ class GenericSeveral(MultiDensity):
         P.
     log_density : callable
         ``(y, eta, params)``: log p(y | η), for ``eta`` of shape (P, …); arguments broadcast.
+    log_cdf : callable, optional
+        Likewise log P(Y ≤ y | η).
     discrete : bool
         Whether y takes integer values only.
+    n_classes : int, optional
+        Number of classes, if y is one.
     """
 
     patterns, link = (), "its own"
 
     def __init__(
-        self, name: str, n_predictors: int, log_density: Density, *, discrete: bool = False
+        self,
+        name: str,
+        n_predictors: int,
+        log_density: Density,
+        log_cdf: Density | None = None,
+        *,
+        discrete: bool = False,
+        n_classes: int | None = None,
     ) -> None:
         self.name, self.n_predictors, self.discrete = name, n_predictors, discrete
-        self._log_density = log_density
+        self._log_density, self._log_cdf = log_density, log_cdf
+        self.n_classes = n_classes
 
     def check(self, y: Array, params: Params) -> str | None:
         signs = np.where(np.arange(self.n_predictors) % 2, -1.0, 1.0)
@@ -103,6 +115,11 @@ class GenericSeveral(MultiDensity):
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_density(y, eta, params)
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        if self._log_cdf is None:
+            return super().cdf(y, eta, params)
+        return np.exp(self._log_cdf(np.floor(y) if self.discrete else y, eta, params))
 
 
 def _check(likelihood: LikelihoodFacts, y: Array, log_densities: Iterable[Array]) -> str | None:

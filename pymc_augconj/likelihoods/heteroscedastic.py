@@ -27,7 +27,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, gammaln, log_expit, xlogy
+from scipy.special import expit, gammaln, log_expit, ndtr, xlogy
 
 from pymc_augconj.auxiliary.poisson import random_poisson
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
@@ -72,6 +72,12 @@ class Heteroscedastic(MultiLikelihood):
         f, g = eta
         r = params["r"]
         return 0.5 * (np.log(r) + log_expit(g) - r * expit(g) * (y - f) ** 2) - _HALF_LOG_2PI
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        return eta[0], 1.0 / (params["r"] * expit(eta[1]))
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        return ndtr((y - eta[0]) / np.sqrt(self.moments(eta, params)[1]))
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params

@@ -11,6 +11,7 @@ g: see :func:`.heteroscedastic.expected_normal` with τ(g) = e^{−2g},
 from __future__ import annotations
 
 import numpy as np
+from scipy.special import ndtr
 
 from pymc_augconj.typing import Array
 
@@ -42,6 +43,12 @@ class HeteroscedasticLog(MultiDensity):
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         f, g = eta
         return -_HALF_LOG_2PI - g - 0.5 * ((y - f) * np.exp(-g)) ** 2
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        return eta[0], np.exp(2.0 * eta[1])
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        return ndtr((y - eta[0]) / np.sqrt(self.moments(eta, params)[1]))
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params

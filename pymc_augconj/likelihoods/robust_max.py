@@ -54,7 +54,7 @@ class RobustMax(MultiDensity):
     )
 
     def __init__(self, n_predictors: int) -> None:
-        self.n_predictors = n_predictors
+        self.n_predictors = self.n_classes = n_predictors
 
     def check(self, y: Array, params: Params) -> str | None:
         top = self.n_predictors - 1

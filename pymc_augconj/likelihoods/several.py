@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
 from .base import DensityLikelihood, LikelihoodFacts, Params
@@ -36,6 +37,12 @@ class MultiDensity(LikelihoodFacts):
     #: Whether :meth:`expected_log_density` is for independent predictors: it ignores covariances,
     #: and the variational Gaussian is one in which predictors are independent.
     factorises: bool = False
+
+    #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
+    #: (P, N).
+    coupled: bool = False
+    #: K, if y is a class 0, …, K − 1, or counts of classes; None otherwise.
+    n_classes: int | None = None
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -70,15 +77,34 @@ class MultiDensity(LikelihoodFacts):
         """Return a warning about what a Gaussian approximation misses, or None."""
         return None
 
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return E[y | η] and Var[y | η] for η of shape (P, …), or None where there is no formula.
+
+        They are then integrals over y.
+        """
+        return None
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        """Return P(Y ≤ y | η); arguments broadcast."""
+        raise AugmentationError(
+            f"expected a distribution with a distribution function, which quantiles of y need, "
+            f"found {self.name}; ask for its mean and standard deviation, or for log densities "
+            "(ynew=…)"
+        )
+
+    def class_probabilities(self, eta: Array, params: Params) -> Array | None:
+        """Return the probability of each class, shape (K, …), or None where y is no class."""
+        if self.n_classes is None:
+            return None
+        classes = [np.float64(k) for k in range(self.n_classes)]
+        return np.exp([self.log_density(np.array(k), eta, params) for k in classes])
+
 
 class MultiLikelihood(MultiDensity):
     """One observation model of P predictors, augmented; see the module's docstring."""
 
     can_augment = True
     has_auxiliary = True
-    #: Whether :meth:`sites` and :meth:`expected_sites` give Λ as blocks, (P, P, N), instead of its
-    #: diagonal, (P, N).
-    coupled: bool = False
 
     @abstractmethod
     def draw_auxiliary(

@@ -28,7 +28,7 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import gammaln, softmax
 
 from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
 from pymc_augconj.auxiliary.polya_gamma.distribution import random_polya_gamma
@@ -63,7 +63,7 @@ class Softmax(MultiLikelihood):
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
-        self.n_classes = n_predictors + (reference is not None)
+        self.n_classes: int = n_predictors + (reference is not None)
         #: Class of each predictor, then the reference.
         self.classes = [k for k in range(self.n_classes) if k != reference]
         self.classes += [] if reference is None else [reference]
@@ -110,6 +110,9 @@ class Softmax(MultiLikelihood):
         value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * (last @ mean + log_sum)
         by_mean = counts[:P] - n * (last[:, None] + A.T @ d_mean)
         return value, by_mean, -n * np.einsum("ap,abn,bq->pqn", A, d_cov, A)
+
+    def class_probabilities(self, eta: Array, params: Params) -> Array:
+        return np.asarray(softmax(self._logits(eta), axis=0))[np.argsort(self.classes)]
 
     def _offset(self, eta: Array, group: int) -> Array:
         """Return C_k, free of η_k."""

@@ -5,5 +5,6 @@
 ``conditional``  a Gaussian process at new inputs, given draws at the old ones
 ``mixtures``     predictive distributions of y as mixtures over the predictor's posterior
 ``moments``      mean and variance of y given η, where there is no formula
+``several``      the same with several predictors, over draws of these
 ===============  ========================================================================
 """

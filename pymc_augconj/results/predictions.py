@@ -15,6 +15,7 @@ from pymc_augconj.prediction.cdf_moments import moments_of_y
 from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, quantiles
 from pymc_augconj.prediction.moments import has_formulas
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor
+from pymc_augconj.recognition.prediction.several import SeveralNewPredictors
 
 __all__ = ["Request", "posterior_draws", "predictions_tree"]
 
@@ -112,7 +113,7 @@ class Request:
         self,
         variables: Variables,
         attrs: Mapping[str, Any],
-        read: NewPredictor | None = None,
+        read: NewPredictor | SeveralNewPredictors | None = None,
         sampled: Sampled | None = None,
     ) -> xr.DataTree:
         """Return the DataTree of variables whose dims have ``"*"`` for the new inputs."""
@@ -128,7 +129,9 @@ class Request:
             coords[self.outputs[0]] = np.asarray(self.outputs[1])
         return predictions_tree(named, coords, attrs, sampled)
 
-    def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictor) -> Variables:
+    def of_y(
+        self, mixture: Mixture | GroupedMixture, read: NewPredictor | SeveralNewPredictors
+    ) -> Variables:
         """Return the predictions of y, with their dims."""
         y, likelihood = read.site.name, mixture.likelihood
         mean, var = moments_of_y(mixture, self.size)
@@ -150,18 +153,22 @@ class Request:
                 raise AugmentationError(f"quantile: expected levels in (0, 1), got {self.quantile}")
             values = quantiles(mixture, levels, self.size)
             found[f"{y}_quantile"] = (("quantile", "*"), values)
-        if self.ynew is not None:
-            ynew = np.asarray(self.ynew, dtype=float)
-            if ynew.shape not in ((), (self.size,)):
-                raise AugmentationError(
-                    f"ynew: expected one number, or one for each of {self.size} inputs, got shape "
-                    f"{ynew.shape}"
-                )
-            ynew = np.broadcast_to(ynew, (self.size,))
-            log_density = mixture.log_density(ynew)
-            _check_possible(mixture, ynew, log_density)
-            found[f"{y}_log_density"] = (("*",), log_density)
-        return found
+        return {**found, **self.log_density_of_y(mixture, y)}
+
+    def log_density_of_y(self, mixture: Mixture | GroupedMixture, y: str) -> Variables:
+        """Return the log predictive density of ``ynew``, if that was given."""
+        if self.ynew is None:
+            return {}
+        ynew = np.asarray(self.ynew, dtype=float)
+        if ynew.shape not in ((), (self.size,)):
+            raise AugmentationError(
+                f"ynew: expected one number, or one for each of {self.size} inputs, got shape "
+                f"{ynew.shape}"
+            )
+        ynew = np.broadcast_to(ynew, (self.size,))
+        log_density = mixture.log_density(ynew)
+        _check_possible(mixture, ynew, log_density)
+        return {f"{y}_log_density": (("*",), log_density)}
 
 
 def _check_possible(

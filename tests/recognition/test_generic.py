@@ -326,10 +326,6 @@ REFUSED = {
         lambda f: pm.MvNormal("y", mu=f, cov=np.eye(N), observed=POSITIVE),
         "'y'.*expected one distribution for each observation, found MvNormal",
     ),
-    "two predictors": (
-        lambda f: pm.Gamma("y", alpha=exp(process("g")), beta=exp(f), observed=POSITIVE),
-        "'y'.*distribution Gamma; expected one of",
-    ),
     "a step": (
         lambda f: pm.Poisson("y", mu=pm.math.switch(f > 0, 1.0, 2.0), observed=COUNTS),
         "'y'.*Poisson with a link that ends in Switch",

@@ -308,6 +308,12 @@ def test_one_predictor_is_preferred():
 
     assert read(proportional).site.likelihood.n_predictors == 1
 
+    def two_classes():
+        logits = pt.stack([pt.zeros(N), latent("f")], axis=1)
+        pm.Categorical("y", logit_p=logits, observed=COUNTS > 0)
+
+    assert read(two_classes).site.likelihood.n_predictors == 1
+
     def number():
         pm.Normal("y", latent("f"), exp(pm.Normal("s")), observed=REAL)
 

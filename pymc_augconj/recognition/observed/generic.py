@@ -15,7 +15,7 @@ import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
-from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
@@ -200,8 +200,16 @@ def _read(
     discrete = not base.dtype.startswith("float")
     likelihood: GenericLikelihood | GenericSeveral
     if len(predictors) > 1:
-        read = log_density.of_several
-        likelihood = GenericSeveral(name, len(predictors), read, discrete=discrete)
+        cdf = None if log_cdf is None else reader.read(log_cdf)
+        classes = isinstance(base.owner.op, CategoricalRV)
+        likelihood = GenericSeveral(
+            name,
+            len(predictors),
+            log_density.of_several,
+            None if cdf is None else cdf.of_several,
+            discrete=discrete,
+            n_classes=static_shape(distribution_parameters(base)[0])[-1] if classes else None,
+        )
         names = _names(rv, base, parts, inputs)
         return GenericReading(likelihood, predictors, parameters.graphs(), shape, y, names)
     kind = GenericLikelihood if censoring is None else CensoredLikelihood

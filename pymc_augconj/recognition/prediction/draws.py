@@ -12,7 +12,7 @@ from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point
 from .evaluate import unconstrained_function
 from .new_inputs import NewPredictor
 
-__all__ = ["equal_draws", "predictors_of_draws"]
+__all__ = ["equal_draws", "innovation_of_draw", "point_of_draw", "predictors_of_draws"]
 
 
 def predictors_of_draws(
@@ -43,20 +43,14 @@ def predictors_of_draws(
     """
     lgm = read.lgm
     hyper, others = [h.name for h in lgm.hyperparameters], read.other_entries()
-    to_point = unconstrained_function(model, hyper) if hyper else None
+    to_point = point_of_draw(model, lgm, read.start, draws)
     size = len(f_new)
     given = read.new_offset is not None
     coef, rest = np.empty((size, 1)), np.empty((size, f_new.shape[1] if given else 1))
     params: dict[str, np.ndarray] = {}
     for members in equal_draws(draws, hyper):
         first = members[0]
-        point = dict(read.start)
-        if to_point is not None:
-            values = to_point(
-                {name: np.asarray(draws[name][first]) for name in _variables_of(model, draws)}
-            )
-            names = [h.value_name for h in lgm.hyperparameters]
-            point |= {name: np.asarray(v) for name, v in zip(names, values, strict=True)}
+        point = to_point(first)
         coef[members], entry = read.read_process(point)
         mean = mean_old(first)
         rest[members] = read.offset(point, mean)
@@ -69,10 +63,27 @@ def predictors_of_draws(
             if block.value_name not in others:
                 continue
             for s in members:
-                rest[s] += row @ _innovation(block, lgm, point, draws, s)
+                rest[s] += row @ innovation_of_draw(block, lgm, point, draws, s)
         for name, value in read.params(point).items():
             params.setdefault(name, np.empty((size, 1)))[members] = value
     return coef * f_new + rest, params
+
+
+def point_of_draw(
+    model: Model, lgm: LatentGaussianModel, start: Point, draws: Mapping[str, np.ndarray]
+) -> Callable[[int], Point]:
+    """Return PyMC's point of a draw, its hyperparameters on the unconstrained scale."""
+    hyper = [h.name for h in lgm.hyperparameters]
+    if not hyper:
+        return lambda s: start
+    function = unconstrained_function(model, hyper)
+    names, drawn = [h.value_name for h in lgm.hyperparameters], _variables_of(model, draws)
+
+    def point(s: int) -> Point:
+        values = function({name: np.asarray(draws[name][s]) for name in drawn})
+        return {**start, **{n: np.asarray(v) for n, v in zip(names, values, strict=True)}}
+
+    return point
 
 
 def _variables_of(model: Model, draws: Mapping[str, np.ndarray]) -> list[str]:
@@ -80,13 +91,14 @@ def _variables_of(model: Model, draws: Mapping[str, np.ndarray]) -> list[str]:
     return [rv.name for rv in model.free_RVs if rv.name in draws]
 
 
-def _innovation(
+def innovation_of_draw(
     block: LatentBlock,
     lgm: LatentGaussianModel,
     point: Point,
     draws: Mapping[str, np.ndarray],
     s: int,
 ) -> np.ndarray:
+    """Return the innovation of a latent in draw ``s``, whose other variables are in ``point``."""
     value = np.asarray(draws[block.value_name][s], dtype=float).ravel()
     if block.mean is None:
         return value

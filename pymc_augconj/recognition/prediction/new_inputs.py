@@ -20,7 +20,7 @@ from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.recognition.recognizer import read_model
 
-__all__ = ["NewPredictor", "read_predictor"]
+__all__ = ["NewPredictor", "common_parameters", "constant_row", "is_constant", "read_predictor"]
 
 # Rounding, relative to the largest of the numbers that a value was computed from.
 _ROUNDING = 256.0 * np.finfo(float).eps
@@ -70,7 +70,7 @@ class NewPredictor:
         """Return coef, and the entry of f in the first row."""
         A = self._selection(point)
         coef = np.ones(A.index.size) if A.coef is None else A.coef
-        if not _is_constant(coef):
+        if not is_constant(coef):
             raise self._refuse(f"the coefficient of {self.name!r} differs between observations")
         return float(coef[0]), int(A.index[0])
 
@@ -93,7 +93,7 @@ class NewPredictor:
                 direct, own = A.dense(), coef * through[i][index]
                 cancels = np.abs(direct - own) <= _ROUNDING * np.abs(own)
                 A = DenseMap(np.where(cancels, 0.0, direct - own))
-            row = _constant_row(A)
+            row = constant_row(A)
             if row is None:
                 block = self.lgm.blocks[i]
                 why = f"what {block.name!r} adds to it differs between observations"
@@ -122,7 +122,7 @@ class NewPredictor:
         coef = 1.0 if A.coef is None else A.coef
         offset, mean = np.asarray(self.lgm.offset(point))[self._rows], coef * mean_old[A.index]
         values = offset - mean
-        if not _is_constant(values, np.abs([offset, mean]).max()):
+        if not is_constant(values, np.abs([offset, mean]).max()):
             raise self._refuse(
                 "a term besides the process differs between observations; pass its values at the "
                 "new inputs as offset=… if it is data (such as the logarithm of an exposure)"
@@ -134,18 +134,7 @@ class NewPredictor:
 
         For those in :attr:`varying` it is the value at the first new input.
         """
-        found = {}
-        for name, value in self.site.params(point).items():
-            value = self.overrides.get(name, np.asarray(value, dtype=float))
-            if name in self.varying:
-                value = value[:1]  # replaced by those of each input
-            if not _is_constant(np.ravel(value)):
-                raise AugmentationError(
-                    f"the parameter {name!r} of {self.site.name!r} differs between observations; "
-                    f"pass its value at the new inputs as params={{{name!r}: …}}"
-                )
-            found[name] = np.array(np.ravel(value)[0], dtype=float)
-        return found
+        return common_parameters(self.site, point, self.overrides)
 
     @property
     def varying(self) -> dict[str, np.ndarray]:
@@ -203,6 +192,18 @@ def read_predictor(
     else:
         # Potentials have no observations.
         sites = [site for site in sites if site.likelihood.has_observations] or sites
+    several = [
+        site.name
+        for site in lgm.sites
+        if site.likelihood.n_predictors > 1
+        and observed in (None, site.name)
+        and _touches(at, site.rows)
+    ]
+    if not sites and several:
+        raise AugmentationError(
+            f"gp: expected all the processes in the predictors of {several[0]!r}, which has "
+            f"several, got {name!r} alone; write gp=[…] with each of them"
+        )
     if len(sites) != 1:
         raise AugmentationError(
             f"observed: expected one observed variable that depends on {name!r} through a single "
@@ -216,6 +217,27 @@ def read_predictor(
             f"{list(sites[0].params(recognition.start))}, got {unknown}"
         )
     return NewPredictor(lgm, sites[0], index, given, recognition.start, new_offset)
+
+
+def common_parameters(
+    site: Site, point: Point, overrides: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """Return a likelihood's parameters at new inputs, each a scalar array.
+
+    Of one that ``overrides`` has for each new input it is the value at the first.
+    """
+    found = {}
+    for name, value in site.params(point).items():
+        value = overrides.get(name, np.asarray(value, dtype=float))
+        if name in overrides and value.ndim:
+            value = value[:1]  # replaced by those of each input
+        if not is_constant(np.ravel(value)):
+            raise AugmentationError(
+                f"the parameter {name!r} of {site.name!r} differs between observations; "
+                f"pass its value at the new inputs as params={{{name!r}: …}}"
+            )
+        found[name] = np.array(np.ravel(value)[0], dtype=float)
+    return found
 
 
 def _touches(A: LinearMap, rows: slice) -> bool:
@@ -233,21 +255,21 @@ def _as_selection(A: DenseMap) -> LinearMap:
     return RowSelection(index, None if np.all(coef == 1.0) else coef, A.size) if one_each else A
 
 
-def _constant_row(A: LinearMap) -> np.ndarray | None:
+def constant_row(A: LinearMap) -> np.ndarray | None:
     """Return the row that all rows of A equal, or None."""
     if isinstance(A, DenseMap):
         dense = A.dense()
-        constant = all(_is_constant(column) for column in dense.T)
+        constant = all(is_constant(column) for column in dense.T)
         return np.array(dense[0]) if constant else None
     coef = np.ones(A.index.size) if A.coef is None else A.coef
-    if not (_is_constant(coef) and (np.ptp(A.index) == 0 or not coef.any())):
+    if not (is_constant(coef) and (np.ptp(A.index) == 0 or not coef.any())):
         return None
     row = np.zeros(A.size)
     row[A.index[0]] = coef[0]
     return row
 
 
-def _is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
+def is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
     """Return whether values are equal up to rounding, relative to ``magnitude``."""
     # Bounds may be infinite, for which a tolerance has no meaning.
     if not np.isfinite(values).all():

@@ -278,7 +278,9 @@ class Approximation:
         for value in log_likelihood.values():
             log_p += value.reshape(len(eta), -1).sum(axis=1)
         # q is the prior times the sites.
-        log_q = eta @ self.h - 0.5 * eta**2 @ self.lam
+        pairs = self._latents.groups.coupling
+        squares = np.hstack([eta**2, 2.0 * eta[:, pairs.first] * eta[:, pairs.second]])
+        log_q = eta @ self.h - 0.5 * squares @ self.lam
         # A potential has no observations that could be left out.
         observed = {n: value[None] for n, value in log_likelihood.items() if n in self.observed}
         groups = {"sample_stats": {"log_p": log_p[None], "log_q": log_q[None]}}
