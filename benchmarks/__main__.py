@@ -18,6 +18,7 @@ TOPICS = (
     "learned_kernel",
     "small_models",
     "held_sites",
+    "heteroscedastic",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",
