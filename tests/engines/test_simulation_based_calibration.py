@@ -159,6 +159,8 @@ def test_ranks_with_held_sites_are_uniform(joint_distribution, build):
 def test_ranks_of_groups_of_predictors_are_uniform(joint_distribution, build):
     joint = joint_distribution(build, seed=6)
     assert not joint.step.held
+    # Of one process alone its scale is updated with that integrated out, of all classes not.
+    assert [h.name for h in joint.step.plan.joint] == ([] if build is heteroscedastic else ["eta"])
     ranks, draws = calibrate(joint, replications=32)
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
     assert smallest_p_value(ranks) > FALSE_ALARMS
