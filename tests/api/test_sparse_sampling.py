@@ -177,7 +177,7 @@ def test_draws_have_the_distribution_of_the_target():
 def drawn():
     """Draws with Z = X, with few inducing points, and without, all of the same seed."""
     model, gp = make(poisson)
-    options = {"draws": 20, "tune": 12, "chains": 2, "random_seed": 5, **QUIET}
+    options = {"draws": 12, "tune": 6, "chains": 2, "random_seed": 5, **QUIET}
     with model:
         whole, few = (pac.sample(gp=gp, inducing=at, **options) for at in (X, Z))
         dense = pac.sample(**options)
@@ -240,7 +240,7 @@ def test_seeds_give_the_same_draws_in_one_process_and_in_several(drawn):
     model, gp, _, few, _ = drawn
     options = {**QUIET, "cores": 2}
     with model:
-        again = pac.sample(20, tune=12, chains=2, random_seed=5, gp=gp, inducing=Z, **options)
+        again = pac.sample(12, tune=6, chains=2, random_seed=5, gp=gp, inducing=Z, **options)
     np.testing.assert_array_equal(again.posterior["f_u"], few.posterior["f_u"])
 
 
