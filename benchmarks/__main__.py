@@ -19,6 +19,7 @@ TOPICS = (
     "small_models",
     "held_sites",
     "sparse_sampling",
+    "structured",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

@@ -8,12 +8,14 @@ own, unchanged PyMC model, and samples it exactly.
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.fit import fit
+from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
 from .api.sample import sample
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
+from .distributions.classes import LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
 from .errors import (
@@ -25,8 +27,9 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .likelihoods.base import DensityLikelihood, Likelihood, Pattern
+from .likelihoods.base import DensityLikelihood, Likelihood, MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
+from .likelihoods.several import MultiDensity, MultiLikelihood
 from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
@@ -43,12 +46,18 @@ __all__ = [
     "DataError",
     "DensityLikelihood",
     "Likelihood",
+    "LogisticSoftmax",
     "MaternNoise",
+    "MultiDensity",
+    "MultiLikelihood",
+    "MultiPattern",
     "NotAffineError",
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
     "Pattern",
+    "PredictorInput",
     "RecognitionError",
+    "RobustMax",
     "SuperGaussian",
     "UnknownLikelihoodError",
     "__version__",
@@ -57,6 +66,7 @@ __all__ = [
     "compare",
     "fit",
     "plot_compare",
+    "plot_fit",
     "predict",
     "recognize",
     "register",

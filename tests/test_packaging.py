@@ -47,3 +47,13 @@ def test_undeclared_import_is_found():
 def test_version_is_in_the_changelog():
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"## {pac.__version__}" in changelog
+
+
+def test_the_conda_recipe_has_the_same_requirements():
+    recipe = (ROOT / "packaging" / "conda-forge.yaml").read_text(encoding="utf-8")
+    _, _, run = recipe.partition("  run:\n")
+    found = re.findall(r"^    - ([a-z-]+) ([><=].*)$", run.partition("tests:")[0], re.MULTILINE)
+    # Without what only applications need.
+    smaller = {"pymc-base": "pymc", "matplotlib-base": "matplotlib"}
+    listed = {smaller.get(name, name) + version for name, version in found if name != "python"}
+    assert listed == set(PROJECT["dependencies"])

@@ -6,6 +6,7 @@
 ``elliptical_update``  generalised elliptical slices for the hyperparameters of one move
 ``fit``                ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``           options of ``pac.fit`` about inducing points and minibatches
+``plot_fit``           ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``            ``pac.predict``: predictions from draws or from an approximation
 ``progress``           the progress bar of ``pac.fit`` and the user's callback
 ``report``             ``pac.recognize``: what was found and how it will be sampled, as tables
@@ -13,6 +14,7 @@
 ``sparse_step``        the Gibbs step of a model through inducing points
 ``sparsify``           ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``               ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``trace``              PyMC's recorder of draws, without its virtual machine
 ``updates``            slice sampling and NUTS for the hyperparameters of one move
 =====================  =======================================================================
 """

@@ -40,7 +40,7 @@ from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Request, Sampled, posterior_draws
 from pymc_augconj.typing import Array
 
-__all__ = ["predict"]
+__all__ = ["model_of", "predict"]
 
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
@@ -144,7 +144,7 @@ def predict(
         raise AugmentationError(
             "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
         )
-    model = _model_of(model, result)
+    model = model_of(model, result)
     Xnew = _check_inputs(gp, Xnew)
     several = gp.f.ndim > 1
     if several and kind == "y":
@@ -177,7 +177,8 @@ def predict(
     return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
 
 
-def _model_of(model: Model | None, result: Any) -> Model:
+def model_of(model: Model | None, result: Any) -> Model:
+    """Return the given model, that of the context, or the one that was fitted."""
     model = model or Model.get_context(error_if_none=False) or getattr(result, "model", None)
     if model is None:
         raise AugmentationError(

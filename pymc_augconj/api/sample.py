@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 import pymc as pm
 from pymc.model import Model, modelcontext
 
-from pymc_augconj.errors import AugmentationError
+from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
@@ -17,6 +17,7 @@ from pymc_augconj.results.comparison.fits import DataTree
 from .sparse_step import SparseGibbs
 from .sparsify import sparsified
 from .step import AugmentedGibbs
+from .trace import Recorder
 
 __all__ = ["sample"]
 
@@ -115,6 +116,11 @@ def sample(
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
             stack.enter_context(without_compilation())
+            if kwargs.get("trace") is None:
+                # Random numbers drawn by a Deterministic are left to PyMC.
+                with suppress(RecognitionError):
+                    start = step.recognition.start
+                    kwargs["trace"] = Recorder.of(model, kwargs.get("var_names"), start)
         try:
             return pm.sample(draws, step=step, model=model, **kwargs)
         except (ConnectionError, EOFError) as error:
