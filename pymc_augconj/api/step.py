@@ -156,8 +156,8 @@ class AugmentedGibbs(BlockedStep):
     Student-t, n = 300, 13 length scales (ARD)       4.5 / 8.7     25 / 11
     ===============================================  ============  ============
 
-    Evaluations / effective samples a step, smallest over everything, of slices along the axes and of
-    the mixture of elliptical ones and those:
+    Evaluations / effective samples a step, smallest over everything, of slices along the axes and
+    of the mixture of elliptical ones and those:
 
     ===============================================  ============  ============
     model                                            slice         mixture
