@@ -39,7 +39,7 @@ class RowSelection:
 
     @property
     def multiple_of(self) -> tuple[float, RowSelection]:
-        """c and B with A = c B, where B stays while c may change."""
+        """C and B with A = c B, where B stays while c may change."""
         return 1.0, self
 
     def times(self, c: float) -> RowSelection:
@@ -121,7 +121,7 @@ class _Multiple(RowSelection):
 
     @property
     def multiple_of(self) -> tuple[float, RowSelection]:
-        """c and B."""
+        """C and B."""
         return self._of
 
     @cached_property
