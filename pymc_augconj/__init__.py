@@ -6,13 +6,16 @@ own, unchanged PyMC model, and samples it exactly.
 """
 
 from .api.augment import augment
+from .api.bin_points import BinnedPoints, bin_points
 from .api.fit import fit
 from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
 from .api.sample import sample
+from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
+from .distributions.classes import LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
 from .distributions.super_gaussian import SuperGaussian
 from .errors import (
@@ -24,8 +27,9 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .likelihoods.base import DensityLikelihood, Likelihood, Pattern
+from .likelihoods.base import DensityLikelihood, Likelihood, MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
+from .likelihoods.several import MultiDensity, MultiLikelihood
 from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
@@ -38,19 +42,27 @@ __all__ = [
     "AugmentationError",
     "AugmentedGibbs",
     "BayesianSVM",
+    "BinnedPoints",
     "DataError",
     "DensityLikelihood",
     "Likelihood",
+    "LogisticSoftmax",
     "MaternNoise",
+    "MultiDensity",
+    "MultiLikelihood",
+    "MultiPattern",
     "NotAffineError",
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
     "Pattern",
+    "PredictorInput",
     "RecognitionError",
+    "RobustMax",
     "SuperGaussian",
     "UnknownLikelihoodError",
     "__version__",
     "augment",
+    "bin_points",
     "compare",
     "fit",
     "plot_compare",
@@ -59,6 +71,7 @@ __all__ = [
     "recognize",
     "register",
     "sample",
+    "sparsify",
     "unregister",
     "without_compilation",
 ]

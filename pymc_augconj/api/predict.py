@@ -27,11 +27,12 @@ from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
 from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.data_check import check_data
+from pymc_augconj.results.approximation.data_check import check_data, inducing_inputs_of
 from pymc_augconj.results.approximation.latents import FittedLatents
 from pymc_augconj.results.approximation.layout import inducing_name
 from pymc_augconj.results.approximation.model_check import (
     check_draws,
+    check_inducing_draws,
     check_likelihood,
     check_process,
 )
@@ -402,18 +403,22 @@ def _from_draws(
     joint: bool,
     rng: np.random.Generator,
 ) -> DataTree:
-    wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, Xnew, wanted)
+    Z = inducing_inputs_of(tree, request.name)
+    latent, old = (
+        (request.name, "mean_old") if Z is None else (inducing_name(request.name), "mean_at")
+    )
+    wanted = [old, "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
+    evaluate = kernel_function(model, gp, Xnew, wanted, Z)
     kernel = sorted(str(name) for name in evaluate.names)
     hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
     others = [] if read is None else read.other_entries()
-    draws, sampled = _needed(tree, [request.name, *kernel, *hyper, *others])
+    draws, sampled = _needed(tree, [latent, *kernel, *hyper, *others])
     draws = {
-        name: value if name == request.name else value.astype(model[name].dtype)
+        name: value if name == latent else value.astype(model[name].dtype)
         for name, value in draws.items()
     }
     # The outputs of one draw are treated as several draws with the same kernel.
-    f = draws[request.name]
+    f = draws[latent]
     outputs = 1 if f.ndim == 2 else f.shape[1]
     f = f.reshape(-1, f.shape[-1])
     noise = rng.standard_normal((len(f), request.size))
@@ -421,13 +426,14 @@ def _from_draws(
         (outputs * members[:, None] + np.arange(outputs)).ravel()
         for members in equal_draws(draws, kernel)
     ]
-    threads = count_threads(len(groups), f.shape[1] + request.size)
+    old_size, both = f.shape[1], f.shape[1] + request.size
+    threads = count_threads(len(groups), both * (both if joint else old_size))
     functions = evaluate.copies(threads)
 
     def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
         def parts(draw: int) -> dict[str, np.ndarray]:
             values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
-            return dict(zip(wanted, values, strict=True))
+            return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
 
         return parts
 
@@ -442,6 +448,8 @@ def _from_draws(
             jitter=jitter,
             joint=joint,
         )
+    if Z is not None:
+        check_inducing_draws(tree, request.name, evaluator(evaluate)(0), f[0], jitter)
     attrs = {"inference_library": "pymc_augconj"}
     if read is None:
         name = request.name
@@ -453,7 +461,18 @@ def _from_draws(
             f"{name}_std": (request.axes, f_new.std(axis=0)),
         }
         return request.tree(found, attrs, sampled=sampled)
-    eta, params = predictors_of_draws(model, read, draws, f_new, mean_old)
+    if Z is None:
+        eta, params = predictors_of_draws(model, read, draws, f_new, mean_old.__getitem__)
+    else:
+        # Of the process's own inputs, which are many: one draw at a time.
+        mean_at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
+        names = [str(name) for name in mean_at_inputs.names]
+
+        def mean_of(draw: int) -> Array:
+            (found,) = mean_at_inputs({name: np.asarray(draws[name][draw]) for name in names})
+            return np.asarray(found)
+
+        eta, params = predictors_of_draws(model, read, draws, f_new, mean_of)
     mixture = DrawnMixture(read.likelihood, eta, params)
     return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
 

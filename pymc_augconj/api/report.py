@@ -17,7 +17,7 @@ from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.likelihoods.base import LikelihoodFacts
-from pymc_augconj.model import LatentBlock
+from pymc_augconj.model import LatentBlock, Site
 from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
@@ -25,6 +25,8 @@ from pymc_augconj.recognition.recognizer import read_model
 __all__ = ["RecognitionReport", "recognize"]
 
 _TEXT_WIDTH = 100
+# Predictors of an observed variable that are listed one by one.
+_MOST_LISTED = 3
 _HTML = '<pre style="line-height: normal; font-family: monospace">{code}</pre>'
 
 
@@ -36,7 +38,8 @@ def recognize(
 ) -> RecognitionReport:
     """Read a PyMC model as a latent Gaussian model with augmented likelihoods.
 
-    Of a likelihood without an augmentation only the density is used. That is enough for
+    Of a likelihood without an augmentation only the density is used, given one affine predictor or
+    several (a mean and a standard deviation, or one predictor for each class). That is enough for
     :func:`~pymc_augconj.sample`, which then approximates it by held Gaussian sites and corrects
     for them, and for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"`` of
     :func:`~pymc_augconj.fit`. Nothing is sampled, and the model is not changed. Print the result to
@@ -94,7 +97,8 @@ class RecognitionReport(Recognition):
     """The result of :func:`recognize`: print it to see the tables."""
 
     def __rich__(self) -> Group:
-        plan, held = make_plan(self.model), choose_held(self.model, self.start)
+        held = choose_held(self.model, self.start, probes=self.probes)
+        plan = make_plan(self.model, held)
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")
@@ -130,10 +134,32 @@ class RecognitionReport(Recognition):
                 site.name,
                 f"{site.size:,}",
                 likelihood.name,
-                likelihood.link,
+                self._link(site),
                 _kind(likelihood, site.name in held),
             )
         return table
+
+    def _link(self, site: Site) -> str:
+        """Return the link; of several predictors, which latents enter each."""
+        P = site.likelihood.n_predictors
+        if P == 1:
+            return site.likelihood.link
+        maps = [read(self.start) for read in self.model.maps]
+        entering = [
+            ", ".join(
+                block.name
+                for block, A in zip(self.model.blocks, maps, strict=True)
+                if A.rows(rows).largest_entries().any()
+            )
+            for rows in site.row_numbers
+        ]
+        if P > _MOST_LISTED and len(set(entering)) == 1:
+            return f"{P} predictors, each: {entering[0]}"
+        names = self.predictors.get(site.name, ("",) * P)
+        return "\n".join(
+            f"{name or f'η{i}'}: {latents or 'no latent'}"
+            for i, (name, latents) in enumerate(zip(names, entering, strict=True), 1)
+        )
 
     def __str__(self) -> str:
         text = io.StringIO()

@@ -11,6 +11,7 @@ is imported here, so that a user compiles and loads only what a model needs.
 ``generalized_inverse_gaussian_kernel``  the Numba loop behind it
 ``inverse_gaussian``                     IG(mean, shape), for Laplace noise
 ``laplace_transform``                    distributions known only by their Laplace transform φ
+``poisson``                              counts of any mean, for thinning
 ``polya_gamma``                          PG(h, c), for the logistic family
 ``truncated_normal``                     N(mean, 1) cut at zero, for the probit
 =======================================  ==========================================================

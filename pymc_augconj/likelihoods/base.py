@@ -38,8 +38,10 @@ __all__ = [
     "DensityLikelihood",
     "Likelihood",
     "LikelihoodFacts",
+    "MultiPattern",
     "Params",
     "Pattern",
+    "PredictorInput",
     "is_count",
     "refusal",
 ]
@@ -122,6 +124,109 @@ class Pattern:
         return tuple(names)
 
 
+@dataclass(frozen=True)
+class PredictorInput:
+    """One input of a :class:`MultiPattern` through which latents act.
+
+    Parameters
+    ----------
+    name : str
+        The entry of ``inputs``.
+    link : str
+        As for :class:`Pattern`; or ``"softmax"``, over the axis of classes, which comes last.
+    power : float
+        The entry is this power of what the link says: PyMC's σ of a normal distribution with the
+        precision r·σ(η) is that to the power −½.
+    scale : str, optional
+        For the scaled links: the name under which r is handed to the likelihood.
+    classes : bool
+        Whether the entry has an axis of classes, the last one, with one predictor for each class.
+    """
+
+    name: str
+    link: str = "identity"
+    power: float = 1.0
+    scale: str | None = None
+    classes: bool = False
+
+    def __post_init__(self) -> None:
+        if self.link not in (*get_args(Link), "softmax"):
+            raise ValueError(
+                f"expected a link in {(*get_args(Link), 'softmax')}, found {self.link!r}"
+            )
+        if (self.scale is not None) != self.link.startswith("scaled_"):
+            raise ValueError(
+                f"expected a scale for the links 'scaled_…' and for no other, found link "
+                f"{self.link!r} with scale {self.scale!r}"
+            )
+        if self.classes and self.link not in ("identity", "softmax"):
+            raise ValueError(
+                f"expected the link 'identity' or 'softmax' of an input with classes, found "
+                f"{self.link!r}"
+            )
+        if self.link == "softmax" and not self.classes:
+            raise ValueError("expected classes=True with the link 'softmax', found False")
+
+
+@dataclass(frozen=True)
+class MultiPattern:
+    """How a likelihood of several predictors looks in a PyMC model; compare :class:`Pattern`.
+
+    There are as many predictors as entries of ``predictors``, in that order: the rows of η. Or
+    there is one entry, with an axis of K classes, and as many predictors as classes. K is known
+    from the model only, so that such a likelihood is constructed as ``likelihood(n_predictors=K)``;
+    and with the link ``"softmax"``, where the logit of one class does not depend on the latents,
+    as ``likelihood(n_predictors=K - 1, reference=k)``: class k has the logit zero and no
+    predictor, the others follow in order (their predictors are differences from that logit).
+
+    Where an observation is itself a vector, as the counts of a multinomial distribution, its
+    entries are handed to the likelihood as ``params["count_0"]``, ``params["count_1"]`` and so on,
+    each of shape (N,), and ``y`` is their sum.
+
+    Parameters
+    ----------
+    rv : str
+        Class name of the random variable's op, for instance ``"CategoricalRV"``.
+    inputs : tuple of str
+        Names for the op's distribution parameters, in PyMC's order.
+    predictors : tuple of PredictorInput
+        The entries of ``inputs`` through which the latents act.
+    rename : mapping, optional
+        From a name in ``inputs`` to the name the likelihood uses in ``params``.
+    """
+
+    rv: str
+    inputs: tuple[str, ...]
+    predictors: tuple[PredictorInput, ...]
+    rename: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [predictor.name for predictor in self.predictors]
+        unknown = [name for name in names if name not in self.inputs]
+        if not names or unknown or len(set(names)) < len(names):
+            raise ValueError(
+                f"expected different predictors in inputs {self.inputs}, found {tuple(names)}"
+            )
+        if self.has_classes and len(names) > 1:
+            raise ValueError(f"expected no other predictor beside classes, found {tuple(names)}")
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether there is one predictor for each class."""
+        return any(predictor.classes for predictor in self.predictors)
+
+    def parameter_names(self) -> tuple[str, ...]:
+        """Return the names of the entries of ``params``, in the order of ``inputs``.
+
+        Those of ``count_…`` are not among them.
+        """
+        renamed = dict(self.rename)
+        moving = {predictor.name for predictor in self.predictors}
+        names = [renamed.get(name, name) for name in self.inputs if name not in moving]
+        scales = [p.scale for p in self.predictors if p.scale is not None]
+        return (*names, *scales)
+
+
 class LikelihoodFacts(ABC):
     """Properties of a likelihood other than its formulas."""
 
@@ -134,7 +239,7 @@ class LikelihoodFacts(ABC):
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
     can_augment: bool = False
     #: The spellings under which it is found in a model.
-    patterns: tuple[Pattern, ...]
+    patterns: tuple[Pattern, ...] | tuple[MultiPattern, ...]
     #: P, the number of predictors that one observation depends on.
     n_predictors: int = 1
     #: See :class:`Likelihood`.
@@ -157,6 +262,11 @@ class LikelihoodFacts(ABC):
         rest. The default accepts every finite y.
         """
         return refusal(y, np.isfinite(y), "a finite number")
+
+    @property
+    def why_no_bound(self) -> str | None:
+        """Why coordinate ascent has no bound, with what to do instead; None where it has one."""
+        return None
 
     @property
     def unpredictable(self) -> str | None:

@@ -7,26 +7,29 @@ import inspect
 import pkgutil
 from functools import cache
 
-from .base import DensityLikelihood, Pattern
+from .base import DensityLikelihood, LikelihoodFacts, MultiPattern, Pattern
+from .several import MultiDensity
 
 __all__ = ["known_likelihoods", "register", "unregister"]
 
-_REGISTRY: dict[str, type[DensityLikelihood]] = {}
+_REGISTRY: dict[str, type[LikelihoodFacts]] = {}
 
 
-def register[Class: type[DensityLikelihood]](cls: Class) -> Class:
+def register[Class: type[LikelihoodFacts]](cls: Class) -> Class:
     """Register a likelihood, so that it is recognised in PyMC models; a class decorator.
 
     From then on every model with an observed variable that matches one of the class's
     ``patterns`` is read with it: a subclass of :class:`Likelihood` is sampled by Gibbs steps and
-    fitted by every engine, one of :class:`DensityLikelihood` by those that need a density alone.
-    Recognition compares ``log_density`` with PyMC's log density of the variable.
+    fitted by every engine, one of :class:`DensityLikelihood` by those that need a density alone;
+    likewise one of several predictors, with a :class:`MultiPattern`, that is a subclass of
+    :class:`MultiLikelihood` or :class:`MultiDensity`. Recognition compares ``log_density`` with
+    PyMC's log density of the variable.
 
     Parameters
     ----------
     cls : type
-        A subclass of :class:`Likelihood` or :class:`DensityLikelihood` that is built without
-        arguments.
+        A subclass of one of these that is built without arguments; with the number of predictors
+        where that is known from the model only, see :class:`MultiPattern`.
 
     Returns
     -------
@@ -66,8 +69,11 @@ def register[Class: type[DensityLikelihood]](cls: Class) -> Class:
     True
     >>> pac.unregister(SkewNormal)
     """
-    if not (inspect.isclass(cls) and issubclass(cls, DensityLikelihood)):
-        raise TypeError(f"expected a subclass of Likelihood or DensityLikelihood, found {cls!r}")
+    if not (inspect.isclass(cls) and issubclass(cls, DensityLikelihood | MultiDensity)):
+        raise TypeError(
+            "expected a subclass of Likelihood, DensityLikelihood, MultiLikelihood or "
+            f"MultiDensity, found {cls!r}"
+        )
     missing = sorted(cls.__abstractmethods__)
     missing += [fact for fact in ("name", "patterns") if not hasattr(cls, fact)]
     if missing:
@@ -92,7 +98,7 @@ def register[Class: type[DensityLikelihood]](cls: Class) -> Class:
     return cls
 
 
-def unregister(cls: type[DensityLikelihood]) -> None:
+def unregister(cls: type[LikelihoodFacts]) -> None:
     """Undo :func:`register`; approximations and steps that were made before keep working.
 
     Parameters
@@ -109,7 +115,7 @@ def unregister(cls: type[DensityLikelihood]) -> None:
     del _REGISTRY[_key(cls)]
 
 
-def known_likelihoods() -> dict[str, type[DensityLikelihood]]:
+def known_likelihoods() -> dict[str, type[LikelihoodFacts]]:
     """Return every registered likelihood, by ``"name (link)"``."""
     _load_all()
     return dict(_REGISTRY)
@@ -123,9 +129,11 @@ def _load_all() -> None:
         importlib.import_module(f"{__package__}.{module.name}")
 
 
-def _key(cls: type[DensityLikelihood]) -> str:
+def _key(cls: type[LikelihoodFacts]) -> str:
     return f"{cls.name} ({cls.link})"
 
 
-def _spelling(pattern: Pattern) -> tuple[str, str, str, bool]:
+def _spelling(pattern: Pattern | MultiPattern) -> tuple:
+    if isinstance(pattern, MultiPattern):
+        return pattern.rv, tuple((p.name, p.link, p.power) for p in pattern.predictors)
     return pattern.rv, pattern.predictor, pattern.link, pattern.negate

@@ -33,6 +33,9 @@ class MultiDensity(LikelihoodFacts):
     """One observation model of P predictors, known by its density."""
 
     augmentation = "none: vgp"
+    #: Whether :meth:`expected_log_density` is for independent predictors: it ignores covariances,
+    #: and the variational Gaussian is one in which predictors are independent.
+    factorises: bool = False
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -1,14 +1,16 @@
 """Integrals over the predictors of one observation.
 
-==================  ==================================================================
-``cubature``        expectations under many joint normal distributions of a few predictors
-``density``         what integration asks of a log density
-``expectation``     expectations under many normal distributions, to a stated accuracy
-``legendre``        the Gauss–Legendre rule of 16 nodes
-``mesh``            modes of tilted distributions and panels that cover them
-``panels``          integrals over panels, bisected until they have converged
-``probit_shift``    the Numba loop behind the variance of quantile propagation, probit sites
-``quantile_shift``  the Numba loop behind the variance of quantile propagation
-``tilted``          moments of tilted distributions for any log density
-==================  ==================================================================
+=====================  ==================================================================
+``cubature``           expectations under many joint normal distributions of a few predictors
+``density``            what integration asks of a log density
+``expectation``        expectations under many normal distributions, to a stated accuracy
+``hermite``            the Gauss–Hermite rule of 32 nodes
+``legendre``           the Gauss–Legendre rule of 16 nodes
+``mesh``               modes of tilted distributions and panels that cover them
+``panels``             integrals over panels, bisected until they have converged
+``probit_shift``       the Numba loop behind the variance of quantile propagation, probit sites
+``quasi_monte_carlo``  expectations under many joint normal distributions, on fixed points
+``quantile_shift``     the Numba loop behind the variance of quantile propagation
+``tilted``             moments of tilted distributions for any log density
+=====================  ==================================================================
 """

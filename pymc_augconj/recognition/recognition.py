@@ -28,6 +28,8 @@ class Recognition:
         PyMC's default initial point.
     probes : tuple of mapping
         Other values of the hyperparameters, at which the structure was examined.
+    predictors : mapping
+        What the predictors of observed variables with several are called, by the variable's name.
     """
 
     model: LatentGaussianModel
@@ -35,3 +37,4 @@ class Recognition:
     factors: tuple[str, ...] = ()
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     probes: tuple[Mapping[str, np.ndarray], ...] = ()
+    predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

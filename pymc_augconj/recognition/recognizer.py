@@ -110,6 +110,9 @@ def _read(
         factors=tuple(factor.name for factor in structure.factors),
         start=points[0],
         probes=tuple(points[1:]),
+        predictors={
+            observed.variable.name: observed.names for observed in matched if observed.names
+        },
     )
 
 
@@ -155,7 +158,8 @@ def _sites(
         params = NamedValues(
             list(observed.params), space.function(space.in_values(list(observed.params.values())))
         )
-        values = PointFunction(observed.value.astype("float64").ravel(), {}, space.mode)
+        y = observed.value if observed.y is None else observed.y
+        values = PointFunction(y.astype("float64").ravel(), {}, space.mode)
         sites.append(
             Site(
                 name=observed.variable.name,

@@ -12,6 +12,7 @@ import pytest
 from scipy.special import logsumexp
 
 import pymc_augconj as pac
+from pymc_augconj.likelihoods.base import Likelihood
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 STEP = 0.04
@@ -111,7 +112,8 @@ def test_wrong_precision_is_found_out():
 
 
 def test_every_likelihood_with_an_auxiliary_variable_has_a_case():
-    with_auxiliary = {cls.__name__ for cls in known_likelihoods().values() if cls.has_auxiliary}
+    known = [cls for cls in known_likelihoods().values() if issubclass(cls, Likelihood)]
+    with_auxiliary = {cls.__name__ for cls in known if cls.has_auxiliary}
     assert {name.split()[0] for name in CASES} == with_auxiliary
 
 

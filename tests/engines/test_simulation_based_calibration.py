@@ -64,6 +64,26 @@ def censored():
     pm.Censored("y", base, lower=-0.4, upper=None, observed=pm.Data("y data", np.ones(12)))
 
 
+# Several predictors an observation, in groups that are drawn one after the other.
+
+
+def heteroscedastic():
+    X, index = np.linspace(0.0, 1.0, 5)[:, None], np.repeat(np.arange(5), 3)
+    r, eta = pm.Gamma("r", 6, 3), pm.Gamma("eta", 6, 6)
+    f = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=0.4)).prior("f", X=X)
+    g = pm.gp.Latent(cov_func=2.0 * pm.gp.cov.ExpQuad(1, ls=0.6)).prior("g", X=X)
+    tau = r * pm.math.sigmoid(g[index])
+    pm.Normal("y", f[index], tau=tau, observed=pm.Data("y data", np.zeros(15)))
+
+
+def softmax():
+    eta = pm.Gamma("eta", 6, 4)
+    gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.ExpQuad(1, ls=0.4))
+    F = gp.prior("F", X=np.linspace(0.0, 1.0, 4)[:, None], n_outputs=3)
+    logits = F.T[np.repeat(np.arange(4), 3)] + pm.Normal("b", 0.0, 0.7, shape=3)
+    pm.Categorical("y", logit_p=logits, observed=pm.Data("y data", np.zeros(12, dtype=int)))
+
+
 # With the steps from one draw that is kept to the next: cutpoints move more slowly.
 HELD = {poisson: 2, gamma: 2, ordinal: 4, censored: 2}
 
@@ -130,6 +150,16 @@ def test_ranks_are_uniform(joint_distribution):
 def test_ranks_with_held_sites_are_uniform(joint_distribution, build):
     joint = joint_distribution(build, seed=5)
     ranks, draws = calibrate(joint, replications=32, thin=HELD[build])
+    assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
+    assert smallest_p_value(ranks) > FALSE_ALARMS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("build", "thin"), [(heteroscedastic, 4), (softmax, 4)])
+def test_ranks_of_groups_of_predictors_are_uniform(joint_distribution, build, thin):
+    joint = joint_distribution(build, seed=6)
+    assert not joint.step.held
+    ranks, draws = calibrate(joint, replications=40, thin=thin)
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
     assert smallest_p_value(ranks) > FALSE_ALARMS
 

@@ -136,7 +136,7 @@ class ExpectationPropagation:
         if several:
             raise AugmentationError(
                 f"{several}: expected likelihoods of one predictor, whose moments are integrals "
-                "over one η, found several; use method='cavi'"
+                "over one η, found several; use method='vgp'"
             )
         options = dict(problem.options)
         power = options.pop("power", 1.0)

@@ -45,6 +45,8 @@ Gaussian process, Laplace                     20     –       0.15  0.14       
 
 So ``sites="auto"`` holds the sites of counts and classes where nothing but the latents is learned,
 γ is below 0.3, and latents are fewer than observations and so few that γ costs next to nothing.
+And it holds those of several groups of predictors that a latent ties together, a common intercept
+of all classes, say, for which there is no Gaussian conditional.
 
 References
 ----------
@@ -53,10 +55,13 @@ Johndrow, Smith, Pillai & Dunson (2019), MCMC for imbalanced categorical data. J
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from scipy.linalg import eigh
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import held_names
@@ -71,7 +76,12 @@ _SMALL_SHARE = 0.3
 _MANY_LATENTS = 100
 
 
-def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -> tuple[str, ...]:
+def choose_held(
+    model: LatentGaussianModel,
+    point: Point,
+    sites: str = "auto",
+    probes: Sequence[Point] = (),
+) -> tuple[str, ...]:
     """Return the observed variables whose sites are held.
 
     Parameters
@@ -81,9 +91,18 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
         Where a chain starts.
     sites : {"auto", "augmented", "held"}
         As for :func:`pymc_augconj.plan.held_names`; "auto" is the choice of the module's docstring.
+    probes : sequence of mapping
+        Other values of θ, at which a latent may enter other predictors.
     """
     held = held_names(model, sites)
-    if sites != "auto" or held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
+    if sites != "auto":
+        return held
+    # Groups of predictors are sampled one after the other only where no latent ties them, and not
+    # beside held sites.
+    grouped = [site.name for site in model.sites if len(site.terms.groups) > 1]
+    if grouped and (held or _is_tied(model, [point, *probes])):
+        return tuple(site.name for site in model.sites if site.name in {*held, *grouped})
+    if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
     if not all(k.discrete and k.has_auxiliary and k.n_predictors == 1 for k in kinds):
@@ -92,6 +111,16 @@ def choose_held(model: LatentGaussianModel, point: Point, sites: str = "auto") -
         return held
     small = share_of_information(model, point) < _SMALL_SHARE
     return tuple(site.name for site in model.sites) if small else ()
+
+
+def _is_tied(model: LatentGaussianModel, points: Sequence[Point]) -> bool:
+    """Return whether a latent enters two groups of predictors."""
+    groups = [site.terms.groups for site in model.sites]
+    try:
+        find_components(model, groups, [[read(p) for read in model.maps] for p in points])
+    except AugmentationError:
+        return True
+    return False
 
 
 def share_of_information(model: LatentGaussianModel, point: Point) -> float:

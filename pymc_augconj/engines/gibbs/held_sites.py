@@ -52,7 +52,8 @@ class _Rule(VariationalGaussian):
         return id(terms) not in self._held
 
     def full(self, terms: MultiDensity) -> bool:
-        return self._cavi.full(terms) if self._other(terms) else super().full(terms)
+        # Held sites couple the predictors, or may do so.
+        return self._cavi.full(terms) if self._other(terms) else True
 
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params

@@ -30,6 +30,8 @@ class Part:
     ----------
     blocks : tuple of int
         Latent blocks of the model.
+    latents : tuple of ndarray of int
+        Which of the latents of each of them.
     members : list of (SiteData, int)
         Observed variables, and the group of the predictors of each.
     rows : ndarray of int
@@ -44,6 +46,7 @@ class Part:
     """
 
     blocks: tuple[int, ...]
+    latents: tuple[Index, ...]
     members: list[tuple[SiteData, int]]
     rows: Index
     sites: SiteTerms
@@ -93,12 +96,13 @@ def make_parts(
         rows = [model.sites[s].row_numbers[list(groups[s][g])] for s, g in component.members]
         layout = SiteLayout([own.shape for own in rows], [is_full(one) for one, _ in members])
         stacked = np.concatenate([own.ravel() for own in rows])
-        own_model = restricted_model(model, component.blocks, stacked)
+        own_model = restricted_model(model, component, stacked)
         priors = LatentPriors(own_model, points, layout.coupling)
         maps = [read(points[0]) for read in own_model.maps]
         if priors.groups.inverse is not None:
             maps = [A.rows(priors.groups.first) for A in maps]
         space = choose_conditioner(own_model, priors.groups, maps)
         sites = SiteTerms(members, layout, priors.groups, sites_of, is_exact)
-        parts.append(Part(component.blocks, members, stacked, sites, priors, space))
+        latents = component.latents
+        parts.append(Part(component.blocks, latents, members, stacked, sites, priors, space))
     return parts

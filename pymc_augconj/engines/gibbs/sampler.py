@@ -109,8 +109,10 @@ class GibbsSampler:
             model, self._data, [point, *probes], self._groups_of, self._is_full, self._is_exact,
             self._sites_of,
         )  # fmt: skip
-        alone = len(self.parts) == 1
-        self.priors = self.parts[0].priors if alone else LatentPriors(model, [point, *probes])
+        # Of some predictors, which no latent enters, there may be no part.
+        self._is_whole = len(self.parts) == 1 and self.parts[0].rows.size == model.n_rows
+        whole = self._is_whole
+        self.priors = self.parts[0].priors if whole else LatentPriors(model, [point, *probes])
         self._factorize_candidates = False
         # Whether the evidence given the sites is the whole density of move 3.
         self._evidence_is_exact = True
@@ -233,8 +235,8 @@ class GibbsSampler:
                 point = self._draw_latents(rng, point, part, info, relax=True)
 
         eta = self.parts[0].eta
-        if len(self.parts) > 1:
-            eta = np.empty(self.model.n_rows)
+        if not self._is_whole:
+            eta = self.priors.at(point).offset.copy()
             for part in self.parts:
                 eta[part.rows] = part.eta
         info.log_density = (
@@ -368,7 +370,8 @@ class GibbsSampler:
         current = None
         if relax:
             whitened = self._whitened(point, self.priors.at(point).factorized())
-            current = np.concatenate([whitened[i] for i in part.blocks])
+            pairs = zip(part.blocks, part.latents, strict=True)
+            current = np.concatenate([whitened[i][own] for i, own in pairs])
         posterior, prior, constant = self._posterior(point, part)
         drawn = self._draw_whitened(rng, prior, posterior, current, info)
         info.log_evidence += posterior.log_evidence + constant
@@ -382,13 +385,14 @@ class GibbsSampler:
         self, point: Point, part: Part, innovations: list[Array], whitened: list[Array]
     ) -> dict:
         """Return ``point`` with the part's latents replaced; the others keep their innovations."""
-        if len(self.parts) == 1:
+        if self._is_whole:
             return self.point_of(point, innovations, whitened)
         prior = self.priors.at(point).factorized()
-        every = self.innovations(point, prior)
-        entries = [np.ravel(point[b.value_name]) for b in self.model.blocks]
-        for i, u, v in zip(part.blocks, innovations, whitened, strict=True):
-            every[i], entries[i] = u, v
+        every = [u.copy() for u in self.innovations(point, prior)]
+        entries = [np.array(point[b.value_name]).ravel() for b in self.model.blocks]
+        pairs = zip(part.blocks, part.latents, strict=True)
+        for (i, own), u, v in zip(pairs, innovations, whitened, strict=True):
+            every[i][own], entries[i][own] = u, v
         return self.point_of(point, every, entries)
 
     def _draw_whitened(

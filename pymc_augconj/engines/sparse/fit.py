@@ -117,6 +117,7 @@ class SparseFit:
         rule = self.rule()
         if rule.augmented:
             problem.model.require_augmentation()
+            problem.model.require_bound()
         family = _SparseFamily(problem, rule)
         found = ascend(family, problem, reporter(problem), inner=climb, gradient=_gradient)
         if rule.augmented:

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.base import Evaluation, SiteRule
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
@@ -75,7 +76,36 @@ class BoundFamily:
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
         self.scratch = np.empty((size, size), order="F")
         self.y = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
+        self._check_independence(points)
         self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
+
+    def _check_independence(self, points: Sequence[Point]) -> None:
+        """Raise where a rule takes predictors to be independent that a latent ties together.
+
+        Raises
+        ------
+        AugmentationError
+        """
+        if self.rule is None or self.rule.monotone:
+            return  # see _stages
+        groups = [
+            (tuple(range(P)),) if span.full else tuple((p,) for p in range(P))
+            for span in self.layout.spans
+            for P in span.shape[:1]
+        ]
+        try:
+            find_components(self.model, groups, [[A(p) for A in self.model.maps] for p in points])
+        except AugmentationError:
+            names = [
+                f"{site.label} ({site.likelihood.name}, {site.likelihood.link})"
+                for site, span in zip(self.model.sites, self.layout.spans, strict=True)
+                if not span.full
+            ]
+            raise AugmentationError(
+                f"{', '.join(names)}: expected each latent variable to enter one predictor, since "
+                "the variational Gaussian factorises over them, found some that enter, or are tied "
+                "to, several; sample with pac.sample, or use another likelihood of classes"
+            ) from None
 
     def _stages(self, points: Sequence[Point]) -> list[Stage]:
         """Return one stage a group of predictors: coordinate ascent moves these in turn.
@@ -150,7 +180,7 @@ class Bound:
     def at_prior(self) -> Evaluation:
         """Return the evaluation at q = p, all sites (0, 0), without a factorisation."""
         prior, groups = self.prior, self.family.priors.groups
-        cov = groups.expand(self.family.space.prior_cov(prior, groups.merged))
+        cov = groups.expand(self.family.space.prior_cov(prior, groups))
         mean = prior.offset.copy()
         total, magnitude, h, lam = self._targets(mean, cov)
         return Evaluation(

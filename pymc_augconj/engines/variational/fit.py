@@ -23,6 +23,7 @@ class SiteFit:
         rule = self.rule()
         if rule.augmented:
             problem.model.require_augmentation()
+            problem.model.require_bound()
         family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
         found = ascend(family, problem, reporter(problem), inner=climb, gradient=bound_gradient)
         if rule.augmented:

@@ -10,7 +10,8 @@ the derivatives of ℓ(m, v) = E[log p(y | η)] that :mod:`.bound` needs: ∂ℓ
 A whole step may overshoot; the loop halves it until the bound increases.
 
 Where an observation has P predictors, αᵢ is a vector and λᵢ a P × P matrix, both under the joint
-distribution of its predictors: the approximation does not factorise.
+distribution of its predictors: the approximation does not factorise, unless the expectation is
+known for independent predictors only.
 
 Expectations are in closed form where the likelihood brings one, else by a nested trapezoidal rule
 to 1e-10, see :mod:`pymc_augconj.quadrature.cubature`. λ < 0 occurs where log p is not concave.
@@ -30,7 +31,7 @@ from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.quadrature.cubature import gaussian_cubature
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["VariationalGaussian"]
+__all__ = ["VariationalGaussian", "expectations"]
 
 
 # A predictor without a variance has no derivative by it that matters; keeps closed forms finite.
@@ -44,26 +45,34 @@ class VariationalGaussian:
     augmented = False
 
     def full(self, terms: MultiDensity) -> bool:
-        return True
+        return not terms.factorises
 
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
-        return _expectations(terms, y, mean, cov, params)[0]
+        return expectations(terms, y, mean, cov, params)[0]
 
     def targets(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        value, d_mean, d_cov = _expectations(terms, y, mean, cov, params)
+        value, d_mean, d_cov = expectations(terms, y, mean, cov, params)
+        if cov.ndim == mean.ndim:
+            lam = -2.0 * np.einsum("ppn->pn", d_cov)
+            return value, d_mean + lam * mean, lam
         lam = -2.0 * d_cov
         return value, d_mean + np.einsum("pqn,qn->pn", lam, mean), lam
 
 
-def _expectations(
+def expectations(
     terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
 ) -> tuple[Array, Array, Array]:
+    """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
+
+    Shapes are those of :meth:`.MultiDensity.expected_log_density`.
+    """
     P = len(mean)
-    cov = cov.copy()
+    # Of independent predictors there are variances only.
+    cov = cov.copy() if cov.ndim > mean.ndim else np.einsum("pq,pn->pqn", np.eye(P), cov)
     cov[np.arange(P), np.arange(P)] = np.maximum(cov[np.arange(P), np.arange(P)], _SMALLEST_VAR)
     closed = terms.expected_log_density(y, mean, cov, params)
     if closed is not None:

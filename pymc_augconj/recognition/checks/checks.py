@@ -28,7 +28,7 @@ __all__ = ["check_reading"]
 # How the latents are drawn, at one point after the other: with entries at their prior standard
 # deviations, times a number; or such that every column brings as much to the predictor, and each
 # block a root mean square of that number.
-_PRIOR, _COLUMNS = "prior", "columns"
+_PRIOR, _COLUMNS, _MIXED = "prior", "columns", "mixed"
 _DRAWS = (
     ((_PRIOR, 0.0), (_PRIOR, 1.0), (_COLUMNS, 40.0)),
     ((_COLUMNS, 0.03), (_COLUMNS, 1.0)),
@@ -37,6 +37,10 @@ _DRAWS = (
     ((_PRIOR, 1.0), (_COLUMNS, 8.0)),
     ((_PRIOR, 4.0), (_COLUMNS, 1.0)),
 )
+
+# Of these numbers one is drawn for each block, where there are several predictors: one of them may
+# be far out while another is not.
+_SCALES = (0.1, 1.0, 8.0, 40.0)
 
 # Rounding of two formulas of one number, relative to the magnitudes that it is the sum of.
 _ROUNDING = 256.0 * np.finfo(float).eps
@@ -131,9 +135,11 @@ def _latents_to_compare(
 ) -> Iterator[dict[str, np.ndarray]]:
     """Yield innovations by block."""
     rows = site.row_numbers.ravel()
-    for kind, scale in draws:
+    several = site.likelihood.n_predictors > 1
+    for kind, given in (*draws, (_MIXED, np.nan)) if several else draws:
         innovations = {}
         for block, A, std in zip(model.blocks, maps, stds, strict=True):
+            scale = rng.choice(_SCALES) if kind == _MIXED else given
             z = rng.standard_normal(block.total_size)
             if kind == _PRIOR:
                 u = std * z
@@ -275,7 +281,8 @@ def _check_rows(
     site: Site, eta: np.ndarray, point: Point, together: np.ndarray, theirs: _Theirs
 ) -> None:
     """Evaluate a density that was rebuilt row by row at some of its rows alone."""
-    some = np.arange(site.size)[::-2]
+    # In no order, which a function of other rows might keep.
+    some = np.random.default_rng(3).permutation(site.size)[: max(site.size // 2, 1)]
     params = select_params(site.params(point), some, site.size)
     with np.errstate(all="ignore"):
         alone = site.terms.log_density(site.y(point)[some], eta[:, some], params)

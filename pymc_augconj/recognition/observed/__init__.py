@@ -1,22 +1,26 @@
 """Observed variables and their likelihoods.
 
-==================  ==========================================================
-``censoring``       PyMC's ``Censored``
-``custom``          ``pm.CustomDist`` with a log density of |y − f|
-``data``            refusing data that no engine could use
-``errors``          messages where there is no augmentation
-``generic``         any distribution, through PyMC's own log density
-``indices``         axes and indices next to the predictor
-``link_probe``      finding a link numerically
-``links``           peeling the link off a parameter
-``match``           matching observed variables to likelihoods
-``observed_graph``  what is matched, with its graphs
-``one_predictor``   the affine predictor through which a graph depends on the latents
-``potentials``      reading ``pm.Potential`` as a density
-``row_parameters``  parameters of a density: one number, or one per observation
-``row_reader``      graphs of N observations as functions of rows
-``rows``            densities of single observations, for any number of rows
-``separate``        whether each entry depends on one entry of the predictor
-``super_gaussian``  super-Gaussian likelihoods stated by log φ
-==================  ==========================================================
+======================  ==========================================================
+``censoring``           PyMC's ``Censored``
+``custom``              ``pm.CustomDist`` with a log density of |y − f|
+``data``                refusing data that no engine could use
+``errors``              messages where there is no augmentation
+``flat``                one entry for each observation
+``generic``             any distribution, through PyMC's own log density
+``indices``             axes and indices next to the predictor
+``link_probe``          finding a link numerically
+``links``               peeling the link off a parameter
+``match``               matching observed variables to likelihoods
+``match_several``       matching likelihoods of several predictors
+``observed_graph``      what is matched, with its graphs
+``one_predictor``       the affine predictor through which a graph depends on the latents
+``potentials``          reading ``pm.Potential`` as a density
+``powers``              a parameter as a power of a function of the latents
+``row_parameters``      parameters of a density: one number, or one per observation
+``row_reader``          graphs of N observations as functions of rows
+``rows``                densities of single observations, for any number of rows
+``separate``            whether each entry depends on one entry of the predictor
+``several_predictors``  the affine predictors, where there are several
+``super_gaussian``      super-Gaussian likelihoods stated by log φ
+======================  ==========================================================
 """

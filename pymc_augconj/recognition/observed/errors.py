@@ -26,6 +26,7 @@ from .links import describe_link
 
 __all__ = [
     "DENSITY_ENGINES",
+    "SEVERAL_ENGINES",
     "about_marginal_process",
     "not_affine",
     "total_size",
@@ -37,6 +38,11 @@ __all__ = [
 DENSITY_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
     '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
+)
+#: Likewise with several predictors.
+SEVERAL_ENGINES = (
+    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
+    '"vgp" approximates it: neither needs an augmentation'
 )
 
 

@@ -1,26 +1,31 @@
 """Reading an observed variable of any distribution through PyMC's own log density.
 
 Its parameters must depend on the latents through one affine predictor η with one entry per
-observation; observations of several axes are taken in C order. Then log p(y | η) is PyMC's density
-with symbols for y and η, and with its hyperparameters as ``params``, see :mod:`.row_parameters`.
+observation, or through several of them, see :mod:`.several_predictors`; observations of several
+axes are taken in C order. Then log p(y | η) is PyMC's density with symbols for y and η, and with
+its hyperparameters as ``params``, see :mod:`.row_parameters`. A vector of counts is part of these.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import MultinomialRV
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.likelihoods.censored import CensoredLikelihood
-from pymc_augconj.likelihoods.generic import GenericLikelihood
+from pymc_augconj.likelihoods.generic import GenericLikelihood, GenericSeveral
+from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
     depends_on,
     is_affine,
+    scalar_name,
 )
 from pymc_augconj.recognition.graph.complements import with_exact_complements
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
@@ -32,20 +37,41 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable, varia
 from .censoring import censored_base, read_censoring
 from .indices import with_indices_inside
 from .links import peel
-from .one_predictor import find_predictor
+from .one_predictor import between, find_predictor
+from .powers import split_power
 from .row_parameters import RowParameters
 from .row_reader import RowReader
+from .several_predictors import AffinePart, find_predictors
 
-__all__ = ["GenericReading", "read_generic"]
+# Of what a predictor is the argument of.
+_LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
+
+__all__ = ["GenericReading", "read_generic", "read_several"]
 
 
 @dataclass(frozen=True, eq=False)
 class GenericReading:
-    """A likelihood, with the graphs of its predictor and of its parameters."""
+    """A likelihood, with the graphs of its predictors and of its parameters.
 
-    likelihood: GenericLikelihood
-    predictor: TensorVariable
+    Attributes
+    ----------
+    likelihood : GenericLikelihood or GenericSeveral
+    predictors : list of TensorVariable
+    params : dict
+    shape : tuple of int
+        Shape of the observations, a vector of counts being one of them.
+    y : Variable, optional
+        Graph of the observations where they are not the variable's value: sums of counts.
+    names : tuple of str
+        What reports call the predictors, where there are several.
+    """
+
+    likelihood: GenericLikelihood | GenericSeveral
+    predictors: list[TensorVariable]
     params: dict[str, TensorVariable]
+    shape: tuple[int, ...]
+    y: TensorVariable | None = None
+    names: tuple[str, ...] = ()
 
 
 def read_generic(
@@ -67,24 +93,79 @@ def read_generic(
     if isinstance(rv.owner.op, PartialObservedRV):
         return None  # one variable for observed and missing entries
     within = variable_in_innovations(model, rv, latents)
-    found = _read(model, rv, within, inputs, shape)
-    return found or _read(model, rv, with_indices_inside(within, inputs), inputs, shape)
+    for inside in (False, True):
+        form = with_indices_inside(within, inputs) if inside else within
+        offsets = find_predictor(distribution_parameters(form), inputs, shape)
+        if offsets is not None:
+            found = _read(model, rv, form, [AffinePart.of_one(offsets)], inputs, shape)
+            if found is not None:
+                return found
+    return None
+
+
+def read_several(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> GenericReading | str:
+    """Return the density of an observed variable given several predictors, or what was found.
+
+    Parameters
+    ----------
+    model, rv, latents
+        As for :func:`read_generic`. Observations may be vectors of counts.
+    """
+    shape = static_shape(rv)
+    inputs = [latent.input for latent in latents]
+    supp = getattr(rv.owner.op, "ndim_supp", 0)
+    if isinstance(rv.owner.op, PartialObservedRV):
+        return "observed and missing entries in one variable"
+    if supp > 1 or (supp == 1 and not isinstance(rv.owner.op, MultinomialRV)):
+        return f"a multivariate distribution, {distribution_name(rv)}"
+    shape = shape[: len(shape) - supp]
+    if not shape:
+        return "a single observation without an axis"
+    within = _with_all_axes(variable_in_innovations(model, rv, latents), len(shape))
+    reason = "a density whose observations cannot be separated"
+    for inside in (False, True):
+        form = with_indices_inside(within, inputs) if inside else within
+        parts = find_predictors(distribution_parameters(form), inputs, shape)
+        if isinstance(parts, str):
+            reason = parts
+            continue
+        found = _read(model, rv, form, parts, inputs, shape)
+        if found is not None:
+            return found
+    return reason
+
+
+def _with_all_axes(rv: Variable, ndim: int) -> Variable:
+    """Return the random variable with as many axes in its parameters as observations have."""
+    op = rv.owner.op
+    if not isinstance(op, RandomVariable):
+        return rv
+    rng, size, *parameters = rv.owner.inputs
+    given = zip(parameters, op.ndims_params, strict=True)
+    if all(p.ndim >= ndim + own for p, own in given):
+        return rv
+    padded = [
+        pt.shape_padleft(p, ndim + own - p.ndim) if p.ndim < ndim + own else p
+        for p, own in zip(parameters, op.ndims_params, strict=True)
+    ]
+    return op.make_node(rng, size, *simplify(padded)).outputs[1]
 
 
 def _read(
     model: Model,
     rv: Variable,
     within: Variable,
+    parts: Sequence[AffinePart],
     inputs: Sequence[Variable],
     shape: tuple[int, ...],
 ) -> GenericReading | None:
     """Read a random variable, in terms of innovations, as it is written."""
-    offsets = find_predictor(distribution_parameters(within), inputs, shape)
-    if offsets is None:
-        return None
     # PyMC derives some densities in a changed copy of the graph, in which η and parameters could
     # not be found: they are replaced by inputs.
-    held = {var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var)) for var in offsets}
+    moving = [var for part in parts for var in part.offsets]
+    held = {var: pt.tensor(var.name, dtype=var.dtype, shape=static_shape(var)) for var in moving}
     (apart,) = substitute([within], held)
     censoring = read_censoring(apart)
     parameters = RowParameters(shape, model)
@@ -92,31 +173,46 @@ def _read(
         apart = censoring.rv
         for name, (bound, graph) in censoring.bounds.items():
             parameters.add(name, bound, graph)
-    etas = {held[var]: offset for var, offset in offsets.items()}
+    within_held = [
+        replace(part, offsets={held[var]: offset for var, offset in part.offsets.items()})
+        for part in parts
+    ]
+    etas = [held[var] for var in moving]
     parameters.collect(distribution_parameters(apart), [*etas, *parameters.symbols])
     (apart,) = substitute([apart], parameters.hold())
-    value = apart.type()
+    value, y = apart.type(), None
+    if value.ndim > len(shape):
+        counts = model.rvs_to_values[rv]
+        parameters.add("count", value, counts)
+        y = counts.sum(axis=-1)
     density, log_cdf = log_density_of(model, apart, value), log_cdf_of(model, apart, value)
     if density is None or density.ndim != len(shape):
         return None
-    reader = RowReader(value, etas, parameters)
+    reader = RowReader(value if y is None else None, within_held, parameters)
     log_density = reader.read(with_exact_complements(density))
     if log_density is None:
         return None
-    log_cdf = None if log_cdf is None else reader.read(log_cdf)
     censored = censored_base(within)
     base = within if censoring is None or censored is None else censored
-    name, kind = distribution_name(rv), GenericLikelihood
-    if censoring is not None:
-        name, kind = f"Censored {distribution_name(censored_base(rv))}", CensoredLikelihood
+    name = distribution_name(rv if censored is None else censored_base(rv))
+    name = name if censoring is None else f"Censored {name}"
+    predictors = [eta for part in parts for eta in part.predictors]
+    discrete = not base.dtype.startswith("float")
+    likelihood: GenericLikelihood | GenericSeveral
+    if len(predictors) > 1:
+        read = log_density.of_several
+        likelihood = GenericSeveral(name, len(predictors), read, discrete=discrete)
+        names = _names(rv, base, parts, inputs)
+        return GenericReading(likelihood, predictors, parameters.graphs(), shape, y, names)
+    kind = GenericLikelihood if censoring is None else CensoredLikelihood
     likelihood = kind(
         name,
-        _link(base, list(offsets), inputs),
+        _link(base, moving, inputs),
         log_density,
-        log_cdf,
-        discrete=not base.dtype.startswith("float"),
+        None if log_cdf is None else reader.read(log_cdf),
+        discrete=discrete,
     )
-    return GenericReading(likelihood, next(iter(offsets)), parameters.graphs())
+    return GenericReading(likelihood, predictors, parameters.graphs(), shape, y)
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:
@@ -133,3 +229,47 @@ def _named_link(graph: Variable, latents: Sequence[Variable]) -> str:
         if peeled is not None and is_affine(pt.as_tensor(peeled[0]), latents):
             return link.removeprefix("scaled_")
     return "its own"
+
+
+def _names(
+    rv: Variable, within: Variable, parts: Sequence[AffinePart], latents: Sequence[Variable]
+) -> tuple[str, ...]:
+    """Return what the predictors are in the distribution: "mu", "log sigma"; "" if unknown."""
+    parameters = distribution_parameters(within)
+    known = _parameter_names(within, len(parameters))
+    names: list[str] = []
+    for part in parts:
+        if part.class_axis is not None:
+            names += [f"class {k}" for k, moves in enumerate(part.moving) if moves]
+            continue
+        own = [i for i, p in enumerate(parameters) if depends_on(p, list(part.offsets))]
+        others = [var for other in parts if other is not part for var in other.offsets]
+        if len(own) == 1 and known and not depends_on(parameters[own[0]], others):
+            graph, of = parameters[own[0]], known[own[0]]
+            link = "identity" if graph in part.offsets else _link_of_power(graph, latents)
+            names.append({"identity": of, "its own": f"link of {of}"}.get(link, f"{link} {of}"))
+            continue
+        first = {
+            scalar_name(var)
+            for var in between(parameters, list(part.offsets))
+            if set(var.owner.inputs).intersection(part.offsets)
+        }
+        names.append(_LINKS.get(first.pop(), "") if len(first) == 1 else "")
+    return tuple(names)
+
+
+def _link_of_power(graph: Variable, latents: Sequence[Variable]) -> str:
+    (graph,) = simplify([graph])
+    link = _named_link(graph, latents)
+    # A power of an exponential is one.
+    log = link == "its own" and _named_link(split_power(graph, latents)[0], latents) == "log"
+    return "log" if log else link
+
+
+def _parameter_names(rv: Variable, count: int) -> tuple[str, ...]:
+    """Return the names by which the patterns of likelihoods call a distribution's parameters."""
+    for likelihood in known_likelihoods().values():
+        for pattern in likelihood.patterns:
+            if pattern.rv == type(rv.owner.op).__name__ and len(pattern.inputs) == count:
+                return pattern.inputs
+    return ()

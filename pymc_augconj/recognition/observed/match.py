@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
+from enum import IntEnum
 from itertools import product
 
-import numpy as np
-import pytensor.tensor as pt
 from pymc.model import Model
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
 from pytensor.graph.basic import Variable
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.distributions.super_gaussian import Family, SuperGaussianRV
 from pymc_augconj.errors import (
@@ -29,17 +27,40 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .custom import is_custom, read_custom
-from .errors import DENSITY_ENGINES, not_affine, total_size, unknown_distribution, unknown_link
-from .generic import read_generic
+from .errors import (
+    DENSITY_ENGINES,
+    SEVERAL_ENGINES,
+    not_affine,
+    total_size,
+    unknown_distribution,
+    unknown_link,
+)
+from .flat import flatten, flatten_parameter
+from .generic import GenericReading, read_generic, read_several
 from .links import peel
+from .match_several import match_several
 from .observed_graph import ObservedGraph
 from .super_gaussian import likelihood_of, parameters_of_family
 
-__all__ = ["match_observed"]
+__all__ = ["Scope", "match_observed"]
+
+
+class Scope(IntEnum):
+    """Which likelihoods an observed variable may have; each includes those before."""
+
+    #: With an augmentation.
+    AUGMENTED = 0
+    #: Known by their density, given one predictor.
+    DENSITIES = 1
+    #: Given several predictors.
+    SEVERAL = 2
 
 
 def match_observed(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable], *, densities: bool = False
+    model: Model,
+    rv: Variable,
+    latents: Sequence[GaussianVariable],
+    scope: Scope = Scope.AUGMENTED,
 ) -> ObservedGraph:
     """Match one observed variable to a registered likelihood.
 
@@ -49,9 +70,8 @@ def match_observed(
     rv : Variable
         The observed variable.
     latents : sequence of GaussianVariable
-    densities : bool
-        Whether a likelihood will do that has a density but no augmentation, where there is none
-        that has.
+    scope : Scope
+        The first that there is one in is taken.
 
     Raises
     ------
@@ -68,10 +88,20 @@ def match_observed(
     try:
         return _match_augmented(model, rv, latents)
     except (NotAffineError, UnknownLikelihoodError) as error:
-        found = _match_density(model, rv, latents) if densities else None
+        found = _match_density(model, rv, latents) if scope >= Scope.DENSITIES else None
+        if found is None and scope >= Scope.SEVERAL:
+            several = _match_several(model, rv, latents)
+            if isinstance(several, str):
+                raise type(error)(
+                    f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
+                    "parameters must be functions of affine predictors with one entry for each "
+                    f"observation: found {several}"
+                ) from None
+            found = several
         if found is None:
             raise
-        refusal = type(error)(f"{str(error).rstrip('.')}. {DENSITY_ENGINES}")
+        engines = DENSITY_ENGINES if len(found.predictors) == 1 else SEVERAL_ENGINES
+        refusal = type(error)(f"{str(error).rstrip('.')}. {engines}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
@@ -89,11 +119,14 @@ def _match_augmented(
         family, params = read_custom(model, rv, params, inputs)
         return _match_super_gaussian(model, rv, family, params, latents)
     candidates = _candidates(op_name, len(params), augmented=True)
-    if not candidates:
-        raise UnknownLikelihoodError(unknown_distribution(rv))
     found = _match_patterns(model, rv, params, latents, candidates)
     if isinstance(found, ObservedGraph):
         return found
+    several = match_several(model, rv, params, latents, augmented=True)
+    if several is not None:
+        return several
+    if not candidates:
+        raise UnknownLikelihoodError(unknown_distribution(rv))
     if found is not None:
         raise UnknownLikelihoodError(
             f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
@@ -119,14 +152,31 @@ def _match_density(
     read = read_generic(model, rv, latents)
     if read is None:
         return None
-    (eta,) = simplify([_flatten(read.predictor, static_shape(rv), rv)])
+    return _graph_of(model, rv, read)
+
+
+def _match_several(
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | str:
+    """Match a likelihood of several predictors, or return what was found."""
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
+    found = match_several(model, rv, params, latents, augmented=False)
+    if found is not None:
+        return found
+    read = read_several(model, rv, latents)
+    return read if isinstance(read, str) else _graph_of(model, rv, read)
+
+
+def _graph_of(model: Model, rv: Variable, read: GenericReading) -> ObservedGraph:
     return ObservedGraph(
         variable=rv,
         value=model.rvs_to_values[rv],
         likelihood=read.likelihood,
-        predictors=[eta],
+        predictors=simplify([flatten(eta, read.shape, rv) for eta in read.predictors]),
         params=read.params,
-        shape=static_shape(rv),
+        shape=read.shape,
+        y=read.y,
+        names=read.names,
     )
 
 
@@ -137,7 +187,9 @@ def _candidates(
         (likelihood, pattern)
         for likelihood in known_likelihoods().values()
         for pattern in likelihood.patterns
-        if likelihood.can_augment == augmented
+        if isinstance(pattern, Pattern)
+        and issubclass(likelihood, DensityLikelihood)
+        and likelihood.can_augment == augmented
         and pattern.rv == op_name
         and len(pattern.inputs) == n_params
     ]
@@ -172,7 +224,7 @@ def _match_patterns(
         named = {renamed.get(name, name): other for name, other in named.items()}
         if pattern.scale is not None:
             named[pattern.scale] = scale
-        (eta,) = simplify([_flatten(eta, shape, rv)])
+        (eta,) = simplify([flatten(eta, shape, rv)])
         if not is_affine(eta, inputs):
             raise NotAffineError(not_affine(rv, eta, latents))
         return ObservedGraph(
@@ -181,7 +233,7 @@ def _match_patterns(
             likelihood=likelihood(),
             predictors=[eta],
             params={
-                name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()
+                name: flatten_parameter(other, shape, rv, name) for name, other in named.items()
             },
             shape=shape,
         )
@@ -206,7 +258,7 @@ def _match_super_gaussian(
             "pm.sample's NUTS"
         )
     shape = static_shape(rv)
-    (eta,) = simplify([_flatten(graph, shape, rv)])
+    (eta,) = simplify([flatten(graph, shape, rv)])
     if not is_affine(eta, inputs):
         raise NotAffineError(not_affine(rv, eta, latents))
     value = model.rvs_to_values[rv]
@@ -216,37 +268,6 @@ def _match_super_gaussian(
         value=value,
         likelihood=likelihood_of(model, rv, family),
         predictors=[eta],
-        params={name: _flatten_parameter(other, shape, rv, name) for name, other in named.items()},
+        params={name: flatten_parameter(other, shape, rv, name) for name, other in named.items()},
         shape=shape,
     )
-
-
-def _flatten(
-    graph: TensorVariable, shape: tuple[int, ...], rv: Variable, what: str = "predictor"
-) -> TensorVariable:
-    """Return ``graph`` broadcast to one entry per observation, of shape (size,)."""
-    graph = graph.astype("float64")
-    found = graph.type.shape
-    if None in found:
-        found = static_shape(graph)
-    try:
-        fits = np.broadcast_shapes(found, shape) == shape
-    except ValueError:
-        fits = False
-    if not fits:
-        raise RecognitionError(
-            f"observed variable {rv.name!r}: expected a {what} of the observations' shape {shape}, "
-            f"found shape {found}; index it (f[idx]) so that it has one entry per observation"
-        )
-    if found == shape and len(shape) == 1:
-        return pt.specify_shape(graph, shape)
-    return pt.broadcast_to(graph, shape).reshape((int(np.prod(shape)),))
-
-
-def _flatten_parameter(
-    graph: Variable, shape: tuple[int, ...], rv: Variable, name: str
-) -> TensorVariable:
-    graph = pt.as_tensor(graph).astype("float64")
-    if all(graph.type.broadcastable):
-        return graph.reshape(())
-    return _flatten(graph, shape, rv, f"parameter {name!r}")

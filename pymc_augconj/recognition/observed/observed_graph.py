@@ -12,6 +12,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
@@ -29,28 +30,34 @@ class ObservedGraph:
     value : Variable
         Its observations. A potential has none: its value says which of its terms an entry of its
         density belongs to.
-    likelihood : DensityLikelihood
+    likelihood : DensityLikelihood or MultiDensity
     predictors : list of TensorVariable
         Graphs of η, each of shape (size,), in the innovations.
     params : dict
         Graphs of the likelihood's parameters: scalars, or of shape (size,).
     shape : tuple of int
-        Shape of the observations.
+        Shape of the observations. A vector of counts is one of them.
     density : Variable, optional
         Graph of a potential's log density, elementwise, in the innovations; that of an observed
         variable is derived from its distribution.
     refusal : AugmentationError, optional
         What an engine that needs an augmentation raises; None where there is one.
+    y : Variable, optional
+        Graph of what engines take for the observations, where that is not ``value``.
+    names : tuple of str
+        What reports call the predictors, where there are several.
     """
 
     variable: Variable
     value: Variable
-    likelihood: DensityLikelihood
+    likelihood: DensityLikelihood | MultiDensity
     predictors: list[TensorVariable]
     params: dict[str, TensorVariable]
     shape: tuple[int, ...]
     density: Variable | None = None
     refusal: AugmentationError | None = None
+    y: Variable | None = None
+    names: tuple[str, ...] = ()
 
     @property
     def size(self) -> int:

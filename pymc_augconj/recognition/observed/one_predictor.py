@@ -22,8 +22,17 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.signs import has_fixed_sign
 
 from .link_probe import without_number
+from .separate import is_separate
 
-__all__ = ["Offsets", "find_predictor", "is_zero"]
+__all__ = [
+    "Offsets",
+    "between",
+    "find_predictor",
+    "has_rows",
+    "has_steps",
+    "is_zero",
+    "one_predictor",
+]
 
 # Affine variables: each is η, the first of them, plus a term without latents.
 Offsets = dict[Variable, Variable | None]
@@ -51,25 +60,26 @@ def find_predictor(
         if var in seen or not depends_on(var, latents):
             continue
         seen.add(var)
-        if _has_rows(var, shape) and is_affine(pt.as_tensor(var), latents):
+        if has_rows(var, shape) and is_affine(pt.as_tensor(var), latents):
             # From −f/√2, as in Φ(f), to f.
             plain = without_number(var, latents)
-            found[plain if _has_rows(plain, shape) else var] = None
+            found[plain if has_rows(plain, shape) else var] = None
         elif var.owner is None:
             return None
         elif isinstance(var.owner.op, RNGConsumerOp):
             stack.extend(distribution_parameters(var))
         else:
             stack.extend(filter(is_tensor, var.owner.inputs))
-    offsets = _one_predictor(list(found), latents, shape)
-    if offsets is None or any(_has_steps(v, list(offsets)) for v in _between(graphs, offsets)):
+    offsets = one_predictor(list(found), latents, shape)
+    if offsets is None or any(has_steps(v, list(offsets)) for v in between(graphs, offsets)):
         return None
     return offsets
 
 
-def _one_predictor(
+def one_predictor(
     found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
 ) -> Offsets | None:
+    """Return affine variables as functions of one predictor, or None if they are not."""
     if not found:
         return None
     chains = [_chain(var, latents, shape) for var in found]
@@ -84,10 +94,11 @@ def _one_predictor(
         offsets.setdefault(other, difference)
     else:
         return offsets
-    # Multiples of η, say: what all of them are made of.
+    # Multiples of η, say: what all of them are made of, entry by entry.
     for var in chains[0]:
         if all(var in chain for chain in chains) and is_affine(var, latents):
-            return {var: None}
+            apart = all(is_separate(v, [var], len(shape)) for v in found if v is not var)
+            return {var: None} if apart else None
     return None
 
 
@@ -95,7 +106,7 @@ def _chain(var: Variable, latents: Sequence[Variable], shape: tuple[int, ...]) -
     """Return what ``var`` is a function of, and what that is one of, and so on."""
     chain = []
     while True:
-        if _has_rows(var, shape):
+        if has_rows(var, shape):
             chain.append(var)
         parts = [] if var.owner is None else var.owner.inputs
         parts = {part for part in parts if depends_on(part, latents)}
@@ -110,7 +121,8 @@ def is_zero(offset: Variable | None) -> bool:
     return offset is None or (number is not None and not number.any())
 
 
-def _between(graphs: Sequence[Variable], found: Collection[Variable]) -> list[Variable]:
+def between(graphs: Sequence[Variable], found: Collection[Variable]) -> list[Variable]:
+    """Return the variables between ``found`` and ``graphs``, without random variables."""
     return [
         var
         for graph in graphs
@@ -119,7 +131,7 @@ def _between(graphs: Sequence[Variable], found: Collection[Variable]) -> list[Va
     ]
 
 
-def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
+def has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
     """Return whether ``var`` is constant in η, piece by piece."""
     scalar_op = getattr(var.owner.op, "scalar_op", None)
     if isinstance(scalar_op, Switch):
@@ -129,7 +141,7 @@ def _has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
     return var.dtype.startswith("float") and has_misleading_derivative(var)
 
 
-def _has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
+def has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
     """Return whether ``var`` has one number an observation, or one for all along an axis."""
     if not (isinstance(var, TensorVariable) and var.dtype.startswith("float")):
         return False

@@ -41,6 +41,7 @@ from .row_parameters import RowParameters
 from .row_reader import RowReader
 from .rows import RowFunction
 from .separate import is_separate
+from .several_predictors import AffinePart
 
 __all__ = ["match_potential", "read_potential"]
 
@@ -196,7 +197,8 @@ def _read(model: Model, term: TensorVariable, latents: Sequence[Variable]) -> _R
     if shape and not is_separate(graph, offsets, len(shape)):
         return f"one of shape {shape} in which an entry depends on several entries of a predictor"
     parameters = RowParameters(shape, model)
-    log_density = RowReader(None, offsets, parameters).read(with_exact_complements(graph))
+    reader = RowReader(None, [AffinePart.of_one(offsets)], parameters)
+    log_density = reader.read(with_exact_complements(graph))
     if log_density is None:
         return f"one of shape {shape} whose entries cannot be separated"
     size = int(np.prod(shape))

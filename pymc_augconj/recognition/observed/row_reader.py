@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.variable import TensorVariable
 
-from .one_predictor import Offsets, is_zero
+from .one_predictor import is_zero
 from .row_parameters import RowParameters
 from .rows import RowFunction, rebuild
+from .several_predictors import AffinePart
 
 __all__ = ["RowReader"]
 
@@ -21,33 +25,41 @@ class RowReader:
     ----------
     value : Variable, optional
         The symbol of the observations, if the graphs have one.
-    offsets : Offsets
+    parts : sequence of AffinePart
         The variables through which they depend on the latents.
     parameters : RowParameters
         What else they depend on is added to these.
     """
 
-    def __init__(self, value: Variable | None, offsets: Offsets, parameters: RowParameters) -> None:
+    def __init__(
+        self, value: Variable | None, parts: Sequence[AffinePart], parameters: RowParameters
+    ) -> None:
         self._values = [] if value is None else [value]
-        self._offsets, self.parameters = offsets, parameters
+        self._parts, self.parameters = parts, parameters
         self._y = pt.vector("y", dtype="float64" if value is None else value.dtype)
-        self._eta = pt.vector("eta", dtype="float64")
-        added = [offset for offset in offsets.values() if not is_zero(offset)]
-        parameters.collect(added, [])
+        count = sum(sum(part.moving) for part in parts)
+        self._etas = [pt.vector(f"eta_{i}", dtype="float64") for i in range(count)]
+        offsets = [offset for part in parts for offset in part.offsets.values()]
+        parameters.collect([offset for offset in offsets if not is_zero(offset)], [])
+        parameters.collect(_constants(parts), [])
 
     def read(self, graph: Variable) -> RowFunction | None:
         """Return the function, or None if rows cannot be separated."""
         parameters = self.parameters
-        parameters.collect([graph], [*self._values, *self._offsets, *parameters.symbols])
+        moving = [var for part in self._parts for var in part.offsets]
+        parameters.collect([graph], [*self._values, *moving, *parameters.symbols])
         if not parameters.possible:
             return None
         try:
             rebuilt = self._rebuilt(graph)
-            function = RowFunction(rebuilt, self._y, self._eta, parameters.scalars, parameters.rows)
+            function = RowFunction(
+                rebuilt, self._y, self._etas, parameters.scalars, parameters.rows
+            )
             # Try other numbers of rows; the values do not matter.
             params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
             for size in (1, 3):
-                function(np.zeros(size), np.full(size, 0.1), params)
+                eta = np.full((len(self._etas), size), 0.1)
+                function.of_several(np.zeros(size), eta, params)
         except Exception:
             # Rebuilding an op can fail in any way.
             return None
@@ -56,14 +68,37 @@ class RowReader:
     def _rebuilt(self, graph: Variable) -> Variable:
         parameters = self.parameters
         # A graph of one number is vectorised at the end: within it may be vectors of its own.
-        single = pt.scalar("eta", dtype="float64")
-        standing = parameters.standing(self._eta) if parameters.ndim else single
+        single = [eta.type.clone(shape=())() for eta in self._etas]
+        standing = [parameters.standing(eta) for eta in self._etas] if parameters.ndim else single
         symbols = {value: parameters.standing(self._y) for value in self._values}
         symbols |= parameters.symbols
-        for var, offset in self._offsets.items():
-            eta = standing
-            if not is_zero(offset):
-                eta = eta + rebuild(offset, parameters.symbols)
-            symbols[var] = eta.astype(var.dtype)
+        etas = iter(standing)
+        for part in self._parts:
+            constants = [
+                None if moves else self._constant(column, standing[0])
+                for column, moves in zip(part.columns, part.moving, strict=True)
+            ]
+            first = part.assembled(etas, constants)
+            for var, offset in part.offsets.items():
+                eta = first
+                if not is_zero(offset):
+                    eta = eta + rebuild(offset, parameters.symbols)
+                symbols[var] = eta.astype(var.dtype)
         rebuilt = rebuild(graph, symbols)
-        return rebuilt if parameters.ndim else vectorize_graph(rebuilt, {single: self._eta})
+        if parameters.ndim:
+            return rebuilt
+        return vectorize_graph(rebuilt, dict(zip(single, self._etas, strict=True)))
+
+    def _constant(self, column: TensorVariable, like: TensorVariable) -> TensorVariable:
+        """Return a column without a predictor, with the axes of one that has."""
+        zeros = pt.zeros_like(like)
+        return zeros if is_zero(column) else zeros + rebuild(column, self.parameters.symbols)
+
+
+def _constants(parts: Sequence[AffinePart]) -> list[TensorVariable]:
+    return [
+        column
+        for part in parts
+        for column, moves in zip(part.columns, part.moving, strict=True)
+        if not moves and not is_zero(column)
+    ]

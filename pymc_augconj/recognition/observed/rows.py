@@ -18,7 +18,7 @@ from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.graph.basic import Variable
 from pytensor.scalar.basic import Sub
-from pytensor.tensor.basic import Alloc, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
 from pytensor.tensor.shape import SpecifyShape
@@ -112,6 +112,13 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
         return [pt.shape_padleft(value, var.ndim - value.ndim)]
     if isinstance(op, SpecifyShape):
         return inputs
+    if isinstance(op, Join):
+        # What all rows share is of length one.
+        rows = [part for part in inputs if part.type.shape[0] is None]
+        if op.axis != 0 and 0 < len(rows) < len(inputs):
+            like = pt.zeros_like(rows[0].take([0], axis=op.axis))
+            inputs = [part if part in rows else part + like for part in inputs]
+        return op.make_node(*inputs).outputs
     if isinstance(op, DimShuffle) and 0 in op.drop and inputs[0].type.shape[0] is None:
         # The axis of a single observation, removed and added again.
         order = list(op.new_order)
@@ -145,8 +152,10 @@ class RowFunction:
     ----------
     graph : Variable
         One number a row; axes besides that of the rows are of length one.
-    y, eta : Variable
-        Vectors of unknown length.
+    y : Variable
+        Vector of unknown length.
+    etas : sequence of Variable
+        Likewise one for each predictor.
     scalars, rows : mapping from str to Variable
         Parameters: numbers that all rows share, and vectors.
     """
@@ -155,7 +164,7 @@ class RowFunction:
         self,
         graph: Variable,
         y: Variable,
-        eta: Variable,
+        etas: Sequence[Variable],
         scalars: Mapping[str, Variable],
         rows: Mapping[str, Variable],
     ) -> None:
@@ -163,20 +172,28 @@ class RowFunction:
         self._scalars, self._rows = tuple(scalars), tuple(rows)
         named = {f"param:{name}": var for name, var in {**scalars, **rows}.items()}
         flat = graph.astype("float64").ravel()
-        self._function = PointFunction(flat, {_Y: y, _ETA: eta, **named})
+        self._etas = tuple(f"{_ETA}:{i}" for i in range(len(etas)))
+        predictors = dict(zip(self._etas, etas, strict=True))
+        self._function = PointFunction(flat, {_Y: y, **predictors, **named})
 
     def __call__(
         self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
     ) -> np.ndarray:
-        """Return the value of every row; arguments broadcast."""
+        """Return the value of every row, of one predictor; arguments broadcast."""
+        return self.of_several(y, np.asarray(eta)[None], params)
+
+    def of_several(
+        self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
+    ) -> np.ndarray:
+        """Likewise of P predictors, ``eta`` of shape (P, …)."""
         params = {name: np.asarray(params[name], float) for name in (*self._scalars, *self._rows)}
-        shape = np.broadcast_shapes(np.shape(y), np.shape(eta), *map(np.shape, params.values()))
-        vectors = {
-            name: np.broadcast_to(value, shape).ravel()
-            for name, value in {_Y: y, _ETA: eta, **{n: params[n] for n in self._rows}}.items()
-        }
-        vectors[_Y] = vectors[_Y].astype(self._dtype)
-        vectors[_ETA] = vectors[_ETA].astype(float)
+        shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:], *map(np.shape, params.values()))
+        given = {_Y: y, **dict(zip(self._etas, eta, strict=True))}
+        given |= {name: params[name] for name in self._rows}
+        vectors = {name: _wide(value, shape).ravel() for name, value in given.items()}
+        vectors[_Y] = np.asarray(vectors[_Y], self._dtype)
+        for name in self._etas:
+            vectors[name] = np.asarray(vectors[name], float)
         several = [name for name in self._scalars if params[name].size > 1]
         if not several:
             scalars = {name: params[name].reshape(()) for name in self._scalars}
@@ -194,7 +211,13 @@ class RowFunction:
         return found.reshape(shape)
 
     def _evaluate(self, vectors: dict, scalars: dict) -> np.ndarray:
-        point = {_Y: vectors[_Y], _ETA: vectors[_ETA]}
+        point = {name: vectors[name] for name in (_Y, *self._etas)}
         point |= {f"param:{name}": vectors[name] for name in self._rows}
         point |= {f"param:{name}": value for name, value in scalars.items()}
-        return np.array(np.broadcast_to(self._function(point), vectors[_Y].shape))
+        return np.array(_wide(self._function(point), vectors[_Y].shape))
+
+
+def _wide(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    # np.broadcast_to takes as long as a density of a few rows.
+    value = np.asarray(value)
+    return value if value.shape == shape else np.broadcast_to(value, shape)

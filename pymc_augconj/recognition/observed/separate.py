@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
@@ -15,11 +16,12 @@ from pytensor.graph.basic import Apply, Variable
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.special import LogSoftmax, Softmax
 from pytensor.tensor.subtensor import Subtensor
 
 from .rows import conjuncts, dependents
 
-__all__ = ["is_separate"]
+__all__ = ["axes_of", "is_separate"]
 
 # Of each axis of a variable, which axis of the observations it is; None if it is none of them.
 Axes = tuple[int | None, ...]
@@ -41,10 +43,18 @@ def is_separate(graph: Variable, predictors: Collection[Variable], ndim: int) ->
     ndim : int
     """
     rows: Axes = tuple(range(ndim))
+    return axes_of(graph, dict.fromkeys(predictors, rows)) == rows
+
+
+def axes_of(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
+    """Return which axis of the observations each axis of ``graph`` is, from those of others.
+
+    None if entries of different observations meet in it, or it depends on none of the others.
+    """
     try:
-        return _follow(graph, dict.fromkeys(predictors, rows)) == rows
+        return _follow(graph, known)
     except _MixedError:
-        return False
+        return None
 
 
 def _follow(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
@@ -104,6 +114,10 @@ def _axes(var: Variable, parts: Sequence[Variable], found: dict[Variable, Axes])
         return tuple(axis for i, axis in enumerate(axes) if i not in reduced)
     if isinstance(op, Subtensor) and axes is not None:
         return _subtensor(op, axes)
+    if isinstance(op, Softmax | LogSoftmax) and axes is not None:
+        over = range(len(axes)) if op.axis is None else np.atleast_1d(op.axis)
+        if all(axes[i] is None for i in over):
+            return axes
     if isinstance(op, Join):
         own = {found[part] for part in parts}
         if len(own) == 1 and next(iter(own))[op.axis] is None:

@@ -31,7 +31,7 @@ from pymc_augconj.recognition.graph.dependence import (
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
-from pymc_augconj.recognition.observed.match import match_observed
+from pymc_augconj.recognition.observed.match import Scope, match_observed
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.potentials import match_potential, read_potential
 
@@ -42,7 +42,9 @@ __all__ = ["choose_structure"]
 
 # Kinds of latents that a sampler may treat as hyperparameters. A fit may do so only for independent
 # ones, see ``held``.
-_OPTIONAL = ("diagonal", "precision")
+_OPTIONAL = ("diagonal", "precision", "intrinsic")
+# Entries of a vector that slices update one after the other, at a factorisation or more each.
+_LONGEST_SLICED = 10
 
 
 def choose_structure(
@@ -112,22 +114,51 @@ def choose_structure(
 def _choose(
     model: Model, found: Sequence[GaussianVariable], forward: Sequence[Variable]
 ) -> _Choice:
-    """Choose the latents; densities without an augmentation only if there is no other way."""
-    first, error = None, None
+    """Choose the latents; densities without an augmentation only if there is no other way.
+
+    Likewise those of several predictors; or where a vector is no latent otherwise.
+    """
+    first: _Choice | None = None
+    error: AugmentationError | None = None
     try:
-        first = _choice(model, found, forward)
+        first = _choice(model, found, forward, Scope.AUGMENTED)
     except (NotAffineError, UnknownLikelihoodError) as why:
         error = why
     in_potentials = direct_parents(model.potentials, model) & {c.rv for c in found}
-    if first is not None and (first.latents or not in_potentials):
+    augmented = first is not None and bool(first.latents or not in_potentials)
+    if not augmented:
+        try:
+            first = _choice(model, found, forward, Scope.DENSITIES)
+        except AugmentationError as why:
+            # This one says what is wrong with a potential.
+            error = why if error is None or in_potentials else error
+    if first is not None and not _lost(first, found, augmented):
         return first
     try:
-        return _choice(model, found, forward, densities=True)
+        several = _choice(model, found, forward, Scope.SEVERAL)
     except AugmentationError as why:
         if first is not None:
             return first
-        # The second says what is wrong with a potential.
-        raise (why if error is None or in_potentials else error) from None
+        raise (why if error is None or not in_potentials else error) from None
+    kept = {latent.rv for latent in several.latents}
+    if first is None or kept.issuperset(latent.rv for latent in first.latents):
+        return several
+    return first
+
+
+def _lost(choice: _Choice, found: Sequence[GaussianVariable], augmented: bool) -> bool:
+    """Return whether a vector is no latent that would better be one of another predictor.
+
+    Of a likelihood with an augmentation, only one that is too long for slices along its entries.
+    """
+    latents = {latent.rv for latent in choice.latents}
+    longest = _LONGEST_SLICED if augmented else 1
+    return any(
+        candidate.total_size > longest
+        and candidate.rv not in latents
+        and candidate.name not in choice.demoted
+        for candidate in found
+    )
 
 
 class _Choice(NamedTuple):
@@ -142,11 +173,11 @@ def _choice(
     model: Model,
     found: Sequence[GaussianVariable],
     forward: Sequence[Variable],
-    *,
-    densities: bool = False,
+    scope: Scope,
 ) -> _Choice:
+    densities = scope >= Scope.DENSITIES
     candidates, demoted = _acting_through_means(model, found, forward, densities)
-    latents, matched = _match_most(model, candidates, forward, densities=densities)
+    latents, matched = _match_most(model, candidates, forward, scope)
     return _Choice(latents, demoted, matched)
 
 
@@ -159,7 +190,7 @@ def _held(
     """Return why some of the hyperparameters must not be optimised, by their names."""
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
-        is_vector = latent.kind == "precision" or latent.transform is not None
+        is_vector = latent.precision is not None or latent.transform is not None
         if is_vector and latent.rv not in latents:
             why = demoted.get(latent.name, "no likelihood that is read is affine in it")
             held[latent.rv.name] = f"it is Gaussian ({latent.form}), but {why}"
@@ -194,23 +225,20 @@ def _match_most(
     model: Model,
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
-    *,
-    densities: bool = False,
+    scope: Scope,
 ) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
     """Return as many of the candidates as can be latents, and the matches with these."""
     try:
-        return candidates, _match(model, candidates, densities)
+        return candidates, _match(model, candidates, scope)
     except AugmentationError as error:
-        return _largest_consistent(model, candidates, forward, error, densities)
+        return _largest_consistent(model, candidates, forward, error, scope)
 
 
-def _match(
-    model: Model, latents: Sequence[GaussianVariable], densities: bool
-) -> list[ObservedGraph]:
+def _match(model: Model, latents: Sequence[GaussianVariable], scope: Scope) -> list[ObservedGraph]:
     """Match what depends on a latent; raises if an observed variable or potential has no match."""
     inputs = [latent.input for latent in latents]
     matched = [
-        match_observed(model, rv, latents, densities=densities)
+        match_observed(model, rv, latents, scope)
         for rv in model.observed_RVs
         if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
     ]
@@ -223,24 +251,27 @@ def _largest_consistent(
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
     error: AugmentationError,
-    densities: bool,
+    scope: Scope,
 ) -> tuple[list[GaussianVariable], list[ObservedGraph]]:
     """Add the candidates one by one, the processes first, while all predictors stay affine."""
     accepted: list[GaussianVariable] = []
     for candidate in candidates:
         try:
-            _match(model, [*accepted, candidate], densities)
+            if len(accepted) + 1 == len(candidates):
+                raise error  # of all of them, as before
+            _match(model, [*accepted, candidate], scope)
         except AugmentationError as why:
             # A latent known by its density is kept, with a likelihood without an augmentation.
-            if candidate.kind not in (_OPTIONAL if densities else _OPTIONAL[:1]):
+            if candidate.kind not in (_OPTIONAL if scope >= Scope.DENSITIES else _OPTIONAL[:1]):
                 raise why from None
         else:
             accepted.append(candidate)
     # The prior of a rejected candidate may depend on an accepted one.
+    densities = scope >= Scope.DENSITIES
     accepted, _ = _acting_through_means(model, accepted, forward, densities)
     if not accepted:
         raise error
-    return accepted, _match(model, accepted, densities)
+    return accepted, _match(model, accepted, scope)
 
 
 def _acting_through_means(
@@ -332,7 +363,7 @@ def _refused_without_transforms(
     found = find_gaussian_variables(model, _roots(model), transformed=True)
     try:
         found = [candidate for candidate in found if candidate.rv not in forward]
-        found = list(_choice(model, found, forward, densities=True).latents)
+        found = list(_choice(model, found, forward, Scope.SEVERAL).latents)
     except AugmentationError as error:
         return error
     return None if found else RecognitionError("it enters the model not only through means")

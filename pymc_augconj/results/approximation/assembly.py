@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,12 @@ def approximation_of(
         "_fingerprint": Fingerprint.of(lgm, point, observed),
     }
     if not processes:
-        shapes = {name: np.shape(value) for name, value in observed.items()}
+        sizes = {site.name: site.size for site in lgm.sites}
+        # Of an observation that is a vector there is one log density.
+        shapes = {
+            name: value.shape if value.size == sizes[name] else value.shape[:-1]
+            for name, value in observed.items()
+        }
         pointwise = PointwiseLogLikelihood(lgm, point, shapes)
         return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
     return SparseApproximation(
@@ -128,7 +134,13 @@ def _history(outcome: FitOutcome) -> pd.DataFrame:
 def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
     shape = model.rvs_to_values[model[site.name]].type.shape
     y = np.array(site.y(point))
-    return y.reshape(shape) if None not in shape else y
+    if None in shape:
+        return y
+    if y.size < prod(shape):
+        # Of counts of classes y is the sum.
+        params = site.params(point)
+        y = np.stack([params[f"count_{k}"] for k in range(shape[-1])], axis=-1)
+    return y.reshape(shape)
 
 
 def _without_graphs(prior: LatentPrior) -> LatentPrior:

@@ -1,0 +1,34 @@
+"""Poisson counts of any mean, of the points that thinning removes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_augconj.typing import Array
+
+__all__ = ["random_poisson"]
+
+# NumPy refuses means above 9e18. Beyond this one float64 does not tell counts apart, and the normal
+# distribution is within 1e-8 of the Poisson distribution, in total variation.
+_MANY = 1e16
+
+
+def random_poisson(rng: np.random.Generator, mean: Array) -> Array:
+    """Draw independent n ~ Poisson(mean), as float64; exactly up to a mean of 1e16.
+
+    Parameters
+    ----------
+    rng : Generator
+    mean : ndarray
+        Non-negative.
+
+    Returns
+    -------
+    ndarray of float64
+        Of the shape of ``mean``.
+    """
+    many = mean > _MANY
+    if not np.any(many):
+        return rng.poisson(mean).astype(float)
+    counts = rng.poisson(np.where(many, 0.0, mean)).astype(float)
+    return np.where(many, mean + np.sqrt(mean) * rng.standard_normal(mean.shape), counts)

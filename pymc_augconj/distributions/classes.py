@@ -1,0 +1,161 @@
+"""Categorical distributions of classes with other links than the softmax."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.distributions.distribution import Discrete
+from pymc.distributions.shape_utils import rv_size_is_none
+from pytensor.tensor.random.op import RandomVariable
+from pytensor.tensor.variable import TensorVariable
+from scipy.special import log_expit
+
+__all__ = ["LogisticSoftmax", "RobustMax"]
+
+
+def _draw(rng: np.random.Generator, p: np.ndarray, size: Any) -> np.ndarray:
+    """Draw classes with probabilities ``p``, whose last axis is that of the classes."""
+    p = p if size is None else np.broadcast_to(p, (*size, p.shape[-1]))
+    u = rng.random(p.shape[:-1])[..., None] * p.sum(axis=-1, keepdims=True)
+    # Not the last sum, which rounding may leave below u.
+    return (u >= np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1).astype("int64")
+
+
+def _first_class(f: TensorVariable, size: Any) -> TensorVariable:
+    """Return the class 0, of the shape of the variable."""
+    return pt.zeros(f.shape[:-1] if rv_size_is_none(size) else size, dtype="int64")
+
+
+def _is_class(value: TensorVariable, f: TensorVariable) -> TensorVariable:
+    """Return whether the value is each of the classes, on a last axis."""
+    return pt.eq(pt.expand_dims(value, -1), pt.arange(f.shape[-1]))
+
+
+class LogisticSoftmaxRV(RandomVariable):
+    """The random variable of :class:`LogisticSoftmax`."""
+
+    name = "logistic_softmax"
+    signature = "(k)->()"
+    dtype = "int64"
+    _print_name = ("LogisticSoftmax", "\\operatorname{LogisticSoftmax}")
+
+    @classmethod
+    def rng_fn(cls, rng: np.random.Generator, f: np.ndarray, size: Any) -> np.ndarray:
+        """Draw classes."""
+        log_p = log_expit(f)
+        return _draw(rng, np.exp(log_p - log_p.max(axis=-1, keepdims=True)), size)
+
+
+class LogisticSoftmax(Discrete):
+    r"""A class with probabilities :math:`\sigma(f_k) / \sum_j \sigma(f_j)`, σ logistic.
+
+    As the softmax it is a categorical distribution; unlike that it has an augmentation of all
+    classes at once, so that the latents of all are drawn together, and a lower bound for
+    ``pac.fit("cavi")``.
+
+    Parameters
+    ----------
+    f : tensor_like, shape (…, K)
+        The predictors, with the axis of classes last: ``F.T`` for ``F = gp.prior("F", X=X,
+        n_outputs=K)``.
+
+    Notes
+    -----
+    ``observed`` holds classes from 0 to K − 1.
+
+    References
+    ----------
+    Galy-Fajou, T., Wenzel, F., Donner, C. & Opper, M. (2019). Multi-class Gaussian process
+    classification made conjugate: efficient inference via data augmentation. UAI.
+
+    Examples
+    --------
+    >>> pac.LogisticSoftmax("y", F.T, observed=label)  # doctest: +SKIP
+    """
+
+    rv_op = LogisticSoftmaxRV()
+
+    @classmethod
+    def dist(cls, f: Any, **kwargs: Any) -> TensorVariable:
+        """Return the variable outside a model; see the class."""
+        return super().dist([pt.as_tensor(f)], **kwargs)
+
+    def support_point(rv: TensorVariable, size: Any, f: TensorVariable) -> TensorVariable:
+        """Return 0."""
+        return _first_class(f, size)
+
+    def logp(value: TensorVariable, f: TensorVariable) -> TensorVariable:
+        """Return the log probability."""
+        log_terms, own = -pt.softplus(-f), _is_class(value, f)
+        log_p = pt.sum(pt.switch(own, log_terms, 0.0), axis=-1) - pt.logsumexp(log_terms, axis=-1)
+        return pt.switch(pt.any(own, axis=-1), log_p, -np.inf)
+
+
+class RobustMaxRV(RandomVariable):
+    """The random variable of :class:`RobustMax`."""
+
+    name = "robust_max"
+    signature = "(k),()->()"
+    dtype = "int64"
+    _print_name = ("RobustMax", "\\operatorname{RobustMax}")
+
+    @classmethod
+    def rng_fn(
+        cls, rng: np.random.Generator, f: np.ndarray, epsilon: np.ndarray, size: Any
+    ) -> np.ndarray:
+        """Draw classes."""
+        K = f.shape[-1]
+        largest = np.equal(np.argmax(f, axis=-1)[..., None], np.arange(K))
+        epsilon = np.asarray(epsilon)[..., None]
+        return _draw(rng, np.where(largest, 1.0 - epsilon, epsilon / (K - 1)), size)
+
+
+class RobustMax(Discrete):
+    r"""The class of the largest predictor, with probability :math:`1 - \varepsilon`.
+
+    Each of the other K − 1 classes has the probability :math:`\varepsilon / (K - 1)`. The density
+    has steps, which NUTS cannot follow; held sites and ``pac.fit("vgp")`` can.
+
+    Parameters
+    ----------
+    f : tensor_like, shape (…, K)
+        The predictors, with the axis of classes last: ``F.T`` for ``F = gp.prior("F", X=X,
+        n_outputs=K)``.
+    epsilon : tensor_like
+        Probability of a mistake, between 0 and 1.
+
+    Notes
+    -----
+    ``observed`` holds classes from 0 to K − 1.
+
+    References
+    ----------
+    Hernández-Lobato, Hernández-Lobato & Dupont (2011), Robust multi-class Gaussian process
+    classification. NeurIPS.
+
+    Examples
+    --------
+    >>> pac.RobustMax("y", F.T, epsilon=1e-3, observed=label)  # doctest: +SKIP
+    """
+
+    rv_op = RobustMaxRV()
+
+    @classmethod
+    def dist(cls, f: Any, epsilon: Any = 1e-3, **kwargs: Any) -> TensorVariable:
+        """Return the variable outside a model; see the class."""
+        return super().dist([pt.as_tensor(f), pt.as_tensor(epsilon)], **kwargs)
+
+    def support_point(
+        rv: TensorVariable, size: Any, f: TensorVariable, epsilon: TensorVariable
+    ) -> TensorVariable:
+        """Return 0."""
+        return _first_class(f + pt.expand_dims(epsilon, -1), size)
+
+    def logp(value: TensorVariable, f: TensorVariable, epsilon: TensorVariable) -> TensorVariable:
+        """Return the log probability."""
+        wrong = pt.log(epsilon / (f.shape[-1] - 1))
+        log_p = pt.switch(pt.eq(value, pt.argmax(f, axis=-1)), pt.log1p(-epsilon), wrong)
+        possible = pt.any(_is_class(value, f), axis=-1) & (epsilon > 0.0) & (epsilon < 1.0)
+        return pt.switch(possible, log_p, -np.inf)

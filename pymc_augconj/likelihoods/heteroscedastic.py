@@ -1,0 +1,188 @@
+"""Normal observations of a bounded precision r σ(g), by thinning and Pólya–Gamma augmentation.
+
+    p(y | f, g) = N(y | f, 1/(r σ(g))),        e = y − f.
+
+The group (f,) needs no auxiliary variable: λ = r σ(g), h = λ y. For the group (g,), f being held,
+
+    n ~ Poisson(r σ(−g) e²/2),  then ω ~ PG(½ + n, g),        λ = ω,  h = (½ − n)/2.
+
+(n, ω) is integrated out while f moves, so that it has to be drawn anew before g does: f and g drawn
+at once given one (n, ω) would have another distribution than the posterior.
+
+The bound is for independent f and g. Averaged over q(f), log p(y | η) depends on f through
+ψ = E[e²]/2 alone, and with ψ in the place of e²/2 the augmentation is the one above. With
+c and σ̃ of g, see :mod:`.thinning`, the optimal q(n) is Poisson(γ), γ = r σ̃ ψ, and
+
+    bound = ½ log(r/2π) − ½ log 2 + m/4 − ½ log cosh(c/2) − r ψ (1 − σ̃).
+
+References
+----------
+Lázaro-Gredilla & Titsias (2011), Variational heteroscedastic Gaussian process regression. ICML.
+Galy-Fajou, T., Wenzel, F. & Opper, M. (2020). Automated augmented conjugate inference for
+non-conjugate Gaussian process models. AISTATS. (It draws f and g at once.)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import expit, gammaln, log_expit, xlogy
+
+from pymc_augconj.auxiliary.poisson import random_poisson
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    logpdf_polya_gamma,
+    mean_polya_gamma,
+    random_polya_gamma,
+)
+from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.typing import Array
+
+from .base import MultiPattern, Params, PredictorInput
+from .registry import register
+from .several import MultiLikelihood
+from .thinning import log_shrunk
+
+__all__ = ["Heteroscedastic", "expected_normal"]
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@register
+class Heteroscedastic(MultiLikelihood):
+    """Real y with mean f and precision r σ(g); the predictors are (f, g)."""
+
+    name = "Normal"
+    link = "identity, scaled logit of the precision"
+    augmentation = "none for f; thinned count n ~ Poisson(r σ(−g) e²/2), PG(½ + n, g) for g"
+    n_predictors = 2
+    groups = ((0,), (1,))
+    patterns = (
+        MultiPattern(
+            "NormalRV",
+            inputs=("mu", "sigma"),
+            predictors=(
+                PredictorInput("mu"),
+                PredictorInput("sigma", "scaled_logit", power=-0.5, scale="r"),
+            ),
+        ),
+    )
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        f, g = eta
+        r = params["r"]
+        return 0.5 * (np.log(r) + log_expit(g) - r * expit(g) * (y - f) ** 2) - _HALF_LOG_2PI
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        # Integrals over g alone: of log σ, σ and σ″, with two derivatives each.
+        def expect(func: Any) -> list[Array]:
+            value, d_mean, d_var = gaussian_expectation(
+                lambda g, which: func(g), mean[1], cov[1, 1]
+            )
+            return [value, d_mean, 2.0 * d_var]
+
+        log_terms, low, high = expect(log_expit), expect(expit), expect(_expit_curvature)
+        r = params["r"]
+        log_terms[0] = log_terms[0] + np.log(r)
+        return expected_normal(y, mean, cov, log_terms, [r * s for s in (*low, *high[1:])])
+
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+    ) -> tuple[Array, Array] | None:
+        if group == 0:
+            return None
+        f, g = eta
+        n = random_poisson(rng, 0.5 * params["r"] * expit(-g) * (y - f) ** 2)
+        return n, random_polya_gamma(rng, 0.5 + n, g)
+
+    def sites(
+        self, y: Array, omega: Any, params: Params, eta: Array, group: int
+    ) -> tuple[Array, Array]:
+        if group == 0:
+            lam = params["r"] * expit(eta[1])
+            return (lam * y)[None], lam[None]
+        n, polya_gamma = omega
+        return 0.5 * (0.5 - n)[None], polya_gamma[None]
+
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
+        c, log_thinned = log_shrunk(mean[1], var[1])
+        n = params["r"] * np.exp(log_thinned) * _half_square(y, mean, var)
+        lam = -params["r"] * np.expm1(log_thinned)
+        return np.stack([lam * y, 0.5 * (0.5 - n)]), np.stack([lam, mean_polya_gamma(0.5 + n, c)])
+
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        c, log_thinned = log_shrunk(mean[1], var[1])
+        r, psi = params["r"], _half_square(y, mean, var)
+        log_power = 0.5 * np.log(r) + 0.25 * mean[1] - 0.5 * np.logaddexp(0.5 * c, -0.5 * c)
+        return log_power + r * psi * np.expm1(log_thinned) - _HALF_LOG_2PI
+
+    def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
+        r = params["r"]
+        if group == 0:
+            return self.log_density(y, np.stack([np.zeros_like(eta[1]), eta[1]]), params)
+        n, polya_gamma = omega
+        half = 0.5 * r * (y - eta[0]) ** 2
+        log_count = xlogy(n, half) - half - gammaln(n + 1.0) - (0.5 + n) * np.log(2.0)
+        log_omega = logpdf_polya_gamma(polya_gamma, 0.5 + n, 0.0)
+        return 0.5 * np.log(r) - _HALF_LOG_2PI + log_count + log_omega
+
+    def log_conditional(
+        self, omega: Any, y: Array, eta: Array, params: Params, group: int
+    ) -> Array:
+        if group == 0:
+            return np.zeros_like(y)
+        (n, polya_gamma), (f, g) = omega, eta
+        rate = 0.5 * params["r"] * expit(-g) * (y - f) ** 2
+        log_count = xlogy(n, rate) - rate - gammaln(n + 1.0)
+        return log_count + logpdf_polya_gamma(polya_gamma, 0.5 + n, g)
+
+
+def expected_normal(
+    y: Array, mean: Array, cov: Array, log_terms: list[Array], terms: list[Array]
+) -> tuple[Array, Array, Array]:
+    """Return E[log N(y | f, 1/τ(g))], (f, g) ~ N(mean, cov), and its derivatives.
+
+    With T_k = E[τ⁽ᵏ⁾(g)] and e = y − m_f, Stein's identity for g gives
+
+        E[τ(g) (y − f)²] = T₀ (e² + V_ff) − 2 e V_fg T₁ + V_fg² T₂,
+
+    and ∂T_k/∂m_g = T_{k+1}, ∂T_k/∂V_gg = ½ T_{k+2}.
+
+    Parameters
+    ----------
+    y, mean, cov : ndarray
+        As for :meth:`.MultiDensity.expected_log_density`.
+    log_terms : list of ndarray
+        E[log τ(g)], and of its first and second derivative.
+    terms : list of ndarray
+        T₀ to T₄.
+    """
+    e, cross = y - mean[0], cov[0, 1]
+    square = e**2 + cov[0, 0]
+
+    def quadratic(k: int) -> Array:
+        first = square * terms[k] - 2.0 * e * cross * terms[k + 1]
+        return np.asarray(first + cross**2 * terms[k + 2])
+
+    value = 0.5 * (log_terms[0] - quadratic(0)) - _HALF_LOG_2PI
+    by_f = e * terms[0] - cross * terms[1]
+    by_g = 0.5 * (log_terms[1] - quadratic(1))
+    by_cross = 0.5 * (e * terms[1] - cross * terms[2])
+    by_var_g = 0.25 * (log_terms[2] - quadratic(2))
+    by_var_f = np.broadcast_to(-0.5 * terms[0], by_f.shape)
+    d_cov = np.stack([np.stack([by_var_f, by_cross]), np.stack([by_cross, by_var_g])])
+    return value, np.stack([by_f, by_g]), d_cov
+
+
+def _expit_curvature(g: Array) -> Array:
+    here, there = expit(g), expit(-g)
+    return np.asarray(here * there * (there - here))
+
+
+def _half_square(y: Array, mean: Array, var: Array) -> Array:
+    """Return ψ."""
+    return np.asarray(0.5 * ((y - mean[0]) ** 2 + var[0]))

@@ -1,0 +1,52 @@
+"""Normal observations whose log standard deviation is a predictor, by their density.
+
+    p(y | f, g) = N(y | f, e^{2g}).
+
+There is no augmentation, but E log p is in closed form for any joint normal distribution of f and
+g: see :func:`.heteroscedastic.expected_normal` with τ(g) = e^{−2g},
+
+    T_k = (−2)ᵏ exp(−2 m_g + 2 V_gg).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pymc_augconj.typing import Array
+
+from .base import MultiPattern, Params, PredictorInput
+from .heteroscedastic import expected_normal
+from .registry import register
+from .several import MultiDensity
+
+__all__ = ["HeteroscedasticLog"]
+
+_HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
+
+
+@register
+class HeteroscedasticLog(MultiDensity):
+    """Real y with mean f and standard deviation exp(g); the predictors are (f, g)."""
+
+    name = "Normal"
+    link = "identity, log of the standard deviation"
+    n_predictors = 2
+    patterns = (
+        MultiPattern(
+            "NormalRV",
+            inputs=("mu", "sigma"),
+            predictors=(PredictorInput("mu"), PredictorInput("sigma", "log")),
+        ),
+    )
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        f, g = eta
+        return -_HALF_LOG_2PI - g - 0.5 * ((y - f) * np.exp(-g)) ** 2
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        precision = np.exp(2.0 * (cov[1, 1] - mean[1]))
+        zeros = np.zeros_like(y)
+        log_terms = [-2.0 * mean[1], zeros - 2.0, zeros]
+        return expected_normal(y, mean, cov, log_terms, [(-2.0) ** k * precision for k in range(5)])

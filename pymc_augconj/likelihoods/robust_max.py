@@ -1,0 +1,115 @@
+"""Classes by the largest predictor, with mistakes, by their density.
+
+    p(y | η) = 1 − ε where y = argmax η,    else ε/(K − 1).
+
+There is no augmentation. For *independent* η_j ~ N(m_j, s_j²) the expectation of log p is linear in
+the probability q that y is the largest, a one-dimensional integral,
+
+    E log p = q log(1 − ε) + (1 − q) log(ε/(K − 1)),
+    q = ∫ N(f; m_y, s_y²) Π_{j≠y} Φ((f − m_j)/s_j) df,
+
+so that the variational Gaussian is one that factorises over predictors. With t = s_y² + s_j²,
+d = m_y − m_j and q_j the same integral without class j, under N(m_y − d s_y²/t, s_y² s_j²/t),
+
+    ∂q/∂m_j = −N(d; 0, t) q_j,      ∂q/∂s_j² = ½ ∂²q/∂m_j²  (Price).
+
+References
+----------
+Hernández-Lobato, Hernández-Lobato & Dupont (2011), Robust multi-class Gaussian process
+classification. NeurIPS.
+Matthews, Hensman, Turner & Ghahramani (2015), On sparse variational methods. arXiv:1504.07027.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.special import ndtr
+
+from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.typing import Array, Index
+
+from .base import MultiPattern, Params, PredictorInput, is_count, refusal
+from .registry import register
+from .several import MultiDensity
+
+__all__ = ["RobustMax"]
+
+
+@register
+class RobustMax(MultiDensity):
+    """One class y ∈ {0, …, K − 1}; ``params["epsilon"]`` is the probability of a mistake."""
+
+    name = "Categorical"
+    link = "robust-max"
+    discrete = True
+    factorises = True
+    patterns = (
+        MultiPattern(
+            "RobustMaxRV",
+            inputs=("f", "epsilon"),
+            predictors=(PredictorInput("f", classes=True),),
+        ),
+    )
+
+    def __init__(self, n_predictors: int) -> None:
+        self.n_predictors = n_predictors
+
+    def check(self, y: Array, params: Params) -> str | None:
+        top = self.n_predictors - 1
+        return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
+
+    def _log_levels(self, params: Params) -> tuple[Array, Array]:
+        epsilon = params["epsilon"]
+        return np.log1p(-epsilon), np.log(epsilon / (self.n_predictors - 1))
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        right, wrong = self._log_levels(params)
+        return np.where(np.argmax(eta, axis=0) == y, right, wrong)
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        right, wrong = self._log_levels(params)
+        q, d_mean, d_var = _largest(y.astype(int), mean, np.einsum("ppn->pn", cov))
+        d_cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), (right - wrong) * d_var)
+        return wrong + q * (right - wrong), (right - wrong) * d_mean, d_cov
+
+
+def _largest(own: Index, mean: Array, var: Array) -> tuple[Array, Array, Array]:
+    """Return P(η_own is the largest) and its derivatives by means and variances."""
+    K, size = mean.shape
+    everyone = np.arange(size)
+    std = np.sqrt(var)
+
+    def product_of(rivals: Index) -> Callable[[Array, Index], Array]:
+        """Return Π Φ((f − m_j)/s_j) over the rows of classes j, as a function of f."""
+
+        def product(f: Array, which: Index) -> Array:
+            found = np.ones_like(f)
+            for j in rivals:
+                k = j[which]
+                found *= ndtr((f - mean[k, which][:, None]) / std[k, which][:, None])
+            return found
+
+        return product
+
+    # Rivals of y, in the order of classes after it.
+    rivals = (own + np.arange(1, K)[:, None]) % K
+    m_own, v_own = mean[own, everyone], var[own, everyone]
+    q, _, d_var_own = gaussian_expectation(product_of(rivals), m_own, v_own)
+    d_mean, d_var = np.zeros((K, size)), np.zeros((K, size))
+    d_var[own, everyone] = d_var_own
+    for i, j in enumerate(rivals):
+        m, v = mean[j, everyone], var[j, everyone]
+        t, d = v_own + v, m_own - m
+        density = np.exp(-0.5 * d**2 / t) / np.sqrt(2.0 * np.pi * t)
+        rest, slope, _ = gaussian_expectation(
+            product_of(np.delete(rivals, i, axis=0)), m_own - d * v_own / t, v_own * v / t
+        )
+        d_mean[j, everyone] = -density * rest
+        d_var[j, everyone] = -0.5 * density * (d * rest + v_own * slope) / t
+    # A common shift of all predictors changes nothing.
+    d_mean[own, everyone] = -d_mean.sum(axis=0)
+    return q, d_mean, d_var

@@ -1,0 +1,228 @@
+"""Classes with the softmax link, one class after the other by Pólya–Gamma augmentation.
+
+Of n trials c_k fall into class k, of probability p_k = exp(η_k) / Σ_j exp(η_j); a categorical
+observation is one trial. Each predictor is a group of its own. Given the others, that of class k
+has a logit likelihood with an offset,
+
+    C_k = log Σ_{j≠k} exp(η_j),        ψ = η_k − C_k is the logit of p_k,
+    ω ~ PG(n, ψ),                      λ = ω,  h = c_k − n/2 + ω C_k.
+
+Where one class is the reference, its η is zero and no predictor.
+
+There is no distribution of the ω of all classes that would make a bound for coordinate ascent; E
+log p is taken by a rule. With d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) is found
+to 1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.quasi_monte_carlo`, which states
+its error.
+
+References
+----------
+Holmes, C. C. & Held, L. (2006). Bayesian auxiliary variable models for binary and multinomial
+regression. Bayesian Analysis 1.
+Polson, Scott & Windle (2013), Bayesian inference for logistic models using Pólya–Gamma latent
+variables, JASA 108.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
+from pymc_augconj.auxiliary.polya_gamma.distribution import random_polya_gamma
+from pymc_augconj.quadrature.cubature import gaussian_cubature
+from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
+from pymc_augconj.typing import Array, Index
+
+from .base import MultiPattern, Params, PredictorInput, is_count, refusal
+from .registry import register
+from .several import MultiLikelihood
+
+__all__ = ["Categorical", "Multinomial"]
+
+_LOG_2 = np.log(2.0)
+# Differences of predictors for which a product rule is cheaper than fixed points.
+_MOST_BY_PRODUCT_RULE = 2
+
+
+class Softmax(MultiLikelihood):
+    """Counts of classes, as they are read off y by a subclass.
+
+    Parameters
+    ----------
+    n_predictors : int
+        K; or K − 1 where there is a reference.
+    reference : int, optional
+        The class whose logit is zero.
+    """
+
+    link = "softmax"
+    discrete = True
+
+    def __init__(self, n_predictors: int, reference: int | None = None) -> None:
+        self.n_predictors, self.reference = n_predictors, reference
+        self.n_classes = n_predictors + (reference is not None)
+        #: Class of each predictor, then the reference.
+        self.classes = [k for k in range(self.n_classes) if k != reference]
+        self.classes += [] if reference is None else [reference]
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        return tuple((p,) for p in range(self.n_predictors))
+
+    @property
+    def why_no_bound(self) -> str:
+        return (
+            "the softmax has no augmentation of all classes at once, and so no bound for "
+            "coordinate ascent; use method='vgp', or pac.LogisticSoftmax, which has one"
+        )
+
+    @abstractmethod
+    def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
+        """Return n, the counts in the order of ``classes``, and the log number of arrangements."""
+
+    def _logits(self, eta: Array) -> Array:
+        """Return the predictors with the reference's, zero."""
+        if self.reference is None:
+            return eta
+        return np.concatenate([eta, np.zeros_like(eta[:1])])
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        n, counts, log_arrangements = self._trials(y, params)
+        logits = self._logits(eta)
+        # y may have fewer axes than a predictor.
+        missing = range(1, 1 + logits.ndim - counts.ndim)
+        linear = np.sum(np.expand_dims(counts, tuple(missing)) * logits, axis=0)
+        return log_arrangements + linear - n * np.logaddexp.reduce(logits, axis=0)
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        # Differences from the last logit, in which the log of the sum is one of d = K − 1 numbers.
+        P = self.n_predictors
+        A, last = np.eye(P), np.zeros(P)
+        if self.reference is None:
+            A, last = np.hstack([np.eye(P - 1), -np.ones((P - 1, 1))]), np.eye(P)[-1]
+        log_sum, d_mean, d_cov = _expected_log_sum(A @ mean, np.einsum("ap,pqn,bq->abn", A, cov, A))
+        n, counts, log_arrangements = self._trials(y, params)
+        value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * (last @ mean + log_sum)
+        by_mean = counts[:P] - n * (last[:, None] + A.T @ d_mean)
+        return value, by_mean, -n * np.einsum("ap,abn,bq->pqn", A, d_cov, A)
+
+    def _offset(self, eta: Array, group: int) -> Array:
+        """Return C_k, free of η_k."""
+        others = np.delete(self._logits(eta), group, axis=0)
+        return np.asarray(np.logaddexp.reduce(others, axis=0))
+
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+    ) -> Array:
+        n, _, _ = self._trials(y, params)
+        return random_polya_gamma(rng, n, eta[group] - self._offset(eta, group))
+
+    def sites(
+        self, y: Array, omega: Any, params: Params, eta: Array, group: int
+    ) -> tuple[Array, Array]:
+        n, counts, _ = self._trials(y, params)
+        h = counts[group] - 0.5 * n + omega * self._offset(eta, group)
+        return h[None], omega[None]
+
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
+        raise NotImplementedError(self.why_no_bound)
+
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        raise NotImplementedError(self.why_no_bound)
+
+    def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
+        n, counts, log_arrangements = self._trials(y, params)
+        C = self._offset(eta, group)
+        others = np.delete(counts * (self._logits(eta) - C), group, axis=0).sum(axis=0)
+        centred = -(counts[group] - 0.5 * n) * C - 0.5 * omega * C**2
+        log_omega = log_polya_gamma(omega, n, np.zeros(1))
+        return log_arrangements + others + centred - n * _LOG_2 + log_omega
+
+    def log_conditional(
+        self, omega: Any, y: Array, eta: Array, params: Params, group: int
+    ) -> Array:
+        n, _, _ = self._trials(y, params)
+        return log_polya_gamma(omega, n, eta[group] - self._offset(eta, group))
+
+
+@register
+class Categorical(Softmax):
+    """One class y ∈ {0, …, K − 1}."""
+
+    name = "Categorical"
+    augmentation = "Pólya–Gamma PG(1, logit of a class), class by class"
+    patterns = (
+        MultiPattern(
+            "CategoricalRV",
+            inputs=("p",),
+            predictors=(PredictorInput("p", "softmax", classes=True),),
+        ),
+    )
+
+    def check(self, y: Array, params: Params) -> str | None:
+        top = self.n_classes - 1
+        return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
+
+    def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
+        counts = np.equal.outer(np.array(self.classes, dtype=float), y).astype(float)
+        # A number, not an array of ones, for which PG(1, ·) has draws of its own.
+        return np.ones(()), counts, np.zeros(())
+
+
+@register
+class Multinomial(Softmax):
+    """Counts of K classes; y is their sum n, and ``params["count_k"]`` that of class k."""
+
+    name = "Multinomial"
+    augmentation = "Pólya–Gamma PG(n, logit of a class), class by class"
+    patterns = (
+        MultiPattern(
+            "MultinomialRV",
+            inputs=("n", "p"),
+            predictors=(PredictorInput("p", "softmax", classes=True),),
+        ),
+    )
+
+    def check(self, y: Array, params: Params) -> str | None:
+        total = np.zeros_like(y)
+        for k in range(self.n_classes):
+            count = np.broadcast_to(params[f"count_{k}"], y.shape)
+            if sentence := refusal(count, is_count(count), "non-negative integer counts"):
+                return sentence
+            total = total + count
+        n = np.broadcast_to(params["n"], y.shape)
+        return refusal(y, (y == total) & (y == n), "counts that sum to n")
+
+    def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
+        shape = np.broadcast_shapes(np.shape(y), np.shape(params["count_0"]))
+        counts = np.stack([np.broadcast_to(params[f"count_{k}"], shape) for k in self.classes])
+        return y, counts, gammaln(y + 1.0) - gammaln(counts + 1.0).sum(axis=0)
+
+
+def _expected_log_sum(mean: Array, cov: Array) -> tuple[Array, Array, Array]:
+    """Return E log(1 + Σ exp(δ_j)), δ ~ N(mean, cov) in R^d, and its derivatives."""
+
+    def with_zero(delta: Array) -> Array:
+        return np.concatenate([delta, np.zeros_like(delta[:1])])
+
+    if len(mean) <= _MOST_BY_PRODUCT_RULE:
+        return gaussian_cubature(
+            lambda delta, which: np.logaddexp.reduce(with_zero(delta), axis=0), mean, cov
+        )
+
+    def both(delta: Array, which: Index) -> tuple[Array, Array]:
+        # In place: this is all that a fit of many classes costs.
+        top = np.maximum(delta.max(axis=0), 0.0)
+        powers = np.exp(delta - top)
+        total = powers.sum(axis=0) + np.exp(-top)
+        powers /= total
+        return top + np.log(total), powers
+
+    return quasi_monte_carlo(both, mean, cov)

@@ -1,0 +1,95 @@
+"""Expectations under many joint normal distributions of many predictors, on fixed points.
+
+With V = L Lᵀ and η = m + L z the rule is the average over 1024 points z: shifted Sobol points,
+their opposites, and a linear map under which the points' second moments are exactly I. So it is
+exact for polynomials of degree three. The points are the same whatever m and V are: the rule is a
+smooth function of them, and what is returned beside its value are that function's own derivatives,
+through the Cholesky factor, as an ascent needs them that compares values.
+
+Its error, measured for the log of a sum of exponentials of 4 to 20 predictors, against 2¹⁸ points:
+root mean square 1e-3 where standard deviations are 1, and 2e-2 where they are 4. Rules of degree
+five with 2P² + 1 points have 2e-2 and 2; with random points instead it is two to three times as
+large.
+
+References
+----------
+Cranley & Patterson (1976), Randomization of number theoretic methods for multiple integration.
+SIAM Journal on Numerical Analysis 13.
+Murray (2016), Differentiation of the Cholesky decomposition. arXiv:1602.07527.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+from scipy.special import ndtri
+
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["fixed_points", "quasi_monte_carlo"]
+
+_LOG2_PAIRS = 9
+_SEED = 0
+# Relative to the largest variance where that exceeds 1, as in :mod:`.cubature`.
+_SMALLEST_VAR = 1e-12
+# Values of the integrand's gradient at once: 16 MB.
+_CHUNK = 2_000_000
+
+
+@cache
+def fixed_points(dimension: int) -> Array:
+    """Return the points z, shape (dimension, 1024): of mean 0 and second moments I."""
+    # Imported here, because it takes a while.
+    from scipy.stats.qmc import Sobol
+
+    uniform = Sobol(dimension, scramble=False).random_base2(_LOG2_PAIRS)
+    half = ndtri((uniform + np.random.default_rng(_SEED).random(dimension)) % 1.0).T
+    z = np.hstack([half, -half])
+    chol = np.linalg.cholesky(z @ z.T / z.shape[1])
+    return np.asarray(np.linalg.solve(chol, z))
+
+
+def quasi_monte_carlo(
+    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
+) -> tuple[Array, Array, Array]:
+    """Return the rule's E[g(η)], η ~ N(mean, cov) in R^P, and its derivatives by mean and by cov.
+
+    Parameters
+    ----------
+    func : callable
+        ``(eta, which) -> values, gradient``: g of each site in the index array ``which``, for
+        ``eta`` of shape (P, len(which), nodes), and its gradient of that shape.
+    mean : array, shape (P, N)
+    cov : array, shape (P, P, N)
+        Symmetric.
+
+    Returns
+    -------
+    value : array, shape (N,)
+    d_mean : array, shape (P, N)
+    d_cov : array, shape (P, P, N)
+        Symmetric: dE = Σ_pq D_pq dV_pq.
+    """
+    P, size = mean.shape
+    z = fixed_points(P)
+    stacked = np.moveaxis(cov, -1, 0).copy()
+    diagonal = np.arange(P)
+    largest = stacked[:, diagonal, diagonal].max(axis=1, initial=1.0)
+    stacked[:, diagonal, diagonal] += _SMALLEST_VAR * largest[:, None]
+    root = np.linalg.cholesky(stacked)
+    value, d_mean, d_root = np.empty(size), np.empty((P, size)), np.empty((size, P, P))
+    length = max(_CHUNK // z.size, 1)
+    for some in np.split(np.arange(size), range(length, size, length)):
+        eta = mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], z)
+        values, gradient = func(eta, some)
+        value[some] = values.mean(axis=-1)
+        d_mean[:, some] = gradient.mean(axis=-1)
+        d_root[some] = np.moveaxis(gradient, 1, 0) @ z.T / z.shape[1]
+    # dE = ⟨L̄, dL⟩ with dL = L Φ(L⁻¹ dV L⁻ᵀ), Φ the lower triangle with half of the diagonal.
+    pulled = np.tril(np.swapaxes(root, 1, 2) @ d_root)
+    pulled[:, diagonal, diagonal] *= 0.5
+    inverse = np.linalg.inv(root)
+    d_cov = np.swapaxes(inverse, 1, 2) @ (pulled + np.swapaxes(pulled, 1, 2)) @ inverse
+    return value, d_mean, 0.5 * np.moveaxis(d_cov, 0, -1)

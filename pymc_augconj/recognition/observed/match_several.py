@@ -1,0 +1,236 @@
+"""Matching observed variables to likelihoods of several predictors, in terms of simplified graphs.
+
+An input of a distribution is c·bᵉ, of which b is a link of one affine predictor; or it has an axis
+of classes and is the softmax of as many predictors, or these themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.special import Softmax
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.likelihoods.base import MultiPattern, PredictorInput
+from pymc_augconj.likelihoods.registry import known_likelihoods
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.constants import constant_number
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.rewrite import simplify
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
+
+from .flat import flatten, flatten_parameter
+from .links import peel
+from .observed_graph import ObservedGraph
+from .one_predictor import is_zero
+from .powers import split_power
+from .several_predictors import column_of
+
+__all__ = ["match_several"]
+
+
+def match_several(
+    model: Model,
+    rv: Variable,
+    params: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+    *,
+    augmented: bool,
+) -> ObservedGraph | None:
+    """Match one observed variable to a registered likelihood of several predictors.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    rv : Variable
+        The observed variable.
+    params : sequence of Variable
+        The parameters of its distribution, in the innovations.
+    latents : sequence of GaussianVariable
+    augmented : bool
+        Whether likelihoods with an augmentation are tried, or those without.
+    """
+    inputs = [latent.input for latent in latents]
+    for likelihood in known_likelihoods().values():
+        for pattern in likelihood.patterns:
+            if (
+                not isinstance(pattern, MultiPattern)
+                or likelihood.can_augment != augmented
+                or pattern.rv != type(rv.owner.op).__name__
+                or len(pattern.inputs) != len(params)
+            ):
+                continue
+            read = _read(rv, pattern, dict(zip(pattern.inputs, params, strict=True)), inputs)
+            if read is not None:
+                return _graph(model, rv, likelihood, pattern, read)
+    return None
+
+
+@dataclass(frozen=True, eq=False)
+class _Reading:
+    """Predictors and parameters as a pattern has them."""
+
+    shape: tuple[int, ...]
+    predictors: list[TensorVariable]
+    params: dict[str, TensorVariable]
+    arguments: dict[str, int]
+    names: tuple[str, ...]
+
+
+def _read(
+    rv: Variable, pattern: MultiPattern, named: dict[str, Variable], latents: Sequence[Variable]
+) -> _Reading | None:
+    graphs = {own.name: named.pop(own.name) for own in pattern.predictors}
+    if depends_on(list(named.values()), latents):
+        return None
+    if not all(depends_on(graph, latents) for graph in graphs.values()):
+        return None
+    renamed = dict(pattern.rename)
+    params = {renamed.get(name, name): graph for name, graph in named.items()}
+    whole = static_shape(rv)
+    shape = whole[: len(whole) - getattr(rv.owner.op, "ndim_supp", 0)]
+    predictors, names = [], []
+    arguments: dict[str, int] = {}
+    for own in pattern.predictors:
+        if own.classes:
+            read = _classes(own, graphs[own.name], latents, shape)
+            if read is None:
+                return None
+            columns, reference = read
+            predictors += columns
+            arguments["n_predictors"] = len(columns)
+            if reference is not None:
+                arguments["reference"] = reference
+            numbers = [k for k in range(len(columns) + 1) if k != reference]
+            names += [f"class {k}" for k in numbers[: len(columns)]]
+            continue
+        peeled = _peeled(graphs[own.name], own, latents)
+        if peeled is None:
+            return None
+        eta, scale = peeled
+        if all(pt.as_tensor(eta).type.broadcastable) and np.prod(shape) > 1:
+            return None  # a number for all observations is a hyperparameter of the others
+        predictors.append(eta)
+        if own.scale is not None:
+            params[own.scale] = scale
+        of = own.name if own.power == 1.0 else f"{own.name}^{1.0 / own.power:g}"
+        link = own.link.removeprefix("scaled_")
+        names.append(of if link == "identity" else f"{link} {of}")
+    predictors = simplify([flatten(eta, shape, rv) for eta in predictors])
+    if not all(is_affine(eta, latents) for eta in predictors):
+        return None
+    return _Reading(
+        shape,
+        predictors,
+        {name: flatten_parameter(graph, shape, rv, name) for name, graph in params.items()},
+        arguments,
+        tuple(names),
+    )
+
+
+def _graph(
+    model: Model, rv: Variable, likelihood: Any, pattern: MultiPattern, read: _Reading
+) -> ObservedGraph:
+    value, params, y = model.rvs_to_values[rv], dict(read.params), None
+    if value.ndim > len(read.shape):
+        size = int(np.prod(read.shape))
+        counts = value.astype("float64").reshape((size, static_shape(value)[-1]))
+        params |= {f"count_{k}": counts[:, k] for k in range(static_shape(value)[-1])}
+        y = counts.sum(axis=1)
+    return ObservedGraph(
+        variable=rv,
+        value=value,
+        likelihood=likelihood(**read.arguments),
+        predictors=read.predictors,
+        params=params,
+        shape=read.shape,
+        y=y,
+        names=read.names,
+    )
+
+
+# -- one predictor of an input --------------------------------------------------------------------
+
+
+def _peeled(
+    graph: Variable, own: PredictorInput, latents: Sequence[Variable]
+) -> tuple[Variable, Variable | None] | None:
+    """Return η and r of an input that is (r·link⁻¹(η))^power, or None if it is not."""
+    if own.link == "identity" and own.power == 1.0:
+        return graph, None
+    base, exponent, factor = split_power(graph, latents)
+    exponent = exponent / own.power
+    factor = factor ** (1.0 / own.power)
+    # The input to the power 1/power is factor · base^exponent.
+    if own.link in ("log", "scaled_log"):
+        matched = peel(base, "log", latents)
+        if matched is None:
+            return None
+        eta = exponent * matched[0]
+        return (eta + pt.log(factor), None) if own.scale is None else (eta, factor)
+    if abs(exponent) != 1.0:
+        return None
+    if exponent == -1.0:
+        (base,) = simplify([1.0 / base])
+    matched = peel(base, own.link, latents)
+    if matched is None:
+        return None
+    eta, scale = matched
+    if own.scale is not None:
+        return eta, (factor if scale is None else factor * scale)
+    return (eta, None) if is_one(factor) else None
+
+
+def is_one(factor: Variable) -> bool:
+    """Return whether a factor is the number one."""
+    number = constant_number(factor)
+    return number is not None and bool(np.all(number == 1.0))
+
+
+# -- an axis of classes ---------------------------------------------------------------------------
+
+
+def _classes(
+    own: PredictorInput, graph: Variable, latents: Sequence[Variable], shape: tuple[int, ...]
+) -> tuple[list[TensorVariable], int | None] | None:
+    """Return the predictors of the classes, and which class has none; or None if no match."""
+    eta = graph if own.link == "identity" else _logits(graph)
+    if eta is None or not is_affine(eta, latents) or eta.ndim > len(shape) + 1:
+        return None
+    n_classes = static_shape(eta)[-1]
+    columns = simplify([column_of(eta, eta.ndim - 1, k) for k in range(n_classes)])
+    constant = [k for k, column in enumerate(columns) if not depends_on(column, latents)]
+    if not constant:
+        return columns, None
+    if len(constant) > 1 or own.link != "softmax":
+        return None
+    (reference,) = constant
+    level = columns.pop(reference)
+    return columns if is_zero(level) else [column - level for column in columns], reference
+
+
+def _logits(graph: Variable) -> TensorVariable | None:
+    """Return x where ``graph`` is the softmax of x over its last axis, perhaps transposed."""
+    orders, axis = [], graph.ndim - 1
+    while graph.owner is not None and isinstance(graph.owner.op, DimShuffle):
+        order = graph.owner.op.new_order
+        if order[axis] == "x":
+            return None
+        orders.append(graph.owner.op)
+        graph, axis = graph.owner.inputs[0], order[axis]
+    if graph.owner is None or not isinstance(graph.owner.op, Softmax):
+        return None
+    over = range(graph.ndim) if graph.owner.op.axis is None else np.atleast_1d(graph.owner.op.axis)
+    if list(over) != [axis]:
+        return None
+    logits = graph.owner.inputs[0]
+    for op in reversed(orders):
+        logits = op(logits)
+    return logits

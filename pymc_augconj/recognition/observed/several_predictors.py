@@ -1,0 +1,252 @@
+"""The affine predictors through which graphs depend on the latents, where there are several.
+
+They are the largest parts of the graphs that are affine in the latents and have one entry for each
+observation, or besides an axis of classes, of which each column is a predictor. Parts that differ
+by a term without latents, or that are functions of one affine variable, are of one predictor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pytensor.tensor as pt
+from pytensor.graph.basic import Variable
+from pytensor.scalar.basic import Mul
+from pytensor.tensor.basic import Join
+from pytensor.tensor.blockwise import Blockwise
+from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.constants import is_tensor
+from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.rewrite import simplify
+
+from .link_probe import without_number
+from .one_predictor import Offsets, between, has_rows, has_steps, one_predictor
+from .separate import axes_of
+
+__all__ = ["AffinePart", "column_of", "find_predictors"]
+
+#: Largest number of predictors of an observation.
+_MOST = 32
+
+
+@dataclass(frozen=True, eq=False)
+class AffinePart:
+    """Affine variables that are functions of the same predictors.
+
+    Attributes
+    ----------
+    offsets : Offsets
+        The variables; all have the same axes.
+    class_axis : int, optional
+        The axis of classes; None where the variables have one entry for each observation.
+    columns : tuple of Variable
+        The first variable's columns, one for each class, or itself.
+    moving : tuple of bool
+        Which columns depend on the latents. Each of these is a predictor.
+    """
+
+    offsets: Offsets
+    class_axis: int | None
+    columns: tuple[TensorVariable, ...]
+    moving: tuple[bool, ...] = (True,)
+
+    @classmethod
+    def of_one(cls, offsets: Offsets) -> AffinePart:
+        """Return variables with one entry for each observation, functions of one predictor."""
+        return cls(offsets, None, (pt.as_tensor(next(iter(offsets))),))
+
+    @property
+    def predictors(self) -> list[TensorVariable]:
+        """The graphs of the predictors."""
+        return [c for c, moves in zip(self.columns, self.moving, strict=True) if moves]
+
+    def assembled(
+        self, etas: Iterator[TensorVariable], constants: Sequence[TensorVariable | None]
+    ) -> TensorVariable:
+        """Return the first variable, its columns replaced by ``etas``, or by ``constants``."""
+        given = zip(constants, self.moving, strict=True)
+        parts = [next(etas) if moves else constant for constant, moves in given]
+        return parts[0] if self.class_axis is None else pt.stack(parts, axis=self.class_axis)
+
+
+def find_predictors(
+    graphs: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
+) -> list[AffinePart] | str:
+    """Return the parts through which ``graphs`` depend on the latents, or why there are none.
+
+    Parameters
+    ----------
+    graphs : sequence of Variable
+        The parameters of a distribution, which may be random variables.
+    latents : sequence of Variable
+        The innovations.
+    shape : tuple of int
+        Shape of the observations.
+    """
+    found: dict[Variable, int | None] = {}
+    affine: set[Variable] = set()
+    seen: set[Variable] = set()
+    # In the order of the parameters.
+    stack = list(reversed(graphs))
+    while stack:
+        var = stack.pop()
+        if var in seen or not depends_on(var, latents):
+            continue
+        seen.add(var)
+        is_float = isinstance(var, TensorVariable) and var.dtype.startswith("float")
+        if is_float and is_affine(var, latents):
+            axes = _class_axes(var, shape)
+            if not axes and not has_rows(var, shape):
+                return (
+                    f"a parameter that is no function of an entry for each observation, but of "
+                    f"{static_shape(var)} affine numbers"
+                )
+            affine.add(var)
+            if axes:
+                found[var] = _class_axis(var, axes, graphs, shape)
+            else:
+                # From −f/√2, as in Φ(f), to f.
+                plain = without_number(var, latents)
+                found[plain if has_rows(plain, shape) else var] = None
+            continue
+        if var.owner is None:
+            return (
+                "a parameter that depends on latents otherwise than through affine predictors "
+                "with one entry for each observation"
+            )
+        if isinstance(var.owner.op, RNGConsumerOp):
+            stack.extend(reversed(distribution_parameters(var)))
+        else:
+            stack.extend(filter(is_tensor, reversed(var.owner.inputs)))
+    if not found:
+        return "no predictor that depends on latents"
+    inner = between(graphs, list(found))
+    product = next((var for var in inner if _is_product(var, affine)), None)
+    if product is not None:
+        return "a product of predictors, which is not affine in all latents together"
+    if any(has_steps(var, list(found)) for var in inner):
+        return "a function of a predictor that is constant piece by piece"
+    rows = [var for var, axis in found.items() if axis is None]
+    if math.prod(shape) > 1 and any(math.prod(static_shape(var)) == 1 for var in rows):
+        return "a predictor with one entry for all observations"
+    parts = _of_rows(rows, latents, shape)
+    parts += _of_classes({v: a for v, a in found.items() if a is not None}, latents)
+    count = sum(len(part.predictors) for part in parts)
+    if count > _MOST:
+        return f"{count} predictors for each observation, more than {_MOST}"
+    return parts
+
+
+def _is_product(var: Variable, affine: set[Variable]) -> bool:
+    """Return whether ``var`` multiplies two of the affine variables."""
+    op = var.owner.op
+    op = op.core_op if isinstance(op, Blockwise) else op
+    multiplies = isinstance(op, Dot) or (isinstance(op, Elemwise) and isinstance(op.scalar_op, Mul))
+    return multiplies and sum(part in affine for part in var.owner.inputs) > 1
+
+
+# -- one entry for each observation ---------------------------------------------------------------
+
+
+def _of_rows(
+    found: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
+) -> list[AffinePart]:
+    groups: list[tuple[list[Variable], Offsets]] = []
+    for var in found:
+        for i, (others, _) in enumerate(groups):
+            members = [*others, var]
+            offsets = one_predictor(members, latents, shape)
+            if offsets is not None:
+                groups[i] = members, offsets
+                break
+        else:
+            groups.append(([var], {var: None}))
+    return [AffinePart.of_one(offsets) for _, offsets in groups]
+
+
+# -- an axis of classes ---------------------------------------------------------------------------
+
+
+def _class_axes(var: TensorVariable, shape: tuple[int, ...]) -> list[int]:
+    """Return the axes besides which ``var`` has those of the observations, the last first."""
+    if var.ndim != len(shape) + 1:
+        return []
+    own = static_shape(var)
+    return [
+        axis
+        for axis in reversed(range(var.ndim))
+        if own[axis] > 1
+        and all(
+            length in (1, expected)
+            for length, expected in zip(own[:axis] + own[axis + 1 :], shape, strict=True)
+        )
+    ]
+
+
+def _class_axis(
+    var: TensorVariable, axes: Sequence[int], graphs: Sequence[Variable], shape: tuple[int, ...]
+) -> int:
+    """Return which of ``axes`` is that of the classes, where it could be several."""
+    for axis in axes if len(axes) > 1 else ():
+        own: list[int | None] = list(range(len(shape)))
+        own.insert(axis, None)
+        if any(_keeps_rows(graph, var, tuple(own), shape) for graph in graphs):
+            return axis
+    return axes[0]
+
+
+def _keeps_rows(
+    graph: Variable, var: Variable, axes: tuple[int | None, ...], shape: tuple[int, ...]
+) -> bool:
+    rows = tuple(range(len(shape)))
+    found = axes_of(graph, {var: axes})
+    return found is not None and found[: len(rows)] == rows
+
+
+def _of_classes(found: dict[TensorVariable, int], latents: Sequence[Variable]) -> list[AffinePart]:
+    parts: list[AffinePart] = []
+    for var, axis in found.items():
+        for i, part in enumerate(parts):
+            if part.class_axis != axis:
+                continue
+            base = next(iter(part.offsets))
+            (difference,) = simplify([var - base])
+            if not depends_on(difference, latents):
+                parts[i] = replace(part, offsets={**part.offsets, var: difference})
+                break
+        else:
+            columns = simplify([column_of(var, axis, k) for k in range(static_shape(var)[axis])])
+            moving = tuple(depends_on(column, latents) for column in columns)
+            parts.append(AffinePart({var: None}, axis, tuple(columns), moving))
+    return parts
+
+
+def column_of(var: TensorVariable, axis: int, k: int) -> TensorVariable:
+    """Return entry ``k`` along an axis, without what other entries are computed from."""
+    op = None if var.owner is None else var.owner.op
+    if isinstance(op, Join) and op.axis == axis:
+        start = 0
+        for part in var.owner.inputs:
+            length = static_shape(part)[axis]
+            if k < start + length:
+                return column_of(part, axis, k - start)
+            start += length
+    if isinstance(op, Elemwise):
+        parts = [
+            column_of(part, axis, 0 if part.type.broadcastable[axis] else k)
+            for part in var.owner.inputs
+        ]
+        return op(*parts)
+    if isinstance(op, DimShuffle) and op.new_order[axis] != "x" and not op.drop:
+        inner = op.new_order[axis]
+        column = column_of(var.owner.inputs[0], inner, k)
+        order = [i for i in op.new_order if i != inner]
+        return column.dimshuffle([i if i == "x" else i - (i > inner) for i in order])
+    return var[(*(slice(None),) * axis, k)]

@@ -1,0 +1,102 @@
+"""Fixed points: exact for cubic polynomials, with derivatives of their own, and a stated error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.special import logsumexp, softmax
+
+from pymc_augconj.quadrature.quasi_monte_carlo import fixed_points, quasi_monte_carlo
+
+
+def moments(P: int, size: int, scale: float, seed: int):
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(P, P, size)) / np.sqrt(P)
+    cov = 0.5 * (np.einsum("pkn,qkn->pqn", root, root) + np.eye(P)[:, :, None])
+    return 1.5 * rng.normal(size=(P, size)), scale**2 * cov
+
+
+def log_sum(eta, which):
+    return logsumexp(eta, axis=0), softmax(eta, axis=0)
+
+
+def test_cubic_polynomials_are_exact():
+    mean, cov = moments(4, 3, 1.3, 0)
+    a, b = np.array([0.3, -1.0, 0.7, 0.2]), np.array([1.0, 0.5, -0.4, 2.0])
+
+    def cubic(eta, which):
+        u, w = np.tensordot(a, eta, 1), np.tensordot(b, eta, 1)
+        gradient = np.multiply.outer(a, 2.0 * u * w) + np.multiply.outer(b, u**2)
+        return u**2 * w, gradient
+
+    value, d_mean, d_cov = quasi_monte_carlo(cubic, mean, cov)
+    u, w = a @ mean, b @ mean
+    aa, ab = np.einsum("p,pqn,q->n", a, cov, a), np.einsum("p,pqn,q->n", a, cov, b)
+    np.testing.assert_allclose(value, u**2 * w + w * aa + 2.0 * u * ab, rtol=1e-9)
+    expected = np.multiply.outer(a, 2.0 * u * w + 2.0 * ab) + np.multiply.outer(b, u**2 + aa)
+    np.testing.assert_allclose(d_mean, expected, rtol=1e-9)
+    cross = np.multiply.outer(a, b)
+    expected = np.multiply.outer(np.outer(a, a), w) + np.multiply.outer(cross + cross.T, u)
+    np.testing.assert_allclose(d_cov, expected, rtol=1e-8, atol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-5])
+def test_derivatives_are_those_of_the_rule(scale):
+    mean, cov = moments(5, 3, scale, 1)
+    _, d_mean, d_cov = quasi_monte_carlo(log_sum, mean, cov)
+    rng = np.random.default_rng(2)
+    by_mean, by_cov = rng.normal(size=mean.shape), rng.normal(size=cov.shape)
+    by_cov = by_cov + np.swapaxes(by_cov, 0, 1)
+    step = 1e-5
+
+    ends = [
+        quasi_monte_carlo(log_sum, mean + t * by_mean, cov + t * scale**2 * by_cov)[0]
+        for t in (step, -step)
+    ]
+    expected = np.sum(by_mean * d_mean, axis=0)
+    expected += scale**2 * np.sum(by_cov * d_cov, axis=(0, 1))
+    np.testing.assert_allclose((ends[0] - ends[1]) / (2.0 * step), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_without_a_variance_it_is_the_function():
+    mean = moments(4, 3, 1.0, 3)[0]
+    value, d_mean, d_cov = quasi_monte_carlo(log_sum, mean, np.zeros((4, 4, 3)))
+    expected, gradient = log_sum(mean, None)
+    np.testing.assert_allclose(value, expected, atol=1e-11)
+    np.testing.assert_allclose(d_mean, gradient, atol=1e-11)
+    hessian = np.einsum("pq,pn->pqn", np.eye(4), gradient) - gradient[:, None] * gradient
+    np.testing.assert_allclose(d_cov, 0.5 * hessian, atol=1e-5)
+
+
+@pytest.mark.parametrize("P", [4, 10, 20])
+@pytest.mark.parametrize(("scale", "error"), [(1.0, 1e-3), (4.0, 2e-2)])
+def test_error_is_what_is_stated(P, scale, error):
+    mean, cov = moments(P, 12, scale, 4)
+    found = quasi_monte_carlo(log_sum, mean, cov)[0]
+    # Random points, with the fixed rule's integrand less a quadratic one that is known as control.
+    z = np.random.default_rng(5).normal(size=(P, 2**15))
+    root = np.linalg.cholesky(np.moveaxis(cov, -1, 0))
+    exact, std = [], []
+    for i in range(mean.shape[1]):
+        eta = mean[:, i, None] + root[i] @ np.hstack([z, -z])
+        values = logsumexp(eta, axis=0).reshape(2, -1).mean(axis=0)
+        squares = z**2
+        slopes = np.linalg.lstsq(squares.T - 1.0, values - values.mean(), rcond=None)[0]
+        rest = values - slopes @ (squares - 1.0)
+        exact.append(rest.mean())
+        std.append(rest.std() / np.sqrt(rest.size))
+    spread = np.sqrt(np.mean((found - exact) ** 2))
+    assert spread < 1.5 * error + np.sqrt(np.mean(np.square(std)))
+    # A plain average over as many random points is worse: the control.
+    few = [
+        logsumexp(mean[:, i, None] + root[i] @ z[:, :1024], axis=0).mean()
+        for i in range(mean.shape[1])
+    ]
+    assert np.sqrt(np.mean((np.array(few) - exact) ** 2)) > 1.5 * error
+
+
+def test_points_are_standardised():
+    z = fixed_points(7)
+    assert z.shape == (7, 1024)
+    np.testing.assert_allclose(z.mean(axis=1), 0.0, atol=1e-13)
+    np.testing.assert_allclose(z @ z.T / 1024, np.eye(7), atol=1e-12)
