@@ -229,6 +229,8 @@ def _largest_consistent(
     accepted: list[GaussianVariable] = []
     for candidate in candidates:
         try:
+            if len(accepted) + 1 == len(candidates):
+                raise error  # all of them, which have been tried
             _match(model, [*accepted, candidate], densities)
         except AugmentationError as why:
             # A latent known by its density is kept, with a likelihood without an augmentation.
