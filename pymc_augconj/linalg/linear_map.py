@@ -135,7 +135,7 @@ class _Multiple(RowSelection):
         return self._of
 
     @cached_property
-    def coef(self) -> Array:  # type: ignore[override]
+    def coef(self) -> Array:
         """The coefficients."""
         c, base = self._of
         return np.full(self.index.size, c) if base.coef is None else c * base.coef

@@ -97,7 +97,8 @@ def test_random_graphs(seed):
                 try:
                     compare(function._run(point), expected)
                 except (ValueError, ArithmeticError) as error:
-                    assert str(error).startswith(("math domain", "math range", "float division"))
+                    if not str(error).startswith(("math domain", "math range", "float division")):
+                        raise
             found = function(point)
             compare(found, expected)
             # The results are the caller's to write to.

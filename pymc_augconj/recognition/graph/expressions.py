@@ -377,9 +377,10 @@ def _alloc_diag(node: Apply, names: Names) -> str | None:
 
 
 def _arange(node: Apply, names: Names) -> str | None:
-    if node.outputs[0].dtype not in _DTYPES or not _is_of_numbers(node):
+    (out,) = node.outputs
+    if out.dtype not in _DTYPES or is_number(out) or not _is_of_numbers(node):
         return None
-    return f"np.arange({', '.join(map(names.of, node.inputs))}, dtype='{node.outputs[0].dtype}')"
+    return f"np.arange({', '.join(map(names.of, node.inputs))}, dtype='{out.dtype}')"
 
 
 def _make_vector(node: Apply, names: Names) -> str | None:
