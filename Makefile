@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make types · make fuzz · make dist · make bench DATA=<folder> · make clean
+# make demo · make test · make lint · make types · make fuzz · make dist · make docs · make bench DATA=<folder> · make clean
 #
 # Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
 # environment it needs in $(VENV), and later runs reuse it.
@@ -27,7 +27,7 @@ DIST_VENV := .venv-dist
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test fuzz imports lint types format dist bench has-data gpy clean
+.PHONY: help demo test fuzz imports lint types format dist docs bench has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -65,6 +65,11 @@ dist: $(VENV)/.installed-dist
 	$(DIST_VENV)/bin/python -m pip install --quiet --disable-pip-version-check dist/*.whl
 	cd $(DIST_VENV) && bin/python -I "$(CURDIR)/.ci/smoke.py"
 
+# Every page is executed, with warnings as errors; what has not changed since the last build is not
+# run again. Open docs/_build/html/index.html afterwards.
+docs: $(VENV)/.installed-docs
+	$(ONE_BLAS_THREAD) $(PYTHON) -m sphinx -W --keep-going -j $(WORKERS) -b html $(ARGS) docs docs/_build/html
+
 bench: has-data $(VENV)/.installed-test gpy
 	GPY_PYTHON="$(GPY_PYTHON)" $(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
 
@@ -87,7 +92,7 @@ gpy: | $(PYTHON)
 
 clean:
 	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
-		build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
+		docs/_build docs/auto_gallery docs/reference/generated build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

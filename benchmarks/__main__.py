@@ -18,6 +18,8 @@ TOPICS = (
     "learned_kernel",
     "small_models",
     "held_sites",
+    "sparse_sampling",
+    "structured",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

@@ -6,10 +6,13 @@ own, unchanged PyMC model, and samples it exactly.
 """
 
 from .api.augment import augment
+from .api.bin_points import BinnedPoints, bin_points
 from .api.fit import fit
+from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
 from .api.sample import sample
+from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.classes import LogisticSoftmax, RobustMax
@@ -39,6 +42,7 @@ __all__ = [
     "AugmentationError",
     "AugmentedGibbs",
     "BayesianSVM",
+    "BinnedPoints",
     "DataError",
     "DensityLikelihood",
     "Likelihood",
@@ -58,13 +62,16 @@ __all__ = [
     "UnknownLikelihoodError",
     "__version__",
     "augment",
+    "bin_points",
     "compare",
     "fit",
     "plot_compare",
+    "plot_fit",
     "predict",
     "recognize",
     "register",
     "sample",
+    "sparsify",
     "unregister",
     "without_compilation",
 ]

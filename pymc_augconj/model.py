@@ -27,6 +27,7 @@ from pymc_augconj.typing import Array, Index
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import DensityLikelihood
 from .likelihoods.several import MultiDensity, MultiLikelihood, as_several
+from .linalg.banded import BandPattern
 from .linalg.linear_map import LinearMap
 
 __all__ = [
@@ -144,6 +145,26 @@ class LatentBlock:
     def total_size(self) -> int:
         """Number of latent values."""
         return self.size * self.copies
+
+    @cached_property
+    def band(self) -> BandPattern:
+        """Where the entries of Q stand in a band."""
+        assert self.entries is not None  # asked for by the kind "precision" alone
+        return BandPattern(self.size, *self.entries)
+
+    @cached_property
+    def _entry_of_band(self) -> Index:
+        """Which of the entries stands at each place of the flat band; their number where none."""
+        assert self.entries is not None
+        rows, cols = self.entries
+        lower = np.flatnonzero(rows >= cols)
+        found = np.full(self.band.n_flat, rows.size)
+        found[self.band.positions(rows[lower], cols[lower])] = lower
+        return found
+
+    def flat_precision(self, array: Array) -> Array:
+        """Return the flat band of Q, given what ``scale`` gives."""
+        return np.append(array, 0.0)[self._entry_of_band]
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,14 @@ from pymc_augconj.typing import Array
 
 from .updates import SliceUpdate
 
-__all__ = ["EllipticalUpdate"]
+__all__ = ["EllipticalUpdate", "MixedUpdate"]
 
 # Degrees of freedom of the t distribution, whose heavy tails let ellipses cover the target.
 _DEGREES_OF_FREEDOM = 3.0
+
+# Elliptical slices of several scalars in a call of a MixedUpdate, and the part of its calls that
+# have a slice along an axis.
+_ELLIPSES, _ALONG_AXES = 2, 0.25
 
 
 class EllipticalUpdate(SliceUpdate):
@@ -33,12 +37,18 @@ class EllipticalUpdate(SliceUpdate):
     Nishihara, Murray & Adams (2014), Parallel MCMC with generalized elliptical slice sampling.
     """
 
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._inverse, self._inverted = np.empty((0, 0)), None
+
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
         centre, axes = self.state["centre"], self.state["axes"]
         if axes is None or centre is None:
             return super().__call__(target, start, rng, tune)
-        z = np.linalg.solve(axes, start - centre)
+        if self._inverted is not axes:
+            self._inverse, self._inverted = np.linalg.inv(axes), axes
+        z = self._inverse @ (start - centre)
         shape = 0.5 * (_DEGREES_OF_FREEDOM + self.size)
         scale = 0.5 * (_DEGREES_OF_FREEDOM + z @ z) / rng.gamma(shape)
         fresh = np.sqrt(scale) * rng.standard_normal(self.size)
@@ -56,3 +66,20 @@ class EllipticalUpdate(SliceUpdate):
         if tune:
             self._learn(moved)
         return moved
+
+
+class MixedUpdate(EllipticalUpdate):
+    """Elliptical slices, in a part of the calls followed by a slice along one of the axes.
+
+    Ellipses take hardly more evaluations for several scalars than for one, but may not reach where
+    tails are heavier than theirs in one direction; slices along the axes do. Which axis, and
+    whether, is drawn without regard to the values.
+    """
+
+    def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
+        """Return the next value."""
+        if self.state["axes"] is None:
+            return super().__call__(target, start, rng, tune)
+        for _ in range(min(_ELLIPSES, self.size)):
+            start = super().__call__(target, start, rng, tune)
+        return self._along_one_axis(target, start, rng) if rng.random() < _ALONG_AXES else start

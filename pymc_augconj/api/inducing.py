@@ -17,7 +17,7 @@ from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
 from pymc_augconj.results.approximation.layout import inducing_name
 
-__all__ = ["SparseOptions"]
+__all__ = ["SparseOptions", "inducing_of"]
 
 #: Defaults.
 DEFAULT_INDUCING = 100
@@ -94,6 +94,19 @@ class SparseOptions:
                 "several processes; use inducing={name: Z}"
             )
         return DEFAULT_INDUCING if self.inducing is None else self.inducing
+
+
+def inducing_of(process: LatentProcess, given: Any, seed: Any) -> np.ndarray:
+    """Return the inducing inputs of one process: a number, inputs, or these by its name."""
+    if isinstance(given, Mapping):
+        if set(given) != {process.name}:
+            raise AugmentationError(
+                f"inducing: expected an entry for the process {process.name!r}, got {list(given)}"
+            )
+        given = given[process.name]
+    return _inducing(
+        np.random.default_rng(seed), process, DEFAULT_INDUCING if given is None else given
+    )
 
 
 def _inducing(rng: np.random.Generator, process: LatentProcess, given: Any) -> np.ndarray:

@@ -39,7 +39,7 @@ from pymc_augconj.typing import Array
 from .predict_several import predict_several
 from .process_draws import draw_process
 
-__all__ = ["predict"]
+__all__ = ["model_of", "predict"]
 
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
@@ -146,7 +146,7 @@ def predict(
         raise AugmentationError(
             "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
         )
-    model = _model_of(model, result)
+    model = model_of(model, result)
     gps = list(gp) if isinstance(gp, list | tuple) else [gp]
     if isinstance(gp, list | tuple) and (kind == "f" or not gps):
         raise AugmentationError(
@@ -202,7 +202,8 @@ def predict(
     return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
 
 
-def _model_of(model: Model | None, result: Any) -> Model:
+def model_of(model: Model | None, result: Any) -> Model:
+    """Return the given model, that of the context, or the one that was fitted."""
     model = model or Model.get_context(error_if_none=False) or getattr(result, "model", None)
     if model is None:
         raise AugmentationError(

@@ -72,7 +72,8 @@ def predict_several(
     for gp in gps:
         drawn = draw_process(tree, model, gp, Xnew, wanted, jitter=jitter, joint=joint, rng=rng)
         shape = (-1, drawn.outputs, len(Xnew))
-        f_new, mean_old = drawn.f_new.reshape(shape), drawn.mean_old[:: drawn.outputs]
+        f_new = drawn.f_new.reshape(shape)
+        mean_old = np.stack([drawn.mean_old(s) for s in range(0, len(drawn.f_new), drawn.outputs)])
         processes.append(NewProcess(gp.f.name, f_new, mean_old))
         draws |= drawn.draws
     eta, values = read.of_draws(model, draws, processes)

@@ -16,6 +16,9 @@ from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.draws import equal_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function
+from pymc_augconj.results.approximation.data_check import inducing_inputs_of
+from pymc_augconj.results.approximation.layout import inducing_name
+from pymc_augconj.results.approximation.model_check import check_inducing_draws
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Sampled, posterior_draws
 from pymc_augconj.typing import Array
@@ -31,8 +34,8 @@ class ProcessDraws:
     ----------
     f_new : ndarray, shape (S · outputs, P)
         The outputs of one draw after each other.
-    mean_old : ndarray, shape (S · outputs, n)
-        The prior mean at the old inputs.
+    mean_old : callable
+        ``draw -> (n,)``: the prior mean at the old inputs, for one of the S · outputs.
     outputs : int
     draws : dict
         Draws of the variables that were read, on the first axis.
@@ -41,7 +44,7 @@ class ProcessDraws:
     """
 
     f_new: Array
-    mean_old: Array
+    mean_old: Callable[[int], Array]
     outputs: int
     draws: dict[str, np.ndarray]
     sampled: Sampled
@@ -74,16 +77,18 @@ def draw_process(
     rng : Generator
     """
     process = gp.f.name
-    wanted = ["mean_old", "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
-    evaluate = kernel_function(model, gp, Xnew, wanted)
+    Z = inducing_inputs_of(tree, process)
+    latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
+    wanted = [old, "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
+    evaluate = kernel_function(model, gp, Xnew, wanted, Z)
     kernel = sorted(str(name) for name in evaluate.names)
-    draws, sampled = _needed(tree, [process, *kernel, *names])
+    draws, sampled = _needed(tree, [latent, *kernel, *names])
     draws = {
-        name: value if name == process else value.astype(model[name].dtype)
+        name: value if name == latent else value.astype(model[name].dtype)
         for name, value in draws.items()
     }
     # The outputs of one draw are treated as several draws with the same kernel.
-    f = draws[process]
+    f = draws[latent]
     outputs = 1 if f.ndim == 2 else f.shape[1]
     f = f.reshape(-1, f.shape[-1])
     noise = rng.standard_normal((len(f), len(Xnew)))
@@ -91,13 +96,14 @@ def draw_process(
         (outputs * members[:, None] + np.arange(outputs)).ravel()
         for members in equal_draws(draws, kernel)
     ]
-    threads = count_threads(len(groups), f.shape[1] + len(Xnew))
+    old_size, both = f.shape[1], f.shape[1] + len(Xnew)
+    threads = count_threads(len(groups), both * (both if joint else old_size))
     functions = evaluate.copies(threads)
 
     def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
         def parts(draw: int) -> dict[str, np.ndarray]:
             values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
-            return dict(zip(wanted, values, strict=True))
+            return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
 
         return parts
 
@@ -112,7 +118,19 @@ def draw_process(
             jitter=jitter,
             joint=joint,
         )
-    return ProcessDraws(f_new, mean_old, outputs, draws, sampled)
+    if Z is not None:
+        check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], jitter)
+    if Z is None:
+        return ProcessDraws(f_new, mean_old.__getitem__, outputs, draws, sampled)
+    # Of the process's own inputs, which are many: one draw at a time.
+    mean_at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
+    read = [str(name) for name in mean_at_inputs.names]
+
+    def mean_of(draw: int) -> Array:
+        (found,) = mean_at_inputs({name: np.asarray(draws[name][draw]) for name in read})
+        return np.asarray(found)
+
+    return ProcessDraws(f_new, mean_of, outputs, draws, sampled)
 
 
 def _needed(tree: DataTree, names: list[str]) -> tuple[dict[str, np.ndarray], Sampled]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, Literal
 
 import pymc as pm
 from pymc.model import Model, modelcontext
 
+from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
 
+from .sparse_step import SparseGibbs
+from .sparsify import sparsified
 from .step import AugmentedGibbs
+from .trace import Recorder
 
 __all__ = ["sample"]
 
@@ -22,6 +26,8 @@ def sample(
     draws: int = 1000,
     *,
     model: Model | None = None,
+    gp: Any = None,
+    inducing: Any = None,
     vars: Sequence | None = None,
     hyper_sampler: Literal["auto", "slice", "elliptical", "nuts"] = "auto",
     sweeps: int | None = None,
@@ -43,6 +49,15 @@ def sample(
         Number of draws of each chain after tuning.
     model : pymc.Model, optional
         By default the model of the context.
+    gp : pm.gp.Latent, optional
+        A process to sample through inducing points, for many observations: the result is the
+        free-form variational posterior of :func:`~pymc_augconj.sparsify`, which is exact if the
+        inducing inputs are the process's own. Draws of a process ``f`` have its values ``f_u`` at
+        the inducing inputs, not those at its own; :func:`~pymc_augconj.predict` predicts these.
+    inducing : int, array_like of shape (M, d), mapping or Approximation, optional
+        With ``gp``: the number of inducing points, placed by k-means++ (100 by default), or their
+        inputs; or a fit through inducing points, whose inputs are used, and around whose
+        hyperparameters chains start.
     vars : sequence of variables or of their names, optional
         Variables that the Gibbs step samples, by default all; PyMC assigns step methods to others.
     hyper_sampler, sweeps, sites, blas_threads
@@ -74,15 +89,25 @@ def sample(
                 "pm.sample(step=[pac.AugmentedGibbs(...), ...]) to combine steps"
             )
     model = modelcontext(model)
-    step = AugmentedGibbs(
-        vars,
-        model=model,
-        hyper_sampler=hyper_sampler,
-        sweeps=sweeps,
-        sites=sites,
-        blas_threads=blas_threads,
-        compile_kwargs=compile_kwargs,
-    )
+    options: dict[str, Any] = {
+        "hyper_sampler": hyper_sampler,
+        "sweeps": sweeps,
+        "blas_threads": blas_threads,
+        "compile_kwargs": compile_kwargs,
+    }
+    step: AugmentedGibbs
+    if gp is None:
+        if inducing is not None:
+            raise AugmentationError(
+                "inducing: expected gp=…, the pm.gp.Latent to approximate through inducing points, "
+                "with it; pass gp=gp"
+            )
+        step = AugmentedGibbs(vars, model=model, sites=sites, **options)
+    else:
+        _check_sparse(model, vars, sites)
+        found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
+        model = found.model
+        step = SparseGibbs(model=model, sparsified=found, **options)
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
         # An interrupted chain has not released its own limit.
@@ -91,6 +116,11 @@ def sample(
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
             stack.enter_context(without_compilation())
+            if kwargs.get("trace") is None:
+                # Random numbers drawn by a Deterministic are left to PyMC.
+                with suppress(RecognitionError):
+                    start = step.recognition.start
+                    kwargs["trace"] = Recorder.of(model, kwargs.get("var_names"), start)
         try:
             return pm.sample(draws, step=step, model=model, **kwargs)
         except (ConnectionError, EOFError) as error:
@@ -99,3 +129,16 @@ def sample(
                 "was killed, most often because memory ran out; use fewer processes at a time, "
                 "cores=…, or sample again"
             ) from error
+
+
+def _check_sparse(model: Model, vars: Sequence | None, sites: str) -> None:
+    if vars is not None:
+        raise AugmentationError(
+            "vars: expected none with inducing points, which replace the process for all "
+            f"variables, got {vars!r}; sample pac.sparsify(…) by several steps instead"
+        )
+    if sites == "augmented":
+        raise AugmentationError(
+            "sites='augmented': expected held sites with inducing points, since an expected log "
+            "density has no auxiliary variable; leave sites out"
+        )

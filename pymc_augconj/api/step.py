@@ -32,7 +32,7 @@ from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
-from .elliptical_update import EllipticalUpdate
+from .elliptical_update import EllipticalUpdate, MixedUpdate
 from .report import recognize
 from .updates import GradientUpdate, SliceUpdate
 
@@ -41,6 +41,8 @@ __all__ = ["AugmentedGibbs"]
 # Half the width of the uniform jitter of hyperparameters at the start of a chain, on the
 # unconstrained scale; PyMC's NUTS uses the same.
 _START_JITTER = 1.0
+# Of two starts that are the same.
+_ROUNDING = 1e-12
 _START_ATTEMPTS = 20
 
 # Draws of (ω, latents) per step if updates of hyperparameters need factorisations.
@@ -112,7 +114,9 @@ class AugmentedGibbs(BlockedStep):
         sampling along the principal axes learned during tuning, by elliptical slices around the
         mean learned during tuning, all hyperparameters at once, or by NUTS on the gradient of the
         log evidence. ``"auto"`` takes elliptical slices where there are held sites; else NUTS from
-        six scalars on, where it can and where conditioning is in observation space.
+        six scalars on, where it can and where conditioning is in observation space; else two
+        elliptical slices (one of a single scalar), followed in a quarter of the steps by a slice
+        along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
         hyperparameters factorises covariances, as many again cost less than it; 1 otherwise. With
@@ -152,6 +156,18 @@ class AugmentedGibbs(BlockedStep):
     ===============================================  ============  ============
     logit, n = 270, one length scale and amplitude   38 / 18       9.5 / 22
     Student-t, n = 300, 13 length scales (ARD)       4.5 / 8.7     25 / 11
+    ===============================================  ============  ============
+
+    Evaluations / effective samples a step, smallest over everything, of slices along the axes and
+    of the mixture of elliptical ones and those:
+
+    ===============================================  ============  ============
+    model                                            slice         mixture
+    ===============================================  ============  ============
+    logit, n = 120, one length scale and amplitude   6.2 / 0.31    4.7 / 0.56
+    varying slopes, three scales                     8.8 / 0.38    4.4 / 0.56
+    correlated effects, LKJ prior, four scalars      11.1 / 0.39   4.9 / 0.59
+    eight schools, one scale                         3.7 / 0.42    3.1 / 0.61
     ===============================================  ============  ============
 
     Effective samples a step on the first of these, smallest over everything: 0.15 with one sweep,
@@ -195,9 +211,8 @@ class AugmentedGibbs(BlockedStep):
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
-        self.recognition = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
-        found = self.recognition
-        self.held = choose_held(found.model, found.start, sites, found.probes)
+        self.recognition = self._recognize(model, vars, compile_kwargs)
+        self.held = self._choose_held(sites)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
@@ -210,13 +225,24 @@ class AugmentedGibbs(BlockedStep):
         self._kinds = self._choose_updates(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
-        self._pymc = WholeDensity(model)
+        self._pymc = self._density_of(model)
         _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
         for part in self._make_sampler(self._default_start).parts:
             part.space.compile()
         self.tune = True
+
+    def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
+        return recognize(model, vars=vars, compile_kwargs=compile_kwargs)
+
+    def _choose_held(self, sites: str) -> tuple[str, ...]:
+        found = self.recognition
+        return choose_held(found.model, found.start, sites, found.probes)
+
+    def _density_of(self, model: Model) -> WholeDensity | None:
+        """Return PyMC's log density of the model, to compare with; None to compare nothing."""
+        return WholeDensity(model)
 
     def _choose_space(self) -> type[SitePosterior]:
         lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
@@ -236,9 +262,11 @@ class AugmentedGibbs(BlockedStep):
                 "only; use hyper_sampler='slice' for this model"
             )
         if hyper_sampler == "auto":
-            hyper_sampler = "elliptical" if self.held else "slice"
+            hyper_sampler = "elliptical" if self.held else "mixed"
             if not self.held and possible and has_many(self.plan):
-                hyper_sampler = "nuts" if self._space.has_cheap_gradient else "slice"
+                hyper_sampler = "nuts" if self._space.has_cheap_gradient else "mixed"
+        if hyper_sampler == "mixed":
+            return {"collapsed": MixedUpdate}
         if hyper_sampler == "elliptical":
             return {"collapsed": EllipticalUpdate, "joint": EllipticalUpdate}
         return {"collapsed": GradientUpdate} if hyper_sampler == "nuts" else {}
@@ -373,7 +401,7 @@ class AugmentedGibbs(BlockedStep):
         """Stop a chain whose log density differs from PyMC's, at a few of its first points."""
         self._taken += 1
         # PyMC's density has no jitter, and may not be finite.
-        if self._taken in _COMPARED and info.jitter == 0.0:
+        if self._pymc is not None and self._taken in _COMPARED and info.jitter == 0.0:
             where = f"at step {self._taken} of this chain"
             self._pymc.check(point, info.log_density, sampler, where)
 
@@ -389,7 +417,9 @@ class AugmentedGibbs(BlockedStep):
     def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:
         """Return a random start if the chain was given PyMC's default one."""
         ours = [var.name for var in self.vars]
-        if not all(np.array_equal(point[name], self._default_start[name]) for name in ours):
+        # PyMC's own start is of compiled code, which rounds differently.
+        start = self._default_start
+        if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=_ROUNDING) for n in ours):
             return point
         moved = dict(point)
         hyper = [h for move in _MOVES for h in getattr(self.plan, move)]

@@ -80,6 +80,12 @@ class SliceUpdate:
             self._learn(x)
         return x
 
+    def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
+        """Return the next value on a line along a principal axis, chosen at random."""
+        axis = self.state["axes"][:, rng.integers(self.size)]
+        moved, _, _ = _slice(target, start, target(start), axis, _WIDTH, 1, rng)
+        return moved
+
     def _learn(self, x: Array) -> None:
         """Add ``x`` to the running covariance; at the end of a window, take its axes."""
         state = self.state

@@ -85,6 +85,7 @@ class Conditioner(Protocol):
 
     def compile(self) -> None:
         """Compile what it calls: before chains start, each in a process of its own."""
+        return
 
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""

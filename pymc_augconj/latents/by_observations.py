@@ -128,7 +128,8 @@ class ObservationPosterior(SitePosterior):
         return float(groups.size) ** 3 / 3.0
 
     @staticmethod
-    def prior_cov(prior: LatentPrior, coupling: Coupling) -> Array:
+    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
+        coupling = groups.merged
         C = prior.predictor_cov
         return np.concatenate([np.diagonal(C), C[coupling.first, coupling.second]])
 

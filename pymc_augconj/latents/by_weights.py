@@ -113,7 +113,8 @@ class WeightPosterior(SitePosterior):
         return R * D**2 + D**3 / 3.0 + forming + dense / 3.0
 
     @staticmethod
-    def prior_cov(prior: LatentPrior, coupling: Coupling) -> Array:
+    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
+        coupling = groups.merged
         Phi = prior.whitened_design
         pairs = np.einsum("ij,ij->i", Phi[coupling.first], Phi[coupling.second])
         return np.concatenate([np.einsum("ij,ij->i", Phi, Phi), pairs])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -69,13 +69,18 @@ class LatentPrior:
     @cached_property
     def whitened_design(self) -> Array:
         """Φ with η′ = Φ v on the merged rows, shape (R, D)."""
-        return np.hstack(
-            [b.whitened_design(A) for b, A in zip(self.blocks, self.maps, strict=True)]
-        )
+        parts = [b.whitened_design(A) for b, A in zip(self.blocks, self.maps, strict=True)]
+        return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def split(self, v: Array) -> list[Array]:
         """Return the blocks' parts of all latents, (D,) or (count, D)."""
-        return np.split(v, np.cumsum([b.block.total_size for b in self.blocks])[:-1], axis=-1)
+        if len(self.blocks) == 1:
+            return [v]
+        parts, start = [], 0
+        for b in self.blocks:
+            parts.append(v[..., start : start + b.block.total_size])
+            start += b.block.total_size
+        return parts
 
     def innovations(self, v: Array) -> list[Array]:
         """Return every block's u = S v for the whitened latents v of all, (D,) or (count, D)."""
@@ -162,6 +167,8 @@ class LatentPriors:
         self._readers_of = [
             [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
         ]
+        # Maps that do not change but for a factor, and the same on the merged rows.
+        self._merged: dict[int, tuple[LinearMap, LinearMap]] = {}
         self._values: list[Any] = [None] * len(readers)
         self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
@@ -200,6 +207,11 @@ class LatentPriors:
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
             return A, A
+        if isinstance(A, RowSelection) and A.multiple_of is not None:
+            c, base = A.multiple_of
+            if self._merged.get(id(base), (None,))[0] is not base:
+                self._merged[id(base)] = self._merge_map(base)
+            return A, cast(RowSelection, self._merged[id(base)][1]).times(c)
         first, inverse = self.groups.first, self.groups.inverse
         if (
             isinstance(A, RowSelection)

@@ -18,8 +18,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
@@ -104,9 +103,14 @@ class SitePosterior(ABC):
         blocks = [kind_of(b).matrix_order(b) for b in model.blocks]
         return max(cls.order(model, groups), *blocks)
 
+    @classmethod
+    def make_conditioner(cls, model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
+        """Return what the Gibbs sampler conditions with."""
+        return cls.conditioner(cls.order(model, groups), groups.merged)
+
     @staticmethod
     @abstractmethod
-    def prior_cov(prior: LatentPrior, coupling: Coupling) -> Array:
+    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
         """Return the prior variances of the merged predictors, and covariances of pairs."""
 
     def _finish(self, log_det: float, centred: Array, cov: Array, log_normalizer: float) -> None:
@@ -151,7 +155,26 @@ class SitePosterior(ABC):
     def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
         """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
 
-    # -- the derivative of the log normaliser by C, a :class:`.PredictorGradient` -----------------
+    # -- derivatives of the log normaliser --------------------------------------------------------
+
+    def pull_cov(self, index: int) -> Array:
+        """Return the derivative by what a block's ``scale`` gives, through its covariance."""
+        return self.prior.blocks[index].pull_cov(self.prior.maps[index], self)
+
+    def pull_map(self, index: int) -> Array:
+        """Return the derivative by A_b, shape (R, total_size)."""
+        covariances = self.prior.blocks[index].cross_cov(self.prior.maps[index]).T
+        derivative = np.multiply.outer(self.alpha, self.innovation_means()[index])
+        derivative -= self.response_product(covariances)
+        return derivative
+
+    def pull_selection(self, index: int) -> Array:
+        """Return the derivative by the entries of A_b that are not zero, one a row, shape (R,)."""
+        A = self.prior.maps[index]
+        assert isinstance(A, RowSelection)
+        return self.pull_map(index)[np.arange(A.index.size), A.index]
+
+    # By C, a :class:`.PredictorGradient`.
 
     def congruence(self, A: LinearMap) -> Array:
         """Return ½ Aᵀ (α αᵀ − R) A."""

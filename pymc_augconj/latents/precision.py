@@ -1,20 +1,25 @@
-"""Latents whose prior is known by its precision matrix Q, handled by K = Q⁻¹.
+"""Latents whose prior is known by its precision matrix Q, which is banded in a suitable order.
 
-Conditioning is dense, as for any covariance; what a block is given by, and what derivatives are
-taken by, are the entries of Q.
+With P Q Pᵀ = L Lᵀ, L banded, S = Pᵀ L⁻ᵀ P: products with S and its inverse take O(n b). K = Q⁻¹
+is formed where a dense space asks for it. What a block is given by, and what derivatives are taken
+by, are the entries of Q.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
+
+import numpy as np
+
+from pymc_augconj.linalg.banded import BandedFactor
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.precision import covariance_of_precision
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 
-__all__ = ["PrecisionPrior"]
+__all__ = ["PrecisionPrior", "pull_root"]
 
 
 class PrecisionPrior(DensePrior):
@@ -24,22 +29,78 @@ class PrecisionPrior(DensePrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        assert block.entries is not None
-        rows, cols = block.entries
-        name = f"the prior precision of {block.name!r}"
-        self.cov, self._chol = covariance_of_precision(block.size, rows, cols, array, name=name)
+        self.pattern = block.band
+        self.factor = self.pattern.factorize(
+            block.flat_precision(array), f"the prior precision of {block.name!r}"
+        )
 
     def factorized(self) -> PrecisionPrior:
         return self
+
+    @cached_property
+    def cov(self) -> Array:
+        """K."""
+        place = self.pattern.place
+        return np.asfortranarray(self.factor.dense_inverse()[np.ix_(place, place)])
+
+    def scale(self, v: Array) -> Array:
+        return self.pattern.back(self.factor.transpose_solve(self.pattern.forward(v)))
+
+    def scale_transpose(self, x: Array) -> Array:
+        return self.pattern.back(self.factor.half_solve(self.pattern.forward(x)))
+
+    def unscale(self, u: Array) -> Array:
+        return self.pattern.back(self.factor.transpose_product(self.pattern.forward(u)))
+
+    def unscale_transpose(self, x: Array) -> Array:
+        return self.pattern.back(self.factor.product(self.pattern.forward(x)))
+
+    def log_det_scale(self) -> float:
+        return -0.5 * self.factor.log_det
+
+    def apply_cov(self, x: Array) -> Array:
+        return self.pattern.back(self.factor.solve(self.pattern.forward(x)))
+
+    @cached_property
+    def cov_within_band(self) -> Array:
+        """K within the band, flat."""
+        return self.factor.inverse()
+
+    def var(self) -> Array:
+        return self.pattern.back(self.cov_within_band[:: self.pattern.width + 1])
+
+    def log_det_slopes(self) -> Array:
+        """Return the derivative of log|Q| by :attr:`array`."""
+        assert self.block.entries is not None
+        return self.cov_within_band[self.pattern.positions(*self.block.entries)]
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         return self._by_entries(super().pull_cov(A, gradient))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
-        return self._by_entries(super().pull_design(A, G))
+        assert self.block.entries is not None
+        by_scale = self._by_band(self._pull_scale(A, G))
+        by_precision = pull_root(self.factor, by_scale)
+        place = self.pattern.place
+        return by_precision[np.ix_(place, place)][tuple(self.block.entries)]
+
+    def _by_band(self, matrix: Array) -> Array:
+        return self.pattern.forward(self.pattern.forward(matrix).T).T
 
     def _by_entries(self, by_cov: Array) -> Array:
         """Return derivatives by the entries of Q, given those by K: ∂K = −K ∂Q K."""
         assert self.block.entries is not None
         rows, cols = self.block.entries
         return -(self.cov @ by_cov @ self.cov)[rows, cols]
+
+
+def pull_root(factor: BandedFactor, weights: Array) -> Array:
+    """Return the derivative of ⟨W, L⁻ᵀ⟩ by L Lᵀ, a symmetric matrix.
+
+    With X = L⁻¹ ∂Q L⁻ᵀ and Φ(X) its lower triangle with half its diagonal, ∂L = L Φ(X), so that
+    ∂L⁻ᵀ = −L⁻ᵀ Φ(X)ᵀ.
+    """
+    lower = np.tril(factor.half_solve(weights.T))
+    lower[np.diag_indices_from(lower)] *= 0.5
+    half = factor.transpose_solve(0.5 * (lower + lower.T))
+    return -factor.transpose_solve(half.T)

@@ -11,13 +11,14 @@ from .base import BlockPrior
 from .dense import DensePrior
 from .diagonal import DiagonalPrior
 from .factor import FactorPrior
+from .intrinsic import IntrinsicPrior
 from .precision import PrecisionPrior
+from .standard import StandardPrior
 
 __all__ = ["block_prior", "kind_of"]
 
-_KINDS: dict[str, type[BlockPrior]] = {
-    kind.kind: kind for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior)
-}
+_ALL = (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior)
+_KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
 
 
 def kind_of(block: LatentBlock) -> type[BlockPrior]:

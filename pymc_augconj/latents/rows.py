@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -100,16 +100,31 @@ class RowGroups:
         Group of each predictor; None where every predictor is its own group.
     coupling : Coupling
         Which predictors sites couple; each of these is its own group.
+    maps : tuple of LinearMap, or None
+        The blocks' maps onto the groups, at one θ.
     """
 
     first: Index
     inverse: Index | None
     coupling: Coupling
+    maps: tuple[LinearMap, ...] | None = field(default=None, compare=False, repr=False)
+    _kept: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod
-    def apart(cls, n_rows: int, coupling: Coupling | None = None) -> RowGroups:
+    def apart(
+        cls,
+        n_rows: int,
+        coupling: Coupling | None = None,
+        maps: tuple[LinearMap, ...] | None = None,
+    ) -> RowGroups:
         """Return groups of one predictor each."""
-        return cls(np.arange(n_rows), None, coupling or Coupling(n_rows))
+        return cls(np.arange(n_rows), None, coupling or Coupling(n_rows), maps)
+
+    def keep[T](self, name: str, make: Callable[[], T]) -> T:
+        """Return ``make()``, which is called once: what a space knows of the groups."""
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     @classmethod
     def find(cls, maps_at: Sequence[Sequence[LinearMap]], coupling: Coupling) -> RowGroups:
@@ -123,10 +138,13 @@ class RowGroups:
         """
         n_rows = coupling.n_rows
         columns: list[NDArray[Any]] = []
+        first_maps = tuple(maps_at[0])
+        if any(_takes_each_once(A) for A in first_maps):
+            return cls.apart(n_rows, coupling, first_maps)
         for maps in maps_at:
             for A in maps:
                 if isinstance(A, DenseMap):
-                    return cls.apart(n_rows, coupling)
+                    return cls.apart(n_rows, coupling, first_maps)
                 columns.append(A.index)
                 if A.coef is not None:
                     columns.append(A.coef)
@@ -138,12 +156,13 @@ class RowGroups:
         keys = np.stack(columns, axis=1)
         _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
         if first.size == n_rows:
-            return cls.apart(n_rows, coupling)
+            return cls.apart(n_rows, coupling, first_maps)
         # In order of first appearance, so that f[idx] with a permutation-free idx is the identity.
         order = np.argsort(first)
         rank = np.empty_like(order)
         rank[order] = np.arange(order.size)
-        return cls(first[order], rank[inverse.ravel()], coupling)
+        maps = tuple(A.rows(first[order]) for A in first_maps)
+        return cls(first[order], rank[inverse.ravel()], coupling, maps)
 
     @property
     def size(self) -> int:
@@ -172,3 +191,10 @@ class RowGroups:
         if self.inverse is None:
             return merged
         return np.concatenate([merged[: self.size][self.inverse], merged[self.size :]])
+
+
+def _takes_each_once(A: LinearMap) -> bool:
+    """Return whether all rows take different values of a block."""
+    if isinstance(A, DenseMap) or A.index.size > A.size:
+        return False
+    return bool(np.bincount(A.index, minlength=1).max() <= 1)

@@ -13,10 +13,12 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import Conditioner
-from .by_gram import GramPattern, GramSpace
+from .by_gram import GramSpace
 from .by_observations import ObservationPosterior
+from .by_precision import PrecisionPosterior
 from .by_weights import WeightPosterior
 from .diagonal import DiagonalPrior
+from .gram_pattern import GramPattern
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .rows import RowGroups
@@ -26,7 +28,7 @@ __all__ = ["SPACES", "cheapest_space", "choose_conditioner", "choose_space", "co
 
 #: By name. Of several that cost the same the first is taken.
 SPACES: dict[str, type[SitePosterior]] = {
-    kind.space: kind for kind in (ObservationPosterior, WeightPosterior)
+    kind.space: kind for kind in (ObservationPosterior, WeightPosterior, PrecisionPosterior)
 }
 
 #: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
@@ -78,7 +80,7 @@ def choose_conditioner(
         pattern = GramPattern(maps)
         if pattern.multiplications <= max(_FEW, space.multiplications(model, groups)):
             return GramSpace(pattern)
-    return space.conditioner(space.order(model, groups), groups.merged)
+    return space.make_conditioner(model, groups)
 
 
 def condition(

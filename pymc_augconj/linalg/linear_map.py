@@ -2,18 +2,21 @@
 
 Two kinds cover every model: :class:`RowSelection`, where each predictor takes one latent value,
 possibly scaled (a GP at its inputs, ``f[idx]``, ``alpha[group]``, an intercept), and
-:class:`DenseMap` (a design matrix, basis functions, differences).
+:class:`DenseMap` (a design matrix, basis functions, differences). A :class:`SelectionSum` is one
+with a few entries a row (correlated effects), which need not be formed.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["DenseMap", "LinearMap", "RowSelection"]
+__all__ = ["DenseMap", "LinearMap", "RowSelection", "SelectionSum"]
 
 
 @dataclass(frozen=True)
@@ -28,11 +31,19 @@ class RowSelection:
         Its coefficient; None stands for ones.
     size : int
         Length of u.
+    multiple_of : (float, RowSelection), optional
+        c and B with A = c B, where B stays and c may change.
     """
 
     index: Index
     coef: Array | None
     size: int
+    multiple_of: tuple[float, RowSelection] | None = field(default=None, compare=False, repr=False)
+
+    def times(self, c: float) -> RowSelection:
+        """Return c A, which knows that it is a multiple of this."""
+        coef = np.full(self.index.size, c) if self.coef is None else c * self.coef
+        return RowSelection(self.index, coef, self.size, (c, self))
 
     @property
     def is_identity(self) -> bool:
@@ -177,6 +188,56 @@ class DenseMap:
     def dense(self) -> Array:
         """Return A as a matrix, shape (N, size)."""
         return self.matrix if self.columns is None else self.matrix * self.columns
+
+
+class SelectionSum(DenseMap):
+    """A = Σ_k coefs[k] · parts[k], a :class:`DenseMap` whose matrix is formed when asked for.
+
+    Parameters
+    ----------
+    coefs : ndarray, shape (K,)
+        What may change.
+    parts : sequence of RowSelection
+        What stays.
+    """
+
+    columns = None
+
+    def __init__(self, coefs: Array, parts: Sequence[RowSelection]) -> None:
+        # The class it derives from is frozen.
+        self.__dict__.update(coefs=coefs, parts=parts)
+
+    coefs: Array
+    parts: Sequence[RowSelection]
+
+    @cached_property
+    def matrix(self) -> Array:
+        """A, Fortran-ordered."""
+        n_rows = self.parts[0].index.size
+        matrix = np.zeros((n_rows, self.size), order="F")
+        rows = np.arange(n_rows)
+        for c, part in zip(self.coefs, self.parts, strict=True):
+            matrix[rows, part.index] += c if part.coef is None else c * part.coef
+        return matrix
+
+    @property
+    def size(self) -> int:
+        """Length of u."""
+        return self.parts[0].size
+
+    def apply(self, u: Array) -> Array:
+        """Return A u, shape (N,)."""
+        terms = zip(self.coefs, self.parts, strict=True)
+        return sum((c * part.apply(u) for c, part in terms), np.zeros(()))
+
+    def apply_transpose(self, w: Array) -> Array:
+        """Return Aᵀ w, shape (size,)."""
+        terms = zip(self.coefs, self.parts, strict=True)
+        return sum((c * part.apply_transpose(w) for c, part in terms), np.zeros(()))
+
+    def rows(self, which: Index | slice) -> SelectionSum:
+        """Return the map onto the predictors ``which`` alone."""
+        return SelectionSum(self.coefs, [part.rows(which) for part in self.parts])
 
 
 LinearMap = RowSelection | DenseMap

@@ -27,7 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from scipy.linalg.lapack import dtrtrs
 
+from pymc_augconj.linalg.blas import diagonal_view
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
@@ -46,9 +48,9 @@ _FEW = 0.2
 _THREAD_MEMORY, _MATRICES_OF_A_THREAD, _KERNELS_OF_A_THREAD = 2**30, 6, 32
 
 
-def count_threads(kernels: int, size: int) -> int:
-    """Return the number of threads for ``kernels``, matrices of ``size`` × ``size`` each."""
-    affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * size**2)
+def count_threads(kernels: int, entries: int) -> int:
+    """Return the number of threads for ``kernels``, matrices of so many entries each."""
+    affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * entries)
     return max(1, min(available_cores(), affordable, kernels // _KERNELS_OF_A_THREAD))
 
 
@@ -133,8 +135,10 @@ def draw_conditional(
     """
     n = f.shape[1]
     deviation = f - parts["mean_old"]
+    if not joint:
+        return _draw_marginals(deviation, noise, parts, jitter)
     few = len(f) <= _FEW * n
-    chol = _factorize(parts, deviation if few else deviation[:0], jitter, joint, scratch)
+    chol = _factorize(parts, deviation if few else deviation[:0], jitter, scratch)
     stop = n + len(parts["mean_new"])
     half = chol[n:stop, :n]
     if few:
@@ -143,15 +147,22 @@ def draw_conditional(
         # C-ordered rows are Fortran-ordered columns: the transpose of L, and of K*ₓ L⁻ᵀ.
         weights, _ = dtrtrs(np.asfortranarray(chol[:n, :n].T), half.T, lower=0)
         mean = parts["mean_new"] + deviation @ weights
-    if joint:
-        return mean + noise @ np.tril(chol[n:stop, n:stop]).T
-    var = parts["new_diagonal"] - np.einsum("ij,ij->i", half, half)
+    return mean + noise @ np.tril(chol[n:stop, n:stop]).T
+
+
+def _draw_marginals(deviation: Array, noise: Array, parts: Parts, jitter: float) -> Array:
+    """Return a draw of every entry of f* from its marginal: no matrix of P × P numbers."""
+    old = np.array(parts["old"], order="F")
+    diagonal_view(old)[...] += jitter
+    chol, _ = cholesky_with_jitter(old, name="the covariance at the old inputs")
+    factor = TriangularFactor(chol)
+    half, weights = factor.solve(parts["cross"].T), factor.solve(deviation.T)
+    mean = parts["mean_new"] + weights.T @ half
+    var = parts["new_diagonal"] - np.einsum("ij,ij->j", half, half)
     return mean + np.sqrt(np.maximum(var, 0.0)) * noise
 
 
-def _factorize(
-    parts: Parts, rows: Array, jitter: float, joint: bool, scratch: list[Array] | None
-) -> Array:
+def _factorize(parts: Parts, rows: Array, jitter: float, scratch: list[Array] | None) -> Array:
     """Return the factor of the matrix above; its upper triangle is arbitrary."""
     n_old, n_new = len(parts["mean_old"]), len(parts["mean_new"])
     stop, size = n_old + n_new, n_old + n_new + len(rows)
@@ -160,33 +171,30 @@ def _factorize(
         K = np.empty((size, size))
         if scratch is not None:
             scratch[:] = [K]
-    _fill(K, parts, rows, jitter, joint)
+    _fill(K, parts, rows, jitter)
     if cholesky_in_place(K.T, upper=True) == 0 and np.isfinite(np.einsum("ii->i", K)).all():
         return K
     # Singular to working precision, or not finite: more jitter, or a sentence about it, which
     # compares both triangles.
-    _fill(K, parts, rows, jitter, joint)
+    _fill(K, parts, rows, jitter)
     K[:n_old, n_old:stop] = parts["cross"].T
-    old = K[:stop, :stop] if joint else K[:n_old, :n_old]
-    _, more = cholesky_with_jitter(old, name="the covariance at the old and new inputs")
-    np.einsum("ii->i", K)[: len(old)] += more
+    both = K[:stop, :stop]
+    _, more = cholesky_with_jitter(both, name="the covariance at the old and new inputs")
+    np.einsum("ii->i", K)[:stop] += more
     cholesky_in_place(K.T, upper=True)
     return K
 
 
-def _fill(K: Array, parts: Parts, rows: Array, jitter: float, joint: bool) -> None:
+def _fill(K: Array, parts: Parts, rows: Array, jitter: float) -> None:
     n_old, n_new = len(parts["mean_old"]), len(parts["mean_new"])
     stop = n_old + n_new
     diagonal = np.einsum("ii->i", K)
     K[:n_old, :n_old] = parts["old"]
     K[n_old:stop, :n_old] = parts["cross"]
     K[n_old:, n_old:] = 0.0
-    if joint:
-        K[n_old:stop, n_old:stop] = parts["new"]
-        # New inputs that repeat old ones have zero variance up to rounding.
-        diagonal[n_old:stop] += _ROUNDING * np.mean(np.diagonal(parts["new"]))
-    else:
-        diagonal[n_old:stop] = _INFINITE
+    K[n_old:stop, n_old:stop] = parts["new"]
+    # New inputs that repeat old ones have zero variance up to rounding.
+    diagonal[n_old:stop] += _ROUNDING * np.mean(np.diagonal(parts["new"]))
     diagonal[:n_old] += jitter
     K[stop:, :n_old] = rows
     diagonal[stop:] = _INFINITE

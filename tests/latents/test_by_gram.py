@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from pymc_augconj.latents.by_gram import GramPattern, GramSpace
+from pymc_augconj.latents.by_gram import GramSpace
+from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.rows import MergedSites, SiteSum
-from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection, SelectionSum
 
 N = 60
 RNG = np.random.default_rng(1)
@@ -14,6 +15,10 @@ X = np.asfortranarray(RNG.standard_normal((N, 2)))
 Z = RNG.standard_normal(N)
 ALL = np.zeros(N, dtype=int)
 
+# Pairs of effects of every group, correlated: each row takes both, one of them twice.
+PARTS = [RowSelection(2 * GROUP + k, coef, 40) for k, coef in [(0, None), (0, Z), (1, Z)]]
+# Two parts that take the same two latents in either order.
+CROSSING = [RowSelection(SITES, None, 45), RowSelection(44 - SITES, Z, 45)]
 MAPS = {
     "intercept": [RowSelection(ALL, None, 1)],
     "groups": [RowSelection(ALL, None, 1), RowSelection(SITES, None, 45)],
@@ -26,6 +31,17 @@ MAPS = {
     "regression": [DenseMap(X)],
     "columns": [DenseMap(X, np.array([0.5, 2.0])), RowSelection(SITES, None, 45)],
     "crossed": [RowSelection(GROUP, None, 20), RowSelection(SITES, Z, 45), DenseMap(X)],
+    "correlated": [SelectionSum(np.array([0.7, -0.4, 1.2]), PARTS), DenseMap(X)],
+    "crossing": [RowSelection(GROUP, Z, 20), SelectionSum(np.array([0.5, -2.0]), CROSSING)],
+    "sums": [
+        SelectionSum(np.array([0.7, -0.4, 1.2]), PARTS),
+        SelectionSum(np.array([0.5, -2.0]), CROSSING),
+        RowSelection(ALL, None, 1),
+    ],
+    "small sum": [
+        SelectionSum(np.array([0.5, -2.0]), [RowSelection(OTHER, w, 3) for w in (None, Z)]),
+        DenseMap(X),
+    ],
     "small": [RowSelection(OTHER, Z, 3), DenseMap(X), RowSelection(ALL, None, 1)],
 }
 
@@ -110,6 +126,32 @@ def test_designs_that_are_scaled(factor):
     check(space, scaled, scales, h, lam)
     check(space, maps, scales, h, 0.1 * lam)
     check(space, scaled, scales, 2 * h, 0.1 * lam)
+
+
+def test_multiples_take_no_sum_again(monkeypatch):
+    """Nor do sums of parts whose coefficients change."""
+    bases = [RowSelection(GROUP, Z, 20), RowSelection(ALL, None, 1)]
+    space, (h, lam) = GramSpace(GramPattern([*bases, MAPS["correlated"][0]])), random_sites()
+    counted, sites = [], term(h, lam)
+    gram = GramPattern.gram
+    monkeypatch.setattr(GramPattern, "gram", lambda *given: counted.append(1) or gram(*given))
+    for c, d in (1.0, 2.0), (0.0, -3.0), (-1.5, 0.0), (1e-3, 1e3):
+        maps = [base.times(w) for base, w in zip(bases, (c, d), strict=True)]
+        maps.append(SelectionSum(np.array([c, 1.0, d]), PARTS))
+        np.testing.assert_array_equal(maps[0].dense(), c * bases[0].dense())
+        check_sum(space, maps, random_scales(maps), SiteSum((sites,)))
+    assert len(counted) == 1
+
+
+def test_a_sum_of_selections_is_its_matrix():
+    for name in ("correlated", "crossing"):
+        A = next(A for A in MAPS[name] if isinstance(A, SelectionSum))
+        dense = sum(c * part.dense() for c, part in zip(A.coefs, A.parts, strict=True))
+        np.testing.assert_allclose(A.dense(), dense, atol=1e-15)
+        u, w = RNG.standard_normal(A.size), RNG.standard_normal(N)
+        np.testing.assert_allclose(A.apply(u), dense @ u, atol=1e-13)
+        np.testing.assert_allclose(A.apply_transpose(w), dense.T @ w, atol=1e-13)
+        np.testing.assert_array_equal(A.rows(slice(5)).dense(), A.dense()[:5])
 
 
 def test_terms_that_are_scaled(maps):

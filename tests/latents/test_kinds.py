@@ -10,6 +10,7 @@ from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.factor import FactorPrior
+from pymc_augconj.latents.intrinsic import IntrinsicPrior
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
@@ -68,6 +69,28 @@ def root_of_entries(entries):
     return np.linalg.cholesky(np.linalg.inv(0.5 * (Q + Q.T)))
 
 
+# Of a path of five areas: the entries that a weight of each edge adds to B.
+PATH = np.argwhere(np.abs(np.subtract.outer(np.arange(5), np.arange(5))) <= 1).T
+EDGES = np.array(
+    [
+        np.outer(edge, edge)[PATH[0], PATH[1]]
+        for edge in (np.eye(5)[i] - np.eye(5)[i + 1] for i in range(4))
+    ]
+)
+
+
+def root_of_intrinsic(array):
+    """From u = x − mean(x) + v₀/(n c) with x₀ = 0, backwards in the order of the areas."""
+    B, c = np.zeros((5, 5)), np.sqrt(array[-1])
+    B[PATH[0], PATH[1]] = array[:-1]
+    S = np.zeros((5, 5))
+    S[:4, :4] = np.linalg.inv(np.linalg.cholesky(B[::-1, ::-1][:4, :4])).T
+    S -= S.mean(axis=0)
+    S[:, 4] = 1.0 / (5.0 * c)
+    np.testing.assert_allclose(S[::-1] @ S[::-1].T, np.linalg.inv(B + c**2), atol=1e-9)
+    return S[::-1, ::-1]
+
+
 def cases():
     rng = np.random.default_rng(0)
     root = rng.normal(size=(5, 5))
@@ -89,6 +112,12 @@ def cases():
             lambda a: np.kron(np.eye(2), a),
         ),
         "precision": (PrecisionPrior(a_block(PrecisionPrior, 5, entries=BAND), Q), root_of_entries),
+        "intrinsic": (
+            IntrinsicPrior(
+                a_block(IntrinsicPrior, 5, entries=PATH), np.append(std[:4] @ EDGES, 0.7)
+            ),
+            root_of_intrinsic,
+        ),
         "random walk": (RandomWalk(a_block(RandomWalk, 5), np.array(0.7)), lambda a: a * ones),
     }
 
@@ -167,6 +196,8 @@ def test_derivatives_are_those_of_the_matrices(name):
         found = prior.pull_cov(A, Gradient(G)), prior.pull_design(A, H)
         for function, derivative in zip((of_cov, of_design), found, strict=True):
             direction = rng.normal(size=np.shape(prior.array))
+            if isinstance(prior, IntrinsicPrior):
+                direction = np.append(direction[:4] @ EDGES, direction[-1])
             if direction.ndim == 2:
                 is_factor = isinstance(prior, FactorPrior)
                 direction = np.tril(direction) if is_factor else direction + direction.T
@@ -189,7 +220,7 @@ def test_maps_of_rows_are_matrices_too(name):
 
 
 def test_kinds_are_found_by_name():
-    for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior):
+    for kind in (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior):
         assert kind_of(a_block(kind, 3)) is kind
     with pytest.raises(NotPositiveDefiniteError, match="standard deviations of 'u'"):
         block_prior(a_block(DiagonalPrior, 2), np.array([1.0, -1.0]))
@@ -198,6 +229,28 @@ def test_kinds_are_found_by_name():
     block = a_block(PrecisionPrior, 2, entries=np.array([[0, 1, 0, 1], [0, 1, 1, 0]]))
     with pytest.raises(NotPositiveDefiniteError, match="prior precision of 'u'"):
         block_prior(block, np.array([1.0, 1.0, 2.0, 2.0]))
+
+
+def test_small_steps_of_a_walk_keep_their_digits():
+    """K = 1 + 1e-12 min(i, j): its own factor would have lost half of the steps' digits."""
+    size, step = 100, 1e-6
+    D = (np.eye(size) - np.eye(size, k=-1)) / step
+    D[0] *= step
+    Q = D.T @ D
+    entries = np.array(np.nonzero(Q))
+    prior = block_prior(a_block(PrecisionPrior, size, entries=entries), Q[tuple(entries)])
+    S = prior.scale(np.eye(size)).T
+    # The start is known from Q to 1e-16 of 1/step², so to four digits; the steps are not hurt.
+    np.testing.assert_allclose(np.diff(S, axis=0)[:, 1:], step * np.eye(size)[1:, 1:], atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "array", [np.r_[1.0, 1.0, -0.9, -1.0, 2.0], np.r_[1.0, 1.0, -1.0, -1.0, 0.0]]
+)
+def test_what_is_no_intrinsic_precision_is_refused(array):
+    block = a_block(IntrinsicPrior, 2, entries=np.array([[0, 1, 0, 1], [0, 1, 1, 0]]))
+    with pytest.raises(NotPositiveDefiniteError, match=r"prior precision of 'u'.*sum to zero"):
+        block_prior(block, array)
 
 
 # LLᵀ is singular to working precision: rounded, it has no Cholesky factor or a wrong one.

@@ -20,6 +20,7 @@ from pymc_augconj.api.report import recognize
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
+from pymc_augconj.recognition.graph.straight_line import Executed
 
 N = 8
 RNG = np.random.default_rng(12)
@@ -177,6 +178,43 @@ def test_function_knows_what_it_reads():
     assert function(point) == [3.0, 3.0]
     with pytest.raises(KeyError, match="no input provides"):
         PointFunction(x + y, {"x": x})
+
+
+def gaussian_process():
+    """The gradient of a Cholesky factor, and a softplus."""
+    f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(2, ls=pm.Gamma("ls", 5, 5))).prior("f", X=X)
+    pm.Bernoulli("y", logit_p=f, observed=BINARY)
+
+
+def gamma():
+    """Constants of single precision in the branches of a switch."""
+    alpha, f = pm.Gamma("alpha", 8, 4), pm.Normal("f", 0, 1, shape=N)
+    pm.Gamma("y", alpha=alpha, beta=alpha * pm.math.exp(-f), observed=1.0 + np.arange(N))
+
+
+def ordinal():
+    """Probabilities looked up by the observations; sums along an axis."""
+    ordered = pm.distributions.transforms.ordered
+    c = pm.Normal("c", [-1.0, 1.0], 0.2, transform=ordered, initval=[-1.0, 1.0])
+    f = pm.Normal("f", 0, 1, shape=N)
+    pm.OrderedLogistic("y", eta=f, cutpoints=c, observed=np.arange(N) % 3)
+
+
+@pytest.mark.parametrize("build", [gaussian_process, gamma, ordinal], ids=lambda f: f.__name__)
+def test_densities_and_gradients_never_fall_back(build, monkeypatch):
+    """PyTensor's machine takes eight times as long as the graph written out in Python."""
+    with pm.Model() as model:
+        build()
+    values = {value.name: value for value in model.value_vars}
+    function = PointFunction([model.logp(), model.dlogp()], values).compile()
+    start = model.initial_point()
+    points = [{k: x + 0.3 * i for k, x in start.items()} for i in range(3)]
+    expected = [Executed.__call__(function._function, point) for point in points]
+    monkeypatch.delattr(Executed, "__call__")
+    for point, (value, gradient) in zip(points, expected, strict=True):
+        found = function(point)
+        np.testing.assert_allclose(found[0], value, rtol=1e-12)
+        np.testing.assert_allclose(found[1], gradient, rtol=1e-10, atol=1e-10)
 
 
 def test_results_are_not_overwritten_by_the_next_call():

@@ -159,7 +159,7 @@ def test_mixed_outputs(read):
         W = pm.HalfNormal("W", 1, shape=(2, 3))
         pm.Normal("y", u.T @ W, 1, observed=RNG.standard_normal((N, 3)))
     reading = read(model)
-    assert reading.kinds == {"u": "design matrix depending on hyperparameters"}
+    assert reading.kinds == {"u": "sum of selections, scaled by hyperparameters"}
     assert reading.roles == {"ls": "prior", "W": "prior"}
 
 
@@ -299,7 +299,7 @@ def test_non_centred_correlated_effects(read):
         chol, _, _ = pm.LKJCholeskyCov("L", n=2, eta=2, sd_dist=sd, compute_corr=True)
         b = pt.dot(chol, pm.Normal("z", 0, 1, shape=(2, 3))).T
         observe(b[GROUP, 0] + b[GROUP, 1] * X[:, 0])
-    assert read(model).kinds == {"z": "design matrix depending on hyperparameters"}
+    assert read(model).kinds == {"z": "sum of selections, scaled by hyperparameters"}
 
 
 def test_a_covariance_each(read):

@@ -188,7 +188,7 @@ def test_prior_is_that_of_its_formula(name, read, numerical_gradient):
     reading = read(observe(build))
     assert set(reading.kinds) == {"z", "b"}
     (block,) = [b for b in reading.lgm.blocks if b.name == "z"]
-    assert block.kind == "precision"
+    assert block.kind == ("intrinsic" if "ICAR" in name else "precision")
     theirs = reading.pymc_model.compile_logp(mode=python_mode())
     for stretch, point in zip((30.0, 1e3, 1e5), reading.points(), strict=True):
         mean, cov = formula(point)
@@ -199,7 +199,7 @@ def test_prior_is_that_of_its_formula(name, read, numerical_gradient):
         np.testing.assert_allclose(found, mean, atol=1e-8)
         far = {**point, "z": stretch * point["z"]}
         np.testing.assert_allclose(reading.log_density(far), theirs(far), rtol=1e-9)
-    weights = np.random.default_rng(1).normal(size=block.entries.shape[1])
+    weights = np.random.default_rng(1).normal(size=block.scale(point).size)
     found = block.scale_pullback(point, weights)
     expected = numerical_gradient(lambda p: weights @ block.scale(p), point, block.scale.names)
     assert set(found) == set(expected) != set()
@@ -252,6 +252,32 @@ def test_entries_of_a_precision_are_few(read):
     (block,) = read(model).lgm.blocks
     assert block.entries.shape == (2, 3 * n - 2)
     assert len(np.unique(block.entries, axis=1).T) == 3 * n - 2
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_sums_of_standard_normal_steps_are_a_walk(inside, read):
+    with pm.Model() as model:
+        e, scale = pm.Normal("e", 0, 1, shape=N), s()
+        walk = pt.cumsum(scale * e) if inside else scale * pt.cumsum(e)
+        pm.Normal("y", walk + pm.Normal("b", 0, 1), 1.0, observed=np.arange(N))
+    reading = read(model)
+    (block,) = [b for b in reading.lgm.blocks if b.name == "e"]
+    assert (block.kind, block.whitened) == ("precision", True)
+    assert reading.kinds["e"] == "selection, scaled by hyperparameters"
+    theirs = reading.pymc_model.compile_logp(mode=python_mode())
+    for point in reading.points():
+        prior, _ = reading.innovations(point)
+        (at,) = [b for b in prior.blocks if b.block is block]
+        np.testing.assert_allclose(at.scale(point["e"]), np.cumsum(point["e"]), rtol=1e-12)
+        np.testing.assert_allclose(reading.log_density(point), theirs(point), rtol=1e-9)
+
+
+def test_steps_that_enter_elsewhere_are_independent_variables(read):
+    with pm.Model() as model:
+        e = pm.Normal("e", 0, 1, shape=N)
+        pm.Normal("y", pt.cumsum(e) + e, 1.0, observed=np.arange(N))
+    (block,) = read(model).lgm.blocks
+    assert block.kind == "diagonal"
 
 
 def test_data_that_put_other_entries_into_a_precision_are_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import html
 import json
 import pickle
 import warnings
@@ -413,3 +414,16 @@ def test_log_likelihood_of_a_loaded_fit_is_refused(cavi, tmp_path):
     cavi.save(tmp_path / "fit")
     with pytest.raises(pac.AugmentationError, match="log_likelihood: expected a dense fit"):
         pac.Approximation.load(tmp_path / "fit").sample(2, log_likelihood=True)
+
+
+def test_a_notebook_shows_the_summary_as_a_table():
+    with pm.Model() as model:
+        f = pm.Normal("f<1>", 0, 1, shape=3)
+        pm.Bernoulli("y", logit_p=f, observed=[0, 1, 1])
+    fit = pac.fit("cavi", model=model, progressbar=False)
+    shown = fit._repr_html_()
+    assert "<td>f&lt;1&gt; (3)</td>" in shown
+    # Label and text of every line of the printed summary.
+    for line in repr(fit).splitlines()[1:]:
+        label, text = line[:19].strip(), line[19:].strip()
+        assert f"<th>{label}</th><td>{html.escape(text)}" in shown

@@ -40,7 +40,6 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.special import logsumexp
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.affine import AffinePosterior
@@ -217,7 +216,7 @@ class HeldGibbsSampler(GibbsSampler):
         prior = prior.factorized()
         posterior = part.space.posterior(prior, sites)
         eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
-        return posterior.log_evidence + float(logsumexp(self._residual(eta, candidate)))
+        return posterior.log_evidence + float(np.logaddexp.reduce(self._residual(eta, candidate)))
 
     # -- move 4 -------------------------------------------------------------------------------
 

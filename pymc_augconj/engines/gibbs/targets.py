@@ -69,9 +69,11 @@ class PointTarget:
         self.evaluations += 1
         self.write(self._candidate, x)
         # Where a covariance has no Cholesky factor in floating point the density is taken as
-        # zero, which is what PyMC's own log density does there.
+        # zero, which is what PyMC's own log density does there; and where numbers overflow, as the
+        # mean of an explosive autoregression does.
         try:
-            value = self._log_density(self._candidate)
+            with np.errstate(over="ignore", invalid="ignore"):
+                value = self._log_density(self._candidate)
         except NotPositiveDefiniteError:
             return -np.inf
         return value if not np.isnan(value) else -np.inf

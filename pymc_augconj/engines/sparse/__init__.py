@@ -5,6 +5,7 @@
 ``batch``        a minibatch in two parts, the second on another thread
 ``convergence``  convergence check for SVI: the improvement over the last iterations
 ``design``       predictors through inducing points
+``expected``     a density expected over the residual of its predictor
 ``fit``          the bound on all data at once
 ``gradient``     derivatives with respect to θ and inducing inputs
 ``inducing``     inducing inputs by k-means; rates of natural-gradient steps
@@ -13,5 +14,6 @@
 ``posterior``    q(w) of the weights
 ``sites``        the observations of a minibatch: their bound and target sites
 ``svi``          stochastic variational inference
+``weights``      a recognised model in the weights of its inducing points, for samplers
 ===============  ===================================================================
 """

@@ -180,7 +180,7 @@ class Bound:
     def at_prior(self) -> Evaluation:
         """Return the evaluation at q = p, all sites (0, 0), without a factorisation."""
         prior, groups = self.prior, self.family.priors.groups
-        cov = groups.expand(self.family.space.prior_cov(prior, groups.merged))
+        cov = groups.expand(self.family.space.prior_cov(prior, groups))
         mean = prior.offset.copy()
         total, magnitude, h, lam = self._targets(mean, cov)
         return Evaluation(

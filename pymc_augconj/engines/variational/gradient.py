@@ -51,7 +51,7 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     for index, (block, read) in enumerate(zip(posterior.prior.blocks, model.maps, strict=True)):
         A = posterior.prior.maps[index]
         if block.block.scale.names and block.block.scale_pullback is not None:
-            accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, posterior)))
+            accumulate(gradient, block.block.scale_pullback(point, posterior.pull_cov(index)))
         if read.names:
             _accumulate_map(gradient, bound, posterior, index, A)
     weights = evaluation.h - posterior.groups.coupling.product(evaluation.lam, posterior.mean)
@@ -69,17 +69,13 @@ def _accumulate_map(
 ) -> None:
     """Add ⟨∂ log Z/∂A, ∂A/∂θ⟩, as a sum of ⟨w, ∂A/∂θ u⟩ over pairs (w, u)."""
     model, point = bound.family.model, bound.point
-    block = posterior.prior.blocks[index]
     first, name = bound.family.priors.groups.first, model.blocks[index].name
-    covariances = block.cross_cov(A).T
-    derivative = np.multiply.outer(posterior.alpha, posterior.innovation_means()[index])
-    derivative -= posterior.response_product(covariances)
     if isinstance(A, DenseMap):
+        derivative = posterior.pull_map(index)
         pairs = [(derivative[:, j], unit) for j, unit in enumerate(np.eye(A.size))]
     else:
         # Each row has one entry: its derivative is picked out, and all are pulled back at once.
-        rows = np.arange(A.index.size)
-        pairs = [(derivative[rows, A.index], np.ones(A.size))]
+        pairs = [(posterior.pull_selection(index), np.ones(A.size))]
     for weights, u in pairs:
         full = np.zeros(model.n_rows)
         full[first] = weights

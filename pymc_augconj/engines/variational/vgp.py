@@ -31,7 +31,7 @@ from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.quadrature.cubature import gaussian_cubature
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["VariationalGaussian"]
+__all__ = ["VariationalGaussian", "expectations"]
 
 
 # A predictor without a variance has no derivative by it that matters; keeps closed forms finite.
@@ -50,12 +50,12 @@ class VariationalGaussian:
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
-        return _expectations(terms, y, mean, cov, params)[0]
+        return expectations(terms, y, mean, cov, params)[0]
 
     def targets(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        value, d_mean, d_cov = _expectations(terms, y, mean, cov, params)
+        value, d_mean, d_cov = expectations(terms, y, mean, cov, params)
         if cov.ndim == mean.ndim:
             lam = -2.0 * np.einsum("ppn->pn", d_cov)
             return value, d_mean + lam * mean, lam
@@ -63,9 +63,13 @@ class VariationalGaussian:
         return value, d_mean + np.einsum("pqn,qn->pn", lam, mean), lam
 
 
-def _expectations(
+def expectations(
     terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
 ) -> tuple[Array, Array, Array]:
+    """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
+
+    Shapes are those of :meth:`.MultiDensity.expected_log_density`.
+    """
     P = len(mean)
     # Of independent predictors there are variances only.
     cov = cov.copy() if cov.ndim > mean.ndim else np.einsum("pq,pn->pqn", np.eye(P), cov)

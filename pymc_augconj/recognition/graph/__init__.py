@@ -8,6 +8,7 @@
 ``derive``         PyMC's log density and distribution function as graphs
 ``expressions``    one operation of a rewritten graph as Python source
 ``functions``      graphs as functions of PyMC's point
+``guards``         probabilities that are kept from being exactly 0 or 1
 ``interpreter``    execution of a graph, one NumPy call for each operation
 ``names``          what users call variables and distributions in messages
 ``numpy_calls``    one operation of a graph as a NumPy function

@@ -17,8 +17,17 @@ import numpy as np
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
-from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocDiag,
+    ARange,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.math import Dot
 from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
 from pytensor.tensor.subtensor import (
@@ -32,7 +41,7 @@ from pytensor.tensor.type import TensorType
 from pytensor.tensor.type_other import NoneTypeT
 from pytensor.tensor.utils import import_func_from_string
 
-__all__ = ["NAMES", "Names", "expression", "is_number", "view_of"]
+__all__ = ["NAMES", "Names", "expression", "is_diagonal", "is_number", "view_of"]
 
 _DTYPES = ("float64", "int64", "bool")
 _CONVERSIONS = {"float64": "float", "int64": "int", "bool": "bool"}
@@ -125,8 +134,18 @@ def is_number(var: Variable) -> bool:
     else:
         return False
     # Constants are of the smallest types that hold them.
-    is_real = isinstance(var, Constant) and np.dtype(type_.dtype).kind in "iuf"
+    is_real = np.dtype(type_.dtype).kind in "iuf" and _is_constant(var)
     return known and (type_.dtype in _DTYPES or is_real)
+
+
+def _is_constant(var: Variable) -> bool:
+    """Return whether ``var`` is a constant, with dimensions of one added, or one of two."""
+    if var.owner is None:
+        return isinstance(var, Constant)
+    op, inputs = var.owner.op, var.owner.inputs
+    if isinstance(op, Elemwise) and type(op.scalar_op).__name__ == "Switch":
+        return all(map(_is_constant, inputs[1:]))
+    return isinstance(op, DimShuffle) and _is_constant(inputs[0])
 
 
 def view_of(node: Apply, index: int) -> Variable | None:
@@ -178,7 +197,7 @@ def _elementwise(node: Apply, names: Names) -> str | None:
 def _of_numbers(node: Apply, given: Sequence[str]) -> str | None:
     name = type(node.op.scalar_op).__name__
     dtype = node.outputs[0].dtype
-    if dtype not in _DTYPES:
+    if dtype not in _DTYPES and not (name == "Switch" and is_number(node.outputs[0])):
         return None
     if name == "Cast":
         return f"{_CONVERSIONS[dtype]}({given[0]})"
@@ -342,6 +361,25 @@ def _alloc(node: Apply, names: Names) -> str | None:
     return None
 
 
+def is_diagonal(node: Apply) -> bool:
+    """Return whether a node puts a vector on the diagonal of a matrix."""
+    op = node.op
+    return isinstance(op, AllocDiag) and op.offset == 0 and node.inputs[0].type.ndim == 1
+
+
+def _alloc_diag(node: Apply, names: Names) -> str | None:
+    (x,) = node.inputs
+    if not is_diagonal(node):
+        return None
+    return names.of(x) if is_number(node.outputs[0]) else f"np.diag({names.array(x)})"
+
+
+def _arange(node: Apply, names: Names) -> str | None:
+    if node.outputs[0].dtype not in _DTYPES or not _is_of_numbers(node):
+        return None
+    return f"np.arange({', '.join(map(names.of, node.inputs))}, dtype='{node.outputs[0].dtype}')"
+
+
 def _make_vector(node: Apply, names: Names) -> str | None:
     if not _is_of_numbers(node) or is_number(node.outputs[0]):
         return None
@@ -384,9 +422,18 @@ def _subtensor(node: Apply, names: Names) -> str | None:
 
 
 def _advanced_subtensor(node: Apply, names: Names) -> str | None:
-    if not any(getattr(var.type, "ndim", 0) > 0 for var in node.inputs[1:]):
+    x, *variables = node.inputs
+    if not any(getattr(var.type, "ndim", 0) > 0 for var in variables):
         return None
-    return _subtensor(node, names)
+    found = _subtensor(node, names)
+    if found is not None or is_number(x) or is_number(node.outputs[0]):
+        return found
+    # Arrays of integers, one for each of the first axes.
+    if tuple(node.op.idx_list) != tuple(range(len(variables))):
+        return None
+    if any(var.dtype != "int64" for var in variables):
+        return None
+    return f"{names.of(x)}[{', '.join(map(names.array, variables))}]"
 
 
 def _inc_subtensor(node: Apply, names: Names) -> str | None:
@@ -441,6 +488,13 @@ def _reduce(node: Apply, names: Names) -> str | None:
     return f"{names.keep(op.ufunc)}.reduce({names.of(x)}, axis={axis})"
 
 
+def _cumulate(node: Apply, names: Names) -> str | None:
+    (x,) = node.inputs
+    if is_number(x):
+        return names.of(x)
+    return f"np.cum{'sum' if node.op.mode == 'add' else 'prod'}({names.of(x)}, axis={node.op.axis})"
+
+
 def _dot(node: Apply, names: Names) -> str | None:
     if any(var.dtype != "float64" for var in node.inputs):
         return None
@@ -455,7 +509,9 @@ _WRITERS = {
     SpecifyShape: _specify_shape,
     Reshape: _reshape,
     Shape_i: _shape,
+    ARange: _arange,
     Alloc: _alloc,
+    AllocDiag: _alloc_diag,
     MakeVector: _make_vector,
     Join: _join,
     ScalarFromTensor: _number_itself,
@@ -465,5 +521,6 @@ _WRITERS = {
     Subtensor: _subtensor,
     IncSubtensor: _inc_subtensor,
     CAReduce: _reduce,
+    CumOp: _cumulate,
     Dot: _dot,
 }

@@ -20,7 +20,7 @@ from pytensor.tensor.type import TensorType
 
 from pymc_augconj.model import Key
 
-from .expressions import NAMES, expression, is_number, view_of
+from .expressions import NAMES, expression, is_diagonal, is_number, view_of
 from .numpy_calls import performed
 
 __all__ = ["Executed", "StraightLine"]
@@ -93,6 +93,8 @@ class StraightLine(Executed):
 def _is_executable(node: Apply) -> bool:
     """Return whether an operation has no inner graph to compile, and needs all of its inputs."""
     op = node.op
+    if is_diagonal(node):
+        return True
     if isinstance(op, HasInnerGraph | RNGConsumerOp):
         return False
     return type(op).make_thunk in (Op.make_thunk, COp.make_thunk)

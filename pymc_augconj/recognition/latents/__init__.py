@@ -1,10 +1,11 @@
 """Gaussian latent variables.
 
-===============  ===================================================================
-``blocks``       latent blocks as the model record holds them
-``innovations``  a model in the innovations of its Gaussian variables
-``normal``       finding Gaussian variables by the names of their distributions
-``precision``    the precision matrix of a Gaussian variable, from its log density
-``quadratic``    variables that are Gaussian because their log density is quadratic
-===============  ===================================================================
+=================  ===================================================================
+``blocks``         latent blocks as the model record holds them
+``innovations``    a model in the innovations of its Gaussian variables
+``normal``         finding Gaussian variables by the names of their distributions
+``precision``      the precision matrix of a Gaussian variable, from its log density
+``precision_ops``  operations of graphs on a precision matrix that is given by its entries
+``quadratic``      variables that are Gaussian because their log density is quadratic
+=================  ===================================================================
 """

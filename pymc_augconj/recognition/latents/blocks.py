@@ -35,7 +35,7 @@ def read_block(
         graph = latent.mean.ravel().astype("float64")
         (graph,) = space.in_values(in_innovations(space.model, [graph], others, of_values=True))
         mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
-    graph = latent.precision
+    graph, entries = latent.precision, latent.entries
     scale, pullback = _scale(latent, space)
     return LatentBlock(
         name=latent.name,
@@ -49,7 +49,7 @@ def read_block(
         scale=scale,
         scale_pullback=pullback,
         mean=mean,
-        entries=None if graph is None else np.stack([graph.rows, graph.cols]),
+        entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
         log_factor=_log_factor(latent, space),
     )
 

@@ -17,7 +17,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.recognition.graph.guards import without_guards
 from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.typing import Index
 
 from .precision import PrecisionGraph
 
@@ -53,6 +55,10 @@ class GaussianVariable:
     transform : Transform, optional
         Where the point holds a linear transform of the variable, of shape ``shape``: its inverse
         gives the variable.
+    entries : ndarray of int, shape (2, E), optional
+        Rows and columns of the entries of a precision matrix that is given by ``scale``.
+    factor : Variable, optional
+        Graph of a number that multiplies the innovation in what is replaced.
     log_factor : Variable, optional
         Graph of what PyMC's log density of the value has beside the normal log density, where
         that is not zero.
@@ -75,6 +81,8 @@ class GaussianVariable:
     precision: PrecisionGraph | None = None
     transform: Transform | None = None
     log_factor: Variable | None = None
+    entries: Index | None = None
+    factor: Variable | None = None
 
     @property
     def total_size(self) -> int:
@@ -89,10 +97,14 @@ class GaussianVariable:
             shaped = flat.reshape(self.shape) if len(self.shape) != 1 else flat
         if self.transform is not None:
             shaped = self.transform.backward(shaped, *self.rv.owner.inputs)
+        if self.factor is not None:
+            shaped = self.factor * shaped
         return pt.specify_shape(shaped, self.replaced.type.shape).astype(self.replaced.dtype)
 
     def flat(self) -> Variable:
         """Return the flat value, or innovation of a whitened variable, in terms of ``replaced``."""
+        if self.factor is not None:
+            return (self.replaced / self.factor).ravel()
         if self.whitened:
             return self.replaced.T.ravel() if self.replaced.ndim == 2 else self.replaced.ravel()
         if self.transform is not None:
@@ -125,8 +137,9 @@ def in_innovations(
 
     With ``of_values`` the latents are replaced by their ``value_input`` instead, which is what a
     prior mean is a function of. Observed variables are the data they were given, whatever they
-    depend on themselves.
+    depend on themselves. Guards against rounding are dropped.
     """
+    graphs = without_guards(graphs)
     # Free variables keep their identity, though their priors may depend on data.
     fixed: dict[Variable, Variable] = {rv: rv for rv in model.free_RVs}
     fixed |= {latent.replaced: latent.replaced for latent in latents}

@@ -7,11 +7,13 @@ Their innovations u ~ N(0, K(θ)), see :mod:`.innovations`, are in:
 * ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale, of one entry less an axis, has
   independent normal entries, and the variable is linear in it;
 * ``gp.Latent.prior`` in its default form: the free variable is v ~ N(0, I) and u = chol(K) v
-  replaces the product, so that no Cholesky factor stands in any graph.
+  replaces the product, so that no Cholesky factor stands in any graph;
+* ``pt.cumsum`` of standard normal variables likewise: a walk replaces the sums of its steps.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -23,9 +25,10 @@ from pymc.model import Model
 from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.scalar.basic import Cast, Second
+from pytensor.scalar.basic import Cast, Mul, Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
+from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
@@ -73,9 +76,11 @@ def find_gaussian_variables(
 
 def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianVariable:
     mu, sigma = rv.owner.op.dist_params(rv.owner)
-    whitened = _from_whitened(model, rv, mu, sigma, roots)
-    if whitened is not None:
-        return whitened
+    if _is_constant(mu, 0.0) and _is_constant(sigma, 1.0):
+        users = _users(roots)
+        whitened = _from_whitened(model, rv, users) or _from_cumulative(model, rv, users)
+        if whitened is not None:
+            return whitened
     shape = static_shape(rv)
     size = int(np.prod(shape))
     u, value_input = flat_inputs(rv.name, shape)
@@ -200,16 +205,66 @@ def _cholesky_factor(cov: Variable) -> Variable | None:
     return factor
 
 
-def _from_whitened(
-    model: Model, rv: Variable, mu: Variable, sigma: Variable, roots: list[Variable]
-) -> GaussianVariable | None:
-    """Return the variable as the v of f = m + chol(K) v, if all its uses are that one product."""
-    if rv.ndim not in (1, 2) or not (_is_constant(mu, 0.0) and _is_constant(sigma, 1.0)):
-        return None
-    users: dict[Variable, list] = {}
+def _users(roots: list[Variable]) -> dict[Variable, list[Apply]]:
+    """Return the nodes that each variable enters."""
+    users: dict[Variable, list[Apply]] = {}
     for node in {var.owner for var in ancestors(roots) if var.owner is not None}:
         for parent in set(node.inputs):
             users.setdefault(parent, []).append(node)
+    return users
+
+
+def _from_cumulative(
+    model: Model, rv: Variable, users: Mapping[Variable, list[Apply]]
+) -> GaussianVariable | None:
+    """Return the variable as the steps of a random walk, if all its uses are that walk.
+
+    cumsum(v) = chol(K) v for the covariance K of a walk with unit steps from N(0, 1), whose
+    precision has three diagonals. A scalar may multiply the steps.
+    """
+    shape = static_shape(rv)
+    if len(shape) != 1 or shape[0] < 2:
+        return None
+    steps, factor, nodes = rv, None, users.get(rv, [])
+    if len(nodes) == 1 and isinstance(getattr(nodes[0].op, "scalar_op", None), Mul):
+        others = [var for var in nodes[0].inputs if var is not rv]
+        if len(others) == 1 and all(others[0].type.broadcastable):
+            steps, factor = nodes[0].outputs[0], others[0]
+            nodes = users.get(steps, [])
+    if len(nodes) != 1 or not isinstance(nodes[0].op, CumOp) or nodes[0].op.mode != "add":
+        return None
+    size = shape[0]
+    values = np.arange(size)
+    rows = np.concatenate([values, values[1:], values[:-1]])
+    cols = np.concatenate([values, values[:-1], values[1:]])
+    diagonal = np.where(values < size - 1, 2.0, 1.0)
+    u, value_input = flat_inputs(rv.name, shape)
+    return GaussianVariable(
+        rv=rv,
+        value=model.rvs_to_values[rv],
+        name=rv.name,
+        form="steps of a random walk",
+        replaced=nodes[0].outputs[0],
+        shape=shape,
+        size=size,
+        copies=1,
+        whitened=True,
+        kind="precision",
+        mean=None,
+        scale=pt.constant(np.concatenate([diagonal, np.full(2 * size - 2, -1.0)])),
+        input=u,
+        value_input=value_input,
+        entries=np.stack([rows, cols]),
+        factor=factor,
+    )
+
+
+def _from_whitened(
+    model: Model, rv: Variable, users: Mapping[Variable, list[Apply]]
+) -> GaussianVariable | None:
+    """Return the variable as the v of f = m + chol(K) v, if all its uses are that one product."""
+    if rv.ndim not in (1, 2):
+        return None
     # Follow v through the transposes that gp.prior applies, to the products it enters.
     axes = {rv: tuple(range(rv.ndim))}
     products = set()

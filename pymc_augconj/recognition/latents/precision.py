@@ -10,14 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
+from scipy.sparse import csr_array
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Argument, Point, PointMap
+from pymc_augconj.latents.intrinsic import IntrinsicPrior
+from pymc_augconj.latents.precision import PrecisionPrior
+from pymc_augconj.model import Argument, LatentBlock, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -25,7 +29,8 @@ from pymc_augconj.typing import Array, Index
 
 __all__ = ["PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
 
-Entries = tuple[Index, Index]
+Entries = tuple[Index, Index, tuple[int, int] | None]
+Multiply = Callable[[Array], Array]
 
 _WEIGHTS = Argument("weights")
 
@@ -34,6 +39,9 @@ _BANDS = (1, 2, 4, 8, 16, 32)
 
 # Largest number of entries of the matrices of one product when columns are computed.
 _LARGEST_PRODUCT = 2**20
+
+# Fewer values are not looked at for a constraint on their sum.
+_SMALLEST_SUM = 6
 
 # Tolerances of a product with Q, relative to the sum of the absolute values of its terms: in the
 # search for entries, and at every θ, where ill-conditioned graphs have larger rounding errors.
@@ -50,13 +58,17 @@ class PrecisionGraph:
     ----------
     size : int
     rows, cols : ndarray of int, shape (E,)
-        Where Q has entries, in both triangles.
+        Where Q has entries, in both triangles; row by row.
     colours : ndarray of int, shape (size,)
         Of every column.
     probe : ndarray, shape (size,)
         Another vector, by whose product the entries are checked.
     products : Variable
-        Graph of the products, one a row: of each colour's sum of unit vectors, and of ``probe``.
+        Graph of the products, one a row: of each colour's sum of unit vectors; of a unit vector
+        where there is a common entry; and of ``probe``.
+    common : tuple of int, or None
+        A place where Q has its common entry c² alone, Q = B + c² 1 1ᵀ; None where it has none. Then
+        the entries are those of B, and c² follows them.
     """
 
     size: int
@@ -65,42 +77,91 @@ class PrecisionGraph:
     colours: Index
     probe: Array
     products: Variable
+    common: tuple[int, int] | None
 
     @cached_property
     def entries(self) -> Variable:
-        """Graph of the entries of Q, shape (E,)."""
-        return self.products[self.colours[self.cols], self.rows]
+        """Graph of the entries of Q, shape (E,), or (E + 1,)."""
+        entries = self.products[self.colours[self.cols], self.rows]
+        if self.common is None:
+            return entries
+        square = self.products[-2, self.common[0]]
+        return pt.concatenate([entries - square * self._columns_of_colour, [square]])
 
     @cached_property
-    def matrix(self) -> Variable:
-        """Graph of Q itself."""
-        return pt.zeros((self.size, self.size))[self.rows, self.cols].set(self.entries)
+    def _columns_of_colour(self) -> Array:
+        """How many columns have the colour of each entry's own."""
+        return np.bincount(self.colours)[self.colours[self.cols]].astype(float)
+
+    @cached_property
+    def block(self) -> LatentBlock:
+        """The structure of Q: a block without a name or values."""
+        nowhere: Any = None
+        return LatentBlock(
+            name="", value_name="", form="", shape=(self.size,), size=self.size, copies=1,
+            whitened=False, kind=self.kind, scale=nowhere, entries=np.stack([self.rows, self.cols]),
+        )  # fmt: skip
+
+    @property
+    def kind(self) -> str:
+        """The kind of prior."""
+        return PrecisionPrior.kind if self.common is None else IntrinsicPrior.kind
+
+    @cached_property
+    def _places(self) -> Index:
+        return self.colours[self.cols] * self.size + self.rows
+
+    @cached_property
+    def _starts(self) -> Index:
+        return np.concatenate([[0], np.cumsum(np.bincount(self.rows, minlength=self.size))])
+
+    def _by_rows(self, values: Array) -> csr_array:
+        """Return the matrix of these entries; entries are sorted by row."""
+        return csr_array((values, self.cols, self._starts), shape=(self.size, self.size))
 
     def of_products(self, products: Array) -> Array | None:
         """Return the entries, or None where Q has others than these."""
-        entries = products[self.colours[self.cols], self.rows]
-        terms = entries * self.probe[self.cols]
-        found = np.bincount(self.rows, weights=terms, minlength=self.size)
-        scale = np.bincount(self.rows, weights=np.abs(terms), minlength=self.size)
+        entries = products.ravel()[self._places]
+        common = np.empty(0)
+        if self.common is not None:
+            common = products[-2, [self.common[0]]]
+            entries = entries - common * self._columns_of_colour
+        found = self._by_rows(entries) @ self.probe + common.sum() * self.probe.sum()
+        # The probe is positive.
+        scale = self._by_rows(np.abs(entries)) @ self.probe + common.sum() * self.probe.sum()
         agrees = np.abs(found - products[-1]) <= _LARGEST_ERROR * scale
-        return entries if agrees.all() or not np.isfinite(products).all() else None
+        if not agrees.all() and np.isfinite(products).all():
+            return None
+        return np.append(entries, common)
+
+    def weights_of_products(self, weights: Array) -> Array:
+        """Return the derivative by the products, given that by the entries."""
+        n_colours = int(self.colours.max(initial=-1)) + 1
+        found = np.zeros((n_colours + (1 if self.common is None else 2), self.size))
+        found[self.colours[self.cols], self.rows] = weights[: self.rows.size]
+        if self.common is not None:
+            found[-2, self.common[0]] = weights[-1] - weights[:-1] @ self._columns_of_colour
+        return found
 
 
 def precision_graph(
     product: Variable, vector: Variable, entries: Entries, size: int
 ) -> PrecisionGraph:
     """Return Q from the graph of its product with a symbolic ``vector``."""
-    rows, cols = entries
+    rows, cols, common = entries
     colours = _colour(rows, cols, size)
+    n_colours = int(colours.max(initial=-1)) + 1
     probe = np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)
-    vectors = np.zeros((colours.max(initial=-1) + 2, size))
+    vectors = np.zeros((n_colours + (1 if common is None else 2), size))
     vectors[colours, np.arange(size)] = 1.0
     vectors[-1] = probe
+    if common is not None:
+        vectors[-2, common[1]] = 1.0
     (products,) = simplify([vectorize_graph(product, {vector: pt.constant(vectors)})])
-    return PrecisionGraph(size, rows, cols, colours, probe, products)
+    return PrecisionGraph(size, rows, cols, colours, probe, products, common)
 
 
-def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Entries:
+def find_entries(multiply: Sequence[Multiply], size: int, *, constrained: bool = True) -> Entries:
     """Return where a symmetric matrix has entries that are not always zero.
 
     Parameters
@@ -109,7 +170,59 @@ def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Ent
         At each of several θ: ``V -> V Q``, for vectors in rows.
     size : int
         Of the matrix.
+    constrained : bool
+        Whether to look for a constraint on the sum.
+
+    Returns
+    -------
+    rows, cols : ndarray of int
+        Sorted by rows.
+    common : tuple of int, or None
+        A place where the matrix has nothing but an entry c² that all others have, too, and that
+        is not counted: a constraint on the sum.
     """
+    common = _common_entry(multiply, size) if constrained else None
+    if common is not None:
+        found = _find_sparse([_Without(product, common, size) for product in multiply], size)
+        if found[0].size < size**2:
+            return *found, common
+    return *_find_sparse(multiply, size), None
+
+
+class _Without:
+    """Products with a matrix less its common entry."""
+
+    def __init__(self, product: Multiply, place: tuple[int, int], size: int) -> None:
+        unit = np.zeros((1, size))
+        unit[0, place[1]] = 1.0
+        self._product, self._common = product, product(unit)[0, place[0]]
+
+    def __call__(self, vectors: Array) -> Array:
+        found = self._product(vectors)
+        taken = self._common * vectors.sum(axis=1, keepdims=True)
+        left = found - taken
+        return np.where(np.abs(left) > _TOLERANCE * (np.abs(found) + np.abs(taken)), left, 0.0)
+
+
+def _common_entry(multiply: Sequence[Multiply], size: int) -> tuple[int, int] | None:
+    """Return where most of a column's entries are equal and not zero."""
+    if size < _SMALLEST_SUM:
+        return None
+    for column in (0, size - 1):
+        unit = np.zeros((1, size))
+        unit[0, column] = 1.0
+        entries = [product(unit)[0] for product in multiply]
+        values, counts = np.unique(entries[0], return_counts=True)
+        most = values[counts.argmax()]
+        row = int(np.argmax(entries[0] == most))
+        is_common = all(2 * np.sum(other == other[row]) > size for other in entries)
+        if most > 0.0 and row != column and is_common:
+            return row, column
+    return None
+
+
+def _find_sparse(multiply: Sequence[Multiply], size: int) -> tuple[Index, Index]:
+    """Return the places, sorted by rows."""
     probe = np.random.default_rng(3).uniform(1.0, 2.0, (1, size))
     expected = [product(probe)[0] for product in multiply]
     for width in _BANDS:
@@ -127,13 +240,15 @@ def find_entries(multiply: Sequence[Callable[[Array], Array]], size: int) -> Ent
         ):
             used = np.any([band != 0.0 for band in bands], axis=0) | (rows == cols)
             return rows[used], cols[used]
-    found = np.eye(size, dtype=bool)
     step = max(1, _LARGEST_PRODUCT // max(1, size))
+    codes = [np.arange(size) * (size + 1)]
     for start in range(0, size, step):
-        some = slice(start, start + step)
-        for product in multiply:
-            found[some] |= product(np.eye(size)[some]) != 0.0
-    rows, cols = np.nonzero(found | found.T)
+        columns = np.arange(start, min(start + step, size))
+        vectors = np.equal.outer(columns, np.arange(size)).astype(float)
+        found = np.any([product(vectors) != 0.0 for product in multiply], axis=0)
+        which, rows = np.nonzero(found)
+        codes += [columns[which] * size + rows, rows * size + columns[which]]
+    rows, cols = np.divmod(np.unique(np.concatenate(codes)), size)
     return rows, cols
 
 
@@ -146,8 +261,12 @@ def _agree(rows: Index, terms: Array, expected: Array) -> bool:
 def _colour(rows: Index, cols: Index, size: int) -> Index:
     """Colour the columns so that no two of one colour have a row in common."""
     colours = np.arange(size)
-    if np.bincount(rows, minlength=1).max() == size:
+    largest = int(np.bincount(rows, minlength=1).max())
+    if largest == size:
         return colours
+    period = 2 * int(np.abs(rows - cols).max()) + 1
+    if period <= 2 * largest:
+        return colours % period  # of a band
     taken: list[set[int]] = [set() for _ in range(size)]
     order = np.argsort(cols, kind="stable")
     of_column = np.split(rows[order], np.searchsorted(cols[order], np.arange(1, size)))
@@ -207,7 +326,4 @@ class _Pullback:
         return self._space.gradient((weights * self._products).sum(), {_WEIGHTS: weights})
 
     def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        graph = self._graph
-        of_products = np.zeros((graph.colours.max(initial=-1) + 2, graph.size))
-        of_products[graph.colours[graph.cols], graph.rows] = weights
-        return self._gradient({**point, _WEIGHTS: of_products})
+        return self._gradient({**point, _WEIGHTS: self._graph.weights_of_products(weights)})

@@ -24,7 +24,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.precision import FactorizedCovariance, covariance_of_precision
+from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
     at_zero,
@@ -42,6 +42,7 @@ from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .innovations import GaussianVariable, flat_inputs
 from .precision import PrecisionGraph, find_entries, precision_graph
+from .precision_ops import log_determinant, precision_prior, solve_precision
 
 __all__ = ["read_quadratic"]
 
@@ -88,10 +89,13 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         return None
     space = ValueSpace(model, [other for other in model.free_RVs if other is not rv])
     initial, *near = space.points()
-    graph = _read_entries(density, space, near, size)
-    numbers = _Numbers(density, graph, space)
-    if not all(numbers.at(point) for point in near):
-        return None  # an improper density
+    for constrained in (True, False):
+        graph = _read_entries(density, space, near, size, constrained)
+        numbers = _Numbers(density, graph, space)
+        if all(numbers.at(point) for point in near):
+            break
+        if graph.common is None:
+            return None  # an improper density
     points = [*near, *filter(numbers.at, (initial, *space.wide_points(initial, 2)))]
     mean = numbers.mean(model, rv, shape, near)
     if mean is None or not numbers.agree(points):
@@ -109,7 +113,7 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         size=size,
         copies=1,
         whitened=False,
-        kind="precision",
+        kind=graph.kind,
         mean=None if is_zero else mean,
         scale=graph.entries,
         input=u,
@@ -143,18 +147,17 @@ def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | N
 
 
 def _read_entries(
-    density: _Density, space: ValueSpace, points: Sequence[Point], size: int
+    density: _Density, space: ValueSpace, points: Sequence[Point], size: int, constrained: bool
 ) -> PrecisionGraph:
     vectors = pt.matrix("vectors", dtype="float64")
-    (products,) = space.in_values(
-        simplify([vectorize_graph(density.product, {density.v: vectors})])
-    )
-    multiply = space.function(products, {_VECTORS: vectors})
+    (graph,) = space.in_values(simplify([vectorize_graph(density.product, {density.v: vectors})]))
+    multiply = space.function(graph, {_VECTORS: vectors})
 
     def multiply_at(point: Point) -> Callable[[np.ndarray], np.ndarray]:
         return lambda V: np.asarray(multiply.uncompiled({**point, _VECTORS: V}))
 
-    entries = find_entries([multiply_at(point) for point in points], size)
+    products = [multiply_at(point) for point in points]
+    entries = find_entries(products, size, constrained=constrained)
     return precision_graph(density.product, density.v, entries, size)
 
 
@@ -169,16 +172,15 @@ class _Numbers:
         self._products = space.function(products)
         self._value = space.function(value, {_X: density.x})
         self._gradient = space.function(gradient, {_X: density.x})
-        self._known: dict[int, tuple[Point, Array, FactorizedCovariance]] = {}
+        self._known: dict[int, tuple[Point, Array, PrecisionPrior]] = {}
 
     def at(self, point: Point) -> bool:
         """Return whether the variable is Gaussian at ``point``."""
         entries = self._graph.of_products(np.asarray(self._products.uncompiled(point)))
         if entries is None:
             return False
-        graph = self._graph
         try:
-            prior = covariance_of_precision(graph.size, graph.rows, graph.cols, entries)
+            prior = precision_prior(self._graph.block, entries)
         except NotPositiveDefiniteError:
             return False
         self._known[id(point)] = point, entries, prior
@@ -188,13 +190,8 @@ class _Numbers:
         self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
     ) -> Variable | None:
         """Return the graph of the mean, of shape ``shape``, or None if none is found."""
-        # PyMC's support point usually is the mean, and its graph solves no linear system.
-        candidates = [pt.zeros(shape), support_point_of(model, rv)]
-        zero = np.zeros(self._graph.size)
-        linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
-        solved = pt.linalg.solve(self._graph.matrix, linear[0], assume_a="pos")
-        candidates.append(solved.reshape(shape))
-        for mean in candidates:
+        for candidate in (self._zero, self._support_point, self._solved):
+            mean = candidate(model, rv, shape)
             if mean is not None:
                 mean = pt.broadcast_to(mean.astype("float64"), shape)
                 mean = folded(*simplify([mean], shapes=True))
@@ -204,14 +201,27 @@ class _Numbers:
                     return mean
         return None
 
+    def _zero(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+        return pt.zeros(shape)
+
+    def _support_point(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+        # It usually is the mean, and its graph solves no linear system.
+        return support_point_of(model, rv)
+
+    def _solved(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
+        zero = np.zeros(self._graph.size)
+        linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
+        solved = solve_precision(self._graph.block, self._graph.entries, linear[0])
+        return solved.reshape(shape)
+
     def _mean_at(self, point: Point) -> Array:
         return np.array(self._mean.uncompiled(point), dtype=float)
 
     def _is_mean(self, point: Point) -> bool:
         slope = np.asarray(self._gradient.uncompiled({**point, _X: self._mean_at(point)}))
         _, _, prior = self._known[id(point)]
-        # Lᵀ g: the error of the mean, in standard deviations.
-        return bool(np.linalg.norm(prior.chol.T @ slope) <= _MEAN_TOLERANCE)
+        # Sᵀ g: the error of the mean, in standard deviations.
+        return bool(np.linalg.norm(prior.scale_transpose(slope)) <= _MEAN_TOLERANCE)
 
     def agree(self, points: Sequence[Point]) -> bool:
         """Compare with PyMC's log density at draws from the prior, and in its tails."""
@@ -225,10 +235,15 @@ class _Numbers:
                 continue  # out of the range of a parameter
             compared += 1
             for stretch in _STRETCHES:
-                away = stretch * (prior.chol @ rng.standard_normal(graph.size))
+                away = stretch * prior.scale(rng.standard_normal(graph.size))
                 x = centre + away
-                quadratic = 0.5 * float(entries @ (away[graph.rows] * away[graph.cols]))
-                terms = float(np.abs(entries) @ np.abs(x[graph.rows] * x[graph.cols]))
+                products = [of[graph.rows] * of[graph.cols] for of in (away, x)]
+                if graph.common is not None:
+                    # As terms, x of the sum too: it is rounded after what cancels in it.
+                    sums = away.sum() ** 2, np.abs(x).sum() ** 2
+                    products = [np.append(*pair) for pair in zip(products, sums, strict=True)]
+                quadratic = 0.5 * float(entries @ products[0])
+                terms = float(np.abs(entries) @ np.abs(products[1]))
                 error = abs(peak - quadratic - self._log_density(x, point))
                 scale = 1.0 + abs(peak) + quadratic + np.finfo(float).eps / _TOLERANCE * terms
                 if not error <= _TOLERANCE * scale:
@@ -248,7 +263,7 @@ class _Numbers:
             peak = self._log_density(self._mean_at(point), point)
             if not np.isfinite(peak):
                 continue
-            half_log_det = -float(np.log(np.diagonal(prior.chol)).sum())
+            half_log_det = -prior.log_det_scale()
             found.append(peak - half_log_det + self._half_log_two_pi)
             scales.append(1.0 + abs(peak) + abs(half_log_det) + self._half_log_two_pi)
         # A sum of as many logarithms as there are entries.
@@ -258,7 +273,7 @@ class _Numbers:
         if np.all(np.abs(np.subtract(found, found[0])) <= rounding):
             return pt.constant(float(found[0]))
         (peak,) = substitute([self._density.value], {self._density.x: mean.ravel()})
-        _, log_det = pt.linalg.slogdet(self._graph.matrix)
+        log_det = log_determinant(self._graph.block, self._graph.entries)
         return peak - 0.5 * log_det + self._half_log_two_pi
 
     @property

@@ -90,13 +90,14 @@ def match_observed(
     except (NotAffineError, UnknownLikelihoodError) as error:
         found = _match_density(model, rv, latents) if scope >= Scope.DENSITIES else None
         if found is None and scope >= Scope.SEVERAL:
-            found = _match_several(model, rv, latents)
-            if isinstance(found, str):
+            several = _match_several(model, rv, latents)
+            if isinstance(several, str):
                 raise type(error)(
                     f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
                     "parameters must be functions of affine predictors with one entry for each "
-                    f"observation: found {found}"
+                    f"observation: found {several}"
                 ) from None
+            found = several
         if found is None:
             raise
         engines = DENSITY_ENGINES if len(found.predictors) == 1 else SEVERAL_ENGINES
@@ -187,6 +188,7 @@ def _candidates(
         for likelihood in known_likelihoods().values()
         for pattern in likelihood.patterns
         if isinstance(pattern, Pattern)
+        and issubclass(likelihood, DensityLikelihood)
         and likelihood.can_augment == augmented
         and pattern.rv == op_name
         and len(pattern.inputs) == n_params

@@ -191,9 +191,9 @@ class RowFunction:
         given = {_Y: y, **dict(zip(self._etas, eta, strict=True))}
         given |= {name: params[name] for name in self._rows}
         vectors = {name: _wide(value, shape).ravel() for name, value in given.items()}
-        vectors[_Y] = vectors[_Y].astype(self._dtype)
+        vectors[_Y] = np.asarray(vectors[_Y], self._dtype)
         for name in self._etas:
-            vectors[name] = vectors[name].astype(float)
+            vectors[name] = np.asarray(vectors[name], float)
         several = [name for name in self._scalars if params[name].size > 1]
         if not several:
             scalars = {name: params[name].reshape(()) for name in self._scalars}
@@ -214,7 +214,7 @@ class RowFunction:
         point = {name: vectors[name] for name in (_Y, *self._etas)}
         point |= {f"param:{name}": vectors[name] for name in self._rows}
         point |= {f"param:{name}": value for name, value in scalars.items()}
-        return np.array(np.broadcast_to(self._function(point), vectors[_Y].shape))
+        return np.array(_wide(self._function(point), vectors[_Y].shape))
 
 
 def _wide(value: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:

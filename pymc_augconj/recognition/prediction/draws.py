@@ -20,7 +20,7 @@ def predictors_of_draws(
     read: NewPredictor,
     draws: Mapping[str, np.ndarray],
     f_new: np.ndarray,
-    mean_old: np.ndarray,
+    mean_old: Callable[[int], np.ndarray],
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return new predictors and the likelihood's parameters for every draw.
 
@@ -32,8 +32,8 @@ def predictors_of_draws(
         Draws of the hyperparameters and of the latents in the predictor, on the first axis.
     f_new : ndarray, shape (S, P)
         Draws of the process at the new inputs.
-    mean_old : ndarray, shape (S, n)
-        The process's prior mean at the old inputs.
+    mean_old : callable
+        ``draw -> (n,)``: the process's prior mean at the old inputs.
 
     Returns
     -------
@@ -52,10 +52,12 @@ def predictors_of_draws(
         first = members[0]
         point = to_point(first)
         coef[members], entry = read.read_process(point)
-        rest[members] = read.offset(point, mean_old[first])
+        mean = mean_old(first)
+        rest[members] = read.offset(point, mean)
         # The process's mean may depend on latents, and so differ where hyperparameters do not.
         if not given:
-            rest[members, 0] += coef[first] * (mean_old[first, entry] - mean_old[members, entry])
+            for s in members[1:]:
+                rest[s] += coef[first] * (mean[entry] - mean_old(s)[entry])
         for i, row in read.others(point).items():
             block = lgm.blocks[i]
             if block.value_name not in others:

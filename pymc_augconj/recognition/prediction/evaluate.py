@@ -243,9 +243,11 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
     return None
 
 
-def kernel_function(model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str]) -> PointFunction:
+def kernel_function(
+    model: Model, gp: Any, Xnew: np.ndarray, keys: Sequence[str], X: np.ndarray | None = None
+) -> PointFunction:
     """Return several of the functions of :func:`kernel_functions` as one, with a list of values."""
-    graphs, inputs = _kernel_graphs(model, gp, Xnew)
+    graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
     return PointFunction([graphs[key] for key in keys], inputs)
 
 

@@ -1,8 +1,9 @@
 """Predictors as functions of the point.
 
-===============  =================================================================
-``designs``      the linear map A(θ) of a block, by evaluating it on a few vectors
-``predictors``   the stacked predictors
-``random_mean``  prior means that depend on Gaussian latents
-===============  =================================================================
+================  =================================================================
+``coefficients``  maps that are sums of fixed ones, as their graph shows
+``designs``       the linear map A(θ) of a block, by evaluating it on a few vectors
+``predictors``    the stacked predictors
+``random_mean``   prior means that depend on Gaussian latents
+================  =================================================================
 """

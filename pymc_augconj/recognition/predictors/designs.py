@@ -15,14 +15,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 
-__all__ = ["DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Product"]
+__all__ = ["COEFFICIENTS", "DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Parts", "Product"]
 
 #: The key of the vector of a product.
 DIRECTION = Argument("direction")
+#: The key of the coefficients of a map's parts.
+COEFFICIENTS = Argument("coefficients")
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
@@ -67,6 +69,42 @@ class Product:
         return columns
 
 
+@dataclass(frozen=True)
+class Parts:
+    """A(θ) = Σ_k c_k(θ) B_k, see :mod:`.coefficients`.
+
+    Attributes
+    ----------
+    coefs : PointFunction
+        c(θ), shape (K,).
+    product : PointFunction
+        Σ_k c_k B_k v, of ``COEFFICIENTS`` and ``DIRECTION``.
+    count : int
+        K.
+    """
+
+    coefs: PointFunction
+    product: PointFunction
+    count: int
+
+    def part(self, k: int, size: int) -> Product:
+        """Return the products with B_k, a map that does not depend on the point."""
+        return _PartProduct(self.product, size, np.eye(self.count)[k])
+
+
+class _PartProduct(Product):
+    def __init__(self, function: PointFunction, size: int, unit: np.ndarray) -> None:
+        super().__init__(function, size)
+        self.names = tuple(name for name in self.names if name != COEFFICIENTS)
+        self._unit = unit
+
+    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        return super().__call__({COEFFICIENTS: self._unit}, vector)
+
+    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        return super().once({COEFFICIENTS: self._unit}, vector)
+
+
 class BlockMap:
     """A block's map A as a function of the point.
 
@@ -87,6 +125,8 @@ class BlockMap:
         How A depends on θ. A structure seen at a few values of θ tells little about others where
         entries have kinks (rows that are equal now may differ then), or where discrete values
         (comparisons, indices) stand between.
+    parts : Parts, optional
+        A as a sum of parts of which θ changes the coefficients alone, where it is one.
 
     Raises
     ------
@@ -102,8 +142,9 @@ class BlockMap:
         wide_points: Sequence[Point],
         name: str,
         dependence: str = "smooth",
+        parts: Parts | None = None,
     ) -> None:
-        self.names = product.names
+        self.names, self._parts = product.names, parts
         self._product, self._transposed = product, transposed
         self._points, self._wide_points = list(points), list(wide_points)
         self._name, self._dependence = name, dependence
@@ -122,14 +163,17 @@ class BlockMap:
             self._at = self._read()
         return self._at(point)
 
-    def _read(self) -> _FixedMap | _ScaledSelection | _ScaledColumns | _GeneralMap:
+    def _read(self) -> _Map:
         product, points = self._product, self._points
+        if self._parts is not None:
+            summed = self._sum_of_parts(self._parts)
+            if summed is not None:
+                return summed
         found = None if self._dependence == "discrete" else _find_selection(product, points)
         if found is not None and self._holds_elsewhere(found):
             if product.names:
                 return _ScaledSelection(product, found.index, self._name)
-            coef = None if np.all(found.coefs[0] == 1.0) else found.coefs[0]
-            return _FixedMap(RowSelection(found.index, coef, product.size))
+            return _FixedMap(found.map(product.size))
         self._refuse_too_large()
         if self._dependence == "discrete" or found is not None:
             return _GeneralMap(product)
@@ -140,6 +184,23 @@ class BlockMap:
         if all(columns.holds_at(point) for point in points[1:]):
             return columns
         return _GeneralMap(product, [matrix, *(product.matrix(point) for point in points[1:])])
+
+    def _sum_of_parts(self, parts: Parts) -> _Multiple | _SelectionSum | None:
+        """Return the map as it is with parts that stay; None where their sum is better read."""
+        selections = []
+        for k in range(parts.count):
+            part = parts.part(k, self._product.size)
+            found = _find_selection(part, [{}])
+            if found is not None:
+                selections.append(found)
+            elif parts.count == 1:
+                self._refuse_too_large()
+                return _Multiple(parts.coefs, DenseMap(part.matrix({})))
+            else:
+                return None
+        if parts.count == 1:
+            return _Multiple(parts.coefs, selections[0].map(self._product.size))
+        return _SelectionSum.of(parts.coefs, selections, self._product.size)
 
     def _holds_elsewhere(self, found: _Selection) -> bool:
         """Return whether rows that are equal where A was examined are equal at other θ."""
@@ -177,6 +238,58 @@ class _FixedMap:
 
     def __call__(self, point: Point) -> LinearMap:
         return self._value
+
+
+class _Multiple:
+    """A(θ) = c(θ) B."""
+
+    def __init__(self, coef: PointFunction, part: RowSelection | DenseMap) -> None:
+        self._coef, self._part = coef, part
+        is_dense = isinstance(part, DenseMap)
+        self.kind = _ScaledColumns.kind if is_dense else _ScaledSelection.kind
+
+    def __call__(self, point: Point) -> LinearMap:
+        c = self._coef(point).item()
+        if isinstance(self._part, RowSelection):
+            return self._part.times(c)
+        return DenseMap(self._part.matrix, np.full(self._part.size, c))
+
+
+class _SelectionSum:
+    """A(θ) = Σ c_k(θ) B_k, of selections that take different entries."""
+
+    kind = "sum of selections, scaled by hyperparameters"
+
+    def __init__(self, coefs: PointFunction, parts: Sequence[RowSelection]) -> None:
+        self._coefs, self._parts = coefs, tuple(parts)
+
+    @classmethod
+    def of(
+        cls, coefs: PointFunction, found: Sequence[_Selection], size: int
+    ) -> _SelectionSum | None:
+        """Return the sum; None where another map is better read.
+
+        Where every row takes one entry, it is one selection; where every part takes one entry, it
+        is a matrix whose columns are scaled, and products with matrices take less time.
+        """
+        # A part that does not take part in a row has no entry of its own there.
+        index, taken = found[0].index.copy(), np.zeros(found[0].index.size, dtype=bool)
+        for one in found:
+            nonzero = one.coefs[0] != 0.0
+            index[nonzero & ~taken] = one.index[nonzero & ~taken]
+            taken |= nonzero
+        parts = [
+            RowSelection(np.where(one.coefs[0] != 0.0, one.index, index), one.coefs[0], size)
+            for one in found
+        ]
+        if all(np.array_equal(part.index, index) for part in parts):
+            return None
+        if all(np.unique(one.index[one.coefs[0] != 0.0]).size <= 1 for one in found):
+            return None
+        return cls(coefs, parts)
+
+    def __call__(self, point: Point) -> LinearMap:
+        return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
 
 
 class _ScaledSelection:
@@ -292,6 +405,9 @@ class _GeneralMap:
             return bool(np.all(difference <= _ROUNDING * (size @ probe)))
 
 
+_Map = _FixedMap | _Multiple | _SelectionSum | _ScaledSelection | _ScaledColumns | _GeneralMap
+
+
 def _apart(nonzero: np.ndarray) -> np.ndarray:
     """Return groups of columns, by number, such that no row has entries in two of one group."""
     taken: list[np.ndarray] = []
@@ -316,6 +432,11 @@ class _Selection:
     def is_one_multiple(self) -> bool:
         """Whether all rows have one coefficient, not zero, at every point."""
         return all(c.size and c[0] != 0.0 and np.all(c == c[0]) for c in self.coefs)
+
+    def map(self, size: int) -> RowSelection:
+        """Return it with the coefficients of the first point."""
+        coef = self.coefs[0]
+        return RowSelection(self.index, None if np.all(coef == 1.0) else coef, size)
 
 
 def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:

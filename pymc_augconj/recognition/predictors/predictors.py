@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
+from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.model import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
@@ -22,7 +23,8 @@ from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
-from .designs import DIRECTION, BlockMap, Product
+from .coefficients import find_coefficients
+from .designs import COEFFICIENTS, DIRECTION, BlockMap, Parts, Product
 
 __all__ = ["Predictors", "innovation_key"]
 
@@ -98,6 +100,18 @@ class Predictors:
             wide,
             latent.name,
             self._dependence(product),
+            self._parts(product, direction),
+        )
+
+    def _parts(self, product: TensorVariable, direction: TensorVariable) -> Parts | None:
+        found = find_coefficients(product, direction, list(self._space.inputs.values()))
+        if found is None:
+            return None
+        arguments = {DIRECTION: direction, COEFFICIENTS: found.input}
+        return Parts(
+            self._space.function(found.graph),
+            self._space.function(found.product, arguments),
+            found.size,
         )
 
     def _dependence(self, graph: Variable) -> str:

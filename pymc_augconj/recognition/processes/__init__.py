@@ -9,5 +9,6 @@
 ``profiles``          stationary kernels as functions of the squared distance
 ``slopes``            derivatives of a few scalars by entries of the point
 ``stationary``        stationary covariances by formulas
+``through_inducing``  the PyMC model in which a process acts through inducing inputs
 ====================  =========================================================
 """

@@ -42,7 +42,7 @@ __all__ = ["choose_structure"]
 
 # Kinds of latents that a sampler may treat as hyperparameters. A fit may do so only for independent
 # ones, see ``held``.
-_OPTIONAL = ("diagonal", "precision")
+_OPTIONAL = ("diagonal", "precision", "intrinsic")
 # Entries of a vector that slices update one after the other, at a factorisation or more each.
 _LONGEST_SLICED = 10
 
@@ -118,7 +118,8 @@ def _choose(
 
     Likewise those of several predictors; or where a vector is no latent otherwise.
     """
-    first, error = None, None
+    first: _Choice | None = None
+    error: AugmentationError | None = None
     try:
         first = _choice(model, found, forward, Scope.AUGMENTED)
     except (NotAffineError, UnknownLikelihoodError) as why:
@@ -189,7 +190,7 @@ def _held(
     """Return why some of the hyperparameters must not be optimised, by their names."""
     held = {name: f"nothing observed depends on it, and {why}" for name, why in undrawn.items()}
     for latent in found:
-        is_vector = latent.kind == "precision" or latent.transform is not None
+        is_vector = latent.precision is not None or latent.transform is not None
         if is_vector and latent.rv not in latents:
             why = demoted.get(latent.name, "no likelihood that is read is affine in it")
             held[latent.rv.name] = f"it is Gaussian ({latent.form}), but {why}"

@@ -30,7 +30,7 @@ from .latents import FittedLatents
 from .layout import Labels
 from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
-from .summary import summarize
+from .summary import summarize, summarize_html
 
 __all__ = ["Approximation"]
 
@@ -116,6 +116,10 @@ class Approximation:
 
     def __repr__(self) -> str:
         return summarize(self)
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a table for a notebook."""
+        return summarize_html(self)
 
     @property
     def is_bound(self) -> bool:

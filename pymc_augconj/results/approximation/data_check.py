@@ -14,8 +14,9 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.processes.input_data import checksums, data_behind, input_data
 
 from .approximation import Approximation
+from .layout import inducing_inputs_name
 
-__all__ = ["check_data"]
+__all__ = ["check_data", "inducing_inputs_of"]
 
 
 def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None) -> None:
@@ -40,10 +41,11 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
         With the names of the data.
     """
     used = data_behind(model, gp, observations=kind == "y", observed=observed)
-    if isinstance(result, Approximation):
-        if gp.f.name in result.inducing:
-            # Such a fit depends on the inducing inputs only.
-            used = {name: var for name, var in used.items() if name not in input_data(gp)}
+    fitted, name = isinstance(result, Approximation), gp.f.name
+    if name in result.inducing if fitted else inducing_inputs_of(result, name) is not None:
+        # Such a result depends on the inducing inputs only.
+        used = {key: var for key, var in used.items() if key not in input_data(gp)}
+    if fitted:
         now = checksums(used.values())
         changed = [name for name, sum_ in now.items() if result._data.get(name, sum_) != sum_]
     else:
@@ -54,6 +56,14 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
             "or fit again. Pass new inputs as Xnew, and parameters and offsets at these as "
             "params={…} and offset=…"
         )
+
+
+def inducing_inputs_of(tree: Any, name: str) -> np.ndarray | None:
+    """Return the inducing inputs that draws of a process were made with; None of dense draws."""
+    if name in tree["posterior"].data_vars or "constant_data" not in tree.children:
+        return None
+    found = tree["constant_data"].data_vars.get(inducing_inputs_name(name))
+    return None if found is None else np.asarray(found.values, dtype=float)
 
 
 def _changed_since_drawn(tree: Any, used: Mapping[str, Any]) -> list[str]:

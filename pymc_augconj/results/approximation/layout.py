@@ -12,7 +12,7 @@ import xarray as xr
 
 from pymc_augconj.typing import Array
 
-__all__ = ["AffineMean", "Labels", "LazyMeans", "inducing_name"]
+__all__ = ["AffineMean", "Labels", "LazyMeans", "inducing_inputs_name", "inducing_name"]
 
 
 @dataclass(frozen=True)
@@ -75,3 +75,8 @@ class Labels:
 def inducing_name(name: str) -> str:
     """Return the name of a process's values at its inducing inputs."""
     return f"{name}_u"
+
+
+def inducing_inputs_name(name: str) -> str:
+    """Return the name of the inducing inputs of a process, in the data of draws."""
+    return f"{inducing_name(name)}_inputs"

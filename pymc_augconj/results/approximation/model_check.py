@@ -13,6 +13,7 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import (
@@ -25,8 +26,9 @@ from pymc_augconj.typing import Array
 
 from .approximation import Approximation
 from .fingerprint import densities
+from .layout import inducing_name
 
-__all__ = ["check_draws", "check_likelihood", "check_process"]
+__all__ = ["check_draws", "check_inducing_draws", "check_likelihood", "check_process"]
 
 # Covariances computed by different operations differ by rounding if inputs are many length scales
 # from zero; predictions differ as little.
@@ -161,6 +163,46 @@ def check_draws(tree: Any, model: Any, name: str) -> None:
         raise _refuse(
             name,
             f"draws of {sorted({name, *function.names})} that agree with each other in the model, "
+            "found that they do not",
+        )
+
+
+def check_inducing_draws(
+    tree: Any, name: str, parts: Mapping[str, Array], values: Array, jitter: float
+) -> None:
+    """Refuse draws at inducing inputs whose kernel differs from the model's.
+
+    Parameters
+    ----------
+    tree : DataTree
+    name : str
+        The process.
+    parts : mapping
+        ``"mean_old"`` and ``"old"`` at the inducing inputs, at the first draw.
+    values : ndarray, shape (M,)
+        The process there, of that draw.
+    jitter : float
+
+    Raises
+    ------
+    AugmentationError
+    """
+    posterior = tree["posterior"].to_dataset()
+    entry = f"{inducing_name(name)}_rotated_"
+    if entry not in posterior:
+        return
+    weights = posterior[entry].isel(chain=0, draw=0).values
+    same = weights.shape == values.shape == parts["mean_old"].shape
+    if same:
+        cov = parts["old"] + jitter * np.eye(values.size)
+        found = parts["mean_old"] + cholesky_with_jitter(cov)[0] @ weights
+        # A factor of an ill-conditioned covariance loses half of the digits.
+        scale = np.abs(values).max(initial=0.0)
+        same = np.abs(found - values).max(initial=0.0) <= 1e-3 * scale
+    if not same:
+        raise _refuse(
+            name,
+            f"draws of {[inducing_name(name), entry]} that agree with each other in the model, "
             "found that they do not",
         )
 

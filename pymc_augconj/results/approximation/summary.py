@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from html import escape
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,7 +13,7 @@ from pymc_augconj.engines.registry import ENGINES
 from .latents import FittedLatents
 from .layout import inducing_name
 
-__all__ = ["summarize"]
+__all__ = ["summarize", "summarize_html"]
 
 _WIDTH = 100
 _LABEL = 17
@@ -36,6 +37,19 @@ class Summarized(Protocol):
 
 def summarize(approximation: Summarized) -> str:
     """Return method, evidence, latents, hyperparameters and how the fit ended, one line each."""
+    title, rows = _contents(approximation)
+    return "\n".join([title, *(_row(label, text) for label, text in rows)])
+
+
+def summarize_html(approximation: Summarized) -> str:
+    """Return the same as a table for notebooks."""
+    title, rows = _contents(approximation)
+    cells = (f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows)
+    return f"<table><caption>{escape(title)}</caption><tbody>{''.join(cells)}</tbody></table>"
+
+
+def _contents(approximation: Summarized) -> tuple[str, list[tuple[str, str]]]:
+    """Return the title, and the lines with their labels."""
     error = float(approximation.diagnostics.get("evidence_error", 0.0))
     evidence = f"{approximation.log_evidence:.4f}" + (f" ± {error:.2g}" if error else "")
     evidence += f" ({ENGINES[approximation.method].evidence})"
@@ -47,8 +61,7 @@ def summarize(approximation: Summarized) -> str:
     if "total" in approximation.timings:
         rows.append(("seconds", f"{approximation.timings['total']:.2f}"))
     converged = "" if approximation.converged else ", NOT CONVERGED"
-    title = f"Approximation by pac.fit({approximation.method!r}){converged}"
-    return "\n".join([title, *(_row(label, text) for label, text in rows)])
+    return f"Approximation by pac.fit({approximation.method!r}){converged}", rows
 
 
 def _row(label: str, text: str) -> str:

@@ -1,0 +1,115 @@
+"""Sphinx builds the site from this: ``make docs``."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import sys
+import warnings
+from pathlib import Path
+
+import matplotlib as mpl
+
+import pymc_augconj as pac
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+# Kernels and the gallery's scripts run with one BLAS thread a process and without a display.
+for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+mpl.use("agg")
+
+project = "pymc-augconj"
+author = copyright = "pymc-augconj developers"
+version = release = pac.__version__
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.linkcode",
+    "numpydoc",
+    "myst_nb",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+]
+templates_path = ["_templates"]
+# The gallery's scripts become pages in auto_gallery, each also a notebook to download.
+exclude_patterns = ["_build", "paper", "gallery", "auto_gallery/**/*.ipynb"]
+root_doc = "index"
+nitpicky = False
+
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence", "deflist", "attrs_inline"]
+myst_heading_anchors = 3
+
+# Pages are run afresh unless their sources are what they were at the last build.
+nb_execution_mode = "cache"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+# PyMC's lines about chains, and what compilers say.
+nb_output_stderr = "remove"
+nb_merge_streams = False
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "bysource"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+html_theme = "pydata_sphinx_theme"
+html_title = "pymc-augconj"
+html_static_path = ["_static"]
+html_css_files = ["custom.css"]
+html_theme_options = {
+    "github_url": "https://github.com/pymc-augconj/pymc-augconj",
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "header_links_before_dropdown": 7,
+    "footer_start": ["copyright"],
+    "footer_end": ["theme-version"],
+    "show_prev_next": True,
+}
+html_sidebars = {"start": [], "which_engine": [], "contributing": [], "changelog": []}
+
+sphinx_gallery_conf = {
+    "examples_dirs": ["gallery"],
+    "gallery_dirs": ["auto_gallery"],
+    "filename_pattern": r"\.py$",
+    "image_scrapers": ("matplotlib",),
+    "abort_on_example_error": True,
+    "min_reported_time": 1e9,
+    "show_memory": False,
+    "show_signature": False,
+    "download_all_examples": False,
+    "plot_gallery": True,
+    "reset_modules": ("matplotlib",),
+    "remove_config_comments": True,
+    "capture_repr": ("_repr_html_", "__str__"),
+    "write_computation_times": False,
+}
+# sphinx-gallery gives Sphinx a function, which cannot be kept from build to build.
+suppress_warnings = ["config.cache"]
+
+logging.getLogger("pymc").setLevel(logging.ERROR)
+logging.getLogger("pymc.sampling").setLevel(logging.ERROR)
+# Matplotlib says so of every figure that a page shows.
+warnings.filterwarnings("ignore", message=".*FigureCanvasAgg is non-interactive.*")
+
+
+def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
+    """Return the address of an object's source."""
+    if domain != "py" or not info["module"]:
+        return None
+    found = sys.modules.get(info["module"])
+    try:
+        for part in info["fullname"].split("."):
+            found = getattr(found, part)
+        found = inspect.unwrap(found)
+        path = Path(inspect.getsourcefile(found) or "").resolve().relative_to(ROOT)
+        lines, first = inspect.getsourcelines(found)
+    except (AttributeError, TypeError, ValueError, OSError):
+        return None
+    base = "https://github.com/pymc-augconj/pymc-augconj/blob/main"
+    return f"{base}/{path.as_posix()}#L{first}-L{first + len(lines) - 1}"

@@ -1,0 +1,191 @@
+"""``pac.sparsify``: the target of sparse sampling as an ordinary PyMC model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from pymc.model import Model, modelcontext
+
+from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity
+from pymc_augconj.engines.sparse.weights import weights_model
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.quadrature.hermite import hermite
+from pymc_augconj.recognition.processes.minibatch import batch_size_of
+from pymc_augconj.recognition.processes.process import LatentProcess
+from pymc_augconj.recognition.processes.through_inducing import SparseNames, write_sparse
+from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.results.approximation.approximation import Approximation
+from pymc_augconj.results.approximation.layout import inducing_inputs_name, inducing_name
+
+from .inducing import inducing_of
+
+__all__ = ["Sparsified", "sparsified", "sparsify"]
+
+# Relative difference of a closed form from quadrature that is rounding.
+_ROUNDING = 1e-9
+
+
+def sparsify(
+    model: Model | None = None,
+    *,
+    gp: Any,
+    inducing: Any = None,
+    random_seed: Any = None,
+) -> Model:
+    """Return a new model in which a process acts through its values at inducing inputs.
+
+    With R = chol(K(Z, Z)), A = K(X, Z) R⁻ᵀ and v ~ N(0, I) the process's values at its inputs are
+    N(m + A v, r) a priori, r = diag(K(X, X) − A Aᵀ), and each observation's log density is
+    replaced by its expectation over r (Gauss–Hermite quadrature with 32 nodes). The posterior of v
+    and the hyperparameters is the free-form variational approximation of the model's own; with
+    Z = X it is the model's own. It is what ``pac.sample(gp=gp, inducing=…)`` samples, and can be
+    sampled by NUTS.
+
+    Of a process ``f`` the new model has ``f_u_rotated_`` (v), the values ``f_u`` at the inducing
+    inputs and these inputs ``f_u_inputs``; it has neither ``f`` nor deterministics that depend on
+    it. :func:`~pymc_augconj.predict` predicts ``f`` from draws.
+
+    Parameters
+    ----------
+    model : pymc.Model, optional
+        By default the model of the context; it is not changed.
+    gp : pm.gp.Latent
+        The process.
+    inducing : int, array_like of shape (M, d), mapping or Approximation, optional
+        The number of inducing points, placed by k-means++ (100 by default), or their inputs; or a
+        fit through inducing points, of which inputs and hyperparameters are where chains start.
+    random_seed : int, optional
+        Seed of k-means++.
+
+    Returns
+    -------
+    pymc.Model
+
+    Raises
+    ------
+    AugmentationError
+        If the model cannot be recognised; if a likelihood's expectation has a closed form that
+        quadrature misses, such as that of the Laplace distribution; or as for ``pac.fit`` with
+        inducing points.
+
+    References
+    ----------
+    Hensman, Matthews, Filippone & Ghahramani (2015), MCMC for variationally sparse Gaussian
+    processes. NIPS.
+
+    Examples
+    --------
+    >>> with pac.sparsify(model, gp=gp, inducing=50):  # doctest: +SKIP
+    ...     idata = pm.sample()
+    """
+    found = sparsified(modelcontext(model), gp, inducing, random_seed)
+    if found.inexact:
+        raise AugmentationError(
+            f"observed variables {list(found.inexact)}: expected log densities whose expectation "
+            "Gauss–Hermite quadrature finds, but theirs have a kink or a singularity; use "
+            "pac.sample(gp=gp, inducing=…), which has them in closed form"
+        )
+    return found.model
+
+
+@dataclass(frozen=True)
+class Sparsified:
+    """A model through inducing points, for PyMC and for the Gibbs sampler.
+
+    Attributes
+    ----------
+    model : pymc.Model
+    recognition : Recognition
+        The same as arrays.
+    inexact : tuple of str
+        Observed variables whose expected log density the PyMC model does not have exactly.
+    """
+
+    model: Model
+    recognition: Recognition
+    inexact: tuple[str, ...]
+
+
+def sparsified(
+    model: Model,
+    gp: Any,
+    inducing: Any,
+    random_seed: Any = None,
+    compile_kwargs: dict[str, Any] | None = None,
+) -> Sparsified:
+    """Return the model through inducing points; arguments as for :func:`sparsify`."""
+    if batch_size_of(model) is not None:
+        raise AugmentationError(
+            "expected all the data in the model for sampling through inducing points, found "
+            "pm.Minibatch; write the model with the arrays themselves"
+        )
+    if isinstance(gp, list | tuple):
+        if len(gp) != 1:
+            raise AugmentationError(
+                f"gp: expected one pm.gp.Latent for sampling through inducing points, got "
+                f"{len(gp)}; fit several with pac.fit(method='svi')"
+            )
+        (gp,) = gp
+    if gp is None:
+        raise AugmentationError(
+            "gp: expected the pm.gp.Latent to approximate through inducing points, got none; "
+            "pass gp=gp"
+        )
+    recognition = read_model(model, compile_kwargs=compile_kwargs)
+    lgm = recognition.model
+    process = LatentProcess(model, gp, lgm)
+    theta: Mapping[str, Any] = {}
+    if isinstance(inducing, Approximation):
+        inducing, theta = _of_fit(inducing, process.name)
+    Z = inducing_of(process, inducing, random_seed)
+    own = inducing_name(process.name)
+    names = SparseNames(own, f"{own}_rotated_", inducing_inputs_name(process.name))
+    sparse = weights_model(lgm, [process], [Z], [names.weights], recognition.start)
+    written = write_sparse(model, gp, Z, names, theta, SMALLEST_VAR)
+    start = written.initial_point(0)
+    kinds = tuple(
+        "matrix" if block.name == process.name else kind
+        for block, kind in zip(lgm.blocks, recognition.kinds, strict=True)
+    )
+    return Sparsified(
+        written,
+        Recognition(sparse, kinds, recognition.factors, start),
+        _inexact(sparse, start),
+    )
+
+
+def _of_fit(fit: Approximation, name: str) -> tuple[Any, Mapping[str, Any]]:
+    if name not in fit.inducing:
+        raise AugmentationError(
+            f"inducing: expected a fit of {name!r} through inducing points, got one "
+            f"(method={fit.method!r}) with those of {list(fit.inducing)}; use "
+            "pac.fit(method='svi', gp=gp, inducing=…)"
+        )
+    return fit.inducing[name], fit.theta
+
+
+def _inexact(lgm: LatentGaussianModel, start: Mapping[str, np.ndarray]) -> tuple[str, ...]:
+    """Return the observed variables whose closed form quadrature does not find."""
+    nodes, weights = hermite()
+    found = []
+    for site in lgm.sites:
+        assert isinstance(site.likelihood, ExpectedDensity)
+        terms, params = site.likelihood.terms, site.params(start)
+        y = np.array(site.y(start), dtype=float)
+        mean = np.array(site.select(lgm.offset(start)), dtype=float)
+        for std in (0.1, 1.0):
+            var = np.full((1, 1, y.size), std**2)
+            closed = terms.expected_log_density(y, mean, var, params)
+            if closed is None:
+                break
+            eta = mean[:, None] + std * nodes[:, None]
+            sums = weights @ terms.log_density(y, eta, params)
+            if not np.allclose(sums, closed[0], rtol=_ROUNDING, atol=_ROUNDING):
+                found.append(site.name)
+                break
+    return tuple(found)

@@ -1,0 +1,74 @@
+"""PyMC's recorder of draws, its values computed by a straight-line function."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from pymc.backends.ndarray import NDArray as PyMCTrace
+from pymc.model import Model
+
+from pymc_augconj.model import Point
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+__all__ = ["Recorder"]
+
+
+class Recorder(PyMCTrace):
+    """An array for every variable, as PyMC's own, which :meth:`of` makes.
+
+    PyMC's own rewrites the graph of the recorded values once for each chain, and executes it in
+    PyTensor's virtual machine, which takes as long as a step of a small model.
+    """
+
+    @classmethod
+    def of(cls, model: Model, var_names: Collection[str] | None, start: Point) -> Recorder:
+        """Return one for ``pm.sample(trace=…)``.
+
+        Parameters
+        ----------
+        model : pymc.Model
+        var_names : collection of str, optional
+            Variables to record; by default all.
+        start : mapping
+            A point of the model.
+        """
+        if var_names is None:
+            variables = model.unobserved_value_vars
+        else:
+            chosen = [var for var in model.unobserved_RVs if var.name in var_names]
+            variables = model.replace_rvs_by_values(chosen)
+        values = _Values(variables, model)
+        found = {
+            var.name: value
+            for var, value in zip(
+                variables, values(*(start[name] for name in values.names)), strict=True
+            )
+        }
+        return cls(
+            model=model,
+            vars=variables,
+            fn=values,
+            var_shapes={name: value.shape for name, value in found.items()},
+            var_dtypes={name: value.dtype for name, value in found.items()},
+        )
+
+    def setup(self, draws: int, chain: int, sampler_vars: Any = None) -> None:
+        """Make the arrays of one chain."""
+        # PyMC makes a shallow copy for each chain.
+        self.samples: dict[str, np.ndarray] = {}
+        self._stats: list[Mapping[str, np.ndarray]] | None = None
+        super().setup(draws, chain, sampler_vars)
+
+
+class _Values:
+    """The recorded values as a function of a point's entries, in PyMC's order."""
+
+    def __init__(self, variables: Sequence[Any], model: Model) -> None:
+        inputs = {var.name: var for var in model.value_vars}
+        self.names = tuple(inputs)
+        self._function = PointFunction(variables, inputs).compile()
+
+    def __call__(self, *entries: np.ndarray) -> Sequence[np.ndarray]:
+        return self._function(dict(zip(self.names, entries, strict=True)))

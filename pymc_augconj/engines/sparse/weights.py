@@ -1,0 +1,222 @@
+"""A recognised model in the weights of its inducing points: the target of sparse sampling.
+
+A process at its inputs, u ~ N(0, K(θ)), becomes v ~ N(0, I_M) with the design A = K_XZ R⁻ᵀ,
+R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, see :mod:`.design`; r is a
+parameter of the likelihood, see :mod:`.expected`. All else of the model stays as it is, so that
+the samplers do not know of inducing points.
+
+A value of θ costs O(N M²) and arrays of N × M, of which the last two are kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import numpy as np
+
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.linalg.triangular_factor import TriangularFactor
+from pymc_augconj.model import (
+    Argument,
+    FixedValue,
+    Key,
+    LatentBlock,
+    LatentGaussianModel,
+    Point,
+    PointMap,
+    ProcessPrior,
+    Site,
+)
+from pymc_augconj.typing import Array
+
+from .expected import EXTRA_VAR, SMALLEST_VAR, ExpectedDensity
+from .model import SparseModel, process_cov
+
+__all__ = ["weights_model"]
+
+# A sampler compares a candidate with the point that it started from.
+_KEPT = 2
+
+
+def weights_model(
+    lgm: LatentGaussianModel,
+    priors: Sequence[ProcessPrior],
+    inducing: Sequence[Array],
+    names: Sequence[str],
+    point: Point,
+) -> LatentGaussianModel:
+    """Return the model with some processes replaced by their weights.
+
+    Parameters
+    ----------
+    lgm : LatentGaussianModel
+    priors : sequence of ProcessPrior
+        The processes.
+    inducing : sequence of ndarray, shape (M, d)
+        Their inducing inputs.
+    names : sequence of str
+        The entries of the point that hold their weights.
+    point : mapping
+        Any value of θ.
+
+    Raises
+    ------
+    AugmentationError
+        If a process enters a predictor by more than one of its values; if an observed variable has
+        several predictors; if a variable that nothing observed depends on is drawn forward.
+    """
+    if lgm.forward:
+        raise AugmentationError(
+            f"variables {[f.name for f in lgm.forward]}: expected no variable that nothing "
+            "observed depends on, such as missing observations, for sampling through inducing "
+            "points; drop the missing observations and predict them with pac.predict"
+        )
+    SparseModel(lgm, priors, point)  # refuses processes that enter through a matrix
+    by_name = {prior.name: i for i, prior in enumerate(priors)}
+    for block in lgm.blocks:
+        needs = () if block.mean is None else block.mean.names
+        moving = [name for name in by_name if Argument("value", name) in needs]
+        if moving:
+            raise AugmentationError(
+                f"variable {block.name!r}: expected a prior mean that does not depend on the "
+                f"processes {moving} for sampling through inducing points; sample without "
+                "inducing=…"
+            )
+    rows = [
+        _Rows(prior, lgm.maps[[b.name for b in lgm.blocks].index(prior.name)], Z, point)
+        for prior, Z in zip(priors, inducing, strict=True)
+    ]
+    blocks: list[LatentBlock] = []
+    maps: list[PointMap[LinearMap]] = []
+    for block, read in zip(lgm.blocks, lgm.maps, strict=True):
+        if block.name in by_name:
+            i = by_name[block.name]
+            blocks.append(_weights(block, names[i], len(inducing[i])))
+            maps.append(_Design(rows[i]))
+        else:
+            blocks.append(block)
+            maps.append(read)
+    sites = tuple(
+        replace(
+            site,
+            likelihood=ExpectedDensity(site.terms, site.label),
+            params=_WithResidual(site, tuple(rows)),
+            refusal=None,
+        )
+        for site in lgm.sites
+    )
+    found = replace(lgm, blocks=tuple(blocks), maps=tuple(maps), sites=sites)
+    return replace(found, predictor=_Predictor(found), predictor_pullback=_no_pullback)
+
+
+def _weights(block: LatentBlock, value_name: str, size: int) -> LatentBlock:
+    return LatentBlock(
+        name=value_name, value_name=value_name, form="weights of a GP's inducing points",
+        shape=(size,), size=size, copies=1, whitened=True, kind="standard",
+        scale=FixedValue(np.ones(size)),
+    )  # fmt: skip
+
+
+class _Rows:
+    """Design and residual variances of one process, at the θ asked for last."""
+
+    def __init__(
+        self, prior: ProcessPrior, read: PointMap[LinearMap], Z: Array, point: Point
+    ) -> None:
+        self.prior, self._read, self._Z = prior, read, Z
+        self.names = tuple(dict.fromkeys([*prior.names, *read.names]))
+        A = read(point)
+        assert isinstance(A, RowSelection)  # which SparseModel has seen to
+        # Inputs that observations share are looked at once.
+        which, inverse = np.unique(A.index, return_inverse=True)
+        in_order = np.array_equal(inverse, np.arange(which.size))
+        self._index, self._inverse = which, None if in_order else inverse
+        self._known: list[tuple[bytes, tuple[Array, Array]]] = []
+
+    def at(self, point: Point) -> tuple[Array, Array]:
+        """Return A, shape (N, M), and r, shape (N,)."""
+        key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
+        for known, found in self._known:
+            if known == key:
+                return found
+        # Released first: a new one takes as much memory.
+        self._known = self._known[: _KEPT - 1]
+        found = self._make(point)
+        self._known.insert(0, (key, found))
+        return found
+
+    def _make(self, point: Point) -> tuple[Array, Array]:
+        prior, Z = self.prior, self._Z
+        name = f"the covariance of {prior.name!r} at its inducing inputs"
+        chol, _ = cholesky_with_jitter(
+            process_cov(prior, point, Z), relative_jitters=(0.0,), name=name
+        )
+        X = np.asarray(prior.inputs[self._index], dtype=float)
+        xz, diagonal = prior.cross(point, X, Z)
+        half = TriangularFactor(chol).solve(xz.T, overwrite=True).T
+        residual = diagonal - np.vecdot(half, half)
+        if not np.isfinite(residual).all():
+            raise NotPositiveDefiniteError(f"{name}: expected finite numbers")
+        # Where an inducing input is an input nothing is left, up to rounding.
+        np.maximum(residual, SMALLEST_VAR, out=residual)
+        if self._inverse is not None:
+            half, residual = half[self._inverse], residual[self._inverse]
+        A = self._read(point)
+        if isinstance(A, RowSelection) and A.coef is not None:
+            half, residual = half * A.coef[:, None], residual * A.coef**2
+        return half, residual
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_known": []}
+
+
+@dataclass(frozen=True)
+class _Design:
+    """A of one process, as a function of the point."""
+
+    rows: _Rows
+
+    @property
+    def names(self) -> tuple[Key, ...]:
+        return self.rows.names
+
+    def __call__(self, point: Point) -> LinearMap:
+        return DenseMap(self.rows.at(point)[0])
+
+
+@dataclass(frozen=True)
+class _WithResidual:
+    """The parameters of a likelihood, and the residual variance of its predictors."""
+
+    site: Site
+    rows: tuple[_Rows, ...]
+
+    @property
+    def names(self) -> tuple[Key, ...]:
+        every = [*self.site.params.names, *(name for own in self.rows for name in own.names)]
+        return tuple(dict.fromkeys(every))
+
+    def __call__(self, point: Point) -> dict[str, Array]:
+        total = sum((own.at(point)[1][self.site.rows] for own in self.rows), np.zeros(()))
+        return {**self.site.params(point), EXTRA_VAR: total}
+
+
+@dataclass(frozen=True)
+class _Predictor:
+    """η as a function of the point and of all innovations."""
+
+    model: LatentGaussianModel
+
+    def __call__(self, point: Point, innovations: Mapping[str, Array]) -> Array:
+        eta = np.array(self.model.offset(point), dtype=float)
+        for block, read in zip(self.model.blocks, self.model.maps, strict=True):
+            eta += read(point).apply(innovations[block.name])
+        return eta
+
+
+def _no_pullback(*args: Any) -> NoReturn:
+    raise NotImplementedError("a model in weights of inducing points has no derivatives by θ")

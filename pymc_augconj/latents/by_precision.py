@@ -1,0 +1,247 @@
+"""Conditioning structured latents on their sites through their precision, which stays a band.
+
+See :mod:`.precision_pattern`. With g = Φᵀh and M = L Lᵀ,
+
+    x | sites ~ N(M⁻¹ g, M⁻¹),        log Z = −½ log|M| + ½ log|Q| + ½ gᵀM⁻¹g,
+
+each in time linear in the number of latents.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+
+import numpy as np
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.typing import Array
+
+from .affine import Conditioner, FactorMemory
+from .intrinsic import IntrinsicPrior
+from .joint import LatentPrior
+from .posterior import SitePosterior
+from .precision import PrecisionPrior
+from .precision_pattern import PrecisionFactor, PrecisionPattern
+from .registry import kind_of
+from .rows import RowGroups, SiteSum
+
+__all__ = ["PrecisionPosterior", "PrecisionSpace"]
+
+# Multiplications that take less time than calling what makes these.
+_CALLS = 64.0**3 / 3.0
+
+
+class AffineByPrecision:
+    """An :class:`.AffinePosterior` from the factor of M."""
+
+    def __init__(self, factor: PrecisionFactor, prior: LatentPrior, h: Array) -> None:
+        self._factor, self._prior = factor, prior
+        self._half = factor.half_solve(factor.design.transpose(h))
+        self.size = self._half.size
+        self.log_evidence = 0.5 * (float(self._half @ self._half) - factor.log_det)
+
+    @cached_property
+    def mean(self) -> Array:
+        """E[v]."""
+        return self.apply(np.zeros(self.size))
+
+    def apply(self, nu: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
+        x = self._factor.transpose_solve(self._half + nu)
+        return self._factor.pattern.to_whitened(self._prior, x)
+
+    def solve(self, rng: np.random.Generator, v: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
+        x = self._factor.pattern.from_whitened(self._prior, v)
+        return self._factor.transpose_product(x) - self._half
+
+
+class PrecisionSpace(Conditioner):
+    """A :class:`.Conditioner` for models with structured latents.
+
+    Parameters
+    ----------
+    pattern : PrecisionPattern
+    """
+
+    def __init__(self, pattern: PrecisionPattern) -> None:
+        self._pattern = pattern
+        self._memory = FactorMemory[PrecisionFactor]()
+
+    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
+        """See :class:`.Conditioner`."""
+        return self.posterior(prior, sites).log_evidence
+
+    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
+        """See :class:`.Conditioner`."""
+        factor = self._memory.get(prior, sites, partial(self._factorize, prior, sites))
+        return AffineByPrecision(factor, prior, sites.h)
+
+    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> PrecisionFactor:
+        _check(self._pattern, prior)
+        return self._pattern.factorize(prior, sites.lam)
+
+
+def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
+    if not pattern.holds(prior.maps):
+        names = [prior.blocks[i].block.name for i in pattern.within]
+        raise RecognitionError(
+            f"latent variables {names}: expected predictors that take the same entries of them as "
+            "when the model was recognised, found others; if its data have changed, recognise the "
+            "model again (build the step again)"
+        )
+
+
+class PrecisionPosterior(SitePosterior):
+    """By a factorisation within the band of the posterior precision."""
+
+    space = "precision"
+    conditioner = PrecisionSpace
+    takes_factors = False
+    has_cheap_gradient = False
+
+    @classmethod
+    def pattern(cls, model: LatentGaussianModel, groups: RowGroups) -> PrecisionPattern | None:
+        """Return the pattern of a model, None where it has no structure that is of use."""
+        if all(block.entries is None for block in model.blocks):
+            return None
+        if groups.maps is None:
+            return None
+        make = partial(PrecisionPattern, model.blocks, groups.maps, groups.merged)
+        found = groups.keep(cls.space, make)
+        return found if found.fits_model else None
+
+    @classmethod
+    def make_conditioner(cls, model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
+        pattern = cls.pattern(model, groups)
+        assert pattern is not None  # else it is not the cheapest
+        return PrecisionSpace(pattern)
+
+    @classmethod
+    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
+        pattern = cls.pattern(model, groups)
+        return 0 if pattern is None else pattern.border
+
+    @classmethod
+    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
+        pattern = cls.pattern(model, groups)
+        return np.inf if pattern is None else _CALLS + pattern.multiplications
+
+    @classmethod
+    def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
+        others = [b for b in model.blocks if b.entries is None]
+        return max([cls.order(model, groups), *(kind_of(b).matrix_order(b) for b in others)])
+
+    @staticmethod
+    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
+        pattern = _pattern_of(prior, groups)
+        return pattern.factorize(prior, np.zeros(groups.merged.size)).predictor_cov()
+
+    def _condition(self, work: Array | None, second_work: Array | None) -> None:
+        pattern = _pattern_of(self.prior, self.groups)
+        factor = self._factor = pattern.factorize(self.prior, self.merged_lam)
+        half = factor.half_solve(factor.design.transpose(self.merged_h))
+        self._x = factor.transpose_solve(half)
+        centred = factor.design.apply(self._x)
+        self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
+        log_normalizer = 0.5 * (float(half @ half) - factor.log_det)
+        self._finish(factor.log_det, centred, factor.predictor_cov(), log_normalizer)
+        # log|M| and log|Q| are apart: of small steps of a walk both are large.
+        structured = [b for b in self.prior.blocks if isinstance(b, PrecisionPrior)]
+        self.rounding += 4.0 * sum(abs(block.log_det_scale()) for block in structured)
+
+    # -- moments of the latents -------------------------------------------------------------------
+
+    def _scaled(self, index: int, x: Array) -> Array:
+        """Return u from a block's coordinates, for each row of x where there are several."""
+        block = self.prior.blocks[index]
+        return x if isinstance(block, PrecisionPrior) else block.scale(x)
+
+    def innovation_means(self) -> list[Array]:
+        pattern = self._factor.pattern
+        return [self._scaled(i, pattern.part(i, self._x)) for i in range(len(self.prior.blocks))]
+
+    def innovation_cov(self, first: int, second: int) -> Array:
+        pattern, blocks = self._factor.pattern, self.prior.blocks
+        zeros = [np.zeros((blocks[first].block.total_size, b.block.total_size)) for b in blocks]
+        zeros[first] = np.eye(blocks[first].block.total_size)
+        columns = self._factor.solve(pattern.joined_weights(zeros))
+        cov = self._scaled(second, pattern.part(second, columns))
+        return self._scaled(first, cov.T).T
+
+    def innovation_var(self, index: int) -> Array:
+        block = self.prior.blocks[index]
+        if index not in self._factor.pattern.within:
+            return np.diagonal(self.innovation_cov(index, index)).copy()
+        var = self._factor.var(index)
+        return var if isinstance(block, PrecisionPrior) else block.var() * var
+
+    def explained(self, cross: Array) -> Array:
+        return cross @ self.response_product(cross.T)
+
+    def explained_var(self, cross: Array) -> Array:
+        return np.einsum("ij,ji->i", cross, self.response_product(cross.T))
+
+    def response_product(self, X: Array) -> Array:
+        # R = Λ − ΛΦM⁻¹ΦᵀΛ
+        coupling, factor = self.groups.merged, self._factor
+        weighted = np.array([coupling.product(self.merged_lam, x) for x in X.T]).reshape(X.T.shape)
+        right = np.array([factor.design.transpose(w) for w in weighted])
+        back = [factor.design.apply(x) for x in factor.solve(right.reshape(len(right), -1))]
+        taken = [coupling.product(self.merged_lam, eta) for eta in back]
+        return (weighted - np.array(taken).reshape(weighted.shape)).T
+
+    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
+        nu = rng.standard_normal((size, self._x.size))
+        x = self._x + self._factor.transpose_solve(nu)
+        return self.prior.split(self._factor.pattern.to_whitened(self.prior, x))
+
+    # -- derivatives -------------------------------------------------------------------------------
+
+    def pull_cov(self, index: int) -> Array:
+        # log Z = log ∫ exp(hᵀη − ½ ηᵀΛη) p(u) du: its derivative is that of log p, averaged over
+        # the posterior, ½ K − ½ E[u uᵀ | sites] by Q, and (E[v² | sites] − 1)/s by s.
+        block, factor = self.prior.blocks[index], self._factor
+        pattern = factor.pattern
+        if isinstance(block, PrecisionPrior):
+            assert block.block.entries is not None
+            rows, cols = block.block.entries
+            mean = pattern.within_band(index, self._x)
+            second = factor.cov_of_entries(index, rows, cols) + mean[rows] * mean[cols]
+            if isinstance(block, IntrinsicPrior):
+                # Of B, whose rows sum to zero, the differences x are enough.
+                sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
+                square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
+                second = np.append(second, square / block.common)
+            return 0.5 * (block.log_det_slopes() - second)
+        mean = pattern.part(index, self._x)
+        if index in pattern.within:
+            scale = block.diagonal_scale
+            assert scale is not None  # see PrecisionPattern
+            excess = factor.var(index) + mean**2 - 1.0
+            return np.divide(excess, scale, out=np.zeros_like(scale), where=scale > 0.0)
+        return super().pull_cov(index)
+
+    def pull_selection(self, index: int) -> Array:
+        # ∂ log Z/∂Aᵢⱼ = E[(h − Λη)ᵢ uⱼ] = αᵢ E[uⱼ] − Σₖ Λᵢₖ Cov(ηₖ, uⱼ)
+        if index not in self._factor.pattern.within:
+            return super().pull_selection(index)
+        A = self.prior.maps[index]
+        assert isinstance(A, RowSelection)
+        mean = self.innovation_means()[index]
+        cov = self._factor.cov_with_predictors(index, self.merged_lam)
+        block = self.prior.blocks[index]
+        if not isinstance(block, PrecisionPrior):
+            assert block.diagonal_scale is not None
+            cov = cov * block.diagonal_scale[A.index]
+        return self.alpha * mean[A.index] - cov
+
+
+def _pattern_of(prior: LatentPrior, groups: RowGroups) -> PrecisionPattern:
+    blocks = [block.block for block in prior.blocks]
+    make = partial(PrecisionPattern, blocks, prior.maps, groups.merged)
+    pattern = groups.keep(PrecisionPosterior.space, make)
+    _check(pattern, prior)
+    return pattern

@@ -1,0 +1,221 @@
+"""The Gram matrix G = AᵀΛA of designs that are mostly selections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.sparse import csr_array
+
+from pymc_augconj.linalg.bordered import BorderedPattern
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["GramPattern", "is_dense"]
+
+# Up to so many latents a dense factor takes less time than the calls for a sparse one.
+_SMALL = 32
+# More pairs of latents that meet than this are not worth looking at one by one.
+_MANY_PAIRS = 20_000
+
+
+class GramPattern:
+    """Where G may have entries, and which rows are summed in each.
+
+    Of a :class:`.SelectionSum` with coefficients c the parts are summed by themselves, so that G
+    is a sum over pairs of them, with weights c_k c_l, of matrices that do not depend on c. The
+    coefficients of all maps are numbered; number zero is 1, for what has none.
+
+    Parameters
+    ----------
+    maps : sequence of LinearMap
+        A_b on the merged rows, one a block.
+    """
+
+    def __init__(self, maps: Sequence[LinearMap]) -> None:
+        starts = np.cumsum([0, *(A.size for A in maps)])
+        self.size = int(starts[-1])
+        chosen = _selections(maps)
+        self._chosen = [(b, number) for b, number, _ in chosen]
+        self._numbers = [number for _, number, _ in chosen]
+        # Of the selected latents, by part and row; and of the latents with dense columns.
+        columns = [starts[b] + A.index for b, _, A in chosen]
+        dense = [np.arange(starts[b], starts[b + 1]) for b, A in enumerate(maps) if is_dense(A)]
+        self._dense_columns = np.concatenate([np.empty(0, dtype=np.intp), *dense])
+        n_rows = columns[0].size if columns else 0
+        pairs = [(a, b) for b in range(len(columns)) for a in range(b + 1)]
+        first = [columns[a] for a, _ in pairs] or [np.empty(0, dtype=np.intp)]
+        second = [columns[b] for _, b in pairs] or [np.empty(0, dtype=np.intp)]
+        codes = np.concatenate(first) * self.size + np.concatenate(second)
+        met, inverse = np.unique(codes, return_inverse=True)
+        row, col = np.divmod(met, self.size)
+        is_small = self.size <= _SMALL or met.size > _MANY_PAIRS
+        self.pattern = BorderedPattern(
+            self.size,
+            zip(row.tolist(), col.tolist(), strict=True),
+            range(self.size) if is_small else self._dense_columns.tolist(),
+        )
+        self._place = np.empty(self.size, dtype=np.intp)
+        self._place[self.pattern.order] = np.arange(self.size)
+        self._pairs = pairs
+        self._set_products(first, second)
+        targets = self._flat(self._place[row], self._place[col])[inverse.ravel()]
+        self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_entries
+        self._transposed = [
+            _Transposed(A.index, A.size, self._place[starts[b] : starts[b + 1]])
+            for b, _, A in chosen
+        ]
+        self.multiplications = (
+            self.pattern.multiplications
+            + len(self._products) * self.pattern.n_entries
+            + float(n_rows * len(pairs) + self._rows_of(maps) * self._dense_columns.size**2)
+        )
+
+    def _set_products(self, first: Sequence[Index], second: Sequence[Index]) -> None:
+        """Give every product of coefficients a number; find which of them every pair has."""
+        known: dict[tuple[int, int], int] = {(0, 0): 0}
+        self._product_of = np.empty(len(self._pairs), dtype=np.intp)
+        # Two parts of one map that take the same latent have their product twice.
+        self._twice: list[Array | None] = []
+        for at, (a, b) in enumerate(self._pairs):
+            pair = self._numbers[a], self._numbers[b]
+            self._product_of[at] = known.setdefault(pair, len(known))
+            same = first[at] == second[at]
+            self._twice.append(1.0 + same if a != b and same.any() else None)
+        if self._dense_columns.size:
+            for number in self._numbers:
+                known.setdefault((0, number), len(known))
+        self._products = known
+        self._left, self._right = (np.array(side) for side in zip(*known, strict=True))
+
+    @staticmethod
+    def _rows_of(maps: Sequence[LinearMap]) -> int:
+        A = maps[0]
+        if isinstance(A, SelectionSum):
+            return A.parts[0].index.size
+        return A.index.size if isinstance(A, RowSelection) else A.matrix.shape[0]
+
+    def _flat(self, i: Index, j: Index) -> Index:
+        """Return where entries (i, j), in the order of elimination, stand in the flat buffer."""
+        n, n_border = self.pattern.size, self.pattern.border
+        low, high = np.minimum(i, j), np.maximum(i, j)
+        flat = np.empty(low.size, dtype=np.intp)
+        sparse = high < n
+        flat[sparse] = [
+            self.pattern.entry(a, b)
+            for a, b in zip(high[sparse].tolist(), low[sparse].tolist(), strict=True)
+        ]
+        n_values = self.pattern.rows.size
+        side = ~sparse & (low < n)
+        flat[side] = n_values + low[side] * n_border + (high[side] - n)
+        corner = low >= n
+        start = n_values + n * n_border
+        flat[corner] = start + (high[corner] - n) * n_border + (low[corner] - n)
+        return flat
+
+    def fits(self, maps: Sequence[LinearMap]) -> bool:
+        """Return whether the maps are of the kinds and select the latents that were known."""
+        chosen = _selections(maps)
+        return [(b, number) for b, number, _ in chosen] == self._chosen and all(
+            known.index is A.index or np.array_equal(known.index, A.index)
+            for (_, _, A), known in zip(chosen, self._transposed, strict=True)
+        )
+
+    def gram(self, maps: Sequence[LinearMap], lam: Array) -> Array:
+        """Return G, flat, for each product of coefficients, without column factors of dense maps.
+
+        The shape is (products, entries).
+        """
+        pattern, n = self.pattern, self.pattern.size
+        shape = len(self._products), pattern.n_entries
+        total = np.zeros(shape)
+        chosen = [A for _, _, A in _selections(maps)]
+        if chosen:
+            weighted = [_times(lam, A.coef) for A in chosen]
+            sums = [
+                _times(_times(weighted[a], chosen[b].coef), twice)
+                for (a, b), twice in zip(self._pairs, self._twice, strict=True)
+            ]
+            flat = np.bincount(self._targets, np.concatenate(sums), minlength=total.size)
+            total = flat.reshape(shape)
+        matrices = [A.matrix for A in maps if isinstance(A, DenseMap) and is_dense(A)]
+        if matrices:
+            X = np.hstack(matrices)
+            places = self._place[self._dense_columns] - n
+            weighted_rows = lam[:, None] * X
+            _, border, corner = pattern.parts(total[0])
+            corner[places[:, None], places] = X.T @ weighted_rows
+            for A, number, block in zip(chosen, self._numbers, self._transposed, strict=True):
+                _, border, corner = pattern.parts(total[self._products[0, number]])
+                products = block.matrix(A.coef) @ weighted_rows
+                inner = block.places < n
+                border[block.places[inner][:, None], places] += products[inner]
+                outer = block.places[~inner] - n
+                corner[outer[:, None], places] += products[~inner]
+                corner[places[:, None], outer] += products[~inner].T
+        return total
+
+    def project(self, maps: Sequence[LinearMap], h: Array) -> Array:
+        """Return g = Aᵀh for each coefficient, without column factors of dense maps.
+
+        The shape is (coefficients, latents), the latents in the order of elimination.
+        """
+        total = np.zeros((1 + max(self._numbers, default=0), self.size))
+        start = 0
+        for A, numbered in zip(maps, _numbered(maps), strict=True):
+            for number, part in numbered:
+                total[number, start : start + A.size] = part.apply_transpose(h)
+            if not numbered:
+                assert isinstance(A, DenseMap)
+                total[0, start : start + A.size] = A.matrix.T @ h
+            start += A.size
+        return total[:, self.pattern.order]
+
+    def add_up(self, maps: Sequence[LinearMap], gram: Array, right: Array) -> tuple[Array, Array]:
+        """Return G, flat, and g at the coefficients that the maps have now."""
+        if right.shape[0] == 1:
+            return gram[0], right[0]
+        coefs = [A.coefs for A in maps if isinstance(A, SelectionSum)]
+        c = np.concatenate([np.ones(1), *coefs])
+        return (c[self._left] * c[self._right]) @ gram, c @ right
+
+
+def is_dense(A: LinearMap) -> bool:
+    """Return whether the matrix of a map is used."""
+    return isinstance(A, DenseMap) and not isinstance(A, SelectionSum)
+
+
+def _numbered(maps: Sequence[LinearMap]) -> list[list[tuple[int, RowSelection]]]:
+    """Return every map's selections, each with the number of its coefficient."""
+    found, n_coefs = [], 1
+    for A in maps:
+        if isinstance(A, SelectionSum):
+            found.append([(n_coefs + k, part) for k, part in enumerate(A.parts)])
+            n_coefs += len(A.parts)
+        else:
+            found.append([(0, A)] if isinstance(A, RowSelection) else [])
+    return found
+
+
+def _selections(maps: Sequence[LinearMap]) -> list[tuple[int, int, RowSelection]]:
+    """Return the selections, each with its block and the number of its coefficient."""
+    return [(b, number, A) for b, own in enumerate(_numbered(maps)) for number, A in own]
+
+
+def _times(x: Array, coef: Array | None) -> Array:
+    return x if coef is None else x * coef
+
+
+class _Transposed:
+    """Aᵀ of a selection as a sparse matrix, and where its latents stand."""
+
+    def __init__(self, index: Index, size: int, places: Index) -> None:
+        self.index, self.places = index, places
+        self._order = np.argsort(index, kind="stable")
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(index, minlength=size))])
+        self._shape = (size, index.size)
+
+    def matrix(self, coef: Array | None) -> csr_array:
+        """Return Aᵀ."""
+        data = np.ones(self._order.size) if coef is None else coef[self._order]
+        return csr_array((data, self._order, self._starts), shape=self._shape)

@@ -1,0 +1,187 @@
+"""Symmetric positive definite matrices with entries near the diagonal alone.
+
+Rows and columns are brought into an order in which the entries stand within a band of b diagonals
+on either side: the reverse of their own, or that of Cuthill and McKee where it is narrower. The
+Cholesky factor has the same band: it takes O(n b²), a solution or a draw O(n b). So do the entries
+of the inverse within the band, by the recursion of Takahashi, Fagan & Chin.
+
+References
+----------
+Cuthill & McKee (1969), Reducing the bandwidth of sparse symmetric matrices. ACM '69.
+Rue & Martino (2007), Approximate Bayesian inference for hierarchical Gaussian Markov random field
+models. Journal of Statistical Planning and Inference 137 (the recursion for the inverse).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg.blas import dtbmv
+from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotri, dtbtrs
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["BandPattern", "BandedFactor"]
+
+# Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
+_NARROW = 0.1
+
+
+class BandPattern:
+    """Where a symmetric matrix may have entries, and an order in which these form a band.
+
+    Bands are stored flat, column by column: the diagonal and the b entries below it.
+
+    Parameters
+    ----------
+    size : int
+        n.
+    rows, cols : ndarray of int
+        Of the entries, in any order; those of one triangle suffice, and the diagonal may lack.
+
+    Attributes
+    ----------
+    width : int
+        b.
+    order, place : ndarray of int, shape (n,)
+        Rows in the order of the band, and where each row stands in it.
+    is_reversed : bool
+        Whether the order is the reverse of the rows' own.
+    """
+
+    def __init__(self, size: int, rows: Index, cols: Index) -> None:
+        self.size = size
+        distance = np.abs(rows - cols)
+        self.width = int(distance.max(initial=0))
+        # The reverse of the rows' own order makes the inverse's own Cholesky factor of a draw.
+        self.order: Index = np.arange(size, dtype=np.intp)[::-1]
+        self.place: Index = self.order
+        self.is_reversed = True
+        # Of two diagonals none is narrower.
+        if self.width > 1:
+            graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
+            found = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)
+            place = np.empty(size, dtype=np.intp)
+            place[found] = np.arange(size)
+            width = int(np.abs(place[rows] - place[cols]).max(initial=0))
+            if width < self.width:
+                self.order, self.place, self.width = found.astype(np.intp), place, width
+                self.is_reversed = False
+
+    @property
+    def n_flat(self) -> int:
+        """Length of a flat band."""
+        return self.size * (self.width + 1)
+
+    def positions(self, rows: Index, cols: Index) -> Index:
+        """Return where entries stand in a flat band; those of either triangle are the same."""
+        i, j = self.place[rows], self.place[cols]
+        return np.minimum(i, j) * (self.width + 1) + np.abs(i - j)
+
+    def forward(self, x: Array) -> Array:
+        """Return x, along its last axis, in the order of the band."""
+        return x[..., ::-1] if self.is_reversed else x[..., self.order]
+
+    def back(self, x: Array) -> Array:
+        """Return x, which is in the order of the band, in the rows' own."""
+        return x[..., ::-1] if self.is_reversed else x[..., self.place]
+
+    def factorize(self, flat: Array, name: str = "a banded matrix") -> BandedFactor:
+        """Return the Cholesky factor of a flat band, which is overwritten.
+
+        Of a band that lacks its last rows, the factor is that of the others.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If there is none, if the matrix is singular to working precision, or an entry is not
+            finite; ``name`` is for the message.
+        """
+        diagonal = flat[:: self.width + 1].copy()
+        band, info = dpbtrf(flat.reshape(-1, self.width + 1).T, lower=1, overwrite_ab=1)
+        log_det = 2.0 * float(np.log(band[0]).sum()) if info == 0 else np.nan
+        # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding
+        # leaves positive pivots.
+        digits = self.size * np.finfo(float).eps
+        if not (np.isfinite(log_det) and np.all(diagonal * digits < band[0] ** 2)):
+            raise NotPositiveDefiniteError(
+                f"{name} has no Cholesky factor: expected a positive definite matrix"
+            )
+        return BandedFactor(band, log_det)
+
+
+class BandedFactor:
+    """L with a banded matrix P Q Pᵀ = L Lᵀ; vectors are in the order of the band.
+
+    Vectors are (n,), or (count, n) where there are several.
+
+    Attributes
+    ----------
+    band : ndarray, shape (b + 1, n)
+        L, Fortran-ordered: its diagonal, and the entries below it.
+    log_det : float
+        log|Q|.
+    """
+
+    def __init__(self, band: Array, log_det: float) -> None:
+        self.band, self.log_det = band, log_det
+
+    @property
+    def size(self) -> int:
+        """The number of rows, n."""
+        return self.band.shape[1]
+
+    def half_solve(self, x: Array) -> Array:
+        """Return L⁻¹ x."""
+        return self._solve_triangle(x, "N")
+
+    def transpose_solve(self, x: Array) -> Array:
+        """Return L⁻ᵀ x: a draw from N(0, Q⁻¹) where x is one from N(0, I)."""
+        return self._solve_triangle(x, "T")
+
+    def solve(self, x: Array) -> Array:
+        """Return Q⁻¹ x."""
+        solved, _ = dpbtrs(self.band, np.array(np.atleast_2d(x), order="C").T, lower=1)
+        return solved.T.reshape(x.shape)
+
+    def product(self, x: Array) -> Array:
+        """Return L x."""
+        return self._multiply(x, 0)
+
+    def transpose_product(self, x: Array) -> Array:
+        """Return Lᵀ x."""
+        return self._multiply(x, 1)
+
+    def inverse(self) -> Array:
+        """Return the entries of Q⁻¹ within the band, flat."""
+        # Imported here: who asks for no variances does not pay for Numba.
+        from .banded_kernels import inverse_within_band
+
+        return inverse_within_band(self.band.T).ravel()
+
+    def dense_inverse(self) -> Array:
+        """Return Q⁻¹, shape (n, n), Fortran-ordered."""
+        n, width = self.size, self.band.shape[0] - 1
+        if width < _NARROW * n:
+            cov = self.solve(np.eye(n))
+        else:
+            L = np.zeros((n, n), order="F")
+            for i in range(width + 1):
+                L[np.arange(i, n), np.arange(n - i)] = self.band[i, : n - i]
+            cov, _ = dpotri(L, lower=1, overwrite_c=1)
+        lower = np.tril(cov)
+        return np.asfortranarray(lower + np.tril(lower, -1).T)
+
+    def _solve_triangle(self, x: Array, trans: str) -> Array:
+        if not x.size:
+            return x.copy()
+        columns = np.array(np.atleast_2d(x), order="C").T
+        solved, _ = dtbtrs(self.band, columns, uplo="L", trans=trans, overwrite_b=1)
+        return solved.T.reshape(x.shape)
+
+    def _multiply(self, x: Array, trans: int) -> Array:
+        if x.ndim == 2:
+            return np.array([self._multiply(row, trans) for row in x]).reshape(x.shape)
+        return dtbmv(self.band.shape[0] - 1, self.band, x, lower=1, trans=trans) if x.size else x

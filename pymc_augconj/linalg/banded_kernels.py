@@ -1,0 +1,48 @@
+"""The Numba loop of :mod:`.banded`."""
+
+import numpy as np
+from numba import njit
+
+from pymc_augconj.typing import Array
+
+__all__ = ["inverse_within_band"]
+
+
+@njit(cache=True, error_model="numpy")
+def inverse_within_band(factor: Array) -> Array:
+    """Return the entries of (L Lᵀ)⁻¹ within the band of L, by Takahashi's recursion.
+
+    With Z the inverse, Z L = L⁻ᵀ is upper triangular with the diagonal 1/Lⱼⱼ, so that
+
+        Lⱼⱼ Zᵢⱼ = [i = j]/Lⱼⱼ − Σ_{k > j} Zᵢₖ Lₖⱼ,        i ≥ j,
+
+    of which everything on the right is within the band, from the last column on.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, b + 1)
+        The columns of L from the diagonal down.
+
+    Returns
+    -------
+    ndarray, shape (n, b + 1)
+        The columns of Z likewise.
+    """
+    n, diagonals = factor.shape
+    inverse = np.zeros((n, diagonals))
+    for j in range(n - 1, -1, -1):
+        last = min(diagonals - 1, n - 1 - j)
+        scale = 1.0 / factor[j, 0]
+        for i in range(last, 0, -1):
+            total = 0.0
+            for k in range(1, last + 1):
+                if k < i:
+                    total += factor[j, k] * inverse[j + k, i - k]
+                else:
+                    total += factor[j, k] * inverse[j + i, k - i]
+            inverse[j, i] = -scale * total
+        total = scale
+        for k in range(1, last + 1):
+            total -= factor[j, k] * inverse[j, k]
+        inverse[j, 0] = scale * total
+    return inverse

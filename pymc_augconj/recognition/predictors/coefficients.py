@@ -1,0 +1,170 @@
+"""Maps A(θ) = Σ_k c_k(θ) B_k whose parts B_k stay, as the graph of their products shows.
+
+The scale of non-centred effects, ``mu + tau * z``, and the Cholesky factor of correlated ones,
+``z @ chol.T``, enter so. c(θ) is what the operations on the latents take from θ. Every operation
+after it must be linear in it; this is looked up by its kind, so that no value of θ is an exception.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+import pytensor.tensor as pt
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import Add
+from pytensor.tensor.basic import Alloc, Join
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.recognition.graph.affine import depends_on, descendants, scalar_name
+from pymc_augconj.recognition.graph.rewrite import substitute
+
+__all__ = ["Coefficients", "find_coefficients"]
+
+#: The most parts of a map: sums over pairs of them are kept.
+_MOST = 8
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """A product A(θ) v = Σ_k c_k(θ) B_k v.
+
+    Attributes
+    ----------
+    graph : Variable
+        c(θ), shape (K,).
+    input : Variable
+        Its place in ``product``.
+    product : Variable
+        Σ_k input[k] B_k v, without θ.
+    """
+
+    graph: TensorVariable
+    input: TensorVariable
+    product: TensorVariable
+
+    @property
+    def size(self) -> int:
+        """K."""
+        return int(self.input.type.shape[0])
+
+
+def find_coefficients(
+    product: TensorVariable, direction: TensorVariable, hyperparameters: Collection[TensorVariable]
+) -> Coefficients | None:
+    """Return the coefficients and parts of a map; None if it has none, or too many.
+
+    Parameters
+    ----------
+    product : Variable
+        A(θ) v, simplified.
+    direction : Variable
+        v.
+    hyperparameters : collection of Variable
+        What it may depend on besides.
+    """
+    taken = _taken(product, direction, list(hyperparameters))
+    if not taken or any(None in var.type.shape or var.dtype != "float64" for var in taken):
+        return None
+    sizes = [prod(var.type.shape) for var in taken]
+    if sum(sizes) > _MOST:
+        return None
+    known: set[Variable] = set(taken)
+    for var in descendants(product, taken):
+        if not _is_linear(var.owner, known):
+            return None
+        known.add(var)
+    coefs = pt.vector("coefficients", shape=(sum(sizes),), dtype="float64")
+    starts = np.cumsum([0, *sizes])
+    places = {
+        var: coefs[start : start + size].reshape(var.type.shape)
+        for var, start, size in zip(taken, starts, sizes, strict=False)
+    }
+    (without,) = substitute([product], places)
+    if depends_on(without, hyperparameters):
+        return None
+    graph = pt.concatenate([var.ravel() for var in taken])
+    return Coefficients(graph, coefs, without)
+
+
+def _taken(
+    product: TensorVariable, direction: TensorVariable, hyperparameters: Sequence[TensorVariable]
+) -> list[TensorVariable]:
+    """Return what operations on v take from θ, as few numbers as can be."""
+    moving = descendants(product, [direction])
+    inside = {direction, *moving}
+    from_theta = {*hyperparameters, *descendants(product, hyperparameters)}
+    found = [
+        parent
+        for var in moving
+        for parent in var.owner.inputs
+        if parent in from_theta and parent not in inside
+    ]
+    return list(dict.fromkeys(_smallest(var, from_theta) for var in found))
+
+
+def _smallest(var: TensorVariable, from_theta: Collection[Variable]) -> TensorVariable:
+    """Return the smallest array of which ``var`` is a linear function without other arguments."""
+    smallest = var
+    while var.owner is not None and None not in var.type.shape:
+        inputs = [parent for parent in var.owner.inputs if parent in from_theta]
+        if len(inputs) != 1 or not _is_linear(var.owner, inputs):
+            break
+        (var,) = inputs
+        if None not in var.type.shape and prod(var.type.shape) < prod(smallest.type.shape):
+            smallest = var
+    return smallest
+
+
+def _is_linear(node: Apply, known: Collection[Variable]) -> bool:
+    """Return whether the output is linear, without a constant, in the inputs ``known`` together."""
+    op, moves = node.op, [var in known for var in node.inputs]
+    if isinstance(op, Elemwise):
+        kind = _ELEMENTWISE.get(scalar_name(node.outputs[0]))
+        return kind is not None and kind(node, moves)
+    if isinstance(op, Dot):
+        return sum(moves) == 1
+    if isinstance(op, CAReduce):
+        return isinstance(op.scalar_op, Add)
+    if isinstance(op, Join):
+        return _all_or_zero(node.inputs, moves)
+    if isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        return _all_or_zero(node.inputs[:2], moves[:2]) and not any(moves[2:])
+    if isinstance(op, DimShuffle | Reshape | SpecifyShape | Alloc | Subtensor | AdvancedSubtensor):
+        return moves[0] and not any(moves[1:])
+    return False
+
+
+def _all_or_zero(inputs: Sequence[Variable], moves: Sequence[bool]) -> bool:
+    return all(moving or _is_zero(var) for var, moving in zip(inputs, moves, strict=True))
+
+
+def _is_zero(var: Variable) -> bool:
+    if isinstance(var, Constant):
+        return not np.any(var.data)
+    return (
+        var.owner is not None and isinstance(var.owner.op, Alloc) and _is_zero(var.owner.inputs[0])
+    )
+
+
+#: Whether an elementwise operation is linear in the arguments that are told.
+_ELEMENTWISE: dict[str, Callable[[Apply, list[bool]], bool]] = {
+    "Add": lambda node, moves: _all_or_zero(node.inputs, moves),
+    "Sub": lambda node, moves: _all_or_zero(node.inputs, moves),
+    "Mul": lambda node, moves: sum(moves) == 1,
+    "Neg": lambda node, moves: True,
+    "Identity": lambda node, moves: True,
+    "TrueDiv": lambda node, moves: moves == [True, False],
+    "Second": lambda node, moves: moves[1],
+}

@@ -1,0 +1,156 @@
+"""Writing the PyMC model in which a process acts through its values at inducing inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import vectorize_graph
+from pytensor.tensor.linalg import solve_triangular
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.quadrature.hermite import hermite
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.rewrite import substitute
+
+from .process import JITTER
+
+__all__ = ["SparseNames", "write_sparse"]
+
+
+class SparseNames(NamedTuple):
+    """Names of the values at the inducing inputs, of their weights and of the inputs."""
+
+    values: str
+    weights: str
+    inputs: str
+
+
+class _Process(NamedTuple):
+    """The variable that stands for a process at its inputs, its mean and standard deviation."""
+
+    value: Variable
+    mean: Variable
+    std: Variable
+
+
+def write_sparse(
+    model: Model,
+    gp: Any,
+    Z: np.ndarray,
+    names: SparseNames,
+    theta: Mapping[str, Any],
+    smallest_var: float,
+) -> Model:
+    """Return the model through inducing points, see :func:`pymc_augconj.sparsify`.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    gp : pm.gp.Latent
+        A process of which every observation takes one value.
+    Z : ndarray, shape (M, d)
+    names : SparseNames
+    theta : mapping
+        Initial values of free variables, in place of the model's own.
+    smallest_var : float
+        Least residual variance.
+    """
+    name = gp.f.name
+    process = model[name]
+    whitened = _whitened_of(model, process)
+    for reserved in names:
+        if reserved in model.named_vars:
+            raise AugmentationError(
+                f"variable {reserved!r} of the model: expected a different name, since draws of "
+                f"{name!r} through inducing points are stored under it; rename it"
+            )
+    # Names are those of the user's model, prefix included.
+    sparse = pm.Model(model=None)
+    for dim, labels in model.coords.items():
+        sparse.add_coord(dim, labels, length=model.dim_lengths[dim])
+    replaced: dict[Variable, Variable] = {}
+    through: _Process | None = None
+    with sparse:
+        # In the order of definition every variable comes after those that it depends on.
+        for var in model.named_vars.values():
+            if var is whitened:
+                continue
+            dims = model.named_vars_to_dims.get(var.name)
+            if var in model.data_vars:
+                sparse.register_data_var(var, dims=dims)
+                continue
+            if var is process:
+                value = var.type(name=name)
+                through = _Process(value, *_through_inducing(gp, Z, names, replaced, smallest_var))
+                replaced[var] = value
+                continue
+            (new,) = substitute([var], replaced)
+            if through is not None and depends_on(new, [through.value]):
+                replaced[var] = new
+                if var in model.potentials:
+                    pm.Potential(var.name, _expected(new, through))
+                elif var in model.observed_RVs:
+                    density = pm.logp(new, model.rvs_to_values[var])
+                    pm.Potential(var.name, _expected(density, through))
+            elif var in model.deterministics:
+                replaced[var] = pm.Deterministic(var.name, new, dims=dims)
+            elif var in model.potentials:
+                replaced[var] = pm.Potential(var.name, new, dims=dims)
+            elif var in model.observed_RVs:
+                observed = model.rvs_to_values[var]
+                replaced[var] = sparse.register_rv(new, var.name, observed=observed, dims=dims)
+            else:
+                start = theta.get(var.name, model.rvs_to_initial_values.get(var))
+                replaced[var] = sparse.register_rv(
+                    new, var.name, dims=dims, initval=start,
+                    transform=model.rvs_to_transforms[var], default_transform=None,
+                )  # fmt: skip
+    return sparse
+
+
+def _whitened_of(model: Model, process: Variable) -> Variable | None:
+    """Return the free variable of which a reparameterised process is a function."""
+    if process in model.free_RVs:
+        return None
+    by_name = {rv.name: rv for rv in model.free_RVs}
+    return by_name.get(f"{process.name}_rotated_")
+
+
+def _through_inducing(
+    gp: Any,
+    Z: np.ndarray,
+    names: SparseNames,
+    replaced: Mapping[Variable, Variable],
+    smallest_var: float,
+) -> tuple[Variable, Variable]:
+    """Write the weights and return mean and residual standard deviations of a process."""
+    pm.Data(names.inputs, Z)
+    v = pm.Normal(names.weights, 0.0, 1.0, shape=len(Z))
+    X = pt.as_tensor(gp.X)
+    graphs = [
+        gp.cov_func(Z),
+        gp.cov_func(X, Z),
+        gp.cov_func(X, diag=True),
+        pt.broadcast_to(gp.mean_func(X), (X.shape[0],)),
+        pt.broadcast_to(gp.mean_func(Z), (len(Z),)),
+    ]
+    zz, xz, diagonal, mean, mean_at = substitute([pt.as_tensor(g) for g in graphs], replaced)
+    R = pt.linalg.cholesky(zz + JITTER * pt.eye(len(Z)))
+    At = solve_triangular(R, xz.T, lower=True)
+    pm.Deterministic(names.values, mean_at + R @ v)
+    var = pt.maximum(diagonal - pt.sqr(At).sum(axis=0), smallest_var)
+    return mean + v @ At, pt.sqrt(var)
+
+
+def _expected(density: Variable, through: _Process) -> Variable:
+    """Return Σ_q w_q of a sum of log densities with the process at its q-th nodes."""
+    nodes, weights = hermite()
+    at = through.mean + pt.constant(nodes[:, None]) * through.std
+    (terms,) = vectorize_graph([density.astype("float64")], {through.value: at})
+    return pt.dot(pt.constant(weights), terms.reshape((len(nodes), -1)).sum(axis=1))

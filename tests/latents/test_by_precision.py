@@ -1,0 +1,255 @@
+"""Conditioning through a banded precision gives the numbers of the dense spaces."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.by_observations import ObservationPosterior, ObservationSpace
+from pymc_augconj.latents.by_precision import PrecisionPosterior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.model import LatentBlock
+
+RNG = np.random.default_rng(0)
+N = 14
+
+
+def a_block(kind, size, entries=None):
+    return LatentBlock(
+        name=kind, value_name=kind, form="", shape=(size,), size=size, copies=1,
+        whitened=False, kind=kind, scale=None, entries=entries,
+    )  # fmt: skip
+
+
+def structured(Q):
+    entries = np.array(np.nonzero(Q))
+    return block_prior(a_block("precision", len(Q), entries), Q[tuple(entries)])
+
+
+def walk(size=N, step=0.7):
+    D = (np.eye(size) - np.eye(size, k=-1)) / step
+    return structured(D.T @ D)
+
+
+def ring():
+    """A conditional autoregression on a ring, its areas in random order."""
+    W = np.roll(np.eye(N), 1, axis=0)
+    order = np.random.default_rng(5).permutation(N)
+    return structured((2.2 * np.eye(N) - W - W.T)[np.ix_(order, order)])
+
+
+def intrinsic(c=0.8):
+    """Areas on two rings with bridges, in random order, with a soft constraint on their sum."""
+    W = np.zeros((N, N))
+    for i in range(N):
+        W[i, (i + 1) % N] = W[i, (i + 4) % N] = 1.0
+    order = np.random.default_rng(6).permutation(N)
+    B = (np.diag((W + W.T).sum(0)) - W - W.T)[np.ix_(order, order)]
+    entries = np.array(np.nonzero(B))
+    return block_prior(a_block("intrinsic", N, entries), np.append(B[tuple(entries)], c**2))
+
+
+def diagonal(size):
+    return block_prior(a_block("diagonal", size), RNG.gamma(2.0, size=size))
+
+
+def dense(size):
+    root = RNG.normal(size=(size, size))
+    return block_prior(a_block("dense", size), np.asfortranarray(root @ root.T + np.eye(size)))
+
+
+IDENTITY = RowSelection(np.arange(N), None, N)
+TWICE = RowSelection(np.r_[np.arange(N), np.arange(N)[::-1]], RNG.normal(size=2 * N), N)
+
+
+def selection(size, n_rows=2 * N):
+    return RowSelection(RNG.integers(0, size, n_rows), RNG.normal(size=n_rows), size)
+
+
+def design(size, n_rows=2 * N):
+    return DenseMap(np.asfortranarray(RNG.normal(size=(n_rows, size))), RNG.normal(size=size))
+
+
+PAIRS = Coupling(2 * N, [np.arange(2 * N).reshape(2, N)])
+# Blocks, their maps, and which rows sites couple.
+CASES = {
+    "walk": ([walk()], [IDENTITY], None),
+    "ring": ([ring()], [IDENTITY], None),
+    "some values twice, some never": ([walk()], [selection(N)], None),
+    "intercept": ([walk(), diagonal(1)], [TWICE, selection(1)], None),
+    "own effects": (
+        [ring(), diagonal(N), diagonal(1)],
+        [IDENTITY, IDENTITY, RowSelection(np.zeros(N, dtype=int), None, 1)],
+        None,
+    ),
+    "regression and process": (
+        [diagonal(2), walk(), dense(4)],
+        [design(2), TWICE, design(4)],
+        None,
+    ),
+    "two walks": ([walk(), ring()], [TWICE, selection(N)], None),
+    "map": ([intrinsic()], [selection(N)], None),
+    "map with own effects": (
+        [diagonal(N), diagonal(1), intrinsic(30.0)],
+        [IDENTITY, RowSelection(np.zeros(N, dtype=int), None, 1), IDENTITY],
+        None,
+    ),
+    "maps of mean and scale": ([intrinsic(), intrinsic(3.0)], [selection(N), TWICE], PAIRS),
+    "two predictors of one walk": (
+        [walk(), diagonal(2)],
+        [RowSelection(np.r_[np.arange(N), np.roll(np.arange(N), 1)], None, N), design(2)],
+        PAIRS,
+    ),
+    "walks of mean and scale": (
+        [walk(), ring(), diagonal(3)],
+        [
+            RowSelection(np.r_[np.arange(N), np.arange(N)], np.repeat([1.0, 0.0], N), N),
+            RowSelection(np.r_[np.arange(N), np.arange(N)], np.repeat([0.0, 1.3], N), N),
+            selection(3),
+        ],
+        PAIRS,
+    ),
+}
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    blocks, maps, coupling = CASES[request.param]
+    rng = np.random.default_rng(1)
+    n_rows = maps[0].index.size if isinstance(maps[0], RowSelection) else len(maps[0].matrix)
+    coupling = coupling or Coupling(n_rows)
+    groups = RowGroups.apart(n_rows, coupling, tuple(maps))
+    prior = LatentPrior(rng.normal(size=n_rows), tuple(blocks), tuple(maps), tuple(maps))
+    h, lam = rng.normal(size=n_rows), rng.gamma(1.0, size=coupling.size)
+    lam[n_rows:] = 0.3 * rng.normal(size=lam.size - n_rows)
+    lam[3:5] = -0.05, 0.0
+    return SimpleNamespace(prior=prior, groups=groups, h=h, lam=lam)
+
+
+def both(case):
+    arguments = case.prior, case.groups, case.h, case.lam
+    return PrecisionPosterior(*arguments), ObservationPosterior(*arguments)
+
+
+def test_moments(case):
+    found, expected = both(case)
+    close = np.testing.assert_allclose
+    for name in ("mean", "cov", "alpha", "divergence", "log_normalizer"):
+        close(getattr(found, name), getattr(expected, name), rtol=1e-8, atol=1e-9, err_msg=name)
+    for ours, theirs in zip(found.innovation_means(), expected.innovation_means(), strict=True):
+        close(ours, theirs, atol=1e-9)
+    count = len(case.prior.blocks)
+    for i in range(count):
+        close(found.innovation_var(i), expected.innovation_var(i), atol=1e-8)
+        for j in range(count):
+            close(found.innovation_cov(i, j), expected.innovation_cov(i, j), atol=1e-8)
+    X = np.random.default_rng(2).normal(size=(case.h.size, 3))
+    close(found.response_product(X), expected.response_product(X), atol=1e-8)
+    close(found.explained(X.T), expected.explained(X.T), atol=1e-8)
+    close(found.explained_var(X.T), expected.explained_var(X.T), atol=1e-8)
+    of_prior = [kind.prior_cov(case.prior, case.groups) for kind in (type(found), type(expected))]
+    close(*of_prior, rtol=1e-9, atol=1e-10)
+
+
+def test_derivatives(case):
+    found, expected = both(case)
+    for i, A in enumerate(case.prior.maps):
+        ours, theirs = found.pull_cov(i), expected.pull_cov(i)
+        block = case.prior.blocks[i].block
+        if block.entries is not None:
+            # Both triangles are given; only their sum is determined.
+            rows, cols = block.entries
+            total = np.zeros((2, N, N))
+            total[:, rows, cols] = ours[: rows.size], theirs[: rows.size]
+            last = ours[rows.size :], theirs[rows.size :]
+            ours, theirs = (matrix + matrix.T for matrix in total)
+            if block.kind == "intrinsic":
+                # Rows sum to zero: of an edge between i and j the entries ii + jj − ij − ji count.
+                at = [(m, np.diagonal(m)) for m in (ours, theirs)]
+                ours, theirs = (d[rows] + d[cols] - 2.0 * m[rows, cols] for m, d in at)
+                ours, theirs = np.append(ours, last[0]), np.append(theirs, last[1])
+        np.testing.assert_allclose(ours, theirs, atol=1e-8)
+        np.testing.assert_allclose(found.pull_map(i), expected.pull_map(i), atol=1e-8)
+        if isinstance(A, RowSelection):
+            ours, theirs = found.pull_selection(i), expected.pull_selection(i)
+            np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+def test_affine_posterior(case):
+    """Mean and covariance of the whitened latents, and the way back from them."""
+    model = SimpleNamespace(blocks=[b.block for b in case.prior.blocks])
+    lam = case.lam.copy()
+    lam[: case.h.size] = np.abs(lam[: case.h.size]) + 1.0  # of any sign in one space alone
+    sites = SiteSum((MergedSites(case.h, lam, 0.0),))
+    coupling = case.groups.merged
+    expected = ObservationSpace(case.h.size, coupling).posterior(case.prior, sites)
+    space = PrecisionPosterior.make_conditioner(model, case.groups)
+    assert space.log_evidence(case.prior, sites) == pytest.approx(expected.log_evidence, rel=1e-9)
+    found = space.posterior(case.prior, sites)
+    np.testing.assert_allclose(found.mean, expected.mean, atol=1e-9)
+    covs = []
+    for posterior in (found, expected):
+        root = posterior.apply(np.eye(posterior.size)) - posterior.mean
+        covs.append(root.T @ root)
+    np.testing.assert_allclose(*covs, atol=1e-8)
+    rng = np.random.default_rng(3)
+    nu = rng.normal(size=(2, found.size))
+    np.testing.assert_allclose(found.solve(rng, found.apply(nu[0])), nu[0], atol=1e-9)
+    np.testing.assert_allclose(found.apply(nu)[1], found.apply(nu[1]), atol=1e-11)
+
+
+def test_draws_are_those_of_their_numbers(case):
+    found, _ = both(case)
+    drawn = found.draw(np.random.default_rng(4), 2)
+    again = found.draw(np.random.default_rng(4), 1)
+    for several, one in zip(drawn, again, strict=True):
+        np.testing.assert_allclose(several[0], one[0], atol=1e-11)
+    size = sum(part.shape[1] for part in drawn)
+    numbers = SimpleNamespace(standard_normal=lambda shape: np.eye(size))
+    moved = np.concatenate(found.draw(numbers, size), axis=1)
+    zeros = SimpleNamespace(standard_normal=lambda shape: np.zeros((1, size)))
+    root = moved - np.concatenate(found.draw(zeros, 1), axis=1)
+    u = np.concatenate(case.prior.innovations(root), axis=1)
+    start = 0
+    for i, block in enumerate(case.prior.blocks):
+        own = u[:, start : start + block.block.total_size]
+        start += block.block.total_size
+        np.testing.assert_allclose(own.T @ own, found.innovation_cov(i, i), atol=1e-9)
+
+
+def test_own_effects_of_areas_stand_within_the_band():
+    blocks, maps, _ = CASES["own effects"]
+    groups = RowGroups.apart(N, None, tuple(maps))
+    model = SimpleNamespace(blocks=[b.block for b in blocks])
+    pattern = PrecisionPosterior.pattern(model, groups)
+    assert pattern.within == [0, 1]
+    assert pattern.border == 1
+    assert pattern.band.width <= 5
+
+
+def test_other_structures_are_refused():
+    blocks, maps, _ = CASES["walk"]
+    groups = RowGroups.apart(N, None, (IDENTITY,))
+    other = RowSelection(np.arange(N)[::-1], None, N)
+    prior = LatentPrior(np.zeros(N), tuple(blocks), (other,), (other,))
+    PrecisionPosterior.pattern(SimpleNamespace(blocks=[b.block for b in blocks]), groups)
+    with pytest.raises(RecognitionError, match=r"'precision'.*same entries.*again"):
+        PrecisionPosterior(prior, groups, np.zeros(N), np.ones(N))
+    prior = LatentPrior(np.zeros(N), tuple(blocks), tuple(maps), tuple(maps))
+    with pytest.raises(NotPositiveDefiniteError, match="posterior precision"):
+        PrecisionPosterior(prior, groups, np.zeros(N), np.full(N, -50.0))
+    # What takes sums of the values has no band.
+    assert (
+        PrecisionPosterior.multiplications(
+            SimpleNamespace(blocks=[b.block for b in blocks]),
+            RowGroups.apart(9, None, (design(N, 9),)),
+        )
+        == np.inf
+    )
