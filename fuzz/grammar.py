@@ -53,6 +53,8 @@ class _Observed:
     """One observed variable."""
 
     def __init__(self, source: Source, kind: str, size: int):
+        # What two predictors describe is of the same kind as what one does.
+        kind = kind.removeprefix("two ")
         self._source, self._kind, self._size = source, kind, size
         self._shape: tuple[int, ...] = (size,)
         if size % 2 == 0 and source.chance(0.08):
@@ -86,7 +88,7 @@ class _Observed:
 
     def _fill(self, key: str) -> str:
         source, unit = self._source, self._unit
-        if key in ("eta", "link"):
+        if key.startswith(("eta", "link")):
             return self._predictor(key)
         if key == "n":
             return self._number_of_trials()
@@ -114,8 +116,12 @@ class _Observed:
 
     def _predictor(self, key: str) -> str:
         if key not in self._eta:
-            scale = self._scale if key == "eta" else 1.0
+            scale = self._scale if key.startswith("eta") else 1.0
             code = predictor(self._source, self._size, scale)
+            if self._eta and len(self._shape) == 1 and self._source.chance(0.15):
+                # Latents that enter several predictors.
+                other = self._source.pick(list(self._eta.values()))
+                code = f"({code} + {scale / self._scale!r} * {other})"
             if self._source.chance(0.1):
                 code = f"({code} + np.zeros({self._size}))"
             if len(self._shape) > 1:
@@ -154,8 +160,8 @@ class _Observed:
             return rng.binomial(self._trials, 0.5)
         if self._kind == "share":
             return np.round(rng.uniform(0.05, 0.95, size), 3)
-        if self._kind == "ordinal":
-            return rng.integers(0, 4, size)
+        if self._kind in ("ordinal", "classes"):
+            return rng.integers(0, 4 if self._kind == "ordinal" else 3, size)
         counts = rng.poisson(2.0, size) + (self._kind == "from one")
         return np.minimum(counts, 6)
 

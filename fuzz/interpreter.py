@@ -20,7 +20,7 @@ from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import toposort
 from pytensor.link.vm import VMLinker
-from pytensor.tensor.elemwise import DimShuffle, Elemwise
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
 from pytensor.tensor.random.op import RandomVariable
 
 __all__ = ["Interpreter", "UnsupportedGraphError", "noisy"]
@@ -148,6 +148,8 @@ class _Node:
             found = self._inner(values, draws=draws)
         elif self._function is not None:
             found = self._function(*values)
+        elif isinstance(node.op, CAReduce) and np.ndim(values[0]) == 0:
+            found = [values[0]]  # PyMC's CAR sums a scalar along an axis
         else:
             storage: list[list[Any]] = [[None] for _ in node.outputs]
             node.op.perform(node, values, storage)

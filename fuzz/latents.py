@@ -163,6 +163,38 @@ def _random_walk_of_pymc(source: Source, size: int, scale: Scale) -> str:
     return f"{walk}[:{size}]"
 
 
+def _autoregression(source: Source, size: int, scale: Scale) -> str:
+    noise = positive(source, float(scale))
+    rho = source.free("rho", "pm.Uniform", "-0.9, 0.9") if source.chance(0.5) else "0.6"
+    order = source.pick(("one", "one", "constant", "two"))
+    start = f"init_dist=pm.Normal.dist(0.0, {float(scale)!r})"
+    length = max(size, 3)
+    if order == "two":
+        coefficients = f"rho=pt.stack([{rho}, -0.2])"
+        start = f"init_dist=pm.Normal.dist(0.0, {float(scale)!r}, shape=2)"
+    elif order == "constant":
+        coefficients = f"rho=pt.stack([{0.3 * float(scale)!r}, {rho}]), constant=True"
+    else:
+        coefficients = f"rho=pt.stack([{rho}])"
+    series = source.free("ar", "pm.AR", f"{coefficients}, sigma={noise}, {start}, shape={length}")
+    return f"{series}[:{size}]"
+
+
+def _map(source: Source, size: int, scale: Scale) -> str:
+    """Areas in a row, or in a ring, with neighbours that are alike."""
+    areas = max(size, 3)
+    W = np.eye(areas, k=1) + np.eye(areas, k=-1)
+    W[0, -1] = W[-1, 0] = float(source.chance(0.5))
+    neighbours = source.data("W", W)
+    if source.chance(0.5):
+        field = source.free("phi", "pm.ICAR", f"W={neighbours}")
+        return f"({positive(source, float(scale))} * {field}[:{size}])"
+    tau = positive(source, float(scale) ** -2)
+    arguments = f"mu=np.zeros({areas}), W={neighbours}, alpha=0.7, tau={tau}"
+    field = source.free("phi", "pm.CAR", arguments)
+    return f"{field}[:{size}]"
+
+
 def _zero_sum(source: Source, size: int, scale: Scale) -> str:
     # Beyond that PyMC's own condition, a mean of zero within 1e-9, does not hold for rounding.
     spread = min(float(scale), 1e4)
@@ -231,5 +263,5 @@ _KINDS: tuple[Callable[[Source, int, Scale], str], ...] = (
     *(_normal, _normal, _normal, _normal, _normal, _non_centred, _non_centred, _non_centred),
     *(_centred, _centred, _centred, _multivariate, _multivariate, _multivariate, _walk, _solved),
     *(_process, _process, _process, _process, _process, _process, _basis_functions, _correlated),
-    *(_random_walk_of_pymc, _zero_sum),
+    *(_random_walk_of_pymc, _autoregression, _map, _zero_sum),
 )

@@ -3,7 +3,8 @@
 ``{eta}`` is the predictor. ``{s}`` and ``{per_s}`` are a positive value of the data's unit and of
 its inverse, ``{k}`` one of order one, ``{p}`` a probability, ``{u}`` the unit, ``{n}`` numbers of
 trials, ``{x}`` positive data, ``{low}`` and ``{high}`` bounds of the data. Each is drawn anew
-wherever it stands.
+wherever it stands. ``{eta2}`` and ``{eta3}`` are further predictors, and ``{link}`` and ``{link2}``
+predictors of a link.
 """
 
 from __future__ import annotations
@@ -155,6 +156,60 @@ _PACKAGE = (
     "pac.SuperGaussian({eta}, log_phi=lambda r: -2.0 * pt.log1p(r / {u} ** 2))",
 )
 
+# Distributions that depend on several predictors.
+
+_TWO_REAL = (
+    "Normal({eta}, {u} * pt.exp({link2}))",
+    "Normal(mu={eta}, sigma=pt.exp({link2} + np.log({u})))",
+    "Normal(mu={eta}, tau={per_s} ** 2 * pm.math.sigmoid({link2}))",
+    "Normal({eta}, 1.0 / pt.sqrt({per_s} ** 2 * pm.math.sigmoid({link2})))",
+    "Normal({eta}, tau={per_s} ** 2 * pt.exp(-2.0 * {link2}))",
+    "Normal({eta}, {u} * pt.softplus({link2}))",
+    "StudentT(nu=4.0, mu={eta}, sigma={u} * pt.exp({link2}))",
+    "StudentT(nu=2.0 + pt.exp({link2}), mu={eta}, sigma={s})",
+    "Laplace({eta}, {u} * pt.exp({link2}))",
+    "Gumbel(mu={eta}, beta={u} * pt.exp({link2}))",
+    "SkewNormal(mu={eta}, sigma={s}, alpha={link2})",
+    "Censored(pm.Normal.dist({eta}, {u} * pt.exp({link2})), lower={low}, upper=None)",
+    "Truncated(pm.Normal.dist({eta}, {u} * pt.exp({link2})), lower=-50.0 * {u}, upper=50.0 * {u})",
+)
+
+_TWO_COUNT = (
+    "NegativeBinomial(mu=pm.math.exp({eta}), alpha=pt.exp({link2}))",
+    "NegativeBinomial(mu={x} * pt.exp({eta}), alpha=1.0 / pt.exp({link2}))",
+    "ZeroInflatedPoisson(psi=pm.math.sigmoid({link2}), mu=pt.exp({eta}))",
+    "ZeroInflatedNegativeBinomial(psi=pm.math.sigmoid({link2}), mu=pt.exp({eta}), alpha={k})",
+    "HurdlePoisson(psi=pm.math.sigmoid({link2}), mu=pt.exp({eta}))",
+)
+
+_TWO_TRIALS = (
+    "BetaBinomial(n={n}, alpha=pt.exp({eta}), beta=pt.exp({link2}))",
+    "ZeroInflatedBinomial(psi=pm.math.sigmoid({link2}), n={n}, p=pm.math.sigmoid({eta}))",
+)
+
+_TWO_POSITIVE = (
+    "Gamma(mu={u} * pt.exp({link}), sigma={u} * pt.exp({link2}))",
+    "Gamma(alpha=pt.exp({link2}), beta={per_s} * pt.exp(-{link}))",
+    "Weibull(alpha=pt.exp({link2}), beta={u} * pt.exp({link}))",
+    "LogNormal(mu={link} + np.log({u}), sigma=pt.exp({link2}))",
+    "InverseGamma(alpha=1.0 + pt.exp({link2}), beta={u} * pt.exp({link}))",
+    "Wald(mu={u} * pt.exp({link}), lam={u} * pt.exp({link2}))",
+    "Censored(pm.Weibull.dist(pt.exp({link2}), {u} * pt.exp({link})), lower=None, upper={high})",
+)
+
+_TWO_SHARES = (
+    "Beta(mu=pm.math.sigmoid({eta}), nu=5.0 * pt.exp({link2}))",
+    "Beta(alpha=pt.exp({eta}), beta=pt.exp({link2}))",
+)
+
+_CLASSES = (
+    "Categorical(logit_p=pt.stack([{eta}, {eta2}, {eta3}], axis=-1))",
+    "Categorical(logit_p=pt.stack([{eta}, pt.zeros_like({eta}), {eta2}], axis=-1))",
+    "Categorical(p=pm.math.softmax(pt.stack([{eta}, {eta2}, 0.5 * {eta3}], axis=-1), axis=-1))",
+    "Categorical(logit_p=pt.moveaxis(pt.stack([{eta}, {eta2}, {eta3}]), 0, -1))",
+    "Categorical(logit_p=pt.stack([{eta}, {eta2}, {eta3}], axis=-1) - {k})",
+)
+
 #: Kind of data, weight, spellings.
 LIKELIHOODS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("real", 0.30, _REAL),
@@ -167,4 +222,10 @@ LIKELIHOODS: tuple[tuple[str, float, tuple[str, ...]], ...] = (
     ("ordinal", 0.03, _ORDINAL),
     ("signed", 0.01, ("pac.BayesianSVM({eta})",)),
     ("package", 0.04, _PACKAGE),
+    ("two real", 0.08, _TWO_REAL),
+    ("two count", 0.05, _TWO_COUNT),
+    ("two trials", 0.02, _TWO_TRIALS),
+    ("two positive", 0.05, _TWO_POSITIVE),
+    ("two share", 0.02, _TWO_SHARES),
+    ("classes", 0.05, _CLASSES),
 )

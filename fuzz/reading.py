@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 from pymc.model import Model
 
 import pymc_augconj as pac
+from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
+from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.targets import Target
-from pymc_augconj.plan import make_plan
+from pymc_augconj.plan import held_names, make_plan
 from pymc_augconj.recognition.recognizer import read_model
 
 __all__ = ["REST", "Reading"]
@@ -51,14 +53,23 @@ class Reading:
         recognition = read_model(model, first_calls=_INTERPRETED_CALLS)
         self.lgm = recognition.model
         self.start = dict(recognition.start)
-        self._plan = make_plan(self.lgm)
-        self._sampler = GibbsSampler(self.lgm, self._plan, recognition.start, recognition.probes)
+        at = recognition.start, recognition.probes
+        self._held = False
+        try:
+            self._sampler = GibbsSampler(self.lgm, make_plan(self.lgm), *at)
+        except pac.AugmentationError:
+            # A latent enters predictors that are drawn one after the other.
+            self._held, names = True, held_names(self.lgm, "held")
+            sites, plan = HeldSites(self.lgm, names, ()), make_plan(self.lgm, names)
+            self._sampler = HeldGibbsSampler(self.lgm, plan, *at, held=names, sites=sites)
         rv_of = {value.name: rv.name for rv, value in model.rvs_to_values.items()}
         self._name_of = {b.name: rv_of[b.value_name] for b in self.lgm.blocks}
 
     @property
     def can_sample(self) -> bool:
-        """Whether there is a sampler: every observed variable has an augmentation."""
+        """Whether there is a sampler without held sites."""
+        if self._held:
+            return False
         try:
             self.lgm.require_augmentation()
         except pac.AugmentationError:

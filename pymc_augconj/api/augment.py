@@ -18,6 +18,7 @@ from pymc_augconj.distributions.auxiliary_variable import (
     Distribution,
     NumPyFunction,
 )
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Likelihood
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.prediction.variables import in_variables
@@ -68,6 +69,12 @@ def augment(model: Model | None = None) -> Model:
     structure, matched = choose_structure(augmented)
     sites = [observed for observed in matched if observed.likelihood.has_auxiliary]
     for observed in sites:
+        if len(observed.predictors) > 1:
+            raise AugmentationError(
+                f"{observed.label} ({observed.likelihood.name}): expected a likelihood of one "
+                f"predictor, found {len(observed.predictors)}, of which ω cannot be written into "
+                "the model; sample the model itself with pac.sample"
+            )
         etas = in_variables(observed.predictors, structure.latents)
         dims = augmented.named_vars_to_dims.get(observed.variable.name)
         _remove(augmented, observed.variable)

@@ -38,6 +38,9 @@ class MultiDensity(LikelihoodFacts):
     #: and the variational Gaussian is one in which predictors are independent.
     factorises: bool = False
 
+    #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
+    #: (P, N).
+    coupled: bool = False
     #: K, if y is a class 0, …, K − 1, or counts of classes; None otherwise.
     n_classes: int | None = None
 
@@ -102,9 +105,6 @@ class MultiLikelihood(MultiDensity):
 
     can_augment = True
     has_auxiliary = True
-    #: Whether :meth:`sites` and :meth:`expected_sites` give Λ as blocks, (P, P, N), instead of its
-    #: diagonal, (P, N).
-    coupled: bool = False
 
     @abstractmethod
     def draw_auxiliary(

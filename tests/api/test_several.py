@@ -152,6 +152,25 @@ def test_a_fit_by_coordinate_ascent_says_what_to_do():
         pac.fit("cavi", model=model_of("scale"), progressbar=False)
 
 
+def test_log_likelihood_of_an_approximation():
+    fit = pac.fit("vgp", model=model_of("scale"), progressbar=False)
+    tree = fit.sample(50, random_seed=1, log_likelihood=True)
+    f, g = (tree.posterior[name].values for name in "fg")
+    expected = stats.norm.logpdf(REAL, f, np.exp(g))
+    np.testing.assert_allclose(tree.log_likelihood["y"], expected, rtol=1e-10)
+    # Weights of an approximation that is not far from the posterior.
+    log_ratio = tree.sample_stats["log_p"] - tree.sample_stats["log_q"]
+    assert 0.0 < float(log_ratio.std()) < 2.0
+
+
+def test_auxiliary_variables_are_not_written_into_a_model():
+    with pm.Model() as model:
+        F = pm.MvNormal("F", np.zeros(2), K, shape=(3, 2))
+        pm.Categorical("y", logit_p=F.T, observed=CLASSES)
+    with pytest.raises(pac.AugmentationError, match=r"'y'.*one predictor, found 3.*pac\.sample"):
+        pac.augment(model)
+
+
 @pytest.mark.parametrize("method", ["ep", "qp"])
 def test_engines_of_one_predictor_refuse(method):
     with pytest.raises(pac.AugmentationError, match=r"likelihoods of one predictor.*'vgp'"):

@@ -123,6 +123,8 @@ def _read(
         of = own.name if own.power == 1.0 else f"{own.name}^{1.0 / own.power:g}"
         link = own.link.removeprefix("scaled_")
         names.append(of if link == "identity" else f"{link} {of}")
+    if len(predictors) == 1:
+        return None  # two classes, one of them a reference: read as a density of one predictor
     predictors = simplify([flatten(eta, shape, rv) for eta in predictors])
     if not all(is_affine(eta, latents) for eta in predictors):
         return None
