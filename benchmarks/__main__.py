@@ -20,6 +20,7 @@ TOPICS = (
     "held_sites",
     "sparse_sampling",
     "structured",
+    "heteroscedastic",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

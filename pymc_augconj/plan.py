@@ -7,12 +7,18 @@ The moves, in their order within a step:
 2. ω given everything, exactly;
 3. *collapsed* hyperparameters given ω, the latents integrated out;
 4. the latents given everything, exactly; then the variables drawn forward.
+
+Where a likelihood has several groups of predictors, moves 3 and 4 are made for one part of the
+latents after the other, given the others. A hyperparameter of the covariance of one block is then
+updated with that block's part integrated out, those of each block by an update of their own; others
+belong to *joint*.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from .model import Hyperparameter, LatentGaussianModel
 
@@ -27,13 +33,43 @@ LARGEST_SLICED = 60
 
 @dataclass(frozen=True)
 class Plan:
-    """Hyperparameters by the move that updates them, and those that are left to PyMC."""
+    """Hyperparameters by the move that updates them, and those that are left to PyMC.
+
+    ``of_blocks`` has those of move 3 by latent block, where there are groups of predictors.
+    """
 
     likelihood: tuple[Hyperparameter, ...]
     joint: tuple[Hyperparameter, ...]
     collapsed: tuple[Hyperparameter, ...]
     prior_only: tuple[Hyperparameter, ...]
     left_to_pymc: tuple[Hyperparameter, ...]
+    of_blocks: Mapping[str, tuple[Hyperparameter, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def moves(self) -> dict[str, tuple[Hyperparameter, ...]]:
+        """The hyperparameters of every update, by its name."""
+        found = {
+            "prior_only": self.prior_only,
+            "joint": self.joint,
+            "likelihood": self.likelihood,
+            "collapsed": self.collapsed,
+        }
+        return found | {f"collapsed {name}": own for name, own in self.of_blocks.items()}
+
+    def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
+        """Return the plan of some of the hyperparameters."""
+
+        def some(members: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
+            return tuple(filter(keep, members))
+
+        return Plan(
+            likelihood=some(self.likelihood),
+            joint=some(self.joint),
+            collapsed=some(self.collapsed),
+            prior_only=some(self.prior_only),
+            left_to_pymc=self.left_to_pymc,
+            of_blocks={name: own for name, all_ in self.of_blocks.items() if (own := some(all_))},
+        )
 
 
 def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
@@ -54,10 +90,33 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
         move: tuple(h for h in ours if moves[h.role] == move)
         for move in ("likelihood", "joint", "collapsed", "prior_only")
     }
+    of_blocks: dict[str, tuple[Hyperparameter, ...]] = {}
+    for h in chosen["joint"] if grouped else ():
+        name = _only_block(model, h) if h.role == "prior" else None
+        if name is not None:
+            of_blocks[name] = (*of_blocks.get(name, ()), h)
+    of_own = {h.name for own in of_blocks.values() for h in own}
+    chosen["joint"] = tuple(h for h in chosen["joint"] if h.name not in of_own)
     return Plan(
         **chosen,
+        of_blocks=of_blocks,
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in ours),
     )
+
+
+def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
+    """Return the block of whose covariance alone it is a parameter, None where there is none.
+
+    None also for a block whose latents may belong to different parts.
+    """
+    name = hyperparameter.value_name
+    means = [block.mean for block in model.blocks if block.mean is not None]
+    if any(name in read.names for read in (model.offset, *model.maps, *means)):
+        return None
+    own = [block for block in model.blocks if name in block.scale.names]
+    if len(own) != 1 or own[0].copies > 1 or own[0].kind == "diagonal":
+        return None
+    return own[0].name
 
 
 def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ...]:
@@ -127,6 +186,8 @@ def describe(
     if hyperparameter in plan.joint:
         how = "elliptical slices" if held else "slice sampling"
         return f"{how} given the whitened latents" + ("" if held else ", ω integrated out")
+    if any(hyperparameter in own for own in plan.of_blocks.values()):
+        return "slice sampling given ω, its latents integrated out"
     if hyperparameter in plan.collapsed:
         if held:
             return "elliptical slices given the standardised latents"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -26,7 +25,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
-from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
@@ -65,10 +64,10 @@ _COMPARED = frozenset({1, 3, 10, 30, 100})
 
 # Key of the held sites in the learned state of a chain.
 _HELD = "held sites"
+# Updates after which further draws of the latents reuse their factorised prior.
+_REUSED = ("joint", "collapsed")
 
 _HYPER_SAMPLERS = ("auto", "slice", "elliptical", "nuts")
-
-_MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
 
 @dataclass_state
@@ -221,7 +220,7 @@ class AugmentedGibbs(BlockedStep):
         self.plan = _restrict(make_plan(self.recognition.model, self.held), vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
-        self._sizes = {m: sum(h.size for h in getattr(self.plan, m)) for m in _MOVES}
+        self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
         self._kinds = self._choose_updates(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
         self._default_start = dict(self.recognition.start)
@@ -277,7 +276,7 @@ class AugmentedGibbs(BlockedStep):
         if sweeps is None:
             # Without ω a second draw of the latents replaces the first.
             augmented = any(s.likelihood.has_auxiliary for s in self.recognition.model.sites)
-            updated = self._sizes["collapsed"] + self._sizes["joint"]
+            updated = any(size for m, size in self._sizes.items() if m.startswith(_REUSED))
             return _SWEEPS if augmented and updated else 1
         if not isinstance(sweeps, int | np.integer) or sweeps < 1:
             raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
@@ -290,7 +289,7 @@ class AugmentedGibbs(BlockedStep):
         self._updates = {
             move: self._kinds.get(move, SliceUpdate)(size) for move, size in self._sizes.items()
         }
-        names = [h.value_name for move in _MOVES for h in getattr(self.plan, move)]
+        names = [h.value_name for own in self.plan.moves.values() for h in own]
         lgm, probes = self.recognition.model, self.recognition.probes
         self._sites = HeldSites(lgm, self.held, names, probes) if self.held else None
         self._warned = False
@@ -422,7 +421,7 @@ class AugmentedGibbs(BlockedStep):
         if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=_ROUNDING) for n in ours):
             return point
         moved = dict(point)
-        hyper = [h for move in _MOVES for h in getattr(self.plan, move)]
+        hyper = [h for own in self.plan.moves.values() for h in own]
         for _ in range(_START_ATTEMPTS):
             for h in hyper:
                 jitter = self.rng.uniform(-_START_JITTER, _START_JITTER, h.shape)
@@ -486,10 +485,7 @@ def _restrict(plan: Plan, vars: Sequence[Any] | None) -> Plan:
             "components; leave them out of vars, so that PyMC assigns a step method"
         )
 
-    def keep(members: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
-        return tuple(h for h in members if chosen.intersection((h.name, h.value_name)))
-
-    return replace(plan, **{move: keep(getattr(plan, move)) for move in _MOVES})
+    return plan.restricted(lambda h: bool(chosen.intersection((h.name, h.value_name))))
 
 
 def _value_variables(
@@ -497,7 +493,7 @@ def _value_variables(
 ) -> list[Any]:
     lgm = recognition.model
     names = [block.value_name for block in lgm.blocks]
-    names += [h.value_name for move in _MOVES for h in getattr(plan, move)]
+    names += [h.value_name for own in plan.moves.values() for h in own]
     names += [variable.value_name for variable in lgm.forward]
     if vars is not None:
         known = {n: n for n in names}

@@ -7,11 +7,13 @@ from typing import Any
 
 import arviz as az
 import numpy as np
+import pymc as pm
 import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.optimize import minimize
-from scipy.special import expit
+from scipy.special import digamma, expit, polygamma
 
+import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
@@ -394,3 +396,67 @@ def test_coupled_rows_are_not_merged():
     assert both.size == 5
     assert both.merged.rows[0].shape == (2, 2)
     assert model.n_rows == 6
+
+
+# -- hyperparameters -------------------------------------------------------------------------------
+
+
+# So far out that the scales must be larger than their priors have them.
+FAR = 3.0 * Y
+
+
+def learned_scales():
+    """f and g with a scale each."""
+    with pm.Model() as model:
+        a, b = pm.Gamma("a", 4, 4), pm.Gamma("b", 4, 4)
+        f = pm.MvNormal("f", np.zeros(2), a**2 * K_F)
+        g = pm.MvNormal("g", np.zeros(2), 0.25 * b**2 * K_G)
+        pm.Normal("y", f, tau=R * pm.math.sigmoid(OFFSET + g), observed=FAR)
+    return model
+
+
+def exact_log_scales():
+    """First and second moments of log a and log b."""
+    t, w = np.polynomial.legendre.leggauss(24)
+    grid = [axis.ravel() for axis in np.meshgrid(*[-0.9 + 2.5 * t] * 2, indexing="ij")]
+    prior = np.prod([w.ravel() for w in np.meshgrid(*[w] * 2)], axis=0)
+    x = np.stack(grid)
+    log_weight = np.log(prior) + np.sum(4.0 * x - 4.0 * np.exp(x), axis=0)
+    nodes, weights = hermegauss(14)
+    z = np.stack([axis.ravel() for axis in np.meshgrid(nodes, nodes, indexing="ij")])
+    z_weight = np.multiply.outer(weights, weights).ravel() / (2.0 * np.pi)
+    scale_f, scale_g = np.exp(2.0 * x[0]), 0.5 * np.exp(x[1])
+    u = np.linalg.cholesky(K_G) @ z
+    noise = 1.0 / (R * expit(OFFSET + scale_g[:, None, None] * u))
+    # Of the two observations, by hand: the determinant and the inverse of a 2 × 2 matrix.
+    C = scale_f[:, None, None, None] * K_F[:, :, None] + np.zeros_like(noise)[:, None]
+    p, q = C[:, 0, 0] + noise[:, 0], C[:, 1, 1] + noise[:, 1]
+    r = C[:, 0, 1]
+    det = p * q - r**2
+    quadratic = (q * FAR[0] ** 2 - 2.0 * r * FAR[0] * FAR[1] + p * FAR[1] ** 2) / det
+    density = np.exp(-0.5 * quadratic) / np.sqrt(det) @ z_weight
+    weight = np.exp(log_weight) * density
+    weight /= weight.sum()
+    return x @ weight, x**2 @ weight
+
+
+def test_scales_of_one_part_are_updated_with_its_latents_integrated_out():
+    with learned_scales():
+        step = pac.AugmentedGibbs(sweeps=1)
+    assert {name: [h.name for h in own] for name, own in step.plan.moves.items() if own} == {
+        "collapsed f": ["a"],
+        "collapsed g": ["b"],
+    }
+    step.setup_chain(np.random.default_rng(4), 100, 1200)
+    point, rows = step.recognition.start, []
+    for i in range(1300):
+        if i == 100:
+            step.stop_tuning()
+        point, _ = step.step(point)
+        rows.append([float(point[f"{name}_log__"]) for name in "ab"])
+    first, second = exact_log_scales()
+    draws = np.array(rows[100:])
+    assert z_scores(draws, first, second).max() < 5.0
+    # Negative control: the prior's moments, E log a = ψ(4) − log 4.
+    prior = np.full(2, digamma(4.0) - np.log(4.0))
+    assert z_scores(draws, prior, prior**2 + polygamma(1, 4.0)).max() > 5.0

@@ -27,7 +27,7 @@ from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import SiteSum
-from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point
+from pymc_augconj.model import Argument, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
@@ -269,11 +269,12 @@ class GibbsSampler:
         self._update_collapsed(rng, point, updates, info, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
-        relax = not self.plan.collapsed
+        moved = bool(self._collapsed_moves(part))
+        relax = not moved
         try:
             return self._draw_latents(rng, point, part, info, relax)
         except NotPositiveDefiniteError:
-            if not self.plan.collapsed or self._factorize_candidates:
+            if not moved or self._factorize_candidates:
                 raise
             # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
             # now on values of θ without one are outside the support from the outset.
@@ -416,9 +417,27 @@ class GibbsSampler:
         info: GibbsInfo,
         part: Part,
     ) -> None:
-        if not self.plan.collapsed:
-            return
-        names = {h.value_name for h in self.plan.collapsed}
+        for move in self._collapsed_moves(part):
+            self._update_given_omega(rng, point, updates, info, part, move)
+
+    def _collapsed_moves(self, part: Part) -> list[str]:
+        """Return the names of the updates of move 3 that concern a part."""
+        moves = self.plan.moves
+        names = ["collapsed"]
+        names += [f"collapsed {self.model.blocks[i].name}" for i in part.blocks]
+        return [name for name in names if moves.get(name)]
+
+    def _update_given_omega(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        updates: Mapping[str, Update],
+        info: GibbsInfo,
+        part: Part,
+        move: str,
+    ) -> None:
+        """Make one update of move 3."""
+        names = {h.value_name for h in self.plan.moves[move]}
         moving = [d for d, _ in part.members if not names.isdisjoint(d.site.params.names)]
         priors = part.priors
 
@@ -446,7 +465,7 @@ class GibbsSampler:
                 return value + float(self.model.log_prior(candidate)), slopes
             return log_density(candidate), slopes
 
-        self._update(rng, point, updates, info, "collapsed", log_density, gradient)
+        self._update(rng, point, updates, info, move, log_density, gradient)
 
     def _is_exact(self, data: SiteData) -> bool:
         """Return whether the site of an observed variable is its likelihood, without an ω."""
@@ -470,7 +489,7 @@ class GibbsSampler:
         gradient: Gradient | None = None,
     ) -> None:
         """Run the update of one move, writing the new values into ``point``."""
-        members: tuple[Hyperparameter, ...] = getattr(self.plan, move)
+        members = self.plan.moves[move]
         if not members:
             return
         target = PointTarget(point, members, log_density, gradient)

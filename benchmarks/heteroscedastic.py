@@ -1,0 +1,107 @@
+"""Noise that varies, on the motorcycle data: held-out density with it, and without."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pymc as pm
+
+import pymc_augconj as pac
+from benchmarks.harness import Row, Settings, measure
+
+FOLDS = 10
+DRAWS = {"draws": 500, "tune": 200, "chains": 1, "random_seed": 0}
+
+
+def load_folds(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return times (n, 1) and accelerations (n,), both standardised, and folds (n,)."""
+    table = np.loadtxt(Path(data) / "mcycle.csv", delimiter=",")
+    x, y = ((column - column.mean()) / column.std() for column in table.T)
+    fold = np.random.default_rng(0).permutation(len(x)) % FOLDS
+    return x[:, None], y, fold
+
+
+def process(name: str, scale: float, X: np.ndarray) -> tuple[Any, Any]:
+    """Return a process with a learned kernel, and its values at X."""
+    ls, eta = pm.InverseGamma(f"ls_{name}", 3, 1), pm.HalfNormal(f"eta_{name}", scale)
+    gp = pm.gp.Latent(cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ls))
+    return gp, gp.prior(name, X=X)
+
+
+def constant_noise(X: np.ndarray, y: np.ndarray) -> Any:
+    """Write the model without processes for the noise; return what predicts y."""
+    gp, f = process("f", 1.0, X)
+    pm.Normal("y", f, pm.HalfNormal("sigma", 1.0), observed=y)
+    return gp
+
+
+def bounded_precision(X: np.ndarray, y: np.ndarray) -> Any:
+    """Write y ~ N(f, 1/(r σ(g))); return what predicts y."""
+    (gp_f, f), (gp_g, g) = process("f", 1.0, X), process("g", 3.0, X)
+    tau = pm.Gamma("r", 1.5, 0.01) * pm.math.sigmoid(g)
+    pm.Normal("y", f, tau=tau, observed=y)
+    return [gp_f, gp_g]
+
+
+def log_link(X: np.ndarray, y: np.ndarray) -> Any:
+    """Write y ~ N(f, exp(2 (level + g))); return what predicts y."""
+    (gp_f, f), (gp_g, g) = process("f", 1.0, X), process("g", 1.0, X)
+    pm.Normal("y", f, sigma=pm.math.exp(pm.Normal("level", -1.0, 1.0) + g), observed=y)
+    return [gp_f, gp_g]
+
+
+MODELS = {
+    "constant noise": constant_noise,
+    "bounded precision": bounded_precision,
+    "log link": log_link,
+}
+
+
+def held_out(*, data: str, name: str, method: str, folds: int) -> dict[str, Any]:
+    """Return the held-out log density a point, of ``folds`` folds, and the seconds they took."""
+    X, y, fold = load_folds(data)
+    values, start = [], time.perf_counter()
+    for k in range(folds):
+        left = fold != k
+        with pm.Model():
+            gps = MODELS[name](X[left], y[left])
+            if method == "gibbs":
+                result = pac.sample(**DRAWS, progressbar=False)
+            else:
+                result = pac.fit(method, progressbar=False)
+            found = pac.predict(result, gps, X[~left], kind="y", ynew=y[~left], random_seed=0)
+        values.append(found.predictions["y_log_density"].values)
+    return {
+        "log_density": float(np.concatenate(values).mean()),
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def rows(settings: Settings) -> Iterator[Row]:
+    """Yield a row for each model and method, beside constant noise by the same method."""
+    folds = 1 if settings.quick else FOLDS
+    plans = (("vgp", "bounded precision"), ("vgp", "log link"), ("cavi", "bounded precision"))
+    plans += (("gibbs", "bounded precision"), ("gibbs", "log link"))
+    constant: dict[str, dict[str, Any]] = {}
+    for method, name in plans:
+        arguments = {"data": str(settings.data), "method": method, "folds": folds}
+        if method not in constant:
+            constant[method] = _measure(arguments | {"name": "constant noise"})
+        found = _measure(arguments | {"name": name})
+        yield Row(
+            f"mcycle, {name}, {method}: held-out log density above that of constant noise",
+            found["log_density"] - constant[method]["log_density"],
+            None,
+            "nats a point",
+            0.0,
+            "at least",
+            {"varying": found, "constant": constant[method]},
+        )
+
+
+def _measure(arguments: dict[str, Any]) -> dict[str, Any]:
+    return measure("benchmarks.heteroscedastic:held_out", cores=1, **arguments)
