@@ -100,8 +100,8 @@ def _site(lgm: LatentGaussianModel, names: Sequence[str], observed: str | None) 
     ]
     if len(sites) != 1:
         raise AugmentationError(
-            f"observed: expected one observed variable with several predictors for gp={names}, "
-            f"found {[site.name for site in sites]}; name it (observed=…), or pass one process if "
-            "it has one predictor"
+            f"observed: expected a process of one output, or one observed variable with several "
+            f"predictors, for kind='y' with gp={names}, found {[site.name for site in sites]}; "
+            "name it (observed=…), or predict kind='f' and combine processes as the model does"
         )
     return sites[0]
