@@ -125,7 +125,7 @@ class _Multiple(RowSelection):
         return self._of
 
     @cached_property
-    def coef(self) -> Array:  # type: ignore[override]
+    def coef(self) -> Array:
         """The coefficients."""
         c, base = self._of
         return np.full(self.index.size, c) if base.coef is None else c * base.coef
@@ -218,7 +218,7 @@ class SelectionSum(DenseMap):
     parts: Sequence[RowSelection]
 
     @cached_property
-    def matrix(self) -> Array:  # type: ignore[override]
+    def matrix(self) -> Array:
         """A, Fortran-ordered."""
         n_rows = self.parts[0].index.size
         matrix = np.zeros((n_rows, self.size), order="F")
