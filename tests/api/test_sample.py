@@ -56,6 +56,14 @@ def test_the_same_as_pymc_with_the_step(model):
     np.testing.assert_allclose(ours.posterior["f"], theirs.posterior["f"], rtol=1e-9, atol=1e-12)
 
 
+def test_chosen_variables_are_recorded(model):
+    options = {"tune": 2, "chains": 2, "model": model, **QUIET}
+    chosen, every = pac.sample(4, var_names=["p"], **options), pac.sample(4, **options)
+    assert set(chosen.posterior.data_vars) == {"p"}
+    np.testing.assert_array_equal(chosen.posterior["p"], every.posterior["p"])
+    assert np.abs(np.diff(every.posterior["p"], axis=0)).min() > 0  # two chains
+
+
 def test_keywords_reach_pymc(model):
     start = model.initial_point()
     seen = []
