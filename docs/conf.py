@@ -78,7 +78,7 @@ sphinx_gallery_conf = {
     "gallery_dirs": ["auto_gallery"],
     "filename_pattern": r"\.py$",
     "image_scrapers": ("matplotlib",),
-    "abort_on_example_error": True,
+    "abort_on_example_error": False,
     "min_reported_time": 1e9,
     "show_memory": False,
     "show_signature": False,
@@ -86,7 +86,8 @@ sphinx_gallery_conf = {
     "plot_gallery": True,
     "reset_modules": ("matplotlib",),
     "remove_config_comments": True,
-    "capture_repr": ("_repr_html_", "__str__"),
+    # What a script prints, and no more.
+    "capture_repr": (),
     "write_computation_times": False,
 }
 # sphinx-gallery gives Sphinx a function, which cannot be kept from build to build.

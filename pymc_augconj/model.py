@@ -111,7 +111,8 @@ class LatentBlock:
     kind : str
         Structure of its covariance, which determines what ``scale`` returns: ``"dense"`` K, shape
         (size, size); ``"factor"`` its lower Cholesky factor, of that shape; ``"diagonal"`` standard
-        deviations, shape (copies·size,); ``"precision"`` entries of Q = K⁻¹, shape (E,). See
+        deviations, shape (copies·size,); ``"standard"`` likewise, ones at every θ;
+        ``"precision"`` entries of Q = K⁻¹, shape (E,). See
         :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
     scale_pullback : callable, optional

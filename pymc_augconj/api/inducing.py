@@ -17,7 +17,7 @@ from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
 from pymc_augconj.results.approximation.layout import inducing_name
 
-__all__ = ["SparseOptions", "inducing_of"]
+__all__ = ["SparseOptions", "inducing_of", "processes_of"]
 
 #: Defaults.
 DEFAULT_INDUCING = 100
@@ -48,34 +48,13 @@ class SparseOptions:
         AugmentationError
             If no process is given, or the inducing inputs do not have the shape of its inputs.
         """
-        given = list(gp) if isinstance(gp, Sequence) else [gp]
-        if gp is None or not given:
-            raise AugmentationError(
-                f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "
-                f"inducing points with method={method!r}, got none; pass gp=gp"
-            )
         rng = np.random.default_rng(seed)
-        processes = [
-            LatentProcess(model, one, lgm, gradient_of_inducing=self.optimize_inducing)
-            for one in given
-        ]
-        names = [process.name for process in processes]
-        if len(set(names)) < len(names):
-            raise AugmentationError(f"gp: expected different processes, got {names}")
-        for name in names:
-            if (reserved := inducing_name(name)) in model.named_vars:
-                raise AugmentationError(
-                    f"variable {reserved!r} of the model: expected a different name, since results "
-                    f"have the values of {name!r} at its inducing inputs under it; rename it"
-                )
-        if isinstance(self.inducing, Mapping) and set(self.inducing) != set(names):
-            raise AugmentationError(
-                f"inducing: expected an entry for each of the processes {names}, got "
-                f"{list(self.inducing)}"
-            )
+        processes = processes_of(
+            model, lgm, gp, f"method={method!r}", gradient_of_inducing=self.optimize_inducing
+        )
         return SparseProblem(
             processes,
-            [_inducing(rng, p, self._of(p.name, len(processes))) for p in processes],
+            inducing_of(rng, processes, self.inducing),
             rng,
             batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
             if method == "svi"
@@ -85,28 +64,54 @@ class SparseOptions:
             optimize_inducing=self.optimize_inducing,
         )
 
-    def _of(self, name: str, n_processes: int) -> Any:
-        if isinstance(self.inducing, Mapping):
-            return self.inducing[name]
-        if n_processes > 1 and np.ndim(self.inducing) == 2:
+
+def processes_of(
+    model: Model, lgm: LatentGaussianModel, gp: Any, what: str, **options: Any
+) -> list[LatentProcess]:
+    """Return the processes to approximate through inducing points.
+
+    Raises
+    ------
+    AugmentationError
+        If there is none, one occurs twice, or the name of its values there is taken.
+    """
+    given = list(gp) if isinstance(gp, Sequence) else [gp]
+    if gp is None or not given:
+        raise AugmentationError(
+            f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "
+            f"inducing points with {what}, got none; pass gp=gp"
+        )
+    processes = [LatentProcess(model, one, lgm, **options) for one in given]
+    names = [process.name for process in processes]
+    if len(set(names)) < len(names):
+        raise AugmentationError(f"gp: expected different processes, got {names}")
+    for name in names:
+        if (reserved := inducing_name(name)) in model.named_vars:
             raise AugmentationError(
-                "inducing: expected a number, or inputs for each process, got one array for "
-                "several processes; use inducing={name: Z}"
+                f"variable {reserved!r} of the model: expected a different name, since results "
+                f"have the values of {name!r} at its inducing inputs under it; rename it"
             )
-        return DEFAULT_INDUCING if self.inducing is None else self.inducing
+    return processes
 
 
-def inducing_of(process: LatentProcess, given: Any, seed: Any) -> np.ndarray:
-    """Return the inducing inputs of one process: a number, inputs, or these by its name."""
+def inducing_of(
+    rng: np.random.Generator, processes: Sequence[LatentProcess], given: Any
+) -> list[np.ndarray]:
+    """Return the inducing inputs of each process: by number, by inputs, or by its name."""
+    names = [process.name for process in processes]
     if isinstance(given, Mapping):
-        if set(given) != {process.name}:
+        if set(given) != set(names):
             raise AugmentationError(
-                f"inducing: expected an entry for the process {process.name!r}, got {list(given)}"
+                f"inducing: expected an entry for each of the processes {names}, got {list(given)}"
             )
-        given = given[process.name]
-    return _inducing(
-        np.random.default_rng(seed), process, DEFAULT_INDUCING if given is None else given
-    )
+    elif len(names) > 1 and np.ndim(given) == 2:
+        raise AugmentationError(
+            "inducing: expected a number, or inputs for each process, got one array for "
+            "several processes; use inducing={name: Z}"
+        )
+    else:
+        given = dict.fromkeys(names, DEFAULT_INDUCING if given is None else given)
+    return [_inducing(rng, process, given[process.name]) for process in processes]
 
 
 def _inducing(rng: np.random.Generator, process: LatentProcess, given: Any) -> np.ndarray:

@@ -169,13 +169,13 @@ def predict(
         tree = result.sample(random_seed=random_seed) if drawn is None else drawn
         for process in gps:
             check_draws(tree, everything, process.f.name)
-        given = {
+        numbers = {
             name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
             for name, value in (params or {}).items()
         }
         return predict_several(
             tree, model, everything, gps, Xnew,
-            Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, given,
+            Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, numbers,
             jitter=jitter, joint=joint, rng=_generator(random_seed),
         )  # fmt: skip
     request = Request(

@@ -68,13 +68,14 @@ def predict_several(
     read = read_several_predictors(lgm, recognition.start, site, names, params)
     others = [lgm.blocks[i].value_name for i in read.others]
     wanted = [*(h.name for h in lgm.hyperparameters), *others]
-    processes, draws = [], {}
+    processes: list[NewProcess] = []
+    draws: dict[str, np.ndarray] = {}
     for gp in gps:
         drawn = draw_process(tree, model, gp, Xnew, wanted, jitter=jitter, joint=joint, rng=rng)
         shape = (-1, drawn.outputs, len(Xnew))
         f_new = drawn.f_new.reshape(shape)
-        mean_old = np.stack([drawn.mean_old(s) for s in range(0, len(drawn.f_new), drawn.outputs)])
-        processes.append(NewProcess(gp.f.name, f_new, mean_old))
+        means = [drawn.mean_old(s) for s in range(0, len(drawn.f_new), drawn.outputs)]
+        processes.append(NewProcess(gp.f.name, f_new, np.array(means)))
         draws |= drawn.draws
     eta, values = read.of_draws(model, draws, processes)
     likelihood = site.likelihood

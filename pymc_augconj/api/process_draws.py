@@ -35,7 +35,7 @@ class ProcessDraws:
     f_new : ndarray, shape (S · outputs, P)
         The outputs of one draw after each other.
     mean_old : callable
-        ``draw -> (n,)``: the prior mean at the old inputs, for one of the S · outputs.
+        ``draw -> (n,)``: the prior mean at the process's own inputs.
     outputs : int
     draws : dict
         Draws of the variables that were read, on the first axis.
@@ -66,7 +66,8 @@ def draw_process(
     Parameters
     ----------
     tree : DataTree
-        With the group ``posterior``.
+        With the group ``posterior``: values of the process at its own inputs, or, of draws through
+        inducing points, at these.
     model : pymc.Model
     gp : pm.gp.Latent
     Xnew : ndarray, shape (P, d)
@@ -118,10 +119,9 @@ def draw_process(
             jitter=jitter,
             joint=joint,
         )
-    if Z is not None:
-        check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], jitter)
     if Z is None:
         return ProcessDraws(f_new, mean_old.__getitem__, outputs, draws, sampled)
+    check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], jitter)
     # Of the process's own inputs, which are many: one draw at a time.
     mean_at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
     read = [str(name) for name in mean_at_inputs.names]

@@ -49,10 +49,10 @@ def sample(
         Number of draws of each chain after tuning.
     model : pymc.Model, optional
         By default the model of the context.
-    gp : pm.gp.Latent, optional
-        A process to sample through inducing points, for many observations: the result is the
+    gp : pm.gp.Latent, or sequence of them, optional
+        Processes to sample through inducing points, for many observations: the result is the
         free-form variational posterior of :func:`~pymc_augconj.sparsify`, which is exact if the
-        inducing inputs are the process's own. Draws of a process ``f`` have its values ``f_u`` at
+        inducing inputs are a process's own. Draws of a process ``f`` have its values ``f_u`` at
         the inducing inputs, not those at its own; :func:`~pymc_augconj.predict` predicts these.
     inducing : int, array_like of shape (M, d), mapping or Approximation, optional
         With ``gp``: the number of inducing points, placed by k-means++ (100 by default), or their

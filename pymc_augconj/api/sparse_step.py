@@ -9,6 +9,8 @@ from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.engines.sparse.expected import ExpectedDensity
+from pymc_augconj.latents.standard import StandardPrior
+from pymc_augconj.quadrature.hermite import N_NODES
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
@@ -17,7 +19,7 @@ from .step import AugmentedGibbs
 
 __all__ = ["SparseGibbs"]
 
-# Entries of K(X, Z) from which PyMC's log density, of which it is many arrays, is not evaluated.
+# Entries of the largest array from which PyMC's log density, with many such, is not evaluated.
 _LARGEST_COMPARED = 2_000_000
 
 # Error of the log density by quadrature from which a warning is given.
@@ -59,7 +61,8 @@ class SparseGibbs(AugmentedGibbs):
     def _density_of(self, model: Model) -> WholeDensity | None:
         assert self._given is not None  # in the constructor
         lgm = self.recognition.model
-        large = lgm.n_rows * lgm.latent_size > _LARGEST_COMPARED
+        nodes = N_NODES ** sum(block.kind == StandardPrior.kind for block in lgm.blocks)
+        large = lgm.n_rows * max(lgm.latent_size, nodes) > _LARGEST_COMPARED
         return None if self._given.inexact or large else WholeDensity(model)
 
     def _warn(self, trials: float) -> SamplerWarning | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,13 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.quadrature.hermite import hermite
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
-from pymc_augconj.recognition.processes.process import LatentProcess
 from pymc_augconj.recognition.processes.through_inducing import SparseNames, write_sparse
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_inputs_name, inducing_name
 
-from .inducing import inducing_of
+from .inducing import inducing_of, processes_of
 
 __all__ = ["Sparsified", "sparsified", "sparsify"]
 
@@ -54,8 +53,8 @@ def sparsify(
     ----------
     model : pymc.Model, optional
         By default the model of the context; it is not changed.
-    gp : pm.gp.Latent
-        The process.
+    gp : pm.gp.Latent, or sequence of them
+        The process, or several.
     inducing : int, array_like of shape (M, d), mapping or Approximation, optional
         The number of inducing points, placed by k-means++ (100 by default), or their inputs; or a
         fit through inducing points, of which inputs and hyperparameters are where chains start.
@@ -124,32 +123,22 @@ def sparsified(
             "expected all the data in the model for sampling through inducing points, found "
             "pm.Minibatch; write the model with the arrays themselves"
         )
-    if isinstance(gp, list | tuple):
-        if len(gp) != 1:
-            raise AugmentationError(
-                f"gp: expected one pm.gp.Latent for sampling through inducing points, got "
-                f"{len(gp)}; fit several with pac.fit(method='svi')"
-            )
-        (gp,) = gp
-    if gp is None:
-        raise AugmentationError(
-            "gp: expected the pm.gp.Latent to approximate through inducing points, got none; "
-            "pass gp=gp"
-        )
     recognition = read_model(model, compile_kwargs=compile_kwargs)
     lgm = recognition.model
-    process = LatentProcess(model, gp, lgm)
+    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify")
     theta: Mapping[str, Any] = {}
     if isinstance(inducing, Approximation):
-        inducing, theta = _of_fit(inducing, process.name)
-    Z = inducing_of(process, inducing, random_seed)
-    own = inducing_name(process.name)
-    names = SparseNames(own, f"{own}_rotated_", inducing_inputs_name(process.name))
-    sparse = weights_model(lgm, [process], [Z], [names.weights], recognition.start)
-    written = write_sparse(model, gp, Z, names, theta, SMALLEST_VAR)
+        inducing, theta = _of_fit(inducing, [process.name for process in processes])
+    inputs = inducing_of(np.random.default_rng(random_seed), processes, inducing)
+    names = [_names(process.name) for process in processes]
+    weights = [own.weights for own in names]
+    sparse = weights_model(lgm, processes, inputs, weights, recognition.start)
+    given = [gp] if not isinstance(gp, Sequence) else gp
+    written = write_sparse(model, list(zip(given, inputs, names, strict=True)), theta, SMALLEST_VAR)
     start = written.initial_point(0)
+    replaced = {process.name for process in processes}
     kinds = tuple(
-        "matrix" if block.name == process.name else kind
+        "matrix" if block.name in replaced else kind
         for block, kind in zip(lgm.blocks, recognition.kinds, strict=True)
     )
     return Sparsified(
@@ -159,14 +148,20 @@ def sparsified(
     )
 
 
-def _of_fit(fit: Approximation, name: str) -> tuple[Any, Mapping[str, Any]]:
-    if name not in fit.inducing:
+def _names(name: str) -> SparseNames:
+    own = inducing_name(name)
+    return SparseNames(own, f"{own}_rotated_", inducing_inputs_name(name))
+
+
+def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str, Any]]:
+    missing = [name for name in names if name not in fit.inducing]
+    if missing:
         raise AugmentationError(
-            f"inducing: expected a fit of {name!r} through inducing points, got one "
+            f"inducing: expected a fit of {missing} through inducing points, got one "
             f"(method={fit.method!r}) with those of {list(fit.inducing)}; use "
             "pac.fit(method='svi', gp=gp, inducing=…)"
         )
-    return fit.inducing[name], fit.theta
+    return {name: fit.inducing[name] for name in names}, fit.theta
 
 
 def _inexact(lgm: LatentGaussianModel, start: Mapping[str, np.ndarray]) -> tuple[str, ...]:

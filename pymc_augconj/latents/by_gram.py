@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from operator import is_
 
 import numpy as np
 
@@ -134,6 +135,8 @@ class GramSpace(Conditioner):
         """Return what the known maps are multiplied by to give these; None if nothing is."""
         if not self._maps:
             return None
+        if all(map(is_, maps, self._maps)):
+            return [1.0] * len(maps)
         factors = []
         for A, known in zip(maps, self._maps, strict=True):
             factor = _map_ratio(A, known)
@@ -145,9 +148,7 @@ class GramSpace(Conditioner):
 
 def _as_multiple(A: LinearMap) -> tuple[float, LinearMap]:
     """Return c and B with A = c B."""
-    if isinstance(A, RowSelection) and A.multiple_of is not None:
-        return A.multiple_of
-    return 1.0, A
+    return A.multiple_of if isinstance(A, RowSelection) else (1.0, A)
 
 
 def _map_ratio(A: LinearMap, known: LinearMap) -> float | None:

@@ -23,7 +23,8 @@ from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .precision import PrecisionPrior
-from .precision_pattern import PrecisionFactor, PrecisionPattern
+from .precision_factor import PrecisionFactor, PrecisionSystem
+from .precision_pattern import PrecisionPattern
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
 
@@ -67,8 +68,11 @@ class PrecisionSpace(Conditioner):
     """
 
     def __init__(self, pattern: PrecisionPattern) -> None:
-        self._pattern = pattern
+        self._system = PrecisionSystem(pattern)
         self._memory = FactorMemory[PrecisionFactor]()
+
+    def compile(self) -> None:
+        """See :class:`.Conditioner`: LAPACK is compiled."""
 
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
@@ -80,8 +84,8 @@ class PrecisionSpace(Conditioner):
         return AffineByPrecision(factor, prior, sites.h)
 
     def _factorize(self, prior: LatentPrior, sites: SiteSum) -> PrecisionFactor:
-        _check(self._pattern, prior)
-        return self._pattern.factorize(prior, sites.lam)
+        _check(self._system.pattern, prior)
+        return self._system.factorize(prior, sites.lam)
 
 
 def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
@@ -137,11 +141,12 @@ class PrecisionPosterior(SitePosterior):
     @staticmethod
     def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
         pattern = _pattern_of(prior, groups)
-        return pattern.factorize(prior, np.zeros(groups.merged.size)).predictor_cov()
+        system = PrecisionSystem(pattern)
+        return system.factorize(prior, np.zeros(groups.merged.size)).predictor_cov()
 
     def _condition(self, work: Array | None, second_work: Array | None) -> None:
         pattern = _pattern_of(self.prior, self.groups)
-        factor = self._factor = pattern.factorize(self.prior, self.merged_lam)
+        factor = self._factor = PrecisionSystem(pattern).factorize(self.prior, self.merged_lam)
         half = factor.half_solve(factor.design.transpose(self.merged_h))
         self._x = factor.transpose_solve(half)
         centred = factor.design.apply(self._x)

@@ -207,7 +207,7 @@ class LatentPriors:
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
             return A, A
-        if isinstance(A, RowSelection) and A.multiple_of is not None:
+        if isinstance(A, RowSelection) and A.multiple_of[1] is not A:
             c, base = A.multiple_of
             if self._merged.get(id(base), (None,))[0] is not base:
                 self._merged[id(base)] = self._merge_map(base)

@@ -32,27 +32,23 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
-from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.linalg.banded import BandedFactor, BandPattern
+from pymc_augconj.linalg.banded import BandPattern
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
-from .base import BlockPrior
 from .diagonal import DiagonalPrior
 from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .precision import PrecisionPrior
 
-__all__ = ["PrecisionFactor", "PrecisionPattern"]
+__all__ = ["PrecisionPattern", "Products"]
 
 
 @dataclass(frozen=True)
-class _Products:
+class Products:
     """Which products of Φ's entries in pairs of rows enter B, and where.
 
     Attributes
@@ -76,7 +72,7 @@ class _Products:
     positions: Index
     twice: Array | None
 
-    def taken[T: np.generic](self, x: NDArray[T]) -> NDArray[T]:
+    def taken(self, x: Array) -> Array:
         """Return the entries of ``x`` that belong to the pairs."""
         return x if self.which is None else x[self.which]
 
@@ -137,8 +133,8 @@ class PrecisionPattern:
                 meet = (columns[entries] >= 0).all(axis=0)
                 rows.append(columns[entries[0, meet]])
                 cols.append(columns[entries[1, meet]])
-        self._n_whitened = sum(sizes[i] for i in self.outside)
-        self.border = self._n_whitened + len(self.intrinsic)
+        self.n_whitened = sum(sizes[i] for i in self.outside)
+        self.border = self.n_whitened + len(self.intrinsic)
         for *_, left, right in self._pairs():
             meet = (left >= 0) & (right >= 0)
             rows.append(left[meet])
@@ -146,7 +142,6 @@ class PrecisionPattern:
         self.band = BandPattern(self.size, np.concatenate(rows), np.concatenate(cols))
         for name in ("products", "_prior_positions"):
             self.__dict__.pop(name, None)
-        self._of_sites: tuple[Array, list[Array | None], Array] | None = None
         n, m = float(self.size), float(self.border)
         self.multiplications = n * (self.band.width + 1.0) ** 2 + n * (m + 1.0) ** 2 + m**3 / 3.0
 
@@ -160,8 +155,11 @@ class PrecisionPattern:
 
     def _pairs(self) -> list[tuple[int, int, bool, Index, Index]]:
         """Return columns that meet: by blocks, in rows, and in coupled pairs of rows."""
-        selections = {i: A for i, A in enumerate(self._maps) if isinstance(A, RowSelection)}
-        columns = {i: self._columns[i][selections[i].index] for i in self.within}
+        columns = {}
+        for i in self.within:
+            A = self._maps[i]
+            assert isinstance(A, RowSelection)
+            columns[i] = self._columns[i][A.index]
         found = [
             (a, b, False, columns[a], columns[b])
             for k, a in enumerate(self.within)
@@ -177,7 +175,7 @@ class PrecisionPattern:
         return found
 
     @cached_property
-    def products(self) -> list[_Products]:
+    def products(self) -> list[Products]:
         """The products of Φ's entries that enter B."""
         found = []
         for a, b, coupled, left, right in self._pairs():
@@ -187,7 +185,7 @@ class PrecisionPattern:
                 left, right = left[which], right[which]
             twice = np.where(left == right, 2.0, 1.0) if coupled else None
             positions = self.band.positions(left, right)
-            found.append(_Products(a, b, coupled, which, positions, twice))
+            found.append(Products(a, b, coupled, which, positions, twice))
         return found
 
     @cached_property
@@ -215,7 +213,7 @@ class PrecisionPattern:
 
     def level(self, index: int) -> int:
         """Return where t of an intrinsic block stands in x."""
-        return self.size + self._n_whitened + self.intrinsic.index(index)
+        return self.size + self.n_whitened + self.intrinsic.index(index)
 
     def within_band(self, index: int, x: Array) -> Array:
         """Return what is within the band of a block, in its own order; zero at an origin."""
@@ -290,7 +288,7 @@ class PrecisionPattern:
 
     # -- the precision -----------------------------------------------------------------------------
 
-    def _prior_part(self, prior: LatentPrior) -> Array:
+    def prior_precision(self, prior: LatentPrior) -> Array:
         """Return the prior precision of what is within the band, flat."""
         if len(self.within) == 1:
             # The band of the one block is that of all, where the predictors couple no values.
@@ -306,53 +304,6 @@ class PrecisionPattern:
             flat[positions] = block.array[lower] if isinstance(block, PrecisionPrior) else 1.0
         return flat
 
-    def _gram(self, design: PrecisionDesign, lam: Array) -> Array:
-        """Return ΦᵀΛΦ within the band, flat; the last one is kept."""
-        coefs = [A.coef for A in design.maps.values()]
-        if self._of_sites is not None:
-            known_lam, known, gram = self._of_sites
-            if known_lam is lam and all(a is b for a, b in zip(known, coefs, strict=True)):
-                return gram
-        n_rows = self.coupling.n_rows
-        gram = np.zeros(self.band.n_flat)
-        for products in self.products:
-            weights = lam[n_rows:] if products.coupled else lam[:n_rows]
-            terms = design.products(products, weights)
-            gram += np.bincount(products.positions, terms, minlength=gram.size)
-        self._of_sites = lam, coefs, gram
-        return gram
-
-    def factorize(self, prior: LatentPrior, lam: Array) -> PrecisionFactor:
-        """Return the factor of M; NotPositiveDefiniteError if negative precisions outweigh Q."""
-        design = PrecisionDesign(self, prior)
-        flat = self._gram(design, lam) + self._prior_part(prior)
-        factor = self.band.factorize(flat, "the posterior precision of the latents")
-        X = design.border
-        weighted = np.array([self.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
-        half = factor.half_solve(design.transpose_within(weighted))
-        corner = weighted @ X - half @ half.T
-        corner.ravel()[:: self.border + 1][: self._n_whitened] += 1.0
-        within = UpdatedFactor(factor, np.empty((0, self.size)))
-        if self.intrinsic:
-            sums = self.of_sums(prior)
-            first, second = sums[:, : self.size], sums[:, self.size :]
-            within = UpdatedFactor(factor, factor.half_solve(first))
-            left = second - within.rows @ half.T
-            corner += left.T @ np.linalg.solve(
-                np.eye(len(sums)) + within.rows @ within.rows.T, left
-            )
-            half = within.shrink(half + second.T @ within.rows)
-        chol, info = dpotrf(corner, lower=1) if self.border else (corner, 0)
-        log_det = within.log_det + 2.0 * float(np.log(np.diagonal(chol)).sum())
-        if info != 0 or not np.isfinite(log_det):
-            raise NotPositiveDefiniteError(
-                "the posterior precision of the latents has no Cholesky factor: expected a finite "
-                "design and precisions whose negative ones do not outweigh the prior"
-            )
-        structured = [block for block in prior.blocks if isinstance(block, PrecisionPrior)]
-        log_det += 2.0 * sum(block.log_det_scale() for block in structured)
-        return PrecisionFactor(self, design, within, half, chol, log_det)
-
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:
     return (
@@ -360,273 +311,3 @@ def _same_index(A: LinearMap, known: LinearMap) -> bool:
         and isinstance(known, RowSelection)
         and (A.index is known.index or np.array_equal(A.index, known.index))
     )
-
-
-class PrecisionDesign:
-    """Φ at one θ: coefficients of the blocks within the band, and the matrix of the border."""
-
-    def __init__(self, pattern: PrecisionPattern, prior: LatentPrior) -> None:
-        self._pattern = pattern
-        self.maps = {i: _in_coordinates(prior.maps[i], prior.blocks[i]) for i in pattern.within}
-        n_rows = next(iter(self.maps.values())).index.size
-        parts = [prior.blocks[i].whitened_design(prior.maps[i]) for i in pattern.outside]
-        for i in pattern.intrinsic:
-            A = self.maps[i]
-            parts.append(A.apply(np.ones(A.size))[:, None])
-        self.border = np.hstack([np.empty((n_rows, 0)), *parts])
-
-    def products(self, which: _Products, weights: Array) -> Array:
-        """Return the weighted products of two entries of Φ, each in one of a pair of rows."""
-        coupling = self._pattern.coupling
-        terms = which.taken(weights)
-        for block, rows in ((which.first, coupling.first), (which.second, coupling.second)):
-            coef = self.maps[block].coef
-            if coef is not None:
-                terms = terms * which.taken(coef[rows] if which.coupled else coef)
-        return terms if which.twice is None else terms * which.twice
-
-    def transpose_within(self, weights: Array) -> Array:
-        """Return Φᵀw within the band, shape (count, n), for each row of w."""
-        return self._to_band([A.transpose_rows(weights) for A in self.maps.values()])
-
-    def transpose(self, w: Array) -> Array:
-        """Return Φᵀw."""
-        within = self._to_band([A.apply_transpose(w) for A in self.maps.values()])
-        return np.concatenate([within, w @ self.border])
-
-    def _to_band(self, parts: list[Array]) -> Array:
-        pattern = self._pattern
-        for k, i in enumerate(self.maps):
-            if i in pattern.intrinsic:
-                parts[k] = parts[k][..., pattern.columns(i) >= 0]
-        return pattern.band.forward(np.concatenate(parts, axis=-1))
-
-    def apply(self, x: Array) -> Array:
-        """Return Φ x."""
-        total = self.border @ x[self._pattern.size :]
-        for i, A in self.maps.items():
-            total += A.apply(self._pattern.within_band(i, x))
-        return total
-
-    def apply_within(self, x: Array) -> Array:
-        """Return the part of Φ x of what is within the band, for each row of x."""
-        parts = ((A, self._pattern.within_band(i, x)) for i, A in self.maps.items())
-        return sum((A.apply_rows(part) for A, part in parts), np.zeros(()))
-
-
-class UpdatedFactor:
-    """The factor L (I + V Vᵀ)^½ of L Lᵀ + P Pᵀ, with L banded and Vᵀ = ``rows``, shape (r, n)."""
-
-    def __init__(self, banded: BandedFactor, rows: Array) -> None:
-        self.banded, self.rows = banded, rows
-        # Vᵀ in coordinates in which its rows are orthogonal.
-        self.squares, vectors = np.linalg.eigh(rows @ rows.T)
-        self.basis = vectors.T @ rows
-        self.log_det = banded.log_det + float(np.log1p(self.squares).sum())
-
-    def _along(self, x: Array, factors: Array) -> Array:
-        return x + ((x @ self.basis.T) * factors) @ self.basis if factors.size else x
-
-    def shrink(self, x: Array) -> Array:
-        """Return (I + V Vᵀ)^−½ x."""
-        return self._along(x, (1.0 / np.sqrt(1.0 + self.squares) - 1.0) / self.squares)
-
-    def half_solve(self, x: Array) -> Array:
-        """Return the inverse times x."""
-        return self.shrink(self.banded.half_solve(x))
-
-    def transpose_solve(self, x: Array) -> Array:
-        """Return the inverse of the transpose times x."""
-        return self.banded.transpose_solve(self.shrink(x))
-
-    def transpose_product(self, x: Array) -> Array:
-        """Return the transpose times x."""
-        stretch = (np.sqrt(1.0 + self.squares) - 1.0) / self.squares
-        return self._along(self.banded.transpose_product(x), stretch)
-
-
-def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:
-    """Return the map from a block's coordinates: u of structured blocks, v of diagonal ones."""
-    assert isinstance(A, RowSelection)
-    if isinstance(block, PrecisionPrior):
-        return A
-    scale = block.diagonal_scale
-    assert scale is not None  # see PrecisionPattern
-    coef = scale[A.index]
-    return RowSelection(A.index, coef if A.coef is None else coef * A.coef, A.size)
-
-
-class PrecisionFactor:
-    """The factor of M: see the module's docstring.
-
-    Attributes
-    ----------
-    pattern : PrecisionPattern
-    design : PrecisionDesign
-    log_det : float
-        log|M| − log|Q| = log|I + ΛC|.
-    """
-
-    def __init__(
-        self,
-        pattern: PrecisionPattern,
-        design: PrecisionDesign,
-        within: UpdatedFactor,
-        half_border: Array,
-        chol: Array,
-        log_det: float,
-    ) -> None:
-        self.pattern, self.design, self.log_det = pattern, design, log_det
-        self._within, self._half_border, self._chol = within, half_border, chol
-
-    def half_solve(self, x: Array) -> Array:
-        """Return L⁻¹ x; x is (D,), or (count, D) as below."""
-        first, second = self._split(x)
-        first = self._within.half_solve(first)
-        second = self._corner(second - first @ self._half_border.T, 0)
-        return np.concatenate([first, second], axis=-1)
-
-    def transpose_solve(self, x: Array) -> Array:
-        """Return L⁻ᵀ x."""
-        first, second = self._split(x)
-        second = self._corner(second, 1)
-        first = self._within.transpose_solve(first - second @ self._half_border)
-        return np.concatenate([first, second], axis=-1)
-
-    def transpose_product(self, x: Array) -> Array:
-        """Return Lᵀ x."""
-        first, second = self._split(x)
-        first = self._within.transpose_product(first) + second @ self._half_border
-        return np.concatenate([first, second @ np.tril(self._chol)], axis=-1)
-
-    def solve(self, x: Array) -> Array:
-        """Return M⁻¹ x."""
-        return self.transpose_solve(self.half_solve(x))
-
-    def _split(self, x: Array) -> tuple[Array, Array]:
-        return x[..., : self.pattern.size], x[..., self.pattern.size :]
-
-    def _corner(self, x: Array, trans: int) -> Array:
-        if not x.size:
-            return x
-        solved, _ = dtrtrs(self._chol, np.atleast_2d(x).T, lower=1, trans=trans)
-        return solved.T.reshape(x.shape)
-
-    # -- moments -----------------------------------------------------------------------------------
-
-    @cached_property
-    def corner_cov(self) -> Array:
-        """The covariance of the border."""
-        if not self.pattern.border:
-            return self._chol
-        cov, _ = dpotri(self._chol, lower=1)
-        return np.tril(cov) + np.tril(cov, -1).T
-
-    @cached_property
-    def _inverse(self) -> Array:
-        """(L₁ L₁ᵀ)⁻¹ within the band, flat."""
-        return self._within.banded.inverse()
-
-    @cached_property
-    def _regression(self) -> Array:
-        """What the rest of M⁻¹ within the band is made of, shape (r, n).
-
-        M⁻¹ is (L₁ L₁ᵀ)⁻¹ + Gᵀ J G there: G has the border's regression on what is within the band,
-        and what a term of low rank takes off.
-        """
-        of_border = self._within.transpose_solve(self._half_border)
-        return np.vstack([of_border, self._within.banded.transpose_solve(self._within.basis)])
-
-    @cached_property
-    def _core(self) -> Array:
-        """J."""
-        m = self.pattern.border
-        core = np.diag(np.append(np.zeros(m), -1.0 / (1.0 + self._within.squares)))
-        core[:m, :m] = self.corner_cov
-        return core
-
-    @cached_property
-    def _rest(self) -> Array:
-        """H with Cov(η) = Φ₁ (L₁ L₁ᵀ)⁻¹ Φ₁ᵀ + H J Hᵀ, and Cov(η, x₁) likewise with −H J G."""
-        n_updates = len(self._regression) - self.pattern.border
-        border = np.pad(self.design.border, ((0, 0), (0, n_updates)))
-        return border - self.design.apply_within(self._regression).T
-
-    def cov_of_entries(self, index: int, rows: Index, cols: Index) -> Array:
-        """Return covariances of values of a block within the band that meet in M.
-
-        Of an intrinsic block they are those of x.
-        """
-        columns, band = self.pattern.columns(index), self.pattern.band
-        rows, cols = columns[rows], columns[cols]
-        known = self._inverse[band.positions(rows, cols)]
-        half, G = self._core @ self._regression, self._regression
-        found = known + np.einsum("ik,ik->k", half[:, band.place[rows]], G[:, band.place[cols]])
-        return np.where((rows >= 0) & (cols >= 0), found, 0.0)
-
-    def var(self, index: int) -> Array:
-        """Return the variances of a block within the band."""
-        columns = self.pattern.columns(index)
-        own = np.arange(columns.size)
-        var = self.cov_of_entries(index, own, own)
-        if index in self.pattern.intrinsic:
-            level = self.pattern.level(index) - self.pattern.size
-            with_level = -self.corner_cov[level] @ self._regression[: self.pattern.border]
-            with_level = with_level[self.pattern.band.place[columns]]
-            var += self.corner_cov[level, level] + 2.0 * np.where(columns >= 0, with_level, 0.0)
-        return var
-
-    def predictor_cov(self) -> Array:
-        """Return the variances of η′, then the covariances of coupled rows."""
-        design, coupling = self.design, self.pattern.coupling
-        H, HJ = self._rest, self._rest @ self._core
-        own = np.einsum("ij,ij->i", H, HJ)
-        pairs = np.einsum("ij,ij->i", HJ[coupling.first], H[coupling.second])
-        for which in self.pattern.products:
-            weights = np.zeros(pairs.size if which.coupled else own.size)
-            which.add(weights, self._inverse[which.positions])
-            terms = design.products(which, weights)
-            if which.coupled:
-                which.add(pairs, terms if which.twice is None else terms / which.twice)
-            else:
-                which.add(own, terms if which.first == which.second else 2.0 * terms)
-        return np.concatenate([own, pairs])
-
-    def cov_with_predictors(self, index: int, lam: Array) -> Array:
-        """Return Σₖ Λᵢₖ Cov(η′ₖ, uⱼ) for every row i, uⱼ the value that it takes of a block."""
-        design, coupling, pattern = self.design, self.pattern.coupling, self.pattern
-        n_rows = coupling.n_rows
-        column = pattern.columns(index)[design.maps[index].index]
-        H = self._rest
-        weighted = np.array([coupling.product(lam, t) for t in H.T]).reshape(H.T.shape)
-        through = (self._core @ self._regression)[:, pattern.band.place[column]]
-        total = -np.einsum("ik,ik->k", weighted, np.where(column >= 0, through, 0.0))
-        if index in pattern.intrinsic:
-            m = pattern.border
-            total += self.corner_cov[pattern.level(index) - pattern.size] @ weighted[:m]
-        for which in pattern.products:
-            known = self._inverse[which.positions]
-            if not which.coupled:
-                if index in (which.first, which.second):
-                    other = which.second if index == which.first else which.first
-                    coef = _taken(design.maps[other].coef, which)
-                    which.add(total, _times(which.taken(lam[:n_rows]) * known, coef))
-                continue
-            for block, rows, other, others in (
-                (which.first, coupling.first, which.second, coupling.second),
-                (which.second, coupling.second, which.first, coupling.first),
-            ):
-                if block == index:
-                    coef = design.maps[other].coef
-                    coef = _taken(None if coef is None else coef[others], which)
-                    term = _times(which.taken(lam[n_rows:]) * known, coef)
-                    total += np.bincount(which.taken(rows), term, minlength=n_rows)
-        return total
-
-
-def _taken(coef: Array | None, which: _Products) -> Array | None:
-    return None if coef is None else which.taken(coef)
-
-
-def _times(x: Array, coef: Array | None) -> Array:
-    return x if coef is None else x * coef

@@ -63,7 +63,7 @@ class Softmax(MultiLikelihood):
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
-        self.n_classes = n_predictors + (reference is not None)
+        self.n_classes: int = n_predictors + (reference is not None)
         #: Class of each predictor, then the reference.
         self.classes = [k for k in range(self.n_classes) if k != reference]
         self.classes += [] if reference is None else [reference]

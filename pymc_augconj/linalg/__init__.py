@@ -1,6 +1,6 @@
 """Linear algebra in place, on Fortran-ordered arrays.
 
-=====================  ====================================================================
+=====================  =======================================================================
 ``banded``             Cholesky factors of banded matrices, and their inverses within the band
 ``banded_kernels``     its loop
 ``blas``               products with symmetric and triangular matrices
@@ -10,5 +10,5 @@
 ``linear_map``         the linear map A from latents to predictors
 ``triangular_factor``  solving with a triangular factor
 ``unlocked``           triangular products and solves that let other threads run
-=====================  ====================================================================
+=====================  =======================================================================
 """

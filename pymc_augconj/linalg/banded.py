@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["BandPattern", "BandedFactor"]
+__all__ = ["BandPattern", "BandedFactor", "UpdatedFactor"]
 
 # Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
 _NARROW = 0.1
@@ -185,3 +185,34 @@ class BandedFactor:
         if x.ndim == 2:
             return np.array([self._multiply(row, trans) for row in x]).reshape(x.shape)
         return dtbmv(self.band.shape[0] - 1, self.band, x, lower=1, trans=trans) if x.size else x
+
+
+class UpdatedFactor:
+    """The factor L (I + V Vᵀ)^½ of L Lᵀ + P Pᵀ, with L banded and Vᵀ = ``rows``, shape (r, n)."""
+
+    def __init__(self, banded: BandedFactor, rows: Array) -> None:
+        self.banded, self.rows = banded, rows
+        # Vᵀ in coordinates in which its rows are orthogonal.
+        self.squares, vectors = np.linalg.eigh(rows @ rows.T)
+        self.basis = vectors.T @ rows
+        self.log_det = banded.log_det + float(np.log1p(self.squares).sum())
+
+    def _along(self, x: Array, factors: Array) -> Array:
+        return x + ((x @ self.basis.T) * factors) @ self.basis if factors.size else x
+
+    def shrink(self, x: Array) -> Array:
+        """Return (I + V Vᵀ)^−½ x."""
+        return self._along(x, (1.0 / np.sqrt(1.0 + self.squares) - 1.0) / self.squares)
+
+    def half_solve(self, x: Array) -> Array:
+        """Return the inverse times x."""
+        return self.shrink(self.banded.half_solve(x))
+
+    def transpose_solve(self, x: Array) -> Array:
+        """Return the inverse of the transpose times x."""
+        return self.banded.transpose_solve(self.shrink(x))
+
+    def transpose_product(self, x: Array) -> Array:
+        """Return the transpose times x."""
+        stretch = (np.sqrt(1.0 + self.squares) - 1.0) / self.squares
+        return self._along(self.banded.transpose_product(x), stretch)

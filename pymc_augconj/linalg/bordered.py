@@ -144,11 +144,12 @@ class BorderedPattern:
         """
         n, n_border = self.size, self.border
         values, border, log_det, info = np.empty(0), np.empty((0, n_border)), 0.0, 0
-        half = right.copy()
+        half, is_left = right.copy(), n_border > 0
         if n:
             # Imported here: who has no such matrix does not pay for Numba.
-            from .bordered_kernels import eliminate_scaled
+            from .bordered_kernels import SMALL_BORDER, eliminate_scaled
 
+            is_left = n_border > SMALL_BORDER
             values, border = np.empty(self.rows.size), np.empty((n, n_border))
             corner = np.empty((n_border, n_border))
             pattern = self._starts, self.rows, self.cols, self._targets
@@ -157,7 +158,7 @@ class BorderedPattern:
             corner = flat.reshape(n_border, n_border) * s
             corner *= s[:, None]
             corner.ravel()[:: n_border + 1] += 1.0
-        if n_border:
+        if is_left:
             # The transpose of an array by rows is one by columns, of whose upper triangle LAPACK
             # makes L₂ᵀ.
             upper, info = dpotrf(corner.T, lower=0, clean=0, overwrite_a=1)

@@ -9,7 +9,7 @@ with a few entries a row (correlated effects), which need not be formed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -31,19 +31,20 @@ class RowSelection:
         Its coefficient; None stands for ones.
     size : int
         Length of u.
-    multiple_of : (float, RowSelection), optional
-        c and B with A = c B, where B stays and c may change.
     """
 
     index: Index
     coef: Array | None
     size: int
-    multiple_of: tuple[float, RowSelection] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def multiple_of(self) -> tuple[float, RowSelection]:
+        """C and B with A = c B, where B stays while c may change."""
+        return 1.0, self
 
     def times(self, c: float) -> RowSelection:
         """Return c A, which knows that it is a multiple of this."""
-        coef = np.full(self.index.size, c) if self.coef is None else c * self.coef
-        return RowSelection(self.index, coef, self.size, (c, self))
+        return _Multiple(c, self)
 
     @property
     def is_identity(self) -> bool:
@@ -117,6 +118,27 @@ class RowSelection:
         matrix = np.zeros((self.index.size, self.size), order="F")
         matrix[np.arange(self.index.size), self.index] = 1.0 if self.coef is None else self.coef
         return matrix
+
+
+class _Multiple(RowSelection):
+    """c B, whose coefficients are computed when asked for."""
+
+    def __init__(self, c: float, base: RowSelection) -> None:
+        # The class it derives from is frozen.
+        self.__dict__.update(index=base.index, size=base.size, _of=(c, base))
+
+    _of: tuple[float, RowSelection]
+
+    @property
+    def multiple_of(self) -> tuple[float, RowSelection]:
+        """C and B."""
+        return self._of
+
+    @cached_property
+    def coef(self) -> Array:
+        """The coefficients."""
+        c, base = self._of
+        return np.full(self.index.size, c) if base.coef is None else c * base.coef
 
 
 @dataclass(frozen=True)

@@ -117,8 +117,11 @@ def test_both_spellings_draw_the_same():
     with model, pac.without_compilation():
         at_once = pm.sample(step=pac.AugmentedGibbs(), **arguments)
     for name in ("ls", "eta", "b0", "f_rotated_"):
-        np.testing.assert_array_equal(ours["posterior"][name], theirs["posterior"][name])
-        np.testing.assert_array_equal(ours["posterior"][name], at_once["posterior"][name])
+        np.testing.assert_array_equal(theirs["posterior"][name], at_once["posterior"][name])
+        # Where what is recorded is the exponential of a draw, it is another library's.
+        ulps = 2 if name in ("ls", "eta") else 0
+        one, other = (idata["posterior"][name].to_numpy() for idata in (ours, theirs))
+        np.testing.assert_array_max_ulp(one, other, maxulp=ulps)
 
 
 def hierarchical():

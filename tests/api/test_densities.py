@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -17,6 +18,7 @@ from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.recognition.prediction import new_inputs
 
 QUIET = {"progressbar": False}
 X = np.array([[0.0], [0.4], [1.0]])
@@ -313,8 +315,10 @@ def test_predictions_of_a_probit_link_are_exact():
 
 
 @pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "Beta", "zero-inflated Poisson"])
-def test_predictions_through_pymcs_density(name):
+def test_predictions_through_pymcs_density(name, monkeypatch):
     """From a Gaussian by quadrature, and from its draws: the same within their standard error."""
+    # Nine predictions with one model: it is read once.
+    monkeypatch.setattr(new_inputs, "read_model", cache(new_inputs.read_model))
     model, gp = write(name)
     fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
     y = (

@@ -690,7 +690,7 @@ def test_latents_that_no_observation_uses():
         eta = f[np.array([1, 3, 5, 1])] + g[2]
         pm.Bernoulli("y", logit_p=eta, observed=BINARY[:4])
     finite_chain(model)
-    idata = pac.sample(800, tune=100, chains=2, cores=1, model=model, **QUIET)
+    idata = pac.sample(300, tune=100, chains=2, cores=1, model=model, **QUIET)
     unused = idata.posterior["g"].values[..., 0]
     effective = float(az.ess(unused, method="mean"))
     assert effective > FEWEST_EFFECTIVE
@@ -704,7 +704,7 @@ def test_a_mean_of_what_no_observation_uses():
         m = pm.Gamma("m", 2, 1)
         a = pm.Normal("a", pt.stack([0.0, m]), 1)
         pm.Bernoulli("y", logit_p=a[0], observed=BINARY[:4])
-    idata = pac.sample(1500, tune=100, chains=2, cores=1, model=model, **QUIET)
+    idata = pac.sample(900, tune=100, chains=2, cores=1, model=model, **QUIET)
     unused = idata.posterior["a"].values[..., 1]
     effective = float(az.ess(unused, method="mean"))
     assert effective > FEWEST_EFFECTIVE

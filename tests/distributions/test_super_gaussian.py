@@ -124,7 +124,7 @@ def test_draws_follow_the_density(name, rng):
 def test_prior_and_posterior_predictive_follow_their_hyperparameters(y):
     model = location_model(LOG_PHI["Laplace"], y)
     with model:
-        prior = pm.sample_prior_predictive(3000, random_seed=1)
+        prior = pm.sample_prior_predictive(1000, random_seed=1)
     residuals = (prior["prior_predictive"]["y"].values - prior["prior"]["mu"].values) / prior[
         "prior"
     ]["s"].values[..., None]

@@ -170,5 +170,5 @@ def test_ranks_of_groups_of_predictors_are_uniform(joint_distribution, build):
 def test_ranks_of_a_wrong_step_are_not(joint_distribution, wrong):
     joint = joint_distribution(student_t_regression, seed=4)
     wrong.scale_precision(joint.step, 2.0)
-    ranks, _ = calibrate(joint, replications=60)
+    ranks, _ = calibrate(joint, replications=40)
     assert smallest_p_value(ranks) < FALSE_ALARMS

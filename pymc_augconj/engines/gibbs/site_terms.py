@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from math import inf, log
 from operator import is_not
 from typing import Any
 
@@ -64,9 +65,9 @@ class _Normal(_Term):
 
     def log_base(self, c: float) -> float:
         """Return Σ log p(y | η) − (h η − ½ λ η²)."""
-        with np.errstate(divide="ignore"):
-            changing = 0.5 * (self._n_rows * float(np.log(c)) - c * self._square)
-        return changing + self._constant
+        if not c > 0.0:
+            return -inf
+        return 0.5 * (self._n_rows * log(c) - c * self._square) + self._constant
 
 
 class SiteTerms:

@@ -201,7 +201,8 @@ class _WithResidual:
         return tuple(dict.fromkeys(every))
 
     def __call__(self, point: Point) -> dict[str, Array]:
-        total = sum((own.at(point)[1][self.site.rows] for own in self.rows), np.zeros(()))
+        parts = [own.at(point)[1][self.site.rows] for own in self.rows]
+        total = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
         return {**self.site.params(point), EXTRA_VAR: total}
 
 

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
-from pytensor.compile.ops import ViewOp
+from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.scalar.basic import ScalarType
 from pytensor.tensor.basic import (
@@ -295,7 +295,7 @@ def _require_equal_lengths(node: Apply, names: Names) -> None:
 def _dimshuffle(node: Apply, names: Names) -> str | None:
     (x,) = node.inputs
     if is_number(x):
-        return names.of(x)
+        return _number_itself(node, names)
     if is_number(node.outputs[0]):
         return None
     kept = [axis for axis in node.op.new_order if axis != "x"]
@@ -313,18 +313,20 @@ def _dimshuffle(node: Apply, names: Names) -> str | None:
     return source
 
 
-def _view(node: Apply, names: Names) -> str:
-    return names.of(node.inputs[0])
+def _view(node: Apply, names: Names) -> str | None:
+    x = node.inputs[0]
+    return _number_itself(node, names) if is_number(x) else names.of(x)
 
 
 def _specify_shape(node: Apply, names: Names) -> str | None:
     x, *lengths = node.inputs
-    if not is_number(x):
-        for axis, length in enumerate(lengths):
-            if is_number(length):
-                names.require(f"{names.of(x)}.shape[{axis}] == {names.of(length)}")
-            elif not isinstance(length.type, NoneTypeT):
-                return None
+    if is_number(x):
+        return _number_itself(node, names)
+    for axis, length in enumerate(lengths):
+        if is_number(length):
+            names.require(f"{names.of(x)}.shape[{axis}] == {names.of(length)}")
+        elif not isinstance(length.type, NoneTypeT):
+            return None
     return names.of(x)
 
 
@@ -375,9 +377,10 @@ def _alloc_diag(node: Apply, names: Names) -> str | None:
 
 
 def _arange(node: Apply, names: Names) -> str | None:
-    if node.outputs[0].dtype not in _DTYPES or not _is_of_numbers(node):
+    (out,) = node.outputs
+    if out.dtype not in _DTYPES or is_number(out) or not _is_of_numbers(node):
         return None
-    return f"np.arange({', '.join(map(names.of, node.inputs))}, dtype='{node.outputs[0].dtype}')"
+    return f"np.arange({', '.join(map(names.of, node.inputs))}, dtype='{out.dtype}')"
 
 
 def _make_vector(node: Apply, names: Names) -> str | None:
@@ -395,7 +398,9 @@ def _join(node: Apply, names: Names) -> str | None:
 
 
 def _number_itself(node: Apply, names: Names) -> str | None:
-    return names.of(node.inputs[0]) if is_number(node.inputs[0]) else None
+    # A constant may be a number of a type of which no other is.
+    (x, *_), (out,) = node.inputs, node.outputs
+    return names.of(x) if is_number(x) and is_number(out) else None
 
 
 # -- indexing -------------------------------------------------------------------------------------
@@ -481,7 +486,7 @@ _INCREMENTS = {"set": _set, "add": _add, "add_at": _add_at}
 def _reduce(node: Apply, names: Names) -> str | None:
     op, (x,), (out,) = node.op, node.inputs, node.outputs
     if is_number(x):
-        return names.of(x) if x.dtype == out.dtype else None
+        return _number_itself(node, names) if x.dtype == out.dtype else None
     if {x.dtype, out.dtype, op.acc_dtype or out.dtype} not in ({"float64"}, {"bool"}):
         return None
     axis = "None" if op.axis is None else repr(tuple(op.axis))
@@ -502,7 +507,15 @@ def _dot(node: Apply, names: Names) -> str | None:
     return f"np.dot({x}, {y})"
 
 
+def _copy(node: Apply, names: Names) -> str | None:
+    x = node.inputs[0]
+    if is_number(x):
+        return _number_itself(node, names)
+    return f"{names.of(x)}.copy()" if isinstance(x.type, TensorType) else None
+
+
 _WRITERS = {
+    DeepCopyOp: _copy,
     Elemwise: _elementwise,
     DimShuffle: _dimshuffle,
     ViewOp: _view,

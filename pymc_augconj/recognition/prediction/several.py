@@ -181,7 +181,7 @@ class SeveralNewPredictors:
                 for i, row in others.items():
                     for s in members:
                         block = self.lgm.blocks[i]
-                        eta[p, s] += row @ innovation_of_draw(block, self.lgm, point, draws, s)
+                        eta[p, s] += row @ innovation_of_draw(block, self.lgm, point, draws, int(s))
             own = common_parameters(self.site, point, self.overrides)
             for name, value in own.items():
                 params.setdefault(name, np.empty((size, 1)))[members] = value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -41,9 +41,7 @@ class _Process(NamedTuple):
 
 def write_sparse(
     model: Model,
-    gp: Any,
-    Z: np.ndarray,
-    names: SparseNames,
+    processes: Sequence[tuple[Any, np.ndarray, SparseNames]],
     theta: Mapping[str, Any],
     smallest_var: float,
 ) -> Model:
@@ -52,46 +50,45 @@ def write_sparse(
     Parameters
     ----------
     model : pymc.Model
-    gp : pm.gp.Latent
-        A process of which every observation takes one value.
-    Z : ndarray, shape (M, d)
-    names : SparseNames
+    processes : sequence of (pm.gp.Latent, ndarray of shape (M, d), SparseNames)
+        Processes of which every observation takes one value, and their inducing inputs.
     theta : mapping
         Initial values of free variables, in place of the model's own.
     smallest_var : float
         Least residual variance.
     """
-    name = gp.f.name
-    process = model[name]
-    whitened = _whitened_of(model, process)
-    for reserved in names:
-        if reserved in model.named_vars:
-            raise AugmentationError(
-                f"variable {reserved!r} of the model: expected a different name, since draws of "
-                f"{name!r} through inducing points are stored under it; rename it"
-            )
+    by_variable = {model[gp.f.name]: (gp, Z, names) for gp, Z, names in processes}
+    whitened = [_whitened_of(model, process) for process in by_variable]
+    for process, (_, _, names) in by_variable.items():
+        for reserved in names:
+            if reserved in model.named_vars:
+                raise AugmentationError(
+                    f"variable {reserved!r} of the model: expected a different name, since draws "
+                    f"of {process.name!r} through inducing points are stored under it; rename it"
+                )
     # Names are those of the user's model, prefix included.
     sparse = pm.Model(model=None)
     for dim, labels in model.coords.items():
         sparse.add_coord(dim, labels, length=model.dim_lengths[dim])
     replaced: dict[Variable, Variable] = {}
-    through: _Process | None = None
+    through: list[_Process] = []
     with sparse:
         # In the order of definition every variable comes after those that it depends on.
         for var in model.named_vars.values():
-            if var is whitened:
+            if any(var is one for one in whitened):
                 continue
             dims = model.named_vars_to_dims.get(var.name)
             if var in model.data_vars:
                 sparse.register_data_var(var, dims=dims)
                 continue
-            if var is process:
-                value = var.type(name=name)
-                through = _Process(value, *_through_inducing(gp, Z, names, replaced, smallest_var))
+            if var in by_variable:
+                value = var.type(name=var.name)
+                moments = _through_inducing(*by_variable[var], replaced, smallest_var)
+                through.append(_Process(value, *moments))
                 replaced[var] = value
                 continue
             (new,) = substitute([var], replaced)
-            if through is not None and depends_on(new, [through.value]):
+            if through and depends_on(new, [process.value for process in through]):
                 replaced[var] = new
                 if var in model.potentials:
                     pm.Potential(var.name, _expected(new, through))
@@ -148,9 +145,18 @@ def _through_inducing(
     return mean + v @ At, pt.sqrt(var)
 
 
-def _expected(density: Variable, through: _Process) -> Variable:
-    """Return Σ_q w_q of a sum of log densities with the process at its q-th nodes."""
+def _expected(density: Variable, through: Sequence[_Process]) -> Variable:
+    """Return Σ_q w_q of a sum of log densities with the processes at their q-th nodes."""
     nodes, weights = hermite()
-    at = through.mean + pt.constant(nodes[:, None]) * through.std
-    (terms,) = vectorize_graph([density.astype("float64")], {through.value: at})
-    return pt.dot(pt.constant(weights), terms.reshape((len(nodes), -1)).sum(axis=1))
+    density = density.astype("float64")
+    entering = [process for process in through if depends_on(density, [process.value])]
+    # An axis of nodes for each process, as their residuals are independent.
+    at, product = {}, np.ones(())
+    for i, process in enumerate(entering):
+        shape = [1] * (len(entering) + process.value.ndim)
+        shape[i] = len(nodes)
+        at[process.value] = process.mean + pt.constant(nodes.reshape(shape)) * process.std
+        product = np.multiply.outer(product, weights)
+    (terms,) = vectorize_graph([density], at)
+    sums = terms.reshape((*product.shape, -1)).sum(axis=-1)
+    return (pt.constant(product) * sums).sum()

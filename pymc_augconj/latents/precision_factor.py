@@ -1,0 +1,257 @@
+"""The Cholesky factor of the precision of a :class:`.PrecisionPattern`, and its moments."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.linalg.banded import UpdatedFactor
+from pymc_augconj.typing import Array, Index
+
+from .joint import LatentPrior
+from .precision import PrecisionPrior
+from .precision_design import PrecisionDesign
+from .precision_pattern import PrecisionPattern, Products
+
+__all__ = ["PrecisionFactor", "PrecisionSystem"]
+
+
+class PrecisionSystem:
+    """A pattern with the last ΦᵀΛΦ: a step asks for many θ at the same sites.
+
+    Parameters
+    ----------
+    pattern : PrecisionPattern
+    """
+
+    def __init__(self, pattern: PrecisionPattern) -> None:
+        self.pattern = pattern
+        self._known: tuple[Array, list[Array | None], Array] | None = None
+
+    def _gram(self, design: PrecisionDesign, lam: Array) -> Array:
+        """Return ΦᵀΛΦ within the band, flat."""
+        pattern = self.pattern
+        coefs = [A.coef for A in design.maps.values()]
+        if self._known is not None:
+            known_lam, known, gram = self._known
+            if known_lam is lam and all(a is b for a, b in zip(known, coefs, strict=True)):
+                return gram
+        n_rows = pattern.coupling.n_rows
+        gram = np.zeros(pattern.band.n_flat)
+        for products in pattern.products:
+            weights = lam[n_rows:] if products.coupled else lam[:n_rows]
+            terms = design.products(products, weights)
+            gram += np.bincount(products.positions, terms, minlength=gram.size)
+        self._known = lam, coefs, gram
+        return gram
+
+    def factorize(self, prior: LatentPrior, lam: Array) -> PrecisionFactor:
+        """Return the factor of M; NotPositiveDefiniteError if negative precisions outweigh Q."""
+        pattern, design = self.pattern, PrecisionDesign(self.pattern, prior)
+        flat = self._gram(design, lam) + pattern.prior_precision(prior)
+        factor = pattern.band.factorize(flat, "the posterior precision of the latents")
+        X = design.border
+        weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
+        half = factor.half_solve(design.transpose_within(weighted))
+        corner = weighted @ X - half @ half.T
+        corner.ravel()[:: pattern.border + 1][: pattern.n_whitened] += 1.0
+        within = UpdatedFactor(factor, np.empty((0, pattern.size)))
+        if pattern.intrinsic:
+            sums = pattern.of_sums(prior)
+            first, second = sums[:, : pattern.size], sums[:, pattern.size :]
+            within = UpdatedFactor(factor, factor.half_solve(first))
+            left = second - within.rows @ half.T
+            corner += left.T @ np.linalg.solve(
+                np.eye(len(sums)) + within.rows @ within.rows.T, left
+            )
+            half = within.shrink(half + second.T @ within.rows)
+        chol, info = dpotrf(corner, lower=1) if pattern.border else (corner, 0)
+        log_det = within.log_det + 2.0 * float(np.log(np.diagonal(chol)).sum())
+        if info != 0 or not np.isfinite(log_det):
+            raise NotPositiveDefiniteError(
+                "the posterior precision of the latents has no Cholesky factor: expected a finite "
+                "design and precisions whose negative ones do not outweigh the prior"
+            )
+        structured = [block for block in prior.blocks if isinstance(block, PrecisionPrior)]
+        log_det += 2.0 * sum(block.log_det_scale() for block in structured)
+        return PrecisionFactor(pattern, design, within, half, chol, log_det)
+
+
+class PrecisionFactor:
+    """The factor of M: see :mod:`.precision_pattern`.
+
+    Attributes
+    ----------
+    pattern : PrecisionPattern
+    design : PrecisionDesign
+    log_det : float
+        log|M| − log|Q| = log|I + ΛC|.
+    """
+
+    def __init__(
+        self,
+        pattern: PrecisionPattern,
+        design: PrecisionDesign,
+        within: UpdatedFactor,
+        half_border: Array,
+        chol: Array,
+        log_det: float,
+    ) -> None:
+        self.pattern, self.design, self.log_det = pattern, design, log_det
+        self._within, self._half_border, self._chol = within, half_border, chol
+
+    def half_solve(self, x: Array) -> Array:
+        """Return L⁻¹ x; x is (D,), or (count, D) as below."""
+        first, second = self._split(x)
+        first = self._within.half_solve(first)
+        second = self._corner(second - first @ self._half_border.T, 0)
+        return np.concatenate([first, second], axis=-1)
+
+    def transpose_solve(self, x: Array) -> Array:
+        """Return L⁻ᵀ x."""
+        first, second = self._split(x)
+        second = self._corner(second, 1)
+        first = self._within.transpose_solve(first - second @ self._half_border)
+        return np.concatenate([first, second], axis=-1)
+
+    def transpose_product(self, x: Array) -> Array:
+        """Return Lᵀ x."""
+        first, second = self._split(x)
+        first = self._within.transpose_product(first) + second @ self._half_border
+        return np.concatenate([first, second @ np.tril(self._chol)], axis=-1)
+
+    def solve(self, x: Array) -> Array:
+        """Return M⁻¹ x."""
+        return self.transpose_solve(self.half_solve(x))
+
+    def _split(self, x: Array) -> tuple[Array, Array]:
+        return x[..., : self.pattern.size], x[..., self.pattern.size :]
+
+    def _corner(self, x: Array, trans: int) -> Array:
+        if not x.size:
+            return x
+        solved, _ = dtrtrs(self._chol, np.atleast_2d(x).T, lower=1, trans=trans)
+        return solved.T.reshape(x.shape)
+
+    # -- moments -----------------------------------------------------------------------------------
+
+    @cached_property
+    def corner_cov(self) -> Array:
+        """The covariance of the border."""
+        if not self.pattern.border:
+            return self._chol
+        cov, _ = dpotri(self._chol, lower=1)
+        return np.tril(cov) + np.tril(cov, -1).T
+
+    @cached_property
+    def _inverse(self) -> Array:
+        """(L₁ L₁ᵀ)⁻¹ within the band, flat."""
+        return self._within.banded.inverse()
+
+    @cached_property
+    def _regression(self) -> Array:
+        """What the rest of M⁻¹ within the band is made of, shape (r, n).
+
+        M⁻¹ is (L₁ L₁ᵀ)⁻¹ + Gᵀ J G there: G has the border's regression on what is within the band,
+        and what a term of low rank takes off.
+        """
+        of_border = self._within.transpose_solve(self._half_border)
+        return np.vstack([of_border, self._within.banded.transpose_solve(self._within.basis)])
+
+    @cached_property
+    def _core(self) -> Array:
+        """J."""
+        m = self.pattern.border
+        core = np.diag(np.append(np.zeros(m), -1.0 / (1.0 + self._within.squares)))
+        core[:m, :m] = self.corner_cov
+        return core
+
+    @cached_property
+    def _rest(self) -> Array:
+        """H with Cov(η) = Φ₁ (L₁ L₁ᵀ)⁻¹ Φ₁ᵀ + H J Hᵀ, and Cov(η, x₁) likewise with −H J G."""
+        n_updates = len(self._regression) - self.pattern.border
+        border = np.pad(self.design.border, ((0, 0), (0, n_updates)))
+        return border - self.design.apply_within(self._regression).T
+
+    def cov_of_entries(self, index: int, rows: Index, cols: Index) -> Array:
+        """Return covariances of values of a block within the band that meet in M.
+
+        Of an intrinsic block they are those of x.
+        """
+        columns, band = self.pattern.columns(index), self.pattern.band
+        rows, cols = columns[rows], columns[cols]
+        known = self._inverse[band.positions(rows, cols)]
+        half, G = self._core @ self._regression, self._regression
+        found = known + np.einsum("ik,ik->k", half[:, band.place[rows]], G[:, band.place[cols]])
+        return np.where((rows >= 0) & (cols >= 0), found, 0.0)
+
+    def var(self, index: int) -> Array:
+        """Return the variances of a block within the band."""
+        columns = self.pattern.columns(index)
+        own = np.arange(columns.size)
+        var = self.cov_of_entries(index, own, own)
+        if index in self.pattern.intrinsic:
+            level = self.pattern.level(index) - self.pattern.size
+            with_level = -self.corner_cov[level] @ self._regression[: self.pattern.border]
+            with_level = with_level[self.pattern.band.place[columns]]
+            var += self.corner_cov[level, level] + 2.0 * np.where(columns >= 0, with_level, 0.0)
+        return var
+
+    def predictor_cov(self) -> Array:
+        """Return the variances of η′, then the covariances of coupled rows."""
+        design, coupling = self.design, self.pattern.coupling
+        H, HJ = self._rest, self._rest @ self._core
+        own = np.einsum("ij,ij->i", H, HJ)
+        pairs = np.einsum("ij,ij->i", HJ[coupling.first], H[coupling.second])
+        for which in self.pattern.products:
+            weights = np.zeros(pairs.size if which.coupled else own.size)
+            which.add(weights, self._inverse[which.positions])
+            terms = design.products(which, weights)
+            if which.coupled:
+                which.add(pairs, terms if which.twice is None else terms / which.twice)
+            else:
+                which.add(own, terms if which.first == which.second else 2.0 * terms)
+        return np.concatenate([own, pairs])
+
+    def cov_with_predictors(self, index: int, lam: Array) -> Array:
+        """Return Σₖ Λᵢₖ Cov(η′ₖ, uⱼ) for every row i, uⱼ the value that it takes of a block."""
+        design, coupling, pattern = self.design, self.pattern.coupling, self.pattern
+        n_rows = coupling.n_rows
+        column = pattern.columns(index)[design.maps[index].index]
+        H = self._rest
+        weighted = np.array([coupling.product(lam, t) for t in H.T]).reshape(H.T.shape)
+        through = (self._core @ self._regression)[:, pattern.band.place[column]]
+        total = -np.einsum("ik,ik->k", weighted, np.where(column >= 0, through, 0.0))
+        if index in pattern.intrinsic:
+            m = pattern.border
+            total += self.corner_cov[pattern.level(index) - pattern.size] @ weighted[:m]
+        for which in pattern.products:
+            known = self._inverse[which.positions]
+            if not which.coupled:
+                if index in (which.first, which.second):
+                    other = which.second if index == which.first else which.first
+                    coef = _taken(design.maps[other].coef, which)
+                    which.add(total, _times(which.taken(lam[:n_rows]) * known, coef))
+                continue
+            for block, rows, other, others in (
+                (which.first, coupling.first, which.second, coupling.second),
+                (which.second, coupling.second, which.first, coupling.first),
+            ):
+                if block == index:
+                    coef = design.maps[other].coef
+                    coef = _taken(None if coef is None else coef[others], which)
+                    rows_of = rows if which.which is None else rows[which.which]
+                    term = _times(which.taken(lam[n_rows:]) * known, coef)
+                    total += np.bincount(rows_of, term, minlength=n_rows)
+        return total
+
+
+def _taken(coef: Array | None, which: Products) -> Array | None:
+    return None if coef is None else which.taken(coef)
+
+
+def _times(x: Array, coef: Array | None) -> Array:
+    return x if coef is None else x * coef
