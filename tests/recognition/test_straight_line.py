@@ -107,7 +107,7 @@ def test_random_graphs(seed):
 
 
 def run_source(function, point):
-    """Return what the source gives; None where it raises as Python's numbers do, never otherwise."""
+    """Return what the source gives; None where it raises as Python's numbers do alone."""
     try:
         return function._run(point)
     except (ValueError, ArithmeticError) as error:
