@@ -60,7 +60,8 @@ def test_chosen_variables_are_recorded(model):
     options = {"tune": 2, "chains": 2, "model": model, **QUIET}
     chosen, every = pac.sample(4, var_names=["p"], **options), pac.sample(4, **options)
     assert set(chosen.posterior.data_vars) == {"p"}
-    np.testing.assert_array_equal(chosen.posterior["p"], every.posterior["p"])
+    # Computed from the same draws, by another graph.
+    np.testing.assert_allclose(chosen.posterior["p"], every.posterior["p"], rtol=1e-9)
     assert np.abs(np.diff(every.posterior["p"], axis=0)).min() > 0  # two chains
 
 
