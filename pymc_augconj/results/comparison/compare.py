@@ -83,10 +83,10 @@ def compare(
         ``ess_bulk_min_per_s``, ``…``       the four above divided by ``wall_time``, 1/s
         ``lag1_max``, ``lag1_median``       autocorrelation of successive draws, over entries
         ``divergences``                     divergent transitions; missing if not recorded
-        ``mean_diff``                       max |mean − mean_ref| / sd_ref
-        ``mean_diff_z``                     max |mean − mean_ref| / Monte Carlo standard error of
+        ``mean_diff``                       max abs(mean − mean_ref) / sd_ref
+        ``mean_diff_z``                     max abs(mean − mean_ref) / Monte Carlo standard error of
                                             that difference: below about 4 it is noise
-        ``sd_diff``                         max |sd − sd_ref| / sd_ref
+        ``sd_diff``                         max abs(sd − sd_ref) / sd_ref
         ``wasserstein``                     max 1-Wasserstein distance of the marginals / sd_ref
         ``elpd_loo``, ``elpd_se``           expected log predictive density by PSIS-LOO, nats, and
                                             its standard error
