@@ -29,11 +29,14 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pymc_augconj.parallel.settings import ProcessSetting
 
-__all__ = ["COMPILED_ONLY", "complex_mode", "python_mode", "untraced", "without_compilation"]
+__all__ = ["EXCLUDED", "complex_mode", "python_mode", "untraced", "without_compilation"]
 
 # Rewrites that introduce ops for compiled code alone. Some of them look for a BLAS library to
 # link, which warns on a machine that has none, although nothing here is ever linked.
-COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
+_COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
+# It makes the solution of a system of two equations one of a tridiagonal system,
+# which SciPy's gttrf refuses.
+EXCLUDED = (*_COMPILED_ONLY, "generic_solve_to_structured_form")
 
 # Positions in PyTensor's sequence of rewrites: before anything else, where Eye is not folded into
 # a constant yet; and after specialisation, which would put the ops replaced back in their place.
@@ -124,7 +127,7 @@ def python_mode() -> Mode:
     mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
     # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that reuse
     # the memory of its argument are read-only, so that the next operation in place would fail.
-    mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *COMPILED_ONLY)
+    mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *EXCLUDED)
     # At first as well, for where the kernel is fixed constant folding executes all of it.
     return mode.register(
         (dfs_rewriter(_add_to_diagonal), _FIRST),

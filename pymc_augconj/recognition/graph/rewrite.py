@@ -14,7 +14,7 @@ from pytensor.graph.traversal import walk
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.rewriting.shape import ShapeFeature
 
-from pymc_augconj.python_mode import COMPILED_ONLY
+from pymc_augconj.python_mode import EXCLUDED
 
 __all__ = ["simplify", "substitute"]
 
@@ -44,7 +44,7 @@ def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variab
 def _rewriter() -> GraphRewriter:
     # To look the rewrites up takes half of the time of rewriting a small graph.
     query = RewriteDatabaseQuery(
-        include=("canonicalize", "stabilize", "specialize"), exclude=COMPILED_ONLY
+        include=("canonicalize", "stabilize", "specialize"), exclude=EXCLUDED
     )
     return optdb.query(query)
 

@@ -89,7 +89,8 @@ def match_observed(
         return _match_augmented(model, rv, latents)
     except (NotAffineError, UnknownLikelihoodError) as error:
         found = _match_density(model, rv, latents) if scope >= Scope.DENSITIES else None
-        if found is None and scope >= Scope.SEVERAL:
+        stated = isinstance(rv.owner.op, SuperGaussianRV)  # and wrong, rather than something else
+        if found is None and scope >= Scope.SEVERAL and not stated:
             several = _match_several(model, rv, latents)
             if isinstance(several, str):
                 raise type(error)(
