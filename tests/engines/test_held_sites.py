@@ -113,6 +113,22 @@ def test_sites_chosen_badly_keep_it_too():
     assert case.smallest_p_value(seed=1) > FALSE_ALARMS
 
 
+def test_sites_without_a_posterior_at_the_present_hyperparameters_are_not_taken():
+    """They are chosen at the mean of a window, and may be impossible where the chain is."""
+    rng, case = np.random.default_rng(0), Case("Gamma")
+    h, lam = case.sites.chosen
+    point, _ = case.sampler.step(rng, case.start, {})
+    case.sites.h, case.sites.lam = h.copy(), np.full_like(lam, -1e9)
+    case.sampler.step(rng, point, {})
+    assert case.sites.h is h
+    assert case.sites.lam is lam
+    # There is nothing to go back to before the first step.
+    other = Case("Gamma")
+    other.sites.lam = np.full_like(lam, -1e9)
+    with pytest.raises(pac.NotPositiveDefiniteError):
+        other.sampler.step(rng, other.start, {})
+
+
 # -- elliptical slices ----------------------------------------------------------------------------
 
 

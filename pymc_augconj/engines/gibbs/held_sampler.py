@@ -41,7 +41,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.errors import AugmentationError
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import SiteSum
@@ -109,6 +109,8 @@ class HeldGibbsSampler(GibbsSampler):
         self._held = [data for data in self._data if self._is_held(data)]
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._nu = np.empty((0, 0))
+        # The sites that have had a posterior.
+        self._possible: tuple[Array | None, Array | None] = (None, None)
         # f(θ, ν) takes chol(K), and r is a factor of the density of move 3.
         self._factorize_candidates, self._evidence_is_exact = True, False
 
@@ -118,6 +120,7 @@ class HeldGibbsSampler(GibbsSampler):
         """See :meth:`.GibbsSampler.step`."""
         if self.sites.h is None:
             self.sites.choose(point)
+        self._keep_possible(point)
         new, info = super().step(rng, point, updates)
         if np.isfinite(info.residual):
             self._recent.append(info.residual)
@@ -131,11 +134,9 @@ class HeldGibbsSampler(GibbsSampler):
         leads back.
         """
         self.sites.choose(point)
-        prior = self.priors.at(point).factorized()
         for data in self._held:
             data.params = data.site.params(point)
-        sites = self.priors.groups.merge(*self.sites.chosen, prior.offset)
-        posterior = self._part.space.posterior(prior, SiteSum((sites,)))
+        prior, posterior = self._approximation(point)
         for _ in range(_START_ATTEMPTS):
             v = posterior.apply(rng.standard_normal(posterior.size))
             if np.isfinite(self._residual(prior.predictor(prior.innovations(v)))):
@@ -143,6 +144,26 @@ class HeldGibbsSampler(GibbsSampler):
         return dict(point)
 
     # -- sites --------------------------------------------------------------------------------
+
+    def _approximation(self, point: Point) -> tuple[LatentPrior, AffinePosterior]:
+        prior = self.priors.at(point).factorized()
+        sites = self.priors.groups.merge(*self.sites.chosen, prior.offset)
+        return prior, self._part.space.posterior(prior, SiteSum((sites,)))
+
+    def _keep_possible(self, point: Point) -> None:
+        """Go back to the sites before, where new ones have no posterior at the present θ.
+
+        They were chosen at the mean θ of a window of tuning, which may be far away.
+        """
+        if self.sites.h is self._possible[0]:
+            return
+        try:
+            self._approximation(point)
+        except NotPositiveDefiniteError:
+            if self._possible[0] is None:
+                raise
+            self.sites.h, self.sites.lam = self._possible
+        self._possible = self.sites.chosen
 
     def _is_held(self, data: SiteData) -> bool:
         return data.site.name in self._names
