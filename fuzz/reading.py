@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -12,7 +13,7 @@ import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.engines.gibbs.targets import Target
+from pymc_augconj.engines.gibbs.targets import Target, Update
 from pymc_augconj.plan import held_names, make_plan
 from pymc_augconj.recognition.recognizer import read_model
 
@@ -23,8 +24,6 @@ Point = Mapping[str, Array]
 
 # Compiling a function takes longer than all calls of it here.
 _INTERPRETED_CALLS = 10**6
-
-_MOVES = ("prior_only", "joint", "likelihood", "collapsed")
 
 #: What the terms of all other variables together are called.
 REST = "hyperparameters"
@@ -78,7 +77,7 @@ class Reading:
 
     def steps(self, rng: np.random.Generator, count: int) -> Iterator[tuple[dict, float]]:
         """Yield the points of a short chain, and what the sampler says their log density is."""
-        updates = dict.fromkeys(_MOVES, _metropolis)
+        updates: dict[str, Update] = defaultdict(lambda: _metropolis)
         point = self._sampler.draw_from_prior(rng, self.start)
         for _ in range(count):
             point, info = self._sampler.step(rng, point, updates)
@@ -115,7 +114,7 @@ class Reading:
             for at, u in zip(prior.blocks, innovations, strict=True):
                 v = point[at.block.value_name].ravel() if at.block.whitened else at.unscale(u)
                 # The constant of a density that is known by its Hessian is among the rest.
-                name = REST if at.block.kind == "precision" else self._name_of[at.block.name]
+                name = REST if at.block.entries is not None else self._name_of[at.block.name]
                 found[name] = found.get(name, 0.0) + np.atleast_1d(at.log_density(v))
         values = self._sampler._latent_values(point, prior)
         for variable in self.lgm.forward:

@@ -68,6 +68,13 @@ def test_what_is_none(case):
     assert coefficients(OTHERS[case]()) is None
 
 
+def test_a_hyperparameter_that_gives_a_shape_is_not_left_in_the_parts():
+    """Its parts would be read without a value for it."""
+    matrix = v.reshape((3 * pt.shape(pt.exp(t))[0] // 2, 2))
+    found = find_coefficients(t[0] * matrix.sum(axis=1), v, [t])
+    assert found is None
+
+
 def model_of(predictor, **shapes):
     with pm.Model() as model:
         scale = pm.HalfNormal("scale", 1.0, shape=2)

@@ -14,6 +14,7 @@ from math import prod
 import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.traversal import graph_inputs
 from pytensor.scalar.basic import Add
 from pytensor.tensor.basic import Alloc, Join
 from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
@@ -27,7 +28,7 @@ from pytensor.tensor.subtensor import (
 )
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.recognition.graph.affine import depends_on, descendants, scalar_name
+from pymc_augconj.recognition.graph.affine import descendants, scalar_name
 from pymc_augconj.recognition.graph.rewrite import substitute
 
 __all__ = ["Coefficients", "find_coefficients"]
@@ -92,7 +93,8 @@ def find_coefficients(
         for var, start, size in zip(taken, starts, sizes, strict=False)
     }
     (without,) = substitute([product], places)
-    if depends_on(without, hyperparameters):
+    # Not by depends_on: a hyperparameter may be there for the sake of its shape alone.
+    if not set(hyperparameters).isdisjoint(graph_inputs([without])):
         return None
     graph = pt.concatenate([var.ravel() for var in taken])
     return Coefficients(graph, coefs, without)
