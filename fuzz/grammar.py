@@ -124,7 +124,7 @@ class _Observed:
                 code = f"({code} + {scale / self._scale!r} * {other})"
             if self._source.chance(0.1):
                 code = f"({code} + np.zeros({self._size}))"
-            if len(self._shape) > 1:
+            if len(self._shape) > 1 or self._kind == "classes":
                 code = f"pt.broadcast_to({code}, ({self._size},)).reshape({self._shape})"
             # An expression that has free variables in it may be written once only.
             self._eta[key] = self._source.temporary("eta", code)

@@ -121,7 +121,7 @@ class Source:
         """Give an expression a name of its own, perhaps as a ``Deterministic``."""
         name = self.name(stem)
         if self.chance(0.3):
-            code = f"pm.Deterministic({name!r}, {code})"
+            code = f"pm.Deterministic({name!r}, pt.as_tensor({code}))"
         return self.define(identifier(name), code)
 
     def statement(self, code: str) -> None:
