@@ -232,6 +232,8 @@ def fit(
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
+        if model is written:
+            result.keep_recognition(recognition)
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,

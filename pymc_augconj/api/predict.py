@@ -178,6 +178,7 @@ def predict(
             tree, model, everything, gps, Xnew,
             Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, numbers,
             jitter=jitter, joint=joint, rng=_generator(random_seed),
+            recognition=None if drawn is not None else result.recognition_of(everything),
         )  # fmt: skip
     request = Request(
         gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
