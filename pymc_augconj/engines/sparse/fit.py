@@ -149,6 +149,12 @@ class SparseFit:
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariances at the start raise."""
         rule = separable(self.rule, problem.model)
+        several = [site.label for site in problem.model.sites if site.shape[0] > 1]
+        if several and problem.options.get("structure") == "full":
+            raise AugmentationError(
+                f"structure: expected 'factorised' for {several} through inducing points, got "
+                "'full'; leave it out, or fit without inducing points"
+            )
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()
