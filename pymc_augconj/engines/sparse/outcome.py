@@ -25,8 +25,8 @@ from pymc_augconj.typing import Array, Index
 
 from .batch import HalvedModel
 from .model import SparseModel, inducing_block
-from .posterior import WeightsPosterior
-from .separate import SeparateModel, SeparatePosterior
+from .posterior import SeparatePosterior, WeightsPosterior
+from .separate import SeparateModel
 
 __all__ = ["full_bound", "outcome_of"]
 
