@@ -53,7 +53,8 @@ def read_rows(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[st
     return list(latest.values()), machines
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Return three digits, or all before the point."""
     if value is None:
         return "–"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -72,10 +73,10 @@ def rate_table(rows: Sequence[dict[str, Any]]) -> str:
         (
             (
                 row["benchmark"].removesuffix(_RATE_SUFFIX),
-                _number(row["ours"]),
-                _number(row["floor"]),
-                f"**{_number(row['ratio'])}**",
-                _number(row["without_compilation"]),
+                number(row["ours"]),
+                number(row["floor"]),
+                f"**{number(row['ratio'])}**",
+                number(row["without_compilation"]),
                 str(row["run"]),
             )
             for row in rows
@@ -90,9 +91,9 @@ def other_table(rows: Sequence[dict[str, Any]]) -> str:
         (
             (
                 row["benchmark"],
-                f"{_number(row['ours'])} {row['unit']}",
-                "–" if row["floor"] is None else f"{_number(row['floor'])} {row['unit']}",
-                _number(row["ratio"]),
+                f"{number(row['ours'])} {row['unit']}",
+                "–" if row["floor"] is None else f"{number(row['floor'])} {row['unit']}",
+                number(row["ratio"]),
                 f"{SIGNS[row['bar_is']]} {row['bar']:g}",
                 "yes" if row["met"] else "**no**",
                 str(row["run"]),
@@ -145,10 +146,10 @@ def gallery_table(folder: Path) -> str:
         rows.append(
             (
                 f"[{page.replace('_', ' ')}]({address})",
-                _number(found["ess"] / found["seconds"]),
-                _number(nuts["ess"] / (nuts["compilation"] + nuts["sampling"])),
-                f"**{_number(found.get('ratio'))}**",
-                _number(found.get("ratio_without_compilation")),
+                number(found["ess"] / found["seconds"]),
+                number(nuts["ess"] / (nuts["compilation"] + nuts["sampling"])),
+                f"**{number(found.get('ratio'))}**",
+                number(found.get("ratio_without_compilation")),
             )
         )
     return _table(("model", "this package", "NUTS", "ratio", "without compilation"), rows)
