@@ -32,8 +32,8 @@ def keep(path: Path) -> Path:
         raise SystemExit(f"{path}: expected a whole run, found one with --quick")
     rows = []
     for row in record["rows"]:
-        without = row["details"].get("ratio_without_compilation")
-        rows.append({key: row[key] for key in KEPT} | {"without_compilation": without})
+        alone = row["details"].get("ratio_without_compilation")
+        rows.append({key: row[key] for key in KEPT} | {"sampling_alone": alone})
     target = RUNS / path.name
     target.parent.mkdir(exist_ok=True)
     text = json.dumps({"machine": record["machine"], "rows": rows}, indent=1, ensure_ascii=False)
@@ -67,7 +67,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 def rate_table(rows: Sequence[dict[str, Any]]) -> str:
     """Return the table of effective draws a second beside NUTS."""
-    header = ("model", "this package", "NUTS", "ratio", "without compilation", "run")
+    header = ("model", "this package", "NUTS", "ratio", "sampling alone", "run")
     return _table(
         header,
         (
@@ -76,7 +76,7 @@ def rate_table(rows: Sequence[dict[str, Any]]) -> str:
                 number(row["ours"]),
                 number(row["floor"]),
                 f"**{number(row['ratio'])}**",
-                number(row["without_compilation"]),
+                number(row["sampling_alone"]),
                 str(row["run"]),
             )
             for row in rows
@@ -118,13 +118,13 @@ def machine_list(machines: Sequence[dict[str, Any]]) -> str:
 
 
 def draw_ratios(rows: Sequence[dict[str, Any]], path: Path) -> None:
-    """Draw the ratios of effective draws a second, with compilation and without."""
+    """Draw the ratios of effective draws a second, end to end and of sampling alone."""
     rows = sorted((row for row in rows if row["ratio"]), key=lambda row: row["ratio"])
     place = np.arange(len(rows))
     fig, ax = plt.subplots(figsize=(7, 1 + 0.28 * len(rows)), layout="constrained")
     ax.barh(place, [row["ratio"] for row in rows], color="C0", alpha=0.6, label="end to end")
-    without = [row["without_compilation"] or np.nan for row in rows]
-    ax.plot(without, place, "o", color="C1", label="without compilation")
+    alone = [row["sampling_alone"] or np.nan for row in rows]
+    ax.plot(alone, place, "o", color="C1", label="sampling alone")
     ax.axvline(1, color="k", lw=0.8)
     names = [row["benchmark"].removesuffix(_RATE_SUFFIX) for row in rows]
     ax.set(
@@ -149,10 +149,10 @@ def gallery_table(folder: Path) -> str:
                 number(found["ess"] / found["seconds"]),
                 number(nuts["ess"] / (nuts["compilation"] + nuts["sampling"])),
                 f"**{number(found.get('ratio'))}**",
-                number(found.get("ratio_without_compilation")),
+                number(found.get("ratio_of_sampling")),
             )
         )
-    return _table(("model", "this package", "NUTS", "ratio", "without compilation"), rows)
+    return _table(("model", "this package", "NUTS", "ratio", "sampling alone"), rows)
 
 
 def write(folder: Path, gallery: Path) -> None:
