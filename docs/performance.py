@@ -108,11 +108,12 @@ def machine_list(machines: Sequence[dict[str, Any]]) -> str:
     lines = []
     for i, machine in enumerate(machines, start=1):
         versions = ", ".join(f"{k} {v}" for k, v in machine["packages"].items() if v)
-        load = machine["load"][0] if machine["load"] else float("nan")
+        notes = [f"load {machine['load'][0]:.1f} at its end"] if machine["load"] else []
+        notes += [machine["note"]] if "note" in machine else []
         lines.append(
             f"* Run {i}, {machine['time'][:16].replace('T', ' ')}: {machine['processor']}, "
-            f"{machine['cores_used']} of {machine['cores']} cores, load {load:.1f} at its end; "
-            f"Python {machine['python']}, {versions}."
+            f"{machine['cores_used']} of {machine['cores']} cores; Python {machine['python']}, "
+            f"{versions}; {'; '.join(notes)}."
         )
     return "\n".join(lines)
 
