@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
@@ -72,15 +73,19 @@ html_theme_options = {
     "github_url": "https://github.com/pymc-augconj/pymc-augconj",
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 8,
+    "header_links_before_dropdown": 5,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "show_prev_next": True,
 }
+html_context = {"default_mode": "auto"}
 # Pages that stand alone.
 html_sidebars = {
     page: []
-    for page in ("start", "models", "which_engine", "performance", "contributing", "changelog")
+    for page in (
+        *("start", "models", "which_engine", "performance", "troubleshooting"),
+        *("contributing", "changelog"),
+    )
 }
 
 sphinx_gallery_conf = {
@@ -126,8 +131,20 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
     return f"{base}/{path.as_posix()}#L{first}-L{first + len(lines) - 1}"
 
 
+def describe_thumbnails(app: Any, page: str, source: list[str]) -> None:
+    """Give thumbnails of the gallery the titles of their pages as texts: they come without."""
+    if page.startswith("auto_gallery/") and page.endswith("index"):
+        source[0] = re.sub(
+            r"(:alt:)(\n\n  :doc:.*?sphx-glr-thumbnail-title\">)(.*?)(</div>)",
+            r"\1 \3\2\3\4",
+            source[0],
+            flags=re.DOTALL,
+        )
+
+
 def setup(app: Any) -> None:
     """Write the tables of the page on performance once the gallery has been measured."""
+    app.connect("source-read", describe_thumbnails)
     app.connect(
         "builder-inited",
         lambda _: performance.write(HERE / "_generated", HERE / "auto_gallery"),
