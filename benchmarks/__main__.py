@@ -21,6 +21,7 @@ TOPICS = (
     "sparse_sampling",
     "structured",
     "heteroscedastic",
+    "several_classes",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",

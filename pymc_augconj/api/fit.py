@@ -63,6 +63,7 @@ def fit(
     power: float | None = None,
     schedule: Literal["parallel", "sequential"] | None = None,
     damping: float | None = None,
+    structure: Literal["full", "factorised"] | None = None,
     compile_kwargs: dict[str, Any] | None = None,
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
@@ -130,6 +131,13 @@ def fit(
     damping : float, optional
         ``"ep"``: largest step of a site towards its new value in one sweep, as a fraction in
         [0.01, 1]; 1 by default. It is decreased automatically if needed.
+    structure : {"full", "factorised"}, optional
+        ``"vgp"``, for observed variables of several predictors: whether the approximation has the
+        posterior correlations between the predictors of an observation (``"full"``, the default
+        without inducing points), or takes them to be independent (always through inducing points,
+        and for likelihoods of which E log p is known for that case alone). The bound of the latter
+        is lower, and it needs each latent to enter one predictor. Of K classes it takes K sets of
+        M weights in the place of one of KM: with ``inducing=X``, O(K n³).
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
 
@@ -171,7 +179,9 @@ def fit(
         raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
     check_option(method, "max_iter", max_iter)
     check_option(method, "tol", tol)
-    options = given_options(method, power=power, schedule=schedule, damping=damping)
+    options = given_options(
+        method, power=power, schedule=schedule, damping=damping, structure=structure
+    )
     about_inducing = SparseOptions(
         **given_options(
             method,
@@ -232,6 +242,8 @@ def fit(
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
+        if model is written:
+            result.keep_recognition(recognition)
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,
