@@ -210,7 +210,7 @@ class Approximation:
         self,
         draws: int = DEFAULT_DRAWS,
         *,
-        random_seed: int | None = None,
+        random_seed: int | np.random.Generator | None = None,
         log_likelihood: bool = False,
     ) -> xr.DataTree:
         """Draw independent samples from the approximation.
