@@ -20,7 +20,7 @@ from pymc_augconj.latents.by_observations import ObservationSpace
 from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.plan import make_plan
-from pymc_augconj.python_mode import python_mode
+from tests.modes import AS_WRITTEN
 
 RNG = np.random.default_rng(4)
 X = np.linspace(0.0, 1.0, 6)[:, None]
@@ -296,7 +296,7 @@ def test_the_gradient_of_the_collapsed_density(build):
 def test_the_density_of_likelihood_parameters_is_pymcs(build):
     """Given the innovations of the latents, that is: the values move with their means."""
     case = Case(build)
-    log_density = case.pymc.compile_logp(mode=python_mode())
+    log_density = case.pymc.compile_logp(mode=AS_WRITTEN)
     innovations = case.sampler.innovations(case.point, case.sampler.priors.at(case.point))
 
     def evaluate(target, x):
@@ -315,7 +315,7 @@ def test_the_density_of_likelihood_parameters_is_pymcs(build):
 
 def test_the_joint_density_is_pymcs_given_the_whitened_latents():
     case = Case(same_scale)
-    log_density = case.pymc.compile_logp(mode=python_mode())
+    log_density = case.pymc.compile_logp(mode=AS_WRITTEN)
     prior = case.sampler.priors.at(case.point)
     innovations = case.sampler.innovations(case.point, prior)
     v = [b.unscale(u) for b, u in zip(prior.blocks, innovations, strict=True)]
