@@ -11,7 +11,7 @@ from pymc.distributions.dist_math import normal_lccdf
 from scipy.special import log_ndtr
 
 import pymc_augconj as pac
-from tests.modes import AS_WRITTEN
+from pymc_augconj.python_mode import python_mode
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 5, "cores": 1}
 N = 8
@@ -174,7 +174,7 @@ def test_predictions_and_tables_of_a_fit(method, tmp_path):
     assert set(fit.observed) == {"y"}
     tree = fit.to_datatree()
     assert set(tree["log_likelihood"].data_vars) == {"y"}
-    whole = model.compile_logp(mode=AS_WRITTEN)
+    whole = model.compile_logp(mode=python_mode())
     point = {**model.initial_point(), **fit.point}
     # log p is the whole density given θ: constraint and censoring are in it.
     drawn = tree["posterior"]["f_rotated_"].values[0, :3]

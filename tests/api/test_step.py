@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from tests.modes import AS_WRITTEN
+from pymc_augconj.python_mode import python_mode
 
 RNG = np.random.default_rng(7)
 X = np.linspace(0.0, 1.0, 6)[:, None]
@@ -192,7 +192,7 @@ def test_pickled_before_and_after_sampling(build):
 @every_model
 def test_model_logp_is_pymcs(build):
     model = build()
-    log_density = model.compile_logp(mode=AS_WRITTEN)
+    log_density = model.compile_logp(mode=python_mode())
     step = pac.AugmentedGibbs(model=model)
     step.setup_chain(np.random.default_rng(2), 5, 5)
     point = model.initial_point()
@@ -351,7 +351,7 @@ def test_statistics_and_lp_reach_the_result(compiled):
     stats = idata.sample_stats
     assert {"lp", "log_evidence", "evaluations", "jitter"} <= set(stats)
     assert np.all(stats["evaluations"] > 0)
-    log_density = model.compile_logp(mode=AS_WRITTEN)
+    log_density = model.compile_logp(mode=python_mode())
     for i in range(6):
         point = {v.name: idata.posterior[v.name].values[0, i] for v in model.value_vars}
         np.testing.assert_allclose(stats["lp"].values[0, i], log_density(point), rtol=1e-7)
@@ -603,7 +603,7 @@ def test_shrinkage_priors_keep_to_slices():
 
 def finite_chain(model, steps=40):
     """Run a chain and assert that its points and statistics are finite; return its last point."""
-    log_density = model.compile_logp(mode=AS_WRITTEN)
+    log_density = model.compile_logp(mode=python_mode())
     step = pac.AugmentedGibbs(model=model)
     step.setup_chain(np.random.default_rng(3), steps // 2, steps - steps // 2)
     point = model.initial_point()

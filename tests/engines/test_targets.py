@@ -5,6 +5,7 @@ The updates of a step are the caller's, so a test can look at the density they a
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -20,7 +21,7 @@ from pymc_augconj.latents.by_observations import ObservationSpace
 from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.plan import make_plan
-from tests.modes import AS_WRITTEN
+from pymc_augconj.python_mode import python_mode
 
 RNG = np.random.default_rng(4)
 X = np.linspace(0.0, 1.0, 6)[:, None]
@@ -130,14 +131,20 @@ COLLAPSED = [
 by_name = pytest.mark.parametrize("build", COLLAPSED, ids=lambda build: build.__name__)
 
 
+@cache
+def read(build):
+    """Return a model and what it was recognised as, neither of which a sampler changes."""
+    with pm.Model() as model:
+        build()
+    return model, pac.recognize(model)
+
+
 class Case:
     """A sampler at a point drawn from the prior."""
 
     def __init__(self, build, seed=0):
-        with pm.Model() as self.pymc:
-            build()
         self.rng = np.random.default_rng(seed)
-        self.recognition = pac.recognize(self.pymc)
+        self.pymc, self.recognition = read(build)
         self.model = self.recognition.model
         self.plan = make_plan(self.model)
         self.point = self.moved(self.recognition.start)
@@ -296,7 +303,7 @@ def test_the_gradient_of_the_collapsed_density(build):
 def test_the_density_of_likelihood_parameters_is_pymcs(build):
     """Given the innovations of the latents, that is: the values move with their means."""
     case = Case(build)
-    log_density = case.pymc.compile_logp(mode=AS_WRITTEN)
+    log_density = case.pymc.compile_logp(mode=python_mode())
     innovations = case.sampler.innovations(case.point, case.sampler.priors.at(case.point))
 
     def evaluate(target, x):
@@ -315,7 +322,7 @@ def test_the_density_of_likelihood_parameters_is_pymcs(build):
 
 def test_the_joint_density_is_pymcs_given_the_whitened_latents():
     case = Case(same_scale)
-    log_density = case.pymc.compile_logp(mode=AS_WRITTEN)
+    log_density = case.pymc.compile_logp(mode=python_mode())
     prior = case.sampler.priors.at(case.point)
     innovations = case.sampler.innovations(case.point, prior)
     v = [b.unscale(u) for b, u in zip(prior.blocks, innovations, strict=True)]

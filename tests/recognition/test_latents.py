@@ -14,7 +14,7 @@ from scipy.linalg import solve_triangular
 import pymc_augconj as pac
 from pymc_augconj.api.report import recognize
 from pymc_augconj.model import Argument
-from tests.modes import AS_WRITTEN
+from pymc_augconj.python_mode import python_mode
 from tests.recognition.conftest import Reading
 
 N = 8
@@ -248,7 +248,7 @@ def test_a_cholesky_factor_keeps_its_digits(spelling):
         observe(FACTORS[spelling](pm.HalfNormal("s", 1)), BINARY[:3])
     reading = Reading(model, recognize(model))
     assert [block.kind for block in reading.lgm.blocks] == ["factor"]
-    theirs = model.compile_logp(mode=AS_WRITTEN)
+    theirs = model.compile_logp(mode=python_mode())
     for point in reading.points():
         # Far beyond the prior every direction counts.
         point["f"] = np.asarray(40.0 * RNG.standard_normal(point["f"].shape))

@@ -99,8 +99,8 @@ class Predictors:
         weights, transposed = pullback(self.graph, latents)
         pushed = [pushforward(weights, At, u) for At, u in zip(transposed, latents, strict=True)]
         directions, products = zip(*pushed, strict=True)
-        offset, *products = at_zero([self.graph, *products], [weights, *latents])
-        maps = zip(directions, products, transposed, strict=True)
+        offset, *zeroed = at_zero([self.graph, *products], [weights, *latents])
+        maps = zip(directions, zeroed, transposed, strict=True)
         return _Simplified(offset, weights, list(maps))
 
     def _map(
