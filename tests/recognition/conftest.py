@@ -14,8 +14,8 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.model import Argument, LatentGaussianModel, Point
 from pymc_augconj.plan import make_plan
-from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.recognition import Recognition
+from tests.modes import AS_WRITTEN
 
 SPREAD = 0.4  # standard deviations of the random points around PyMC's initial point
 N_POINTS = 3
@@ -109,7 +109,7 @@ class Reading:
 
     def verify(self) -> Reading:
         """Check predictors and the log density against PyMC's own graph at random points."""
-        theirs = self.pymc_model.compile_logp(mode=python_mode())
+        theirs = self.pymc_model.compile_logp(mode=AS_WRITTEN)
         assert self.lgm.n_rows == sum(np.prod(s.shape) for s in self.lgm.sites)
         for point in self.points():
             prior, innovations = self.innovations(point)
