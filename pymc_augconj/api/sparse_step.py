@@ -10,7 +10,7 @@ from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.engines.sparse.expected import ExpectedDensity
 from pymc_augconj.latents.standard import StandardPrior
-from pymc_augconj.quadrature.hermite import N_NODES
+from pymc_augconj.quadrature.nodes import N_NODES
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
@@ -61,7 +61,9 @@ class SparseGibbs(AugmentedGibbs):
     def _density_of(self, model: Model) -> WholeDensity | None:
         assert self._given is not None  # in the constructor
         lgm = self.recognition.model
-        nodes = N_NODES ** sum(block.kind == StandardPrior.kind for block in lgm.blocks)
+        # Of weights the first axis, where there are two, is that of a process's outputs.
+        standard = [block for block in lgm.blocks if block.kind == StandardPrior.kind]
+        nodes = N_NODES ** sum(b.shape[0] if len(b.shape) > 1 else 1 for b in standard)
         large = lgm.n_rows * max(lgm.latent_size, nodes) > _LARGEST_COMPARED
         return None if self._given.inexact or large else WholeDensity(model)
 

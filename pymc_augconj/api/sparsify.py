@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 from pymc.model import Model, modelcontext
 
-from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity
+from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity, residual_name
 from pymc_augconj.engines.sparse.weights import weights_model
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.quadrature.hermite import hermite
+from pymc_augconj.quadrature.nodes import normal_nodes
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
-from pymc_augconj.recognition.processes.through_inducing import SparseNames, write_sparse
+from pymc_augconj.recognition.processes.through_inducing import (
+    LARGEST_PRODUCT,
+    SparseNames,
+    write_sparse,
+)
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
@@ -40,7 +44,8 @@ def sparsify(
 
     With R = chol(K(Z, Z)), A = K(X, Z) R⁻ᵀ and v ~ N(0, I) the process's values at its inputs are
     N(m + A v, r) a priori, r = diag(K(X, X) − A Aᵀ), and each observation's log density is
-    replaced by its expectation over r (Gauss–Hermite quadrature with 32 nodes). The posterior of v
+    replaced by its expectation over r (Gauss–Hermite quadrature with 32 nodes, for each of up to
+    three processes that it depends on). The posterior of v
     and the hyperparameters is the free-form variational approximation of the model's own; with
     Z = X it is the model's own. It is what ``pac.sample(gp=gp, inducing=…)`` samples, and can be
     sampled by NUTS.
@@ -86,8 +91,8 @@ def sparsify(
     if found.inexact:
         raise AugmentationError(
             f"observed variables {list(found.inexact)}: expected log densities whose expectation "
-            "Gauss–Hermite quadrature finds, but theirs have a kink or a singularity; use "
-            "pac.sample(gp=gp, inducing=…), which has them in closed form"
+            "Gauss–Hermite quadrature finds, but theirs have a kink, a jump or a singularity, or "
+            f"depend on more than {LARGEST_PRODUCT} processes; use pac.sample(gp=gp, inducing=…)"
         )
     return found.model
 
@@ -125,7 +130,7 @@ def sparsified(
         )
     recognition = read_model(model, compile_kwargs=compile_kwargs)
     lgm = recognition.model
-    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify")
+    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify", several_outputs=True)
     theta: Mapping[str, Any] = {}
     if isinstance(inducing, Approximation):
         inducing, theta = _of_fit(inducing, [process.name for process in processes])
@@ -144,7 +149,7 @@ def sparsified(
     return Sparsified(
         written,
         Recognition(sparse, kinds, recognition.factors, start),
-        _inexact(sparse, start),
+        _inexact(sparse, start, sum(b.copies for b in lgm.blocks if b.name in replaced)),
     )
 
 
@@ -164,23 +169,26 @@ def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str,
     return {name: fit.inducing[name] for name in names}, fit.theta
 
 
-def _inexact(lgm: LatentGaussianModel, start: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the observed variables whose closed form quadrature does not find."""
-    nodes, weights = hermite()
+def _inexact(
+    lgm: LatentGaussianModel, start: Mapping[str, np.ndarray], outputs: int
+) -> tuple[str, ...]:
+    """Return the observed variables whose expectation the PyMC model does not have exactly."""
+    if outputs > LARGEST_PRODUCT:
+        return tuple(site.name for site in lgm.sites)
     found = []
     for site in lgm.sites:
-        assert isinstance(site.likelihood, ExpectedDensity)
-        terms, params = site.likelihood.terms, site.params(start)
+        density, params = site.likelihood, site.params(start)
+        assert isinstance(density, ExpectedDensity)
         y = np.array(site.y(start), dtype=float)
         mean = np.array(site.select(lgm.offset(start)), dtype=float)
+        nodes = normal_nodes(len(mean), largest_product=LARGEST_PRODUCT)
         for std in (0.1, 1.0):
-            var = np.full((1, 1, y.size), std**2)
-            closed = terms.expected_log_density(y, mean, var, params)
-            if closed is None:
-                break
-            eta = mean[:, None] + std * nodes[:, None]
-            sums = weights @ terms.log_density(y, eta, params)
-            if not np.allclose(sums, closed[0], rtol=_ROUNDING, atol=_ROUNDING):
+            params |= {residual_name(p): np.full(y.size, std**2) for p in range(len(mean))}
+            known, sums = (
+                density.expected(y, mean, params),
+                density.summed(y, mean, params, *nodes),
+            )
+            if not np.allclose(sums, known, rtol=_ROUNDING, atol=_ROUNDING):
                 found.append(site.name)
                 break
     return tuple(found)

@@ -14,13 +14,16 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.linalg import solve_triangular
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.quadrature.hermite import hermite
+from pymc_augconj.quadrature.nodes import normal_nodes
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.rewrite import substitute
 
 from .process import JITTER
 
-__all__ = ["SparseNames", "write_sparse"]
+__all__ = ["LARGEST_PRODUCT", "SparseNames", "write_sparse"]
+
+#: The most outputs of processes in one density of which the expectation is a product rule.
+LARGEST_PRODUCT = 3
 
 
 class SparseNames(NamedTuple):
@@ -37,6 +40,7 @@ class _Process(NamedTuple):
     value: Variable
     mean: Variable
     std: Variable
+    outputs: int
 
 
 def write_sparse(
@@ -83,8 +87,10 @@ def write_sparse(
                 continue
             if var in by_variable:
                 value = var.type(name=var.name)
-                moments = _through_inducing(*by_variable[var], replaced, smallest_var)
-                through.append(_Process(value, *moments))
+                moments = _through_inducing(
+                    *by_variable[var], _outputs(var), replaced, smallest_var
+                )
+                through.append(_Process(value, *moments, _outputs(var)))
                 replaced[var] = value
                 continue
             (new,) = substitute([var], replaced)
@@ -123,12 +129,14 @@ def _through_inducing(
     gp: Any,
     Z: np.ndarray,
     names: SparseNames,
+    outputs: int,
     replaced: Mapping[Variable, Variable],
     smallest_var: float,
 ) -> tuple[Variable, Variable]:
     """Write the weights and return mean and residual standard deviations of a process."""
     pm.Data(names.inputs, Z)
-    v = pm.Normal(names.weights, 0.0, 1.0, shape=len(Z))
+    shape = (len(Z),) if outputs == 1 else (outputs, len(Z))
+    v = pm.Normal(names.weights, 0.0, 1.0, shape=shape)
     X = pt.as_tensor(gp.X)
     graphs = [
         gp.cov_func(Z),
@@ -140,23 +148,31 @@ def _through_inducing(
     zz, xz, diagonal, mean, mean_at = substitute([pt.as_tensor(g) for g in graphs], replaced)
     R = pt.linalg.cholesky(zz + JITTER * pt.eye(len(Z)))
     At = solve_triangular(R, xz.T, lower=True)
-    pm.Deterministic(names.values, mean_at + R @ v)
+    pm.Deterministic(names.values, mean_at + v @ R.T)
     var = pt.maximum(diagonal - pt.sqr(At).sum(axis=0), smallest_var)
     return mean + v @ At, pt.sqrt(var)
 
 
+def _outputs(process: Variable) -> int:
+    """Return K for a process of shape (K, n), 1 for one of shape (n,)."""
+    return 1 if process.ndim == 1 else int(process.shape[0].eval())
+
+
 def _expected(density: Variable, through: Sequence[_Process]) -> Variable:
     """Return Σ_q w_q of a sum of log densities with the processes at their q-th nodes."""
-    nodes, weights = hermite()
     density = density.astype("float64")
     entering = [process for process in through if depends_on(density, [process.value])]
-    # An axis of nodes for each process, as their residuals are independent.
-    at, product = {}, np.ones(())
-    for i, process in enumerate(entering):
-        shape = [1] * (len(entering) + process.value.ndim)
-        shape[i] = len(nodes)
-        at[process.value] = process.mean + pt.constant(nodes.reshape(shape)) * process.std
-        product = np.multiply.outer(product, weights)
+    # Residuals are independent, between the outputs of a process too.
+    nodes, weights = normal_nodes(
+        sum(process.outputs for process in entering), largest_product=LARGEST_PRODUCT
+    )
+    at, first = {}, 0
+    for process in entering:
+        own = nodes[first : first + process.outputs].T
+        first += process.outputs
+        if process.value.ndim > 1:
+            own = own[..., None]
+        at[process.value] = process.mean + pt.constant(own) * process.std
     (terms,) = vectorize_graph([density], at)
-    sums = terms.reshape((*product.shape, -1)).sum(axis=-1)
-    return (pt.constant(product) * sums).sum()
+    sums = terms.reshape((weights.size, -1)).sum(axis=-1)
+    return (pt.constant(weights) * sums).sum()
