@@ -50,7 +50,12 @@ class SparseOptions:
         """
         rng = np.random.default_rng(seed)
         processes = processes_of(
-            model, lgm, gp, f"method={method!r}", gradient_of_inducing=self.optimize_inducing
+            model,
+            lgm,
+            gp,
+            f"method={method!r}",
+            gradient_of_inducing=self.optimize_inducing,
+            several_outputs=True,
         )
         return SparseProblem(
             processes,

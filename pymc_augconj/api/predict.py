@@ -32,6 +32,7 @@ from pymc_augconj.results.approximation.model_check import (
     check_likelihood,
     check_process,
 )
+from pymc_augconj.results.approximation.sparse import SparseApproximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
@@ -166,7 +167,7 @@ def predict(
         for process in gps:
             check_data(result if drawn is None else drawn, model, process, kind, observed)
         everything = with_all_data(model)
-        tree = result.sample(random_seed=random_seed) if drawn is None else drawn
+        tree = _drawn_from(result, random_seed) if drawn is None else drawn
         for process in gps:
             check_draws(tree, everything, process.f.name)
         numbers = {
@@ -284,6 +285,12 @@ def _check_offset(offset: Any, size: int) -> np.ndarray:
     if not np.isfinite(values).all():
         raise AugmentationError("offset: expected finite numbers, found an infinity")
     return np.broadcast_to(values, (size,))
+
+
+def _drawn_from(result: Approximation, random_seed: Any) -> Any:
+    if isinstance(result, SparseApproximation):
+        return result.draws_at_inducing(random_seed)
+    return result.sample(random_seed=random_seed)
 
 
 def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:

@@ -127,7 +127,8 @@ def draw_process(
     read = [str(name) for name in mean_at_inputs.names]
 
     def mean_of(draw: int) -> Array:
-        (found,) = mean_at_inputs({name: np.asarray(draws[name][draw]) for name in read})
+        values = {name: np.asarray(draws[name][draw // outputs]) for name in read}
+        (found,) = mean_at_inputs(values)
         return np.asarray(found)
 
     return ProcessDraws(f_new, mean_of, outputs, draws, sampled)

@@ -21,15 +21,16 @@ from pymc_augconj.model import Point
 from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
 
-from .design import SparseDesign
 from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
 from .model import SparseModel
-from .posterior import WeightsPosterior
+from .separate import SeparateModel, slopes_of_components
 from .sites import SparseSites
 
-__all__ = ["HalvedModel", "PartOfBatch", "SparseBatch"]
+__all__ = ["HalvedModel", "PartOfBatch", "Posterior", "SparseBatch"]
 
 Triple = tuple[Array, Array, Array]
+# WeightsPosterior or SeparatePosterior, as the model has them.
+Posterior = Any
 
 # Rows from which two threads save more than they cost.
 SMALLEST_HALVED = 512
@@ -43,7 +44,8 @@ class PartOfBatch:
 
     Attributes
     ----------
-    design : SparseDesign
+    rows : ndarray of int or slice
+    design : SparseDesign or SeparateDesign
     mean, var, half : ndarray
         From :meth:`.SparseDesign.moments`.
     value, h, lam : ndarray
@@ -52,10 +54,12 @@ class PartOfBatch:
         From :meth:`.SparseDesign.natural`.
     """
 
-    design: SparseDesign
+    rows: Index | slice
+    # Any, because these go with one another: see SeparateDesign.
+    design: Any
     mean: Array
     var: Array
-    half: Array
+    half: Any
     value: Array
     h: Array
     lam: Array
@@ -66,7 +70,7 @@ class PartOfBatch:
 class HalvedModel:
     """A sparse model and its sites, whose larger minibatches are halved; a context manager."""
 
-    def __init__(self, model: SparseModel, sites: SparseSites) -> None:
+    def __init__(self, model: SparseModel | SeparateModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
         self._pool: ThreadPoolExecutor | None = None
         self._threads = 1
@@ -96,21 +100,22 @@ class HalvedModel:
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        posterior: Callable[[], WeightsPosterior],
+        posterior: Callable[[], Posterior],
     ) -> SparseBatch:
         """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
 
         def work(i: int) -> PartOfBatch:
             design, moments, targets = self._work(point, inducing, parts[i], i, posterior)
-            _, h, lam = targets
-            return PartOfBatch(design, *moments, *targets, *design.natural(h, lam))
+            (mean, var, half), (value, h, lam) = moments, targets
+            natural = design.natural(h, lam)
+            return PartOfBatch(parts[i], design, mean, var, half, value, h, lam, *natural)
 
         parts = self._parts(point, inducing, rows)
         more = [self.begin(partial(work, i)) for i in range(1, len(parts))]
         return SparseBatch(self, rows, posterior, [cache(partial(work, 0)), *more])
 
     def expected(
-        self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: WeightsPosterior
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: Posterior
     ) -> float:
         """Return Σ ℓ over the rows."""
 
@@ -130,8 +135,8 @@ class HalvedModel:
         inducing: Sequence[Array],
         rows: Index | slice,
         number: int,
-        posterior: Callable[[], WeightsPosterior],
-    ) -> tuple[SparseDesign, Triple, Triple]:
+        posterior: Callable[[], Posterior],
+    ) -> tuple[Any, Any, Triple]:
         """Return the design of a part of the rows, its moments at q(w), and the target sites."""
         design = self.model.design(point, inducing, rows, thread=number % self._threads)
         moments = design.moments(posterior())
@@ -141,7 +146,7 @@ class HalvedModel:
         self, point: Point, inducing: Sequence[Array], rows: Index | slice
     ) -> list[Index | slice]:
         """Split the rows; precompute the data that threads share."""
-        n_rows = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        n_rows = self.model.n_observations if isinstance(rows, slice) else len(rows)
         self.model.prepare(point, inducing)
         if n_rows < SMALLEST_HALVED:
             return [rows]
@@ -164,7 +169,7 @@ class SparseBatch:
         self,
         halved: HalvedModel,
         rows: Index | slice,
-        posterior: Callable[[], WeightsPosterior],
+        posterior: Callable[[], Posterior],
         begun: list[Callable[[], PartOfBatch]],
     ) -> None:
         self.rows = rows
@@ -175,7 +180,8 @@ class SparseBatch:
         self.q = self._posterior()
         parts = self.parts = [part() for part in self._begun]
         first, *rest = parts
-        self.size = sum(part.mean.size for part in parts)
+        #: Number of observations.
+        self.size = sum(part.value.size for part in parts)
         #: Φ Λ Φᵀ and Φ (h − Λ offset).
         self.gram, self.linear = first.gram, first.linear
         for part in rest:
@@ -216,9 +222,12 @@ class SparseBatch:
     def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
         """Begin :meth:`.DesignGradient.of_sites`, overwriting the parts; return how to end it."""
         q, parts, halved = self.q, self.parts, self._halved
+        model = halved.model
+        if isinstance(model, SeparateModel):
+            return self._gradient_of_components(model)
         n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
-        through = [DesignGradient(halved.model, part.design) for part in parts]
+        through = [DesignGradient(model, part.design) for part in parts]
         slopes = [part.h - part.lam * part.mean for part in parts]
 
         def of_rows(i: int) -> tuple[dict[str, Array], list[Array | None], Array | None]:
@@ -243,6 +252,25 @@ class SparseBatch:
                 by_rows = (each[2] for each in found if each[2] is not None)
                 total, moved = through[0].of_factors(sum(by_rows, np.zeros(())))
             for by_theta, by_inducing, _ in found:
+                accumulate(total, by_theta)
+                moved = add_each(moved, by_inducing)
+            return total, moved
+
+        return end
+
+    def _gradient_of_components(
+        self, model: SeparateModel
+    ) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
+        def of_rows(i: int) -> tuple[dict[str, Array], list[Array | None]]:
+            p = self.parts[i]
+            return slopes_of_components(model, p.design, self.q, p.half, p.h, p.lam, p.mean)
+
+        more = [self._halved.begin(partial(of_rows, i)) for i in range(1, len(self.parts))]
+
+        def end() -> tuple[dict[str, Array], list[Array | None]]:
+            total, moved = of_rows(0)
+            for each in more:
+                by_theta, by_inducing = each()
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)
             return total, moved

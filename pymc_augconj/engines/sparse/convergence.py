@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.model import Point
 
-from .batch import HalvedModel
-from .posterior import WeightsPosterior
+from .batch import HalvedModel, Posterior
 
 __all__ = ["AscentState", "judge_ascent"]
 
@@ -35,7 +34,7 @@ class AscentState:
     """Where an ascent is after ``count`` iterations."""
 
     count: int
-    q: WeightsPosterior
+    q: Posterior
     point: Point
     inducing: list[Array]
 
@@ -64,7 +63,7 @@ def judge_ascent(
             f"{last.count} iterations are too few to tell whether the bound still rises; "
             "increase max_iter"
         )
-    n = halved.model.n_rows
+    n = halved.model.n_observations
     step = max(n // (batch_size * max(last.count // _FEWEST, 1)), 1)
     rows = [np.arange(start * step, n, step * _GROUPS) for start in range(_GROUPS)]
     rows = [group for group in rows if group.size]

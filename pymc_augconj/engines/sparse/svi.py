@@ -34,13 +34,12 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.typing import Array, Index
 
 from .adam import Adam
-from .batch import HalvedModel, SparseBatch
+from .batch import HalvedModel, Posterior, SparseBatch
 from .convergence import AscentState, judge_ascent
 from .inducing import default_rate, rate_at
-from .model import SparseModel
 from .outcome import full_bound, outcome_of
-from .posterior import WeightsPosterior
-from .sites import SparseSites
+from .separate import sparse_model
+from .sites import SparseSites, separable
 
 __all__ = ["StochasticVariational"]
 
@@ -70,19 +69,25 @@ class _Ascent:
         assert problem.sparse is not None
         self.problem, self.sparse = problem, problem.sparse
         self.point = {name: np.array(value) for name, value in problem.point.items()}
-        self.model = SparseModel(problem.model, self.sparse.priors, self.point)
-        augmented = all(s.likelihood.can_augment for s in problem.model.sites)
-        rule = CoordinateAscent() if augmented else VariationalGaussian()
+        self.model = sparse_model(problem)
+        likelihoods = [site.likelihood for site in problem.model.sites]
+        augmented = all(one.can_augment and one.why_no_bound is None for one in likelihoods)
+        rule = separable(CoordinateAscent if augmented else VariationalGaussian, problem.model)
+        # All predictors move at once, also where coordinate ascent would take them in turn.
+        in_turn = any(len(site.terms.groups) > 1 for site in problem.model.sites)
+        self.overshoots = in_turn or not rule.monotone
         self.sites = SparseSites(problem.model, rule, self.point)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
-        self.q = WeightsPosterior.prior(self.model.size(self.inducing))
+        self.q: Posterior = self.model.prior_posterior(self.inducing)
         self.members = tuple(problem.members)
         moving = sum(h.size for h in self.members)
         if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
-        self.batch_size = min(self.sparse.batch_size or self.model.n_rows, self.model.n_rows)
-        passes = problem.max_iter * self.batch_size / self.model.n_rows
+        self.batch_size = min(
+            self.sparse.batch_size or self.model.n_observations, self.model.n_observations
+        )
+        passes = problem.max_iter * self.batch_size / self.model.n_observations
         self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
         self.iterations: list[Iteration] = []
         self.failures = 0
@@ -133,7 +138,7 @@ class _Ascent:
 
         The latter where all the data are more than the minibatches so far together.
         """
-        if self.model.n_rows <= len(self.iterations) * self.batch_size:
+        if self.model.n_observations <= len(self.iterations) * self.batch_size:
             whole = full_bound(halved, self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
@@ -141,7 +146,7 @@ class _Ascent:
         return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
     def _batches(self) -> Iterator[Index | slice]:
-        n, size, rng = self.model.n_rows, self.batch_size, self.sparse.rng
+        n, size, rng = self.model.n_observations, self.batch_size, self.sparse.rng
         if size == n:
             while True:
                 yield slice(None)
@@ -155,7 +160,7 @@ class _Ascent:
 
     def _narrow(self, halved: HalvedModel) -> None:
         """Start near the prior mean where log densities under the prior are no start."""
-        n, size = self.model.n_rows, self.batch_size
+        n, size = self.model.n_observations, self.batch_size
         rows = np.arange(0, n, n // size)[:size]
         prior = self.q
         prior.prepare()
@@ -166,22 +171,22 @@ class _Ascent:
         best = -np.inf
         for std in NARROW:
             gram = batch.gram_of(std**-2)
-            q = prior.towards(gram, np.zeros(len(gram)), 1.0, n / batch.size)
+            q = prior.towards(gram, np.zeros_like(prior.linear), 1.0, n / batch.size)
             q.prepare()
             bound = self._bound_of(halved, rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, halved: HalvedModel, rows: Index | slice, q: WeightsPosterior) -> float:
+    def _bound_of(self, halved: HalvedModel, rows: Index | slice, q: Posterior) -> float:
         """Return the bound on all the data as some rows tell it."""
-        size = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        size = self.model.n_observations if isinstance(rows, slice) else len(rows)
         value = halved.expected(self.point, self.inducing, rows, q)
-        bound = self.model.n_rows / size * value - q.divergence
+        bound = self.model.n_observations / size * value - q.divergence
         return bound if np.isfinite(bound) else -np.inf
 
     def _is_careful(self, count: int, expected: float) -> bool:
         early = count < _CAREFUL or not np.isfinite(expected)
-        return early and not self.sites.rule.monotone
+        return early and self.overshoots
 
     def _iterate(
         self,
@@ -192,7 +197,7 @@ class _Ascent:
     ) -> tuple[FitState, SparseBatch | None]:
         """Return the state after an iteration, and the next minibatch."""
         batch.wait()
-        q, scale = batch.q, self.model.n_rows / batch.size
+        q, scale = batch.q, self.model.n_observations / batch.size
         expected = scale * batch.value
         if count % _EVERY == 0:
             self.divergence = q.divergence
@@ -203,12 +208,12 @@ class _Ascent:
         if self._is_careful(count, expected):
             before = expected - q.divergence
 
-            def accepts(new: WeightsPosterior) -> bool:
+            def accepts(new: Posterior) -> bool:
                 return self._bound_of(halved, batch.rows, new) >= before
 
         # The other thread waits for q(w) when it has begun with the next minibatch.
         early = not climbs and accepts is None
-        posterior: Future[WeightsPosterior] = Future()
+        posterior: Future[Posterior] = Future()
         following: SparseBatch | None = None
 
         def start() -> SparseBatch | None:
@@ -252,7 +257,9 @@ class _Ascent:
     ) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
         if self.members and self.sites.names:
-            accumulate(by_theta, self.sites.gradient(self.point, batch.rows, *batch.moments()))
+            for part in batch.parts:
+                slopes = self.sites.gradient(self.point, part.rows, part.mean, part.var)
+                accumulate(by_theta, slopes)
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:
@@ -292,8 +299,8 @@ def _moved(
     batch: SparseBatch,
     rate: float,
     scale: float,
-    accepts: Callable[[WeightsPosterior], bool] | None,
-) -> tuple[WeightsPosterior, float]:
+    accepts: Callable[[Posterior], bool] | None,
+) -> tuple[Posterior, float]:
     """Return q after a step, and its rate, which is reduced until q exists and is accepted."""
     while rate > _SMALLEST_RATE:
         try:

@@ -39,13 +39,22 @@ _SMALLEST_VAR = 1e-12
 
 
 class VariationalGaussian:
-    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`."""
+    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`.
+
+    Parameters
+    ----------
+    factorised : bool
+        Whether the predictors of an observation are independent under the approximation.
+    """
 
     monotone = False
     augmented = False
 
+    def __init__(self, factorised: bool = False) -> None:
+        self.factorised = factorised
+
     def full(self, terms: MultiDensity) -> bool:
-        return not terms.factorises
+        return not (self.factorised or terms.factorises)
 
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
