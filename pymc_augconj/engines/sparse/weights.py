@@ -34,9 +34,9 @@ from pymc_augconj.model import (
 from pymc_augconj.typing import Array
 
 from .expected import SMALLEST_VAR, ExpectedDensity, residual_name
-from .model import SparseModel, process_cov
+from .model import process_cov, selection_of
 
-__all__ = ["weights_model"]
+__all__ = ["WithResidual", "weights_model"]
 
 # A sampler compares a candidate with the point that it started from.
 _KEPT = 2
@@ -75,7 +75,6 @@ def weights_model(
             "observed depends on, such as missing observations, for sampling through inducing "
             "points; drop the missing observations and predict them with pac.predict"
         )
-    SparseModel(lgm, priors, point)  # refuses processes that enter through a matrix
     by_name = {prior.name: i for i, prior in enumerate(priors)}
     for block in lgm.blocks:
         needs = () if block.mean is None else block.mean.names
@@ -113,7 +112,7 @@ def weights_model(
         replace(
             site,
             likelihood=ExpectedDensity(site.terms),
-            params=_WithResidual(site, tuple(rows)),
+            params=WithResidual(site, tuple(rows)),
             refusal=None,
         )
         for site in lgm.sites
@@ -139,8 +138,7 @@ class _Rows:
     ) -> None:
         self.prior, self._copies, self._read, self._Z = prior, copies, read, Z
         self.names = tuple(dict.fromkeys([*prior.names, *read.names]))
-        A = read(point)
-        assert isinstance(A, RowSelection)  # which SparseModel has seen to
+        A = selection_of(prior, read(point), copies)
         self._copy, position = np.divmod(A.index, len(prior.inputs))
         self._enters = np.ones(A.index.size, dtype=bool) if A.coef is None else A.coef != 0.0
         # Inputs that observations share are looked at once.
@@ -155,6 +153,10 @@ class _Rows:
         copy = np.where(self._enters, self._copy, -1 - np.arange(self._copy.size))
         in_order = np.sort(copy[site.row_numbers], axis=0)
         return bool((in_order[1:] == in_order[:-1]).any())
+
+    def outputs_in(self, site: Site) -> int:
+        """Return how many outputs an observed variable depends on."""
+        return np.unique(self._copy[site.rows][self._enters[site.rows]]).size
 
     def at(self, point: Point) -> tuple[Array, Array]:
         """Return A, shape (rows, weights), and r, shape (rows,)."""
@@ -212,7 +214,7 @@ class _Design:
 
 
 @dataclass(frozen=True)
-class _WithResidual:
+class WithResidual:
     """The parameters of a likelihood, and the residual variance of its predictors."""
 
     site: Site
@@ -222,6 +224,11 @@ class _WithResidual:
     def names(self) -> tuple[Key, ...]:
         every = [*self.site.params.names, *(name for own in self.rows for name in own.names)]
         return tuple(dict.fromkeys(every))
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs of processes the observed variable depends on."""
+        return sum(own.outputs_in(self.site) for own in self.rows)
 
     def __call__(self, point: Point) -> dict[str, Array]:
         parts = [self.site.select(own.at(point)[1]) for own in self.rows]

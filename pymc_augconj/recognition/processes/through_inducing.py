@@ -14,16 +14,16 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.linalg import solve_triangular
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.quadrature.nodes import normal_nodes
+from pymc_augconj.quadrature.nodes import N_NODES, normal_nodes
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.rewrite import substitute
 
 from .process import JITTER
 
-__all__ = ["LARGEST_PRODUCT", "SparseNames", "write_sparse"]
+__all__ = ["LARGEST_SUM", "SparseNames", "nodes_of", "write_sparse"]
 
-#: The most outputs of processes in one density of which the expectation is a product rule.
-LARGEST_PRODUCT = 3
+#: The most processes in one predictor for which the nodes are as many an axis as for one.
+LARGEST_SUM = 3
 
 
 class SparseNames(NamedTuple):
@@ -47,6 +47,7 @@ def write_sparse(
     model: Model,
     processes: Sequence[tuple[Any, np.ndarray, SparseNames]],
     theta: Mapping[str, Any],
+    n_predictors: Mapping[str, int],
     smallest_var: float,
 ) -> Model:
     """Return the model through inducing points, see :func:`pymc_augconj.sparsify`.
@@ -58,6 +59,8 @@ def write_sparse(
         Processes of which every observation takes one value, and their inducing inputs.
     theta : mapping
         Initial values of free variables, in place of the model's own.
+    n_predictors : mapping
+        How many predictors an observed variable or potential depends on.
     smallest_var : float
         Least residual variance.
     """
@@ -97,10 +100,10 @@ def write_sparse(
             if through and depends_on(new, [process.value for process in through]):
                 replaced[var] = new
                 if var in model.potentials:
-                    pm.Potential(var.name, _expected(new, through))
+                    pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
                 elif var in model.observed_RVs:
                     density = pm.logp(new, model.rvs_to_values[var])
-                    pm.Potential(var.name, _expected(density, through))
+                    pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
             elif var in model.deterministics:
                 replaced[var] = pm.Deterministic(var.name, new, dims=dims)
             elif var in model.potentials:
@@ -153,19 +156,23 @@ def _through_inducing(
     return mean + v @ At, pt.sqrt(var)
 
 
+def nodes_of(outputs: int, n_predictors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights for a density of so many outputs and predictors."""
+    of_one = n_predictors == 1 and outputs <= LARGEST_SUM
+    return normal_nodes(outputs, n_nodes=N_NODES if of_one else None)
+
+
 def _outputs(process: Variable) -> int:
     """Return K for a process of shape (K, n), 1 for one of shape (n,)."""
     return 1 if process.ndim == 1 else int(process.shape[0].eval())
 
 
-def _expected(density: Variable, through: Sequence[_Process]) -> Variable:
+def _expected(density: Variable, through: Sequence[_Process], n_predictors: int) -> Variable:
     """Return Σ_q w_q of a sum of log densities with the processes at their q-th nodes."""
     density = density.astype("float64")
     entering = [process for process in through if depends_on(density, [process.value])]
     # Residuals are independent, between the outputs of a process too.
-    nodes, weights = normal_nodes(
-        sum(process.outputs for process in entering), largest_product=LARGEST_PRODUCT
-    )
+    nodes, weights = nodes_of(sum(process.outputs for process in entering), n_predictors)
     at, first = {}, 0
     for process in entering:
         own = nodes[first : first + process.outputs].T
