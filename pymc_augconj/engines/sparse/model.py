@@ -24,7 +24,7 @@ from pymc_augconj.typing import Array, Index
 from .design import ProcessRows, SparseDesign
 from .posterior import WeightsPosterior
 
-__all__ = ["SparseModel", "inducing_block", "process_cov"]
+__all__ = ["SparseModel", "inducing_block", "process_cov", "selection_of"]
 
 
 class SparseModel:
@@ -55,18 +55,7 @@ class SparseModel:
         #: The priors, for each thread that works on rows of its own.
         self.by_thread = [self.priors]
         for prior in self.priors:
-            A = lgm.maps[names.index(prior.name)](point)
-            if not isinstance(A, RowSelection):
-                raise AugmentationError(
-                    f"gp {prior.name!r}: expected every observation to take one value of it, "
-                    "perhaps scaled, for inducing points, but it enters a predictor through a "
-                    "matrix; fit without inducing points"
-                )
-            if A.size != len(prior.inputs):
-                raise AugmentationError(
-                    f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
-                    f"{len(prior.inputs)}"
-                )
+            selection_of(prior, lgm.maps[names.index(prior.name)](point))
 
     @property
     def n_rows(self) -> int:
@@ -234,6 +223,28 @@ class SparseModel:
         index = self._blocks[process]
         ones = np.ones(self.lgm.blocks[index].total_size)
         return self.pull_map(point, rows, index, weights, ones)
+
+
+def selection_of(prior: ProcessPrior, A: LinearMap, copies: int = 1) -> RowSelection:
+    """Return the map of a process, as what it has to be.
+
+    Raises
+    ------
+    AugmentationError
+        If a predictor takes more than one of its values.
+    """
+    if not isinstance(A, RowSelection):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected every observation to take one value of it, perhaps "
+            "scaled, for inducing points, but it enters a predictor through a matrix; fit without "
+            "inducing points"
+        )
+    if A.size != copies * len(prior.inputs):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
+            f"{copies * len(prior.inputs)}"
+        )
+    return A
 
 
 def inducing_block(
