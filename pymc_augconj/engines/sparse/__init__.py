@@ -2,7 +2,7 @@
 
 ===============  ===================================================================
 ``adam``         stochastic gradient ascent with a step size for every coordinate
-``batch``        a minibatch in two parts, the second on another thread
+``batch``        a minibatch in parts, on several threads
 ``convergence``  convergence check for SVI: the improvement over the last iterations
 ``design``       predictors through inducing points
 ``expected``     a density expected over the residual of its predictor

@@ -1,23 +1,21 @@
-"""A minibatch in two parts, the second on another thread where they are large enough.
+"""A minibatch in parts, on several threads where they are large enough.
 
 Everything that a minibatch says is a sum over its rows. The parts are the same whatever the number
-of threads, so that a seed gives one result on every machine. The other thread begins with the next
+of threads, so that a seed gives one result on every machine. The other threads begin with the next
 minibatch, up to where this needs q(w), while the step of q(w) is made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import Point
+from pymc_augconj.parallel.executor import Executor, Task, Threads
 from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
 
@@ -27,14 +25,15 @@ from .model import SparseModel
 from .posterior import WeightsPosterior
 from .sites import SparseSites
 
-__all__ = ["HalvedModel", "PartOfBatch", "SparseBatch"]
+__all__ = ["DividedModel", "PartOfBatch", "SparseBatch"]
 
 Triple = tuple[Array, Array, Array]
 
-# Rows from which two threads save more than they cost.
-SMALLEST_HALVED = 512
-# Of the rows, in the first part: its thread has the step of q(w) to make besides.
-_FIRST_SHARE = 0.45
+# Rows from which two threads save more than they cost, and rows of a part where there are more.
+SMALLEST_DIVIDED, _PART = 512, 1024
+_MOST_PARTS, _MOST_THREADS = 16, 8
+# The last part, beside the others: its thread has the step of q(w) to make before.
+_LAST_SHARE = 0.8
 
 
 @dataclass
@@ -63,33 +62,18 @@ class PartOfBatch:
     linear: Array
 
 
-class HalvedModel:
-    """A sparse model and its sites, whose larger minibatches are halved; a context manager."""
+class DividedModel:
+    """A sparse model and its sites, whose larger minibatches are divided; a context manager."""
 
     def __init__(self, model: SparseModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
-        self._pool: ThreadPoolExecutor | None = None
-        self._threads = 1
+        self.executor = Executor()
 
-    def __enter__(self) -> HalvedModel:
+    def __enter__(self) -> DividedModel:
         return self
 
     def __exit__(self, *details: Any) -> None:
-        if self._pool is not None:
-            self._pool.shutdown()
-
-    def begin[T](self, function: Callable[[], T]) -> Callable[[], T]:
-        """Have ``function()`` evaluated on the other thread, or if there is none when asked for."""
-        if self._pool is None:
-            return cache(function)
-        # A thread does not begin with the errors that this one ignores.
-        ignored: Any = {kind: how for kind, how in np.geterr().items() if how == "ignore"}
-
-        def evaluate() -> T:
-            with np.errstate(**ignored):
-                return function()
-
-        return self._pool.submit(evaluate).result
+        self.executor.close()
 
     def start(
         self,
@@ -100,58 +84,56 @@ class HalvedModel:
     ) -> SparseBatch:
         """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
 
-        def work(i: int) -> PartOfBatch:
-            design, moments, targets = self._work(point, inducing, parts[i], i, posterior)
+        def work(own: Index | slice) -> PartOfBatch:
+            design, moments, targets = self._work(point, inducing, own, posterior)
             _, h, lam = targets
             return PartOfBatch(design, *moments, *targets, *design.natural(h, lam))
 
         parts = self._parts(point, inducing, rows)
-        more = [self.begin(partial(work, i)) for i in range(1, len(parts))]
-        return SparseBatch(self, rows, posterior, [cache(partial(work, 0)), *more])
+        return SparseBatch(self, rows, posterior, self.executor.map(work, parts))
 
     def expected(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: WeightsPosterior
     ) -> float:
         """Return Σ ℓ over the rows."""
 
-        def work(i: int) -> float:
-            _, _, (value, _, _) = self._work(point, inducing, parts[i], i, lambda: q)
+        def work(own: Index | slice) -> float:
+            _, _, (value, _, _) = self._work(point, inducing, own, lambda: q)
             return float(np.sum(value))
 
         parts = self._parts(point, inducing, rows)
         if len(parts) > 1:
             q.prepare()
-        more = [self.begin(partial(work, i)) for i in range(1, len(parts))]
-        return work(0) + sum(value() for value in more)
+        return sum(self.executor.gather(self.executor.map(work, parts)))
 
     def _work(
         self,
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        number: int,
         posterior: Callable[[], WeightsPosterior],
     ) -> tuple[SparseDesign, Triple, Triple]:
         """Return the design of a part of the rows, its moments at q(w), and the target sites."""
-        design = self.model.design(point, inducing, rows, thread=number % self._threads)
+        design = self.model.design(point, inducing, rows)
         moments = design.moments(posterior())
         return design, moments, self.sites.targets(point, rows, *moments[:2])
 
     def _parts(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice
-    ) -> list[Index | slice]:
+    ) -> Sequence[Index | slice]:
         """Split the rows; precompute the data that threads share."""
         n_rows = self.model.n_rows if isinstance(rows, slice) else len(rows)
         self.model.prepare(point, inducing)
-        if n_rows < SMALLEST_HALVED:
+        if n_rows < SMALLEST_DIVIDED:
             return [rows]
-        if self._pool is None and available_cores() > 1:
-            self._threads = self.model.open_threads(2)
-            if self._threads > 1:
-                self._pool = ThreadPoolExecutor(1)
+        count = min(max(n_rows // _PART, 2), _MOST_PARTS)
+        if self.executor.workers == 1 and available_cores() > 1:
+            threads = self.model.open_threads(min(available_cores(), _MOST_THREADS))
+            if threads > 1:
+                self.executor = Threads(threads)
         indices = np.arange(n_rows) if isinstance(rows, slice) else rows
-        first = int(_FIRST_SHARE * n_rows)
-        return [indices[:first], indices[first:]]
+        size = n_rows / (count - 1 + _LAST_SHARE)
+        return np.split(indices, [int(i * size) for i in range(1, count)])
 
 
 class SparseBatch:
@@ -162,18 +144,18 @@ class SparseBatch:
 
     def __init__(
         self,
-        halved: HalvedModel,
+        divided: DividedModel,
         rows: Index | slice,
         posterior: Callable[[], WeightsPosterior],
-        begun: list[Callable[[], PartOfBatch]],
+        begun: list[Task[PartOfBatch]],
     ) -> None:
         self.rows = rows
-        self._halved, self._posterior, self._begun = halved, posterior, begun
+        self._divided, self._posterior, self._begun = divided, posterior, begun
 
     def wait(self) -> None:
         """Finish the work on all parts."""
         self.q = self._posterior()
-        parts = self.parts = [part() for part in self._begun]
+        parts = self.parts = self._divided.executor.gather(self._begun)
         first, *rest = parts
         self.size = sum(part.mean.size for part in parts)
         #: Φ Λ Φᵀ and Φ (h − Λ offset).
@@ -184,13 +166,11 @@ class SparseBatch:
         self.value = float(sum(np.sum(part.value) for part in parts))
 
     def leave(self) -> None:
-        """Wait for the other thread and discard its result, in place of :meth:`wait`."""
-        for part in self._begun[1:]:
-            with suppress(Exception):
-                part()
+        """Wait for the other threads and discard their results, in place of :meth:`wait`."""
+        self._divided.executor.drop(self._begun)
 
     @property
-    def is_halved(self) -> bool:
+    def is_divided(self) -> bool:
         """Whether there is more than one part."""
         return len(self._begun) > 1
 
@@ -215,10 +195,10 @@ class SparseBatch:
 
     def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
         """Begin :meth:`.DesignGradient.of_sites`, overwriting the parts; return how to end it."""
-        q, parts, halved = self.q, self.parts, self._halved
+        q, parts, divided = self.q, self.parts, self._divided
         n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
-        through = [DesignGradient(halved.model, part.design) for part in parts]
+        through = [DesignGradient(divided.model, part.design) for part in parts]
         slopes = [part.h - part.lam * part.mean for part in parts]
 
         def of_rows(i: int) -> tuple[dict[str, Array], list[Array | None], Array | None]:
@@ -230,18 +210,17 @@ class SparseBatch:
             pulled = sum((p.design.Phi @ slope for p, slope in pairs), np.zeros(()))
             return slopes_by_factor(q, n_sparse, self.gram, pulled)
 
-        factor = halved.begin(by_factor) if long else None
-        more = [halved.begin(partial(of_rows, i)) for i in range(1, len(parts))]
+        run = divided.executor
+        factor = [run.submit(by_factor)] if long else []
+        begun = run.map(of_rows, range(len(parts)))
 
         def end() -> tuple[dict[str, Array], list[Array | None]]:
-            found = [of_rows(0)]
-            if factor is not None:
-                total, moved = through[0].of_factors(factor())
-                found += [each() for each in more]
+            results = run.gather([*factor, *begun])
+            found = results[len(factor) :]
+            if factor:
+                total, moved = through[0].of_factors(results[0])
             else:
-                found += [each() for each in more]
-                by_rows = (each[2] for each in found if each[2] is not None)
-                total, moved = through[0].of_factors(sum(by_rows, np.zeros(())))
+                total, moved = through[0].of_factors(sum((each[2] for each in found), np.zeros(())))
             for by_theta, by_inducing, _ in found:
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.model import Point
 
-from .batch import HalvedModel
+from .batch import DividedModel
 from .posterior import WeightsPosterior
 
 __all__ = ["AscentState", "judge_ascent"]
@@ -41,7 +41,7 @@ class AscentState:
 
 
 def judge_ascent(
-    halved: HalvedModel,
+    divided: DividedModel,
     problem: FitProblem,
     before: AscentState | None,
     last: AscentState,
@@ -51,7 +51,7 @@ def judge_ascent(
 
     Parameters
     ----------
-    halved : HalvedModel
+    divided : DividedModel
     problem : FitProblem
     before : AscentState, optional
         From when there was still a share of the iterations to come.
@@ -64,12 +64,12 @@ def judge_ascent(
             f"{last.count} iterations are too few to tell whether the bound still rises; "
             "increase max_iter"
         )
-    n = halved.model.n_rows
+    n = divided.model.n_rows
     step = max(n // (batch_size * max(last.count // _FEWEST, 1)), 1)
     rows = [np.arange(start * step, n, step * _GROUPS) for start in range(_GROUPS)]
     rows = [group for group in rows if group.size]
     differences = np.array(
-        [_expected(halved, last, group) - _expected(halved, before, group) for group in rows]
+        [_expected(divided, last, group) - _expected(divided, before, group) for group in rows]
     )
     scale = n / sum(group.size for group in rows)
     rise = scale * differences.sum() + _of_prior(problem, last) - _of_prior(problem, before)
@@ -89,9 +89,9 @@ def judge_ascent(
     return True, f"{what} no longer rises by more than a nat{within}: {message}"
 
 
-def _expected(halved: HalvedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
+def _expected(divided: DividedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
     state.q.prepare()
-    return halved.expected(state.point, state.inducing, rows, state.q)
+    return divided.expected(state.point, state.inducing, rows, state.q)
 
 
 def _of_prior(problem: FitProblem, state: AscentState) -> float:

@@ -73,7 +73,6 @@ class SparseDesign:
     point: Point
     rows: NDArray[np.intp] | slice
     processes: list[ProcessRows]
-    thread: int = 0
 
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, Array]:
         """Return means and variances of the predictors, and chol(S⁻¹)⁻¹ Φ."""

@@ -21,7 +21,7 @@ from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array, Index
 
-from .batch import HalvedModel
+from .batch import DividedModel
 from .model import SparseModel
 from .posterior import WeightsPosterior
 
@@ -33,12 +33,12 @@ _CHUNK = 10_000_000
 
 
 def full_bound(
-    halved: HalvedModel, point: Point, inducing: Sequence[Array], q: WeightsPosterior
+    divided: DividedModel, point: Point, inducing: Sequence[Array], q: WeightsPosterior
 ) -> float:
     """Return the bound on all the data, a chunk of rows at a time."""
-    model, total = halved.model, 0.0
+    model, total = divided.model, 0.0
     for rows in chunks(model.n_rows, model.size(inducing)):
-        total += halved.expected(point, inducing, rows, q)
+        total += divided.expected(point, inducing, rows, q)
     return total - q.divergence
 
 

@@ -34,7 +34,7 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.typing import Array, Index
 
 from .adam import Adam
-from .batch import HalvedModel, SparseBatch
+from .batch import DividedModel, SparseBatch
 from .convergence import AscentState, judge_ascent
 from .inducing import default_rate, rate_at
 from .model import SparseModel
@@ -94,20 +94,20 @@ class _Ascent:
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with HalvedModel(self.model, self.sites) as halved, ignored:
+        with DividedModel(self.model, self.sites) as divided, ignored:
             if not self.sites.rule.monotone:
-                self._narrow(halved)
+                self._narrow(divided)
             batches = self._batches()
             self.q.prepare()
             first = self.q
             batch: SparseBatch | None
-            batch = halved.start(self.point, self.inducing, next(batches), lambda: first)
+            batch = divided.start(self.point, self.inducing, next(batches), lambda: first)
             for count in range(problem.max_iter):
                 following = next(batches) if count + 1 < problem.max_iter else None
                 if count == int((1.0 - _WINDOW) * problem.max_iter):
                     self.before = self._state()
                 assert batch is not None
-                state, batch = self._iterate(halved, count, batch, following)
+                state, batch = self._iterate(divided, count, batch, following)
                 if problem.callback is not None:
                     try:
                         problem.callback(state)
@@ -116,9 +116,9 @@ class _Ascent:
                         break
             if batch is not None:
                 batch.leave()
-            bound, errors = self._last_bound(halved)
+            bound, errors = self._last_bound(divided)
             converged, message = judge_ascent(
-                halved, problem, self.before, self._state(), self.batch_size
+                divided, problem, self.before, self._state(), self.batch_size
             )
         if self.sites.rule.augmented:
             problem.model.require_augmentation(self.point)
@@ -128,13 +128,13 @@ class _Ascent:
             stopped + message + self._left_out(), self.iterations, diagnostics=errors,
         )  # fmt: skip
 
-    def _last_bound(self, halved: HalvedModel) -> tuple[float, dict[str, float]]:
+    def _last_bound(self, divided: DividedModel) -> tuple[float, dict[str, float]]:
         """Return the bound on all the data, or its mean over the last minibatches, with its error.
 
         The latter where all the data are more than the minibatches so far together.
         """
         if self.model.n_rows <= len(self.iterations) * self.batch_size:
-            whole = full_bound(halved, self.point, self.inducing, self.q)
+            whole = full_bound(divided, self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
@@ -153,13 +153,13 @@ class _Ascent:
             yield np.sort(order[used : used + size])
             used += size
 
-    def _narrow(self, halved: HalvedModel) -> None:
+    def _narrow(self, divided: DividedModel) -> None:
         """Start near the prior mean where log densities under the prior are no start."""
         n, size = self.model.n_rows, self.batch_size
         rows = np.arange(0, n, n // size)[:size]
         prior = self.q
         prior.prepare()
-        batch = halved.start(self.point, self.inducing, rows, lambda: prior)
+        batch = divided.start(self.point, self.inducing, rows, lambda: prior)
         batch.wait()
         if np.isfinite(batch.value) and batch.length_of_step() <= WILD:
             return
@@ -168,14 +168,14 @@ class _Ascent:
             gram = batch.gram_of(std**-2)
             q = prior.towards(gram, np.zeros(len(gram)), 1.0, n / batch.size)
             q.prepare()
-            bound = self._bound_of(halved, rows, q)
+            bound = self._bound_of(divided, rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, halved: HalvedModel, rows: Index | slice, q: WeightsPosterior) -> float:
+    def _bound_of(self, divided: DividedModel, rows: Index | slice, q: WeightsPosterior) -> float:
         """Return the bound on all the data as some rows tell it."""
         size = self.model.n_rows if isinstance(rows, slice) else len(rows)
-        value = halved.expected(self.point, self.inducing, rows, q)
+        value = divided.expected(self.point, self.inducing, rows, q)
         bound = self.model.n_rows / size * value - q.divergence
         return bound if np.isfinite(bound) else -np.inf
 
@@ -185,7 +185,7 @@ class _Ascent:
 
     def _iterate(
         self,
-        halved: HalvedModel,
+        divided: DividedModel,
         count: int,
         batch: SparseBatch,
         following_rows: Index | slice | None,
@@ -204,9 +204,9 @@ class _Ascent:
             before = expected - q.divergence
 
             def accepts(new: WeightsPosterior) -> bool:
-                return self._bound_of(halved, batch.rows, new) >= before
+                return self._bound_of(divided, batch.rows, new) >= before
 
-        # The other thread waits for q(w) when it has begun with the next minibatch.
+        # The other threads wait for q(w) when they have begun with the next minibatch.
         early = not climbs and accepts is None
         posterior: Future[WeightsPosterior] = Future()
         following: SparseBatch | None = None
@@ -214,7 +214,7 @@ class _Ascent:
         def start() -> SparseBatch | None:
             if following_rows is None:
                 return None
-            return halved.start(self.point, self.inducing, following_rows, posterior.result)
+            return divided.start(self.point, self.inducing, following_rows, posterior.result)
 
         try:
             if climbs:
@@ -301,7 +301,7 @@ def _moved(
         except NotPositiveDefiniteError:
             rate *= 0.5
             continue
-        if batch.is_halved:
+        if batch.is_divided:
             q.prepare()
         if accepts is None or accepts(q):
             return q, rate
