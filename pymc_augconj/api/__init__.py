@@ -3,6 +3,8 @@
 =====================  =======================================================================
 ``augment``            ``pac.augment``: a copy of the model in which ω is a free variable
 ``bin_points``         ``pac.bin_points``: events in time or space as counts on a grid
+``chains``             the chains of ``pac.sample`` as tasks of a cluster
+``chunks``             arrays of ``pac.fit(data=…)`` in chunks
 ``elliptical_update``  generalised elliptical slices for the hyperparameters of one move
 ``fit``                ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``           options of ``pac.fit`` about inducing points and minibatches

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -14,8 +14,10 @@ from pymc.model import Model, modelcontext
 from pymc_augconj.engines.base import FitProblem, FitState
 from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
+from pymc_augconj.engines.sparse.chunked import ChunkedData
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point
+from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
@@ -24,11 +26,13 @@ from pymc_augconj.recognition.prediction.evaluate import (
     unconstrained_function,
 )
 from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
 
+from .chunks import chunks_of
 from .inducing import SparseOptions
 from .progress import FitProgress
 
@@ -64,6 +68,8 @@ def fit(
     schedule: Literal["parallel", "sequential"] | None = None,
     damping: float | None = None,
     compile_kwargs: dict[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+    client: Any = None,
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
@@ -132,6 +138,16 @@ def fit(
         [0.01, 1]; 1 by default. It is decreased automatically if needed.
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
+    data : mapping from str to array, optional
+        For ``"cavi"`` and ``"vgp"`` through inducing points: all the data, by the names of the
+        ``pm.Data`` that hold a sample of them in the model; expected are the observations of every
+        observed variable and whatever else differs between rows. Dask arrays, Zarr arrays (anything
+        with ``shape`` and slices), memory maps or arrays, of one number of rows. They are read a
+        chunk at a time, at every iteration: a Dask array that fits into the workers' memory is
+        better persisted before. A chunk's rows are worked on 10⁷/M at a time.
+    client : distributed.Client or concurrent.futures pool, optional
+        With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
+        default one chunk after the other in this process. The numbers are the same.
 
     Returns
     -------
@@ -184,6 +200,8 @@ def fit(
         )
     )
     sparse = engine.minibatches or inducing is not None
+    _check_chunked(method, data, client, sparse=sparse and not engine.minibatches)
+    gps = [] if gp is None else list(gp) if isinstance(gp, Sequence) else [gp]
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
@@ -214,6 +232,11 @@ def fit(
                 last=max_iter if engine.minibatches else None,
             )
         )
+        chunked = None
+        if data is not None:
+            read = OtherRows(model, gps, tuple(data), first, compile_kwargs)
+            run = stack.enter_context(executor_of(client))
+            chunked = ChunkedData(run, read, chunks_of(data, run))
         problem = FitProblem(
             lgm,
             first,
@@ -224,11 +247,11 @@ def fit(
             tol,
             report,
             options,
-            about_inducing.problem(written, lgm, gp, method, random_seed) if sparse else None,
+            about_inducing.problem(written, lgm, gp, method, random_seed, chunked) if sparse else None,
         )
-        run = engine.sparse if sparse else engine.dense
-        assert run is not None  # given_options refuses inducing points that an engine does not take
-        outcome = run(problem)
+        solve = engine.sparse if sparse else engine.dense
+        assert solve is not None  # given_options refuses inducing points where they are not taken
+        outcome = solve(problem)
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
@@ -244,6 +267,19 @@ def fit(
 
 def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:
     return 0.0, {}
+
+
+def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None:
+    if data is None and client is not None:
+        raise AugmentationError(
+            "client: expected data=…, arrays in chunks for its workers, with it; fit without "
+            "client=…, or submit the fit itself: client.submit(pac.fit, …)"
+        )
+    if data is not None and not sparse:
+        raise AugmentationError(
+            f"data: expected method='cavi' or 'vgp' with inducing=…, through which data are seen a "
+            f"chunk at a time, got method={method!r}"
+        )
 
 
 def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:

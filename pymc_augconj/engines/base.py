@@ -182,6 +182,12 @@ class Evaluation:
         d_mean = (self.target_h - self.h - pull) * np.sqrt(self.var)
         return float(np.sqrt(d_mean @ d_mean + self.coupling.squared_norm(d_lam, self.cov)))
 
+    def narrow(self, std: float) -> tuple[Array, Array]:
+        """Return sites of this standard deviation about the means, to start from."""
+        lam = np.zeros_like(self.lam)
+        lam[: self.mean.size] = std**-2
+        return std**-2 * self.mean, lam
+
     @property
     def precision_units(self) -> Array:
         """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
@@ -274,6 +280,8 @@ class SparseProblem:
         Natural-gradient steps to a step of Adam.
     optimize_inducing : bool
         Whether the inducing inputs move, too.
+    data : ChunkedData, optional
+        All the data, of which those of the model are a sample; by default these.
     """
 
     priors: Sequence[ProcessPrior]
@@ -284,6 +292,8 @@ class SparseProblem:
     hyper_rate: float = 0.05
     hyper_every: int = _HYPER_EVERY
     optimize_inducing: bool = False
+    #: A :class:`~pymc_augconj.engines.sparse.chunked.ChunkedData`, which no dense engine knows.
+    data: Any = None
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
@@ -14,6 +15,8 @@ from dask.base import is_dask_collection
 from .executor import _FAN_IN, Executor, Task
 
 __all__ = ["DaskExecutor", "is_cancelled"]
+
+_TOPIC = "pymc-augconj"
 
 
 class DaskExecutor(Executor):
@@ -36,9 +39,35 @@ class DaskExecutor(Executor):
     def workers(self) -> int:  # type: ignore[override]
         return max(sum(self.client.nthreads().values()), 1)
 
+    @property
+    def is_cancelled(self) -> Callable[[], bool]:
+        return is_cancelled
+
+    @property
+    def tell(self) -> Callable[[str, Any], None]:
+        return _tell
+
+    @contextmanager
+    def listening(self, topic: str, handler: Callable[[Any], None]) -> Iterator[None]:
+        def hear(event: Any) -> None:
+            of, message = event[1]
+            if of == topic:
+                handler(message)
+
+        # One topic of the scheduler's, which keeps a log of each.
+        self.client.subscribe_topic(_TOPIC, hear)
+        try:
+            yield
+        finally:
+            self.client.unsubscribe_topic(_TOPIC)
+
     def share(self, value: Any) -> Any:
         # Not scattered: what was scattered to one worker is lost with it.
         return self.submit(_same, value)
+
+    def block(self, array: Any) -> Any:
+        # Where its tasks' results are, if it is persisted.
+        return array
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
         if any(map(is_dask_collection, arguments)):
@@ -67,6 +96,10 @@ class DaskExecutor(Executor):
     def close(self) -> None:
         self.drop(list(self._futures))
         self._futures.clear()
+
+
+def _tell(topic: str, message: Any) -> None:
+    distributed.get_worker().log_event(_TOPIC, [topic, message])
 
 
 def _same(value: Any) -> Any:

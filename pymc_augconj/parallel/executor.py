@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor as FuturesExecutor
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Protocol, Self
 from uuid import uuid4
 
@@ -34,6 +34,16 @@ class Task[T](Protocol):
     def result(self) -> T:
         """Return the result, waiting for it; raises what the work raised."""
         ...
+
+
+class _Computed:
+    """A part of a Dask array, computed in the process that asks for it."""
+
+    def __init__(self, array: Any) -> None:
+        self._array = array
+
+    def load(self) -> np.ndarray:
+        return np.asarray(self._array.compute(scheduler="synchronous"))
 
 
 class _Deferred[T]:
@@ -58,9 +68,29 @@ class Executor:
     #: How many tasks are worked on at once.
     workers = 1
 
+    @property
+    def is_cancelled(self) -> Callable[[], bool]:
+        """What a task asks, by a call, whether its result is still wanted."""
+        return _never
+
+    @property
+    def tell(self) -> Callable[[str, Any], None]:
+        """What a task calls, with a topic and a message, for :meth:`listening` to hear."""
+        return _silent
+
+    def listening(
+        self, topic: str, handler: Callable[[Any], None]
+    ) -> AbstractContextManager[object]:
+        """Have ``handler`` called with the messages of a topic, where that can be done."""
+        return nullcontext()
+
     def share(self, value: Any) -> Any:
         """Return what stands for ``value`` among the arguments of many tasks."""
         return value
+
+    def block(self, array: Any) -> Any:
+        """Return what stands for a part of a Dask array among the arguments of a task."""
+        return _Computed(array)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
         """Begin ``function(*arguments)``."""
@@ -96,6 +126,14 @@ class Executor:
 
     def __exit__(self, *details: object) -> None:
         self.close()
+
+
+def _never() -> bool:
+    return False
+
+
+def _silent(topic: str, message: Any) -> None:
+    pass
 
 
 _here = threading.local()

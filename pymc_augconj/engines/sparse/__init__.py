@@ -3,6 +3,8 @@
 ===============  ===================================================================
 ``adam``         stochastic gradient ascent with a step size for every coordinate
 ``batch``        a minibatch in parts, on several threads
+``chunk_sums``   what the rows of a chunk of the data add to the sums of a fit
+``chunked``      the bound on data in chunks, of which only sums are seen
 ``convergence``  convergence check for SVI: the improvement over the last iterations
 ``design``       predictors through inducing points
 ``expected``     a density expected over the residual of its predictor

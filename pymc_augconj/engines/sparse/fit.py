@@ -22,6 +22,7 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
 
+from .chunked import ChunkedFamily, chunked_gradient
 from .design import SparseDesign
 from .gradient import DesignGradient
 from .model import SparseModel
@@ -60,7 +61,8 @@ class _SparseFamily:
             raise AugmentationError(
                 f"{self.model.n_rows} observations through {self.model.size(self.inducing)} "
                 f"weights take {entries * 8 / 1e9:.1f} GB at once, expected at most "
-                f"{_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a batch_size"
+                f"{_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a batch_size, "
+                "or data=… in chunks"
             )
 
     def at(self, point: Point) -> SparseBound:
@@ -118,8 +120,10 @@ class SparseFit:
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()
-        family = _SparseFamily(problem, rule)
-        found = ascend(family, problem, reporter(problem), inner=climb, gradient=_gradient)
+        chunked = problem.sparse is not None and problem.sparse.data is not None
+        family = (ChunkedFamily if chunked else _SparseFamily)(problem, rule)
+        gradient = chunked_gradient if chunked else _gradient
+        found = ascend(family, problem, reporter(problem), inner=climb, gradient=gradient)
         if rule.augmented:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation

@@ -1,0 +1,196 @@
+"""The bound through inducing points on data in chunks, of which only sums over rows are seen.
+
+Coordinate ascent of :mod:`.fit` in the natural parameters of q(w): with precision I + B and
+precision times mean b, a sweep takes (B, b) to
+
+    B̂ = Σ φᵢ λ̂ᵢ φᵢᵀ,    b̂ = Σ φᵢ (ĥᵢ − λ̂ᵢ offsetᵢ)
+
+at the moments of q(w), the sum of the target sites of all rows. Part of the way there is that part
+of the way of every site. So (b, B) are the sites of one observation of all D weights, and the loop
+is that of every variational engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.engines.base import Evaluation, FitProblem, SiteRule
+from pymc_augconj.engines.variational.bound import Stage
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.model import Point
+from pymc_augconj.parallel.executor import Executor
+from pymc_augconj.typing import Array
+
+from .chunk_sums import (
+    Chunk,
+    ChunkReader,
+    ChunkState,
+    ChunkSums,
+    ChunkWork,
+    add_sums,
+    gradient_of_chunk,
+    gram_of_chunk,
+    sums_of_chunk,
+)
+from .gradient import DesignGradient, slopes_by_factor
+from .model import SparseModel
+from .posterior import WeightsPosterior
+
+__all__ = ["ChunkedBound", "ChunkedData", "ChunkedFamily", "chunked_gradient"]
+
+_EPS = 1000.0 * np.finfo(float).eps
+
+
+@dataclass(frozen=True)
+class ChunkedData:
+    """The data of a fit in chunks, and who works on them.
+
+    Attributes
+    ----------
+    executor : Executor
+    read : ChunkReader
+    chunks : sequence of (Chunk, sequence)
+        Each with its arrays: what a task takes for them, or has a method ``load``.
+    """
+
+    executor: Executor
+    read: ChunkReader
+    chunks: Sequence[tuple[Chunk, Sequence[Any]]]
+
+
+class ChunkedFamily:
+    """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
+
+    def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
+        self.rule, self.stages = rule, [Stage()]
+        sparse = problem.sparse
+        assert sparse is not None
+        assert sparse.data is not None
+        self.data, self.inducing = sparse.data, list(sparse.inducing)
+        #: At the rows that the user's model holds.
+        self.model = SparseModel(problem.model, sparse.priors, problem.point)
+        self._work = self.data.executor.share(ChunkWork(self.data.read, rule))
+
+    def at(self, point: Point) -> ChunkedBound:
+        """Return the bound at θ."""
+        return ChunkedBound(self, point)
+
+    def total(
+        self, function: Callable[..., ChunkSums], point: Point, q: WeightsPosterior
+    ) -> ChunkSums:
+        """Return the sums of all chunks."""
+        run = self.data.executor
+        state = run.share(ChunkState(point, self.inducing, q))
+        tasks = [
+            run.submit(function, self._work, state, chunk, *arrays)
+            for chunk, arrays in self.data.chunks
+        ]
+        return run.reduce(add_sums, tasks)
+
+
+class ChunkedBound:
+    """The bound at one θ, as a function of b and the entries of B, diagonal first."""
+
+    def __init__(self, family: ChunkedFamily, point: Point) -> None:
+        self.family, self.point = family, point
+        self.size = family.model.size(family.inducing)
+
+    def at_prior(self) -> WeightsEvaluation:
+        """Return the evaluation at q = p."""
+        return self.evaluate(np.zeros(self.size), np.zeros(self.size * (self.size + 1) // 2))
+
+    def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> WeightsEvaluation:
+        """Return the evaluation at b = ``h`` and B = ``lam``.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If negative precisions outweigh the prior.
+        """
+        q = WeightsPosterior(_unpacked(lam, self.size), h)
+        sums = self.family.total(sums_of_chunk, self.point, q)
+        assert not isinstance(sums.gram, float)
+        assert not isinstance(sums.linear, float)
+        cov = q.solve_half(q.half(np.eye(self.size, order="F")))
+        magnitude = sums.magnitude + abs(q.divergence) + abs(q.log_det)
+        return WeightsEvaluation(
+            h, lam, sums.linear, _packed(sums.gram), q.mean, _packed(cov), sums.value,
+            q.divergence, magnitude * _EPS, Coupling(self.size), _AtWeights(q, self),
+        )  # fmt: skip
+
+    @cached_property
+    def gram(self) -> Array:
+        """Φ Φᵀ over all rows, as entries."""
+        prior = WeightsPosterior.prior(self.size)
+        gram = self.family.total(gram_of_chunk, self.point, prior).gram
+        assert not isinstance(gram, float)
+        return _packed(gram)
+
+
+@dataclass(frozen=True)
+class _AtWeights:
+    q: WeightsPosterior
+    bound: ChunkedBound
+
+
+@dataclass(frozen=True)
+class WeightsEvaluation(Evaluation):
+    """The bound at one q(w): ``mean`` and ``cov`` are those of the weights."""
+
+    @cached_property
+    def residual(self) -> float:
+        """How far (b, B) are from their targets: of the means in standard deviations, and of S."""
+        q, size = self.posterior.q, self.mean.size
+        change = _unpacked(self.target_lam - self.lam, size)
+        if not (np.isfinite(change).all() and np.isfinite(self.target_h).all()):
+            return float("nan")
+        pull = q.half(np.asfortranarray((self.target_h - self.h - change @ self.mean)[:, None]))
+        relative = q.half(np.asfortranarray(q.half(change).T))
+        return float(np.sqrt(np.sum(pull**2) + np.sum(relative**2)))
+
+    @property
+    def precision_units(self) -> Array:
+        """What a unit of each entry of B does to q, for changes to be weighed by."""
+        std = np.sqrt(self.var)
+        units = self.var + std * np.abs(self.mean)
+        i, j = np.tril_indices(self.mean.size, -1)
+        # An entry off the diagonal stands for two.
+        return np.concatenate([units, np.sqrt(2.0 * units[i] * units[j])])
+
+    def narrow(self, std: float) -> tuple[Array, Array]:
+        """Return the sum of sites of this standard deviation about the prior mean, at all rows."""
+        return np.zeros_like(self.h), self.posterior.bound.gram / std**2
+
+
+def chunked_gradient(bound: ChunkedBound, at: Evaluation) -> dict[str, Array]:
+    """Return d bound/dθ at sites that equal their targets."""
+    family, q = bound.family, at.posterior.q
+    sums = family.total(gradient_of_chunk, bound.point, q)
+    assert not isinstance(sums.gram, float)
+    assert not isinstance(sums.pulled, float)
+    # The factors L of K(Z, Z) are the same for all rows.
+    design = family.model.design(bound.point, family.inducing, slice(None))
+    by_factor = slopes_by_factor(q, design.n_sparse, sums.gram, sums.pulled)
+    found, _ = DesignGradient(family.model, design).of_factors(by_factor)
+    accumulate(found, sums.by_theta)
+    return found
+
+
+def _packed(matrix: Array) -> Array:
+    """Return the entries of a symmetric matrix, its diagonal first."""
+    return np.concatenate([np.diagonal(matrix), matrix[np.tril_indices(len(matrix), -1)]])
+
+
+def _unpacked(entries: Array, size: int) -> Array:
+    """Return the symmetric matrix, Fortran-ordered."""
+    matrix = np.zeros((size, size), order="F")
+    matrix[np.tril_indices(size, -1)] = entries[size:]
+    matrix += matrix.T.copy()
+    np.fill_diagonal(matrix, entries[:size])
+    return matrix
