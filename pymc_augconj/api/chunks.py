@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,7 @@ def _bounds(arrays: Sequence[Any], n_rows: int) -> np.ndarray:
 
 
 def _parts(array: Any, bounds: np.ndarray, executor: Executor) -> list[Any]:
-    pairs = [slice(*map(int, pair)) for pair in zip(bounds[:-1], bounds[1:], strict=True)]
+    pairs = [slice(int(first), int(last)) for first, last in pairwise(bounds)]
     if is_dask_array(array):
         rows = tuple(int(size) for size in np.diff(bounds))
         array = array.rechunk({0: rows} | dict.fromkeys(range(1, array.ndim), -1))
@@ -121,9 +122,7 @@ class _MappedRows:
 
     def load(self) -> np.ndarray:
         """Read them."""
-        whole = np.memmap(
-            self.path, self.dtype, "r", self.offset, self.shape, order=self.order
-        )
+        whole = np.memmap(self.path, self.dtype, "r", self.offset, self.shape, order=self.order)
         return np.array(whole[self.rows])
 
 

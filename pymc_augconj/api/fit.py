@@ -236,7 +236,7 @@ def fit(
         if data is not None:
             read = OtherRows(model, gps, tuple(data), first, compile_kwargs)
             run = stack.enter_context(executor_of(client))
-            chunked = ChunkedData(run, read, chunks_of(data, run))
+            chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(
             lgm,
             first,
@@ -247,7 +247,9 @@ def fit(
             tol,
             report,
             options,
-            about_inducing.problem(written, lgm, gp, method, random_seed, chunked) if sparse else None,
+            about_inducing.problem(written, lgm, gp, method, random_seed, chunked)
+            if sparse
+            else None,
         )
         solve = engine.sparse if sparse else engine.dense
         assert solve is not None  # given_options refuses inducing points where they are not taken

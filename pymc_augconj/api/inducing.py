@@ -10,6 +10,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.engines.base import SparseProblem
+from pymc_augconj.engines.sparse.chunked import ChunkedData
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
@@ -39,7 +40,13 @@ class SparseOptions:
     optimize_inducing: bool = False
 
     def problem(
-        self, model: Model, lgm: LatentGaussianModel, gp: Any, method: str, seed: Any
+        self,
+        model: Model,
+        lgm: LatentGaussianModel,
+        gp: Any,
+        method: str,
+        seed: Any,
+        data: ChunkedData | None = None,
     ) -> SparseProblem:
         """Return the problem for the sparse engines.
 
@@ -54,7 +61,7 @@ class SparseOptions:
         )
         return SparseProblem(
             processes,
-            inducing_of(rng, processes, self.inducing),
+            inducing_of(rng, processes, self.inducing, data),
             rng,
             batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
             if method == "svi"
@@ -62,6 +69,7 @@ class SparseOptions:
             rate=self.rate,
             hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             optimize_inducing=self.optimize_inducing,
+            data=data,
         )
 
 
@@ -95,9 +103,15 @@ def processes_of(
 
 
 def inducing_of(
-    rng: np.random.Generator, processes: Sequence[LatentProcess], given: Any
+    rng: np.random.Generator,
+    processes: Sequence[LatentProcess],
+    given: Any,
+    data: ChunkedData | None = None,
 ) -> list[np.ndarray]:
-    """Return the inducing inputs of each process: by number, by inputs, or by its name."""
+    """Return the inducing inputs of each process: by number, by inputs, or by its name.
+
+    With ``data`` numbers are placed among the inputs of these.
+    """
     names = [process.name for process in processes]
     if isinstance(given, Mapping):
         if set(given) != set(names):
@@ -111,15 +125,23 @@ def inducing_of(
         )
     else:
         given = dict.fromkeys(names, DEFAULT_INDUCING if given is None else given)
-    return [_inducing(rng, process, given[process.name]) for process in processes]
+    found = []
+    for i, process in enumerate(processes):
+        inputs: Any = process.inputs
+        if data is not None and data.follows[i]:
+            inputs = data.inputs(i)
+        found.append(_inducing(rng, process, inputs, given[process.name]))
+    return found
 
 
-def _inducing(rng: np.random.Generator, process: LatentProcess, given: Any) -> np.ndarray:
+def _inducing(
+    rng: np.random.Generator, process: LatentProcess, inputs: Any, given: Any
+) -> np.ndarray:
     width = process.inputs.shape[1]
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given < 1:
             raise AugmentationError(f"inducing: expected a positive number, got {given}")
-        return inducing_inputs(rng, process.inputs, int(given))
+        return inducing_inputs(rng, inputs, int(given))
     try:
         Z = np.array(given, dtype=float)
     except (TypeError, ValueError):

@@ -26,7 +26,7 @@ from .posterior import WeightsPosterior
 from .sites import SparseSites
 
 __all__ = [
-    "Chunk", "ChunkReader", "ChunkState", "ChunkSums", "ChunkWork", "add_sums", "gradient_of_chunk",
+    "Chunk", "ChunkReader", "ChunkState", "ChunkSums", "add_sums", "gradient_of_chunk",
     "gram_of_chunk", "inputs_of_chunk", "sums_of_chunk",
 ]  # fmt: skip
 
@@ -64,25 +64,7 @@ class ChunkState:
     point: Point
     inducing: Sequence[Array]
     q: WeightsPosterior
-
-
-@dataclass(frozen=True)
-class ChunkWork:
-    """What evaluates a chunk, wherever that is.
-
-    Attributes
-    ----------
-    read : ChunkReader
-    rule : SiteRule
-    """
-
-    read: ChunkReader
     rule: SiteRule
-
-    def rows_of(self, chunk: Chunk, arrays: Sequence[Any]) -> tuple[LatentGaussianModel, Any]:
-        """Return the model at the rows of a chunk."""
-        values = [a.load() if hasattr(a, "load") else np.asarray(a) for a in arrays]
-        return self.read(dict(zip(chunk.names, values, strict=True)), f"chunk {chunk.number}")
 
 
 @dataclass
@@ -128,7 +110,7 @@ def add_sums(parts: list[ChunkSums]) -> ChunkSums:
     return total
 
 
-def sums_of_chunk(work: ChunkWork, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
+def sums_of_chunk(read: ChunkReader, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
     """Return what a step of q(w) needs of the rows."""
 
     def part(model: SparseModel, sites: SparseSites, rows: Index) -> ChunkSums:
@@ -137,10 +119,12 @@ def sums_of_chunk(work: ChunkWork, state: ChunkState, chunk: Chunk, *arrays: Any
         found.gram, found.linear = design.natural(h, lam)
         return found
 
-    return _summed(work, state, chunk, arrays, part)
+    return _summed(read, state, chunk, arrays, part)
 
 
-def gradient_of_chunk(work: ChunkWork, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
+def gradient_of_chunk(
+    read: ChunkReader, state: ChunkState, chunk: Chunk, *arrays: Any
+) -> ChunkSums:
     """Return what the derivatives by θ need of the rows."""
 
     def part(model: SparseModel, sites: SparseSites, rows: Index) -> ChunkSums:
@@ -152,23 +136,30 @@ def gradient_of_chunk(work: ChunkWork, state: ChunkState, chunk: Chunk, *arrays:
         accumulate(by_theta, sites.gradient(state.point, rows, mean, var))
         return ChunkSums(rows.size, gram=gram, linear=linear, pulled=pulled, by_theta=by_theta)
 
-    return _summed(work, state, chunk, arrays, part)
+    return _summed(read, state, chunk, arrays, part)
 
 
-def gram_of_chunk(work: ChunkWork, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
+def gram_of_chunk(read: ChunkReader, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
     """Return Φ Φᵀ."""
 
     def part(model: SparseModel, sites: SparseSites, rows: Index) -> ChunkSums:
         design = model.design(state.point, state.inducing, rows)
         return ChunkSums(rows.size, gram=design.natural(np.zeros(rows.size), np.ones(rows.size))[0])
 
-    return _summed(work, state, chunk, arrays, part)
+    return _summed(read, state, chunk, arrays, part)
 
 
-def inputs_of_chunk(work: ChunkWork, which: Index, chunk: Chunk, *arrays: Any) -> list[Array]:
+def inputs_of_chunk(read: ChunkReader, which: Index, chunk: Chunk, *arrays: Any) -> list[Array]:
     """Return the inputs of every process at a few rows."""
-    _, processes = work.rows_of(chunk, arrays)
+    _, processes = _rows_of(read, chunk, arrays)
     return [np.array(process.inputs[which], dtype=float) for process in processes]
+
+
+def _rows_of(
+    read: ChunkReader, chunk: Chunk, arrays: Sequence[Any]
+) -> tuple[LatentGaussianModel, Sequence[ProcessPrior]]:
+    values = [a.load() if hasattr(a, "load") else np.asarray(a) for a in arrays]
+    return read(dict(zip(chunk.names, values, strict=True)), f"chunk {chunk.number}")
 
 
 def _targets(
@@ -180,7 +171,7 @@ def _targets(
 
 
 def _summed(
-    work: ChunkWork,
+    read: ChunkReader,
     state: ChunkState,
     chunk: Chunk,
     arrays: Sequence[Any],
@@ -189,9 +180,9 @@ def _summed(
     # Far out there are infinities, which every step is checked for.
     ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
     with blas_limit(1), ignored:
-        lgm, processes = work.rows_of(chunk, arrays)
+        lgm, processes = _rows_of(read, chunk, arrays)
         model = SparseModel(lgm, processes, state.point)
-        sites = SparseSites(lgm, work.rule, state.point)
+        sites = SparseSites(lgm, state.rule, state.point)
         return add_sums([part(model, sites, rows) for rows in _few(model, state)])
 
 

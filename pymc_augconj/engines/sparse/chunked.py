@@ -24,44 +24,90 @@ from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import Point
-from pymc_augconj.parallel.executor import Executor
-from pymc_augconj.typing import Array
+from pymc_augconj.parallel.executor import Executor, Task
+from pymc_augconj.typing import Array, Index
 
 from .chunk_sums import (
     Chunk,
     ChunkReader,
     ChunkState,
     ChunkSums,
-    ChunkWork,
     add_sums,
     gradient_of_chunk,
     gram_of_chunk,
+    inputs_of_chunk,
     sums_of_chunk,
 )
 from .gradient import DesignGradient, slopes_by_factor
 from .model import SparseModel
 from .posterior import WeightsPosterior
 
-__all__ = ["ChunkedBound", "ChunkedData", "ChunkedFamily", "chunked_gradient"]
+__all__ = ["ChunkedBound", "ChunkedData", "ChunkedFamily", "ChunkedInputs", "chunked_gradient"]
 
 _EPS = 1000.0 * np.finfo(float).eps
 
 
-@dataclass(frozen=True)
 class ChunkedData:
     """The data of a fit in chunks, and who works on them.
 
-    Attributes
+    Parameters
     ----------
     executor : Executor
     read : ChunkReader
     chunks : sequence of (Chunk, sequence)
         Each with its arrays: what a task takes for them, or has a method ``load``.
+    follows : sequence of bool
+        Whether a process has its inputs at the rows of the data; else at all chunks the same.
     """
 
-    executor: Executor
-    read: ChunkReader
-    chunks: Sequence[tuple[Chunk, Sequence[Any]]]
+    def __init__(
+        self,
+        executor: Executor,
+        read: ChunkReader,
+        chunks: Sequence[tuple[Chunk, Sequence[Any]]],
+        follows: Sequence[bool],
+    ) -> None:
+        self.executor, self.chunks, self.follows = executor, chunks, tuple(follows)
+        self._read = executor.share(read)
+        self.n_rows = sum(chunk.size for chunk, _ in chunks)
+
+    def total(self, function: Callable[..., ChunkSums], state: ChunkState) -> ChunkSums:
+        """Return the sums of all chunks."""
+        shared = self.executor.share(state)
+        tasks = [self._submit(function, shared, i) for i in range(len(self.chunks))]
+        return self.executor.reduce(add_sums, tasks)
+
+    def inputs(self, process: int) -> ChunkedInputs:
+        """Return the inputs of a process, as an array of which rows can be taken."""
+        return ChunkedInputs(self, process)
+
+    def some_inputs(self, process: int, rows: Index) -> Array:
+        """Return the inputs of a process at some rows, in ascending order."""
+        ends = np.cumsum([chunk.size for chunk, _ in self.chunks])
+        cuts = np.searchsorted(rows, ends)
+        tasks = []
+        for i, own in enumerate(np.split(rows, cuts[:-1])):
+            if own.size:
+                which = own - (ends[i] - self.chunks[i][0].size)
+                tasks.append(self._submit(inputs_of_chunk, which, i))
+        return np.concatenate([found[process] for found in self.executor.gather(tasks)])
+
+    def _submit(self, function: Callable[..., Any], what: Any, number: int) -> Task[Any]:
+        chunk, arrays = self.chunks[number]
+        return self.executor.submit(function, self._read, what, chunk, *arrays)
+
+
+class ChunkedInputs:
+    """The inputs of a process, which are in chunks."""
+
+    def __init__(self, data: ChunkedData, process: int) -> None:
+        self._data, self._process = data, process
+
+    def __len__(self) -> int:
+        return self._data.n_rows
+
+    def __getitem__(self, rows: Index) -> Array:
+        return self._data.some_inputs(self._process, rows)
 
 
 class ChunkedFamily:
@@ -75,7 +121,6 @@ class ChunkedFamily:
         self.data, self.inducing = sparse.data, list(sparse.inducing)
         #: At the rows that the user's model holds.
         self.model = SparseModel(problem.model, sparse.priors, problem.point)
-        self._work = self.data.executor.share(ChunkWork(self.data.read, rule))
 
     def at(self, point: Point) -> ChunkedBound:
         """Return the bound at θ."""
@@ -84,14 +129,8 @@ class ChunkedFamily:
     def total(
         self, function: Callable[..., ChunkSums], point: Point, q: WeightsPosterior
     ) -> ChunkSums:
-        """Return the sums of all chunks."""
-        run = self.data.executor
-        state = run.share(ChunkState(point, self.inducing, q))
-        tasks = [
-            run.submit(function, self._work, state, chunk, *arrays)
-            for chunk, arrays in self.data.chunks
-        ]
-        return run.reduce(add_sums, tasks)
+        """Return the sums of all chunks at q(w) and θ."""
+        return self.data.total(function, ChunkState(point, self.inducing, q, self.rule))
 
 
 class ChunkedBound:

@@ -19,6 +19,7 @@ from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 
+from .input_data import input_data
 from .process import LatentProcess
 
 __all__ = ["OtherRows"]
@@ -66,6 +67,8 @@ class OtherRows:
         self._compile_kwargs = compile_kwargs
         shared = [_data_of(model, name) for name in names]
         _check_graph(model, gps, shared)
+        #: Whether the inputs of each process are among the rows.
+        self.follows = tuple(bool(set(input_data(gp)) & set(names)) for gp in gps)
         self._pickled = cloudpickle.dumps((model, list(gps)))
         self._local = threading.local()
         self._check_rows({var.name: var.get_value() for var in shared}, point)
@@ -184,7 +187,8 @@ def _check_graph(model: Model, gps: Sequence[Any], shared: Sequence[SharedVariab
         if not set(ancestors([model.rvs_to_values[rv]])) & set(shared):
             raise AugmentationError(
                 f"observed variable {rv.name!r}: expected observations that are among "
-                f"data={names}, found others, which every chunk would count again; pass these in data, too"
+                f"data={names}, found others, which every chunk would count again; pass these in "
+                "data, too"
             )
     if model.potentials:
         raise AugmentationError(
