@@ -25,6 +25,7 @@ TOPICS = (
     "gpflow_dense",
     "gpflow_sparse",
     "million",
+    "chunks",
     "prediction",
     "ep",
     "ep_peer",

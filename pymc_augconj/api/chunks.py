@@ -35,10 +35,6 @@ def chunks_of(data: Mapping[str, Any], executor: Executor) -> list[tuple[Chunk, 
     AugmentationError
         If the arrays do not have the same, known, number of rows.
     """
-    if not isinstance(data, Mapping) or not data:
-        raise AugmentationError(
-            f"data: expected a mapping from names of pm.Data to arrays, got {type(data).__name__}"
-        )
     sizes = {}
     for name, array in data.items():
         shape = getattr(array, "shape", ())

@@ -53,7 +53,7 @@ def fit(
     model: Model | None = None,
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
-    start: Mapping[str, Any] | None = None,
+    start: Mapping[str, Any] | Approximation | None = None,
     inducing: Any = None,
     batch_size: int | None = None,
     rate: float | tuple[float, float] | None = None,
@@ -94,9 +94,11 @@ def fit(
         their prior density (``"map"``) or the evidence alone (``"ml"``), or stay at ``start``
         (``"fixed"``). As in ``pm.find_MAP`` the prior density is that of the variables themselves,
         without the Jacobian of their transforms.
-    start : mapping, optional
+    start : mapping or Approximation, optional
         Initial values of hyperparameters, by name and on the scale of the user's model; by default
-        PyMC's initial point.
+        PyMC's initial point. Or an earlier fit of the model, perhaps one that was saved, to go on
+        from: its hyperparameters, its inducing inputs (unless ``inducing`` has others), and with
+        ``data`` or ``"svi"`` its posterior of the weights and the number of its iterations.
     inducing : int, array_like of shape (M, d), or mapping, optional
         For ``"svi"``, ``"cavi"`` and ``"vgp"``: the number of inducing points, placed by k-means++,
         or their inputs, or a mapping from names of processes to either. 100 by default for
@@ -139,12 +141,13 @@ def fit(
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
     data : mapping from str to array, optional
-        For ``"cavi"`` and ``"vgp"`` through inducing points: all the data, by the names of the
+        With inducing points: all the data, by the names of the
         ``pm.Data`` that hold a sample of them in the model; expected are the observations of every
         observed variable and whatever else differs between rows. Dask arrays, Zarr arrays (anything
         with ``shape`` and slices), memory maps or arrays, of one number of rows. They are read a
         chunk at a time, at every iteration: a Dask array that fits into the workers' memory is
-        better persisted before. A chunk's rows are worked on 10⁷/M at a time.
+        better persisted before. ``"svi"`` reads four chunks an iteration, of which a minibatch has
+        random rows.
     client : distributed.Client or concurrent.futures pool, optional
         With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
         default one chunk after the other in this process. The numbers are the same.
@@ -183,6 +186,12 @@ def fit(
     if method not in ENGINES:
         raise AugmentationError(f"method: expected one of {list(ENGINES)}, got {method!r}")
     engine = ENGINES[method]
+    earlier: Approximation | None = None
+    values: Any = start
+    if isinstance(start, Approximation):
+        earlier, values = start, start.theta
+        if inducing is None and engine.takes("inducing") and earlier.inducing:
+            inducing = earlier.inducing
     if hyper not in _HYPER:
         raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
     check_option(method, "max_iter", max_iter)
@@ -200,13 +209,18 @@ def fit(
         )
     )
     sparse = engine.minibatches or inducing is not None
-    _check_chunked(method, data, client, sparse=sparse and not engine.minibatches)
+    _check_chunked(method, data, client, sparse=sparse)
     gps = [] if gp is None else list(gp) if isinstance(gp, Sequence) else [gp]
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
         model = with_all_data(written)
+        if model is not written and data is not None:
+            raise AugmentationError(
+                "data: expected a model of pm.Data that hold a sample, found pm.Minibatch; write "
+                "the model with pm.Data, and pass batch_size=…"
+            )
         if model is not written and not engine.minibatches:
             raise AugmentationError(
                 f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
@@ -216,7 +230,7 @@ def fit(
         lgm = recognition.model
         if not sparse:
             _check_gp(gp, lgm)
-        first = _start(model, recognition, start, fixed=hyper == "fixed")
+        first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
@@ -234,7 +248,10 @@ def fit(
         )
         chunked = None
         if data is not None:
-            read = OtherRows(model, gps, tuple(data), first, compile_kwargs)
+            read = OtherRows(
+                written, gps, tuple(data), first, compile_kwargs,
+                gradient_of_inducing=optimize_inducing,
+            )  # fmt: skip
             run = stack.enter_context(executor_of(client))
             chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(
@@ -247,7 +264,7 @@ def fit(
             tol,
             report,
             options,
-            about_inducing.problem(written, lgm, gp, method, random_seed, chunked)
+            about_inducing.problem(written, lgm, gp, method, random_seed, chunked, earlier)
             if sparse
             else None,
         )
@@ -279,8 +296,12 @@ def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None
         )
     if data is not None and not sparse:
         raise AugmentationError(
-            f"data: expected method='cavi' or 'vgp' with inducing=…, through which data are seen a "
-            f"chunk at a time, got method={method!r}"
+            "data: expected method='svi', or 'cavi' or 'vgp' with inducing=…, through which data "
+            f"are seen a chunk at a time, got method={method!r}"
+        )
+    if data is not None and not (isinstance(data, Mapping) and data):
+        raise AugmentationError(
+            f"data: expected a mapping from names of pm.Data to arrays, got {type(data).__name__}"
         )
 
 

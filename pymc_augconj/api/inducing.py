@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from pymc_augconj.engines.base import SparseProblem
+from pymc_augconj.engines.base import FirstWeights, SparseProblem
 from pymc_augconj.engines.sparse.chunked import ChunkedData
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
+from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_name
 
 __all__ = ["SparseOptions", "inducing_of", "processes_of"]
@@ -47,6 +48,7 @@ class SparseOptions:
         method: str,
         seed: Any,
         data: ChunkedData | None = None,
+        earlier: Approximation | None = None,
     ) -> SparseProblem:
         """Return the problem for the sparse engines.
 
@@ -59,9 +61,10 @@ class SparseOptions:
         processes = processes_of(
             model, lgm, gp, f"method={method!r}", gradient_of_inducing=self.optimize_inducing
         )
+        inducing = inducing_of(rng, processes, self.inducing, data)
         return SparseProblem(
             processes,
-            inducing_of(rng, processes, self.inducing, data),
+            inducing,
             rng,
             batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
             if method == "svi"
@@ -70,7 +73,21 @@ class SparseOptions:
             hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             optimize_inducing=self.optimize_inducing,
             data=data,
+            first=None if earlier is None else _weights_of(earlier, processes, inducing),
         )
+
+
+def _weights_of(
+    earlier: Approximation, processes: Sequence[LatentProcess], inducing: Sequence[np.ndarray]
+) -> FirstWeights | None:
+    """Return the posterior of the weights of an earlier fit; None if it has other ones."""
+    names = [process.name for process in processes]
+    if list(earlier.inducing) != names or not all(
+        np.array_equal(earlier.inducing[name], Z) for name, Z in zip(names, inducing, strict=True)
+    ):
+        return None
+    count = len(earlier.history) if earlier.method == "svi" else 0
+    return FirstWeights(*earlier.natural_weights(), count)
 
 
 def processes_of(

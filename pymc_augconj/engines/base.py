@@ -24,6 +24,7 @@ from pymc_augconj.typing import Array
 __all__ = [
     "Climb",
     "Evaluation",
+    "FirstWeights",
     "FitOutcome",
     "FitProblem",
     "FitState",
@@ -248,13 +249,31 @@ class FitState:
     iteration : Iteration
         Bound, its terms and the residual; numbered from the last change of θ.
     mean, var : ndarray, shape (N,)
-        Moments of the predictors.
+        Moments of the predictors; of the weights where the data are in chunks.
     """
 
     count: int
     iteration: Iteration
     mean: Array
     var: Array
+
+
+@dataclass(frozen=True)
+class FirstWeights:
+    """The posterior of the weights that an earlier fit ended with.
+
+    Attributes
+    ----------
+    precision : ndarray, shape (D, D)
+    linear : ndarray, shape (D,)
+        B and b of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
+    count : int
+        Number of its iterations, for the step size of stochastic ones.
+    """
+
+    precision: Array
+    linear: Array
+    count: int
 
 
 @dataclass(frozen=True)
@@ -282,6 +301,8 @@ class SparseProblem:
         Whether the inducing inputs move, too.
     data : ChunkedData, optional
         All the data, of which those of the model are a sample; by default these.
+    first : FirstWeights, optional
+        Where to start; by default at the prior.
     """
 
     priors: Sequence[ProcessPrior]
@@ -294,6 +315,7 @@ class SparseProblem:
     optimize_inducing: bool = False
     #: A :class:`~pymc_augconj.engines.sparse.chunked.ChunkedData`, which no dense engine knows.
     data: Any = None
+    first: FirstWeights | None = None
 
 
 @dataclass(frozen=True)

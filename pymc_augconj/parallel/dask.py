@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
 
+import dask.array as da
 import distributed
 from dask import delayed
 from dask.base import is_dask_collection
 
 from .executor import _FAN_IN, Executor, Task
 
-__all__ = ["DaskExecutor", "is_cancelled"]
+__all__ = ["DaskExecutor", "is_cancelled", "lazy_rows"]
 
 _TOPIC = "pymc-augconj"
 
@@ -104,6 +105,35 @@ def _tell(topic: str, message: Any) -> None:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def lazy_rows(
+    function: Callable[[bytes, Any], Mapping[str, Any]],
+    pickled: bytes,
+    rows: Any,
+    arrays: Mapping[str, tuple[Any, tuple[int, ...], int]],
+) -> dict[str, Any]:
+    """Return what ``function(pickled, chunk)`` gives for every chunk of rows, as Dask arrays.
+
+    Parameters
+    ----------
+    function : callable
+    pickled : bytes
+    rows : dask.array.Array, shape (P, d)
+        Not divided along its second axis.
+    arrays : mapping from str to (dtype, shape, int)
+        Type and shape of each result, and its axis of rows, whose length does not count.
+    """
+    shared = delayed(pickled)
+    tasks = [delayed(function)(shared, block) for block in rows.to_delayed().ravel()]
+    found = {}
+    for name, (dtype, shape, axis) in arrays.items():
+        parts = [
+            da.from_delayed(task[name], (*shape[:axis], size, *shape[axis + 1 :]), dtype)
+            for task, size in zip(tasks, rows.chunks[0], strict=True)
+        ]
+        found[name] = da.concatenate(parts, axis=axis)
+    return found
 
 
 def is_cancelled() -> bool:

@@ -101,6 +101,117 @@ def test_an_interrupt_stops_the_chains(client):
     assert time.monotonic() - begin < 20
 
 
+N, ROWS = 400, 40
+Z = np.linspace(-3, 3, 8)[:, None]
+
+
+@pytest.fixture(scope="module")
+def fits(client):
+    """A model on a sample, and what fits it to all the data in one process or on the cluster."""
+    da = pytest.importorskip("dask.array")
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3.0, 3.0, (N, 1))
+    y = (rng.random(N) < 1.0 / (1.0 + np.exp(-3.0 * np.sin(1.5 * X[:, 0])))).astype(int)
+    with pm.Model() as model:
+        data = pm.Data("X", X[:ROWS]), pm.Data("y_data", y[:ROWS])
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=pm.InverseGamma("ls", 5, 5)))
+        pm.Bernoulli("y", logit_p=gp.prior("f", X=data[0]), observed=data[1])
+
+    def fit(method, change=lambda X: None, **options):
+        values = X.copy()
+        change(values)
+        arrays = {"X": da.from_array(values, (ROWS, 1)), "y_data": da.from_array(y, (100,))}
+        given = {"inducing": Z, "data": arrays, "model": model, "gp": gp} | QUIET
+        return pac.fit(method, **(given | options))
+
+    fit.gp = gp
+    return fit
+
+
+@pytest.fixture(scope="module")
+def whole(fits):
+    return fits("cavi")
+
+
+def assert_same(one, other):
+    np.testing.assert_array_equal(one.h, other.h)
+    np.testing.assert_array_equal(one.lam, other.lam)
+    assert one.theta == other.theta
+    assert one.log_evidence == other.log_evidence
+
+
+def test_a_fit_is_that_of_one_process_and_goes_on_where_it_was_saved(client, fits, whole, tmp_path):
+    folders = client.run(lambda dask_worker: sorted(os.listdir(dask_worker.local_directory)))
+    assert_same(fits("cavi", client=client), whole)
+    with pytest.warns(RuntimeWarning, match="increase max_iter"):
+        early = fits("cavi", client=client, max_iter=2)
+    early.save(tmp_path / "early.npz")
+    later = fits("cavi", client=client, start=pac.Approximation.load(tmp_path / "early.npz"))
+    assert early.objective < whole.objective - 1e-3
+    assert later.objective == pytest.approx(whole.objective, abs=1e-6)
+    assert len(later.history) < len(whole.history)
+    # From where it ended there is nothing to do.
+    fixed = fits("cavi", client=client, start=whole, hyper="fixed")
+    assert len(fixed.history) == 1
+    assert fixed.log_evidence == pytest.approx(whole.log_evidence, abs=1e-9)
+    assert tasks_left(client) == ([], 0)
+    found = client.run(lambda dask_worker: sorted(os.listdir(dask_worker.local_directory)))
+    assert found == folders
+
+
+def test_a_row_that_is_no_number_is_named(client, fits):
+    def spoil(X):
+        X[7 * ROWS + 3] = np.nan
+
+    with pytest.raises(pac.DataError, match=r"'X'.*found nan in chunk 7, row 3, column 0"):
+        fits("cavi", spoil, client=client)
+    with pytest.raises(pac.DataError, match=r"found nan in chunk 7, row 3, column 0"):
+        fits("svi", spoil, client=client, batch_size=80)
+    assert tasks_left(client) == ([], 0)
+
+
+@pytest.mark.filterwarnings("ignore:.*increase max_iter:RuntimeWarning")
+def test_minibatches_are_those_of_one_process(client, fits, whole):
+    options = {"batch_size": 80, "max_iter": 120, "random_seed": 3, "optimize_inducing": True}
+    short = options | {"max_iter": 8}
+    assert_same(fits("svi", client=client, **short), fits("svi", **short))
+    found = fits("svi", **options)
+    # Eight seeds of minibatches in memory leave up to half a nat.
+    assert found.log_evidence > whole.log_evidence - 1.0
+    # All rows at rate one are coordinate ascent.
+    fixed = {"hyper": "fixed", "start": whole, "max_iter": 1, "batch_size": N, "rate": 1.0}
+    assert fits("svi", **fixed).log_evidence == pytest.approx(whole.log_evidence, abs=1e-8)
+    assert tasks_left(client) == ([], 0)
+
+
+def test_predictions_are_lazy_and_the_same(client, fits, whole):
+    da = pytest.importorskip("dask.array")
+    new = np.linspace(-3, 3, 11)[:, None]
+    options = {"kind": "y", "ynew": 1, "quantile": [0.1, 0.9]}
+    here = pac.predict(whole, fits.gp, new, **options).predictions
+    there = pac.predict(whole, fits.gp, da.from_array(new, (4, 1)), **options).predictions
+    assert set(there.data_vars) == set(here.data_vars)
+    for name, value in here.data_vars.items():
+        assert there[name].dims == value.dims
+        assert type(there[name].data) is da.Array
+        np.testing.assert_allclose(there[name].values, value.values, rtol=1e-12, atol=1e-14)
+    np.testing.assert_array_equal(there["quantile"], [0.1, 0.9])
+    with pytest.raises(pac.AugmentationError, match="full_cov"):
+        pac.predict(whole, fits.gp, da.from_array(new, (4, 1)), full_cov=True)
+
+
+def test_a_lost_worker_costs_time_alone(client, fits, whole):
+    pids = client.run(os.getpid)
+
+    def kill(state):
+        if state.count == 5:
+            os.kill(min(pids.values()), signal.SIGKILL)
+
+    assert_same(fits("cavi", client=client, callback=kill), whole)
+    assert min(pids.values()) not in client.run(os.getpid).values()
+    assert tasks_left(client) == ([], 0)
+
+
 def test_what_needs_the_chains_here_is_refused(client):
     with pytest.raises(TypeError, match="expected no 'callback' with client"):
         pac.sample(client=client, model=small_model(), callback=print)

@@ -7,7 +7,7 @@ minibatch, up to where this needs q(w), while the step of q(w) is made.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
 
 from .design import SparseDesign
+from .few_rows import chunks
 from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
 from .model import SparseModel
 from .posterior import WeightsPosterior
@@ -68,12 +69,36 @@ class DividedModel:
     def __init__(self, model: SparseModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
         self.executor = Executor()
+        self.n_rows = model.n_rows
 
     def __enter__(self) -> DividedModel:
         return self
 
     def __exit__(self, *details: Any) -> None:
         self.executor.close()
+
+    def batches(self, rng: np.random.Generator, size: int) -> Iterator[Index | slice]:
+        """Yield the rows of minibatches."""
+        n = self.n_rows
+        if size >= n:
+            while True:
+                yield slice(None)
+        order, used = rng.permutation(n), 0
+        while True:
+            if used + size > n:
+                order, used = rng.permutation(n), 0
+            # In ascending order, so that a memory map is read in one direction.
+            yield np.sort(order[used : used + size])
+            used += size
+
+    def spread(self, size: int) -> Index:
+        """Return ``size`` rows from all the data."""
+        return np.arange(0, self.n_rows, self.n_rows // size)[:size]
+
+    def groups(self, step: int, count: int) -> list[Index]:
+        """Return every ``step``-th row, in up to ``count`` groups."""
+        rows = [np.arange(start * step, self.n_rows, step * count) for start in range(count)]
+        return [group for group in rows if group.size]
 
     def start(
         self,
@@ -94,8 +119,8 @@ class DividedModel:
 
     def expected(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: WeightsPosterior
-    ) -> float:
-        """Return Σ ℓ over the rows."""
+    ) -> tuple[float, int]:
+        """Return Σ ℓ over the rows, and their number."""
 
         def work(own: Index | slice) -> float:
             _, _, (value, _, _) = self._work(point, inducing, own, lambda: q)
@@ -104,7 +129,15 @@ class DividedModel:
         parts = self._parts(point, inducing, rows)
         if len(parts) > 1:
             q.prepare()
-        return sum(self.executor.gather(self.executor.map(work, parts)))
+        size = self.n_rows if isinstance(rows, slice) else len(rows)
+        return sum(self.executor.gather(self.executor.map(work, parts))), size
+
+    def full_bound(self, point: Point, inducing: Sequence[Array], q: WeightsPosterior) -> float:
+        """Return the bound on all the data, a chunk of rows at a time."""
+        total = 0.0
+        for rows in chunks(self.n_rows, self.model.size(inducing)):
+            total += self.expected(point, inducing, rows, q)[0]
+        return total - q.divergence
 
     def _work(
         self,
@@ -194,7 +227,14 @@ class SparseBatch:
         return sum((part.design.natural(*site)[0] for part, site in pairs), np.zeros(()))
 
     def gradient(self) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
-        """Begin :meth:`.DesignGradient.of_sites`, overwriting the parts; return how to end it."""
+        """Begin the derivatives by θ and inducing inputs, overwriting the parts.
+
+        Returns
+        -------
+        callable
+            Returns them: those of :meth:`.DesignGradient.of_sites`, and by the likelihoods'
+            parameters.
+        """
         q, parts, divided = self.q, self.parts, self._divided
         n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
@@ -224,6 +264,8 @@ class SparseBatch:
             for by_theta, by_inducing, _ in found:
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)
+            point = parts[0].design.point
+            accumulate(total, divided.sites.gradient(point, self.rows, *self.moments()))
             return total, moved
 
         return end

@@ -13,21 +13,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.errors import DataError
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.typing import Array, Index
 
 from .design import SparseDesign
-from .gradient import DesignGradient
+from .few_rows import chunks
+from .gradient import DesignGradient, add_each
 from .model import SparseModel
-from .outcome import chunks
 from .posterior import WeightsPosterior
 from .sites import SparseSites
 
 __all__ = [
-    "Chunk", "ChunkReader", "ChunkState", "ChunkSums", "add_sums", "gradient_of_chunk",
-    "gram_of_chunk", "inputs_of_chunk", "sums_of_chunk",
+    "Chunk", "ChunkReader", "ChunkState", "ChunkSums", "RandomPart", "Which", "add_sums",
+    "gradient_of_chunk", "gram_of_chunk", "inputs_of_chunk", "sums_of_chunk", "value_of_chunk",
 ]  # fmt: skip
 
 
@@ -58,6 +59,32 @@ class Chunk:
 
 
 @dataclass(frozen=True)
+class RandomPart:
+    """One of the parts of equal size into which the rows of a chunk are divided at random.
+
+    Attributes
+    ----------
+    seed : tuple of int
+    count : int
+        Number of parts.
+    number : int
+    """
+
+    seed: tuple[int, ...]
+    count: int
+    number: int
+
+    def of(self, size: int) -> Index:
+        """Return the rows in ascending order, of ``size``."""
+        order = np.random.default_rng(self.seed).permutation(size)
+        return np.sort(np.array_split(order, self.count)[self.number])
+
+
+#: Rows of a chunk.
+Which = slice | Index | RandomPart
+
+
+@dataclass(frozen=True)
 class ChunkState:
     """What all chunks are evaluated at."""
 
@@ -73,8 +100,8 @@ class ChunkSums:
 
     Attributes
     ----------
-    rows : int
-        Number of predictors.
+    count : int
+        Number of rows of the data.
     value, magnitude : float
         Σ ℓ and Σ |ℓ|.
     gram : ndarray, shape (D, D)
@@ -82,24 +109,30 @@ class ChunkSums:
         Φ Λ̂ Φᵀ and Φ (ĥ − Λ̂ offset).
     pulled : ndarray, shape (D,)
         Φ (ĥ − Λ̂ m).
-    by_theta : dict
+    by_theta, by_inducing : dict, list
         Derivatives that do not go through the factors of K(Z, Z).
+    squares : float
+        Σ of squared distances of the target sites from none, in units of q.
     """
 
-    rows: int = 0
+    count: int = 0
     value: float = 0.0
     magnitude: float = 0.0
     gram: Array | float = 0.0
     linear: Array | float = 0.0
     pulled: Array | float = 0.0
+    squares: float = 0.0
     by_theta: dict[str, Array] = field(default_factory=dict)
+    by_inducing: list[Array | None] = field(default_factory=list)
 
     def add(self, other: ChunkSums) -> None:
         """Add another's, in place."""
         for one in fields(self):
-            if one.name != "by_theta":
+            if one.type in ("int", "float", "Array | float"):
                 setattr(self, one.name, getattr(self, one.name) + getattr(other, one.name))
         accumulate(self.by_theta, other.by_theta)
+        pairs = self.by_inducing, other.by_inducing
+        self.by_inducing = add_each(*pairs) if self.by_inducing else other.by_inducing
 
 
 def add_sums(parts: list[ChunkSums]) -> ChunkSums:
@@ -110,20 +143,23 @@ def add_sums(parts: list[ChunkSums]) -> ChunkSums:
     return total
 
 
-def sums_of_chunk(read: ChunkReader, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
+def sums_of_chunk(
+    read: ChunkReader, state: ChunkState, chunk: Chunk, which: Which, *arrays: Any
+) -> ChunkSums:
     """Return what a step of q(w) needs of the rows."""
 
     def part(model: SparseModel, sites: SparseSites, rows: Index) -> ChunkSums:
-        design, _, (value, h, lam) = _targets(model, sites, state, rows)
-        found = ChunkSums(rows.size, float(np.sum(value)), float(np.sum(np.abs(value))))
+        design, (mean, var, _), (value, h, lam) = _targets(model, sites, state, rows)
+        found = ChunkSums(value=float(np.sum(value)), magnitude=float(np.sum(np.abs(value))))
+        found.squares = float(np.sum((h - lam * mean) ** 2 * var) + np.sum((lam * var) ** 2))
         found.gram, found.linear = design.natural(h, lam)
         return found
 
-    return _summed(read, state, chunk, arrays, part)
+    return _summed(read, state, chunk, which, arrays, part)
 
 
 def gradient_of_chunk(
-    read: ChunkReader, state: ChunkState, chunk: Chunk, *arrays: Any
+    read: ChunkReader, state: ChunkState, chunk: Chunk, which: Which, *arrays: Any
 ) -> ChunkSums:
     """Return what the derivatives by θ need of the rows."""
 
@@ -132,34 +168,62 @@ def gradient_of_chunk(
         gram, linear = design.natural(h, lam)
         slope = h - lam * mean
         pulled = design.Phi @ slope
-        by_theta = DesignGradient(model, design).of_rows(state.q, half, slope, lam, False)[0]
+        through = DesignGradient(model, design)
+        by_theta, by_inducing, _ = through.of_rows(state.q, half, slope, lam, False)
         accumulate(by_theta, sites.gradient(state.point, rows, mean, var))
-        return ChunkSums(rows.size, gram=gram, linear=linear, pulled=pulled, by_theta=by_theta)
+        return ChunkSums(
+            gram=gram, linear=linear, pulled=pulled, by_theta=by_theta,
+            by_inducing=by_inducing,
+        )  # fmt: skip
 
-    return _summed(read, state, chunk, arrays, part)
+    return _summed(read, state, chunk, which, arrays, part)
 
 
-def gram_of_chunk(read: ChunkReader, state: ChunkState, chunk: Chunk, *arrays: Any) -> ChunkSums:
+def value_of_chunk(
+    read: ChunkReader, state: ChunkState, chunk: Chunk, which: Which, *arrays: Any
+) -> ChunkSums:
+    """Return Σ ℓ."""
+
+    def part(model: SparseModel, sites: SparseSites, rows: Index) -> ChunkSums:
+        _, _, (value, _, _) = _targets(model, sites, state, rows)
+        return ChunkSums(value=float(np.sum(value)))
+
+    return _summed(read, state, chunk, which, arrays, part)
+
+
+def gram_of_chunk(
+    read: ChunkReader, state: ChunkState, chunk: Chunk, which: Which, *arrays: Any
+) -> ChunkSums:
     """Return Φ Φᵀ."""
 
     def part(model: SparseModel, sites: SparseSites, rows: Index) -> ChunkSums:
         design = model.design(state.point, state.inducing, rows)
-        return ChunkSums(rows.size, gram=design.natural(np.zeros(rows.size), np.ones(rows.size))[0])
+        return ChunkSums(gram=design.natural(np.zeros(rows.size), np.ones(rows.size))[0])
 
-    return _summed(read, state, chunk, arrays, part)
+    return _summed(read, state, chunk, which, arrays, part)
 
 
-def inputs_of_chunk(read: ChunkReader, which: Index, chunk: Chunk, *arrays: Any) -> list[Array]:
+def inputs_of_chunk(
+    read: ChunkReader, what: None, chunk: Chunk, which: Which, *arrays: Any
+) -> list[Array]:
     """Return the inputs of every process at a few rows."""
-    _, processes = _rows_of(read, chunk, arrays)
-    return [np.array(process.inputs[which], dtype=float) for process in processes]
+    _, processes, _ = _rows_of(read, chunk, which, arrays)
+    return [np.array(process.inputs, dtype=float) for process in processes]
 
 
 def _rows_of(
-    read: ChunkReader, chunk: Chunk, arrays: Sequence[Any]
-) -> tuple[LatentGaussianModel, Sequence[ProcessPrior]]:
+    read: ChunkReader, chunk: Chunk, which: Which, arrays: Sequence[Any]
+) -> tuple[LatentGaussianModel, Sequence[ProcessPrior], int]:
     values = [a.load() if hasattr(a, "load") else np.asarray(a) for a in arrays]
-    return read(dict(zip(chunk.names, values, strict=True)), f"chunk {chunk.number}")
+    rows = which.of(chunk.size) if isinstance(which, RandomPart) else which
+    where = f"chunk {chunk.number}"
+    try:
+        chosen = {name: v[rows] for name, v in zip(chunk.names, values, strict=True)}
+        return *read(chosen, where), len(chosen[chunk.names[0]])
+    except DataError:
+        # For the row to be named by its place in the chunk.
+        read(dict(zip(chunk.names, values, strict=True)), where)
+        raise
 
 
 def _targets(
@@ -174,16 +238,18 @@ def _summed(
     read: ChunkReader,
     state: ChunkState,
     chunk: Chunk,
+    which: Which,
     arrays: Sequence[Any],
     part: Callable[[SparseModel, SparseSites, Index], ChunkSums],
 ) -> ChunkSums:
     # Far out there are infinities, which every step is checked for.
     ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
     with blas_limit(1), ignored:
-        lgm, processes = _rows_of(read, chunk, arrays)
+        lgm, processes, count = _rows_of(read, chunk, which, arrays)
         model = SparseModel(lgm, processes, state.point)
         sites = SparseSites(lgm, state.rule, state.point)
-        return add_sums([part(model, sites, rows) for rows in _few(model, state)])
+        few = _few(model, state)
+        return add_sums([ChunkSums(count), *(part(model, sites, rows) for rows in few)])
 
 
 def _few(model: SparseModel, state: ChunkState) -> Iterator[Index]:

@@ -32,19 +32,32 @@ from .chunk_sums import (
     ChunkReader,
     ChunkState,
     ChunkSums,
+    Which,
     add_sums,
     gradient_of_chunk,
     gram_of_chunk,
     inputs_of_chunk,
     sums_of_chunk,
 )
-from .gradient import DesignGradient, slopes_by_factor
+from .gradient import DesignGradient, add_each, slopes_by_factor
 from .model import SparseModel
 from .posterior import WeightsPosterior
 
-__all__ = ["ChunkedBound", "ChunkedData", "ChunkedFamily", "ChunkedInputs", "chunked_gradient"]
+__all__ = [
+    "ChunkedBound",
+    "ChunkedData",
+    "ChunkedFamily",
+    "ChunkedInputs",
+    "Rows",
+    "chunked_gradient",
+    "through_factors",
+]
 
 _EPS = 1000.0 * np.finfo(float).eps
+
+
+#: Rows of the data: numbers of chunks, and which rows of these.
+Rows = Sequence[tuple[int, Which]]
 
 
 class ChunkedData:
@@ -71,10 +84,14 @@ class ChunkedData:
         self._read = executor.share(read)
         self.n_rows = sum(chunk.size for chunk, _ in chunks)
 
-    def total(self, function: Callable[..., ChunkSums], state: ChunkState) -> ChunkSums:
-        """Return the sums of all chunks."""
+    def total(
+        self, function: Callable[..., ChunkSums], state: ChunkState, rows: Rows | None = None
+    ) -> ChunkSums:
+        """Return the sums over some rows, by default of all chunks."""
         shared = self.executor.share(state)
-        tasks = [self._submit(function, shared, i) for i in range(len(self.chunks))]
+        if rows is None:
+            rows = [(i, slice(None)) for i in range(len(self.chunks))]
+        tasks = [self._submit(function, shared, *each) for each in rows]
         return self.executor.reduce(add_sums, tasks)
 
     def inputs(self, process: int) -> ChunkedInputs:
@@ -89,12 +106,14 @@ class ChunkedData:
         for i, own in enumerate(np.split(rows, cuts[:-1])):
             if own.size:
                 which = own - (ends[i] - self.chunks[i][0].size)
-                tasks.append(self._submit(inputs_of_chunk, which, i))
+                tasks.append(self._submit(inputs_of_chunk, None, i, which))
         return np.concatenate([found[process] for found in self.executor.gather(tasks)])
 
-    def _submit(self, function: Callable[..., Any], what: Any, number: int) -> Task[Any]:
+    def _submit(
+        self, function: Callable[..., Any], what: Any, number: int, which: Which
+    ) -> Task[Any]:
         chunk, arrays = self.chunks[number]
-        return self.executor.submit(function, self._read, what, chunk, *arrays)
+        return self.executor.submit(function, self._read, what, chunk, which, *arrays)
 
 
 class ChunkedInputs:
@@ -115,10 +134,15 @@ class ChunkedFamily:
 
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         self.rule, self.stages = rule, [Stage()]
+        #: Where the first climb begins, if not at the prior.
+        self.first: tuple[Array, Array] | None
         sparse = problem.sparse
         assert sparse is not None
         assert sparse.data is not None
         self.data, self.inducing = sparse.data, list(sparse.inducing)
+        self.first = None
+        if sparse.first is not None:
+            self.first = sparse.first.linear, _packed(sparse.first.precision)
         #: At the rows that the user's model holds.
         self.model = SparseModel(problem.model, sparse.priors, problem.point)
 
@@ -211,14 +235,27 @@ def chunked_gradient(bound: ChunkedBound, at: Evaluation) -> dict[str, Array]:
     """Return d bound/dθ at sites that equal their targets."""
     family, q = bound.family, at.posterior.q
     sums = family.total(gradient_of_chunk, bound.point, q)
+    return through_factors(family.model, bound.point, family.inducing, q, sums)[0]
+
+
+def through_factors(
+    model: SparseModel,
+    point: Point,
+    inducing: Sequence[Array],
+    q: WeightsPosterior,
+    sums: ChunkSums,
+) -> tuple[dict[str, Array], list[Array | None]]:
+    """Return the derivatives by θ and by inducing inputs, given :func:`.gradient_of_chunk`'s sums.
+
+    What they lack goes through the factors L of K(Z, Z), which are the same for all rows.
+    """
     assert not isinstance(sums.gram, float)
     assert not isinstance(sums.pulled, float)
-    # The factors L of K(Z, Z) are the same for all rows.
-    design = family.model.design(bound.point, family.inducing, slice(None))
+    design = model.design(point, inducing, np.arange(1))
     by_factor = slopes_by_factor(q, design.n_sparse, sums.gram, sums.pulled)
-    found, _ = DesignGradient(family.model, design).of_factors(by_factor)
-    accumulate(found, sums.by_theta)
-    return found
+    by_theta, by_inducing = DesignGradient(model, design).of_factors(by_factor)
+    accumulate(by_theta, sums.by_theta)
+    return by_theta, add_each(by_inducing, sums.by_inducing)
 
 
 def _packed(matrix: Array) -> Array:

@@ -7,6 +7,7 @@ observations, two states of the ascent tell the difference of their bounds far b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.model import Point
 
 from .batch import DividedModel
+from .chunked_batch import ChunkedModel
 from .posterior import WeightsPosterior
 
 __all__ = ["AscentState", "judge_ascent"]
@@ -41,7 +43,7 @@ class AscentState:
 
 
 def judge_ascent(
-    divided: DividedModel,
+    divided: DividedModel | ChunkedModel,
     problem: FitProblem,
     before: AscentState | None,
     last: AscentState,
@@ -51,7 +53,7 @@ def judge_ascent(
 
     Parameters
     ----------
-    divided : DividedModel
+    divided : DividedModel or ChunkedModel
     problem : FitProblem
     before : AscentState, optional
         From when there was still a share of the iterations to come.
@@ -64,14 +66,12 @@ def judge_ascent(
             f"{last.count} iterations are too few to tell whether the bound still rises; "
             "increase max_iter"
         )
-    n = divided.model.n_rows
+    n = divided.n_rows
     step = max(n // (batch_size * max(last.count // _FEWEST, 1)), 1)
-    rows = [np.arange(start * step, n, step * _GROUPS) for start in range(_GROUPS)]
-    rows = [group for group in rows if group.size]
-    differences = np.array(
-        [_expected(divided, last, group) - _expected(divided, before, group) for group in rows]
-    )
-    scale = n / sum(group.size for group in rows)
+    rows = divided.groups(step, _GROUPS)
+    pairs = [(_expected(divided, last, own), _expected(divided, before, own)) for own in rows]
+    differences = np.array([after[0] - earlier[0] for after, earlier in pairs])
+    scale = n / sum(after[1] for after, _ in pairs)
     rise = scale * differences.sum() + _of_prior(problem, last) - _of_prior(problem, before)
     if not np.isfinite(rise):
         return False, (
@@ -89,7 +89,7 @@ def judge_ascent(
     return True, f"{what} no longer rises by more than a nat{within}: {message}"
 
 
-def _expected(divided: DividedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
+def _expected(divided: Any, state: AscentState, rows: Any) -> tuple[float, int]:
     state.q.prepare()
     return divided.expected(state.point, state.inducing, rows, state.q)
 

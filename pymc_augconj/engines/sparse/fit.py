@@ -49,6 +49,9 @@ class _SparsePosterior:
 class _SparseFamily:
     """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
 
+    #: Sites of rows are not kept by a fit.
+    first: tuple[Array, Array] | None = None
+
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         self.rule, self.stages = rule, [Stage()]
         sparse = problem.sparse

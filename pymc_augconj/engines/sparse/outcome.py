@@ -8,7 +8,7 @@ observations it was fitted to; a prediction is that of the dense model with Z fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.linalg import eigh
@@ -19,34 +19,12 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array
 
-from .batch import DividedModel
 from .model import SparseModel
 from .posterior import WeightsPosterior
 
-__all__ = ["full_bound", "outcome_of"]
-
-
-# Numbers in the largest array of a pass over all rows: 80 MB.
-_CHUNK = 10_000_000
-
-
-def full_bound(
-    divided: DividedModel, point: Point, inducing: Sequence[Array], q: WeightsPosterior
-) -> float:
-    """Return the bound on all the data, a chunk of rows at a time."""
-    model, total = divided.model, 0.0
-    for rows in chunks(model.n_rows, model.size(inducing)):
-        total += divided.expected(point, inducing, rows, q)
-    return total - q.divergence
-
-
-def chunks(n_rows: int, width: int) -> Iterator[Index]:
-    """Yield arrays of rows, few enough that ``width`` numbers apiece fit in memory."""
-    size = max(_CHUNK // max(width, 1), 1)
-    for start in range(0, n_rows, size):
-        yield np.arange(start, min(start + size, n_rows))
+__all__ = ["outcome_of"]
 
 
 def outcome_of(

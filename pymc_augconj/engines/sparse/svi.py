@@ -20,8 +20,9 @@ Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in prac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 
@@ -30,15 +31,15 @@ from pymc_augconj.engines.variational.ascent import NARROW, WILD
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array
 
 from .adam import Adam
-from .batch import DividedModel, SparseBatch
+from .batch import DividedModel
+from .chunked_batch import ChunkedModel
 from .convergence import AscentState, judge_ascent
 from .inducing import default_rate, rate_at
 from .model import SparseModel
-from .outcome import full_bound, outcome_of
+from .outcome import outcome_of
 from .posterior import WeightsPosterior
 from .sites import SparseSites
 
@@ -76,13 +77,19 @@ class _Ascent:
         self.sites = SparseSites(problem.model, rule, self.point)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
         self.q = WeightsPosterior.prior(self.model.size(self.inducing))
+        self.before_first = 0
+        if (first := self.sparse.first) is not None:
+            self.q = WeightsPosterior(first.precision, first.linear)
+            self.before_first = first.count
         self.members = tuple(problem.members)
         moving = sum(h.size for h in self.members)
         if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
-        self.batch_size = min(self.sparse.batch_size or self.model.n_rows, self.model.n_rows)
-        passes = problem.max_iter * self.batch_size / self.model.n_rows
+        data = self.sparse.data
+        self.n_rows = self.model.n_rows if data is None else data.n_rows
+        self.batch_size = min(self.sparse.batch_size or self.n_rows, self.n_rows)
+        passes = problem.max_iter * self.batch_size / self.n_rows
         self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
         self.iterations: list[Iteration] = []
         self.failures = 0
@@ -94,13 +101,13 @@ class _Ascent:
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with DividedModel(self.model, self.sites) as divided, ignored:
-            if not self.sites.rule.monotone:
+        with self._divided() as divided, ignored:
+            if not self.sites.rule.monotone and self.sparse.first is None:
                 self._narrow(divided)
-            batches = self._batches()
+            batches = divided.batches(self.sparse.rng, self.batch_size)
             self.q.prepare()
             first = self.q
-            batch: SparseBatch | None
+            batch: Any
             batch = divided.start(self.point, self.inducing, next(batches), lambda: first)
             for count in range(problem.max_iter):
                 following = next(batches) if count + 1 < problem.max_iter else None
@@ -128,35 +135,27 @@ class _Ascent:
             stopped + message + self._left_out(), self.iterations, diagnostics=errors,
         )  # fmt: skip
 
-    def _last_bound(self, divided: DividedModel) -> tuple[float, dict[str, float]]:
+    def _divided(self) -> Any:
+        """Return what minibatches are taken from: a DividedModel, or a ChunkedModel."""
+        if self.sparse.data is None:
+            return DividedModel(self.model, self.sites)
+        return ChunkedModel(self.model, self.sites, self.sparse.data)
+
+    def _last_bound(self, divided: Any) -> tuple[float, dict[str, float]]:
         """Return the bound on all the data, or its mean over the last minibatches, with its error.
 
         The latter where all the data are more than the minibatches so far together.
         """
-        if self.model.n_rows <= len(self.iterations) * self.batch_size:
-            whole = full_bound(divided, self.point, self.inducing, self.q)
+        if self.n_rows <= len(self.iterations) * self.batch_size:
+            whole = divided.full_bound(self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
         return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
-    def _batches(self) -> Iterator[Index | slice]:
-        n, size, rng = self.model.n_rows, self.batch_size, self.sparse.rng
-        if size == n:
-            while True:
-                yield slice(None)
-        order, used = rng.permutation(n), 0
-        while True:
-            if used + size > n:
-                order, used = rng.permutation(n), 0
-            # In ascending order, so that a memory map is read in one direction.
-            yield np.sort(order[used : used + size])
-            used += size
-
-    def _narrow(self, divided: DividedModel) -> None:
+    def _narrow(self, divided: Any) -> None:
         """Start near the prior mean where log densities under the prior are no start."""
-        n, size = self.model.n_rows, self.batch_size
-        rows = np.arange(0, n, n // size)[:size]
+        rows = divided.spread(self.batch_size)
         prior = self.q
         prior.prepare()
         batch = divided.start(self.point, self.inducing, rows, lambda: prior)
@@ -166,17 +165,16 @@ class _Ascent:
         best = -np.inf
         for std in NARROW:
             gram = batch.gram_of(std**-2)
-            q = prior.towards(gram, np.zeros(len(gram)), 1.0, n / batch.size)
+            q = prior.towards(gram, np.zeros(len(gram)), 1.0, self.n_rows / batch.size)
             q.prepare()
             bound = self._bound_of(divided, rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, divided: DividedModel, rows: Index | slice, q: WeightsPosterior) -> float:
+    def _bound_of(self, divided: Any, rows: Any, q: WeightsPosterior) -> float:
         """Return the bound on all the data as some rows tell it."""
-        size = self.model.n_rows if isinstance(rows, slice) else len(rows)
-        value = divided.expected(self.point, self.inducing, rows, q)
-        bound = self.model.n_rows / size * value - q.divergence
+        value, size = divided.expected(self.point, self.inducing, rows, q)
+        bound = self.n_rows / size * value - q.divergence
         return bound if np.isfinite(bound) else -np.inf
 
     def _is_careful(self, count: int, expected: float) -> bool:
@@ -185,19 +183,19 @@ class _Ascent:
 
     def _iterate(
         self,
-        divided: DividedModel,
+        divided: Any,
         count: int,
-        batch: SparseBatch,
-        following_rows: Index | slice | None,
-    ) -> tuple[FitState, SparseBatch | None]:
+        batch: Any,
+        following_rows: Any,
+    ) -> tuple[FitState, Any]:
         """Return the state after an iteration, and the next minibatch."""
         batch.wait()
-        q, scale = batch.q, self.model.n_rows / batch.size
+        q, scale = batch.q, self.n_rows / batch.size
         expected = scale * batch.value
         if count % _EVERY == 0:
             self.divergence = q.divergence
         mean, var = batch.moments()
-        rate = rate_at(self.rate, count)
+        rate = rate_at(self.rate, self.before_first + count)
         climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
         accepts = None
         if self._is_careful(count, expected):
@@ -209,9 +207,9 @@ class _Ascent:
         # The other threads wait for q(w) when they have begun with the next minibatch.
         early = not climbs and accepts is None
         posterior: Future[WeightsPosterior] = Future()
-        following: SparseBatch | None = None
+        following: Any = None
 
-        def start() -> SparseBatch | None:
+        def start() -> Any:
             if following_rows is None:
                 return None
             return divided.start(self.point, self.inducing, following_rows, posterior.result)
@@ -245,14 +243,12 @@ class _Ascent:
 
     def _direction(
         self,
-        batch: SparseBatch,
+        batch: Any,
         scale: float,
         by_theta: dict[str, Array],
         by_inducing: list[Array | None],
     ) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
-        if self.members and self.sites.names:
-            accumulate(by_theta, self.sites.gradient(self.point, batch.rows, *batch.moments()))
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:
@@ -289,7 +285,7 @@ class _Ascent:
 
 
 def _moved(
-    batch: SparseBatch,
+    batch: Any,
     rate: float,
     scale: float,
     accepts: Callable[[WeightsPosterior], bool] | None,

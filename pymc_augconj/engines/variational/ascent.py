@@ -109,6 +109,8 @@ def climb(
 
 
 def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
+    if start is None:
+        start = bound.family.first
     if start is not None:
         try:
             resumed = bound.evaluate(*start)

@@ -25,7 +25,9 @@ from .process import LatentProcess
 __all__ = ["OtherRows"]
 
 # Numbers of rows for which what was recognised is kept, by each thread.
-_KEPT = 4
+_KEPT = 16
+# So that results do not depend on how many chunks a thread has had before.
+_NEVER_COMPILED = 10**9
 # Beyond rounding, of the same rows in another company.
 _SAME = 1e-9
 
@@ -47,6 +49,8 @@ class OtherRows:
         Any value of θ.
     compile_kwargs : dict, optional
         As for :func:`pymc_augconj.recognize`.
+    gradient_of_inducing : bool
+        As for :class:`.LatentProcess`.
 
     Raises
     ------
@@ -62,9 +66,11 @@ class OtherRows:
         names: Sequence[str],
         point: Point,
         compile_kwargs: dict[str, Any] | None = None,
+        *,
+        gradient_of_inducing: bool = False,
     ) -> None:
         self.names = tuple(names)
-        self._compile_kwargs = compile_kwargs
+        self._compile_kwargs, self._by_inducing = compile_kwargs, gradient_of_inducing
         shared = [_data_of(model, name) for name in names]
         _check_graph(model, gps, shared)
         #: Whether the inputs of each process are among the rows.
@@ -99,9 +105,12 @@ class OtherRows:
         for name, values in rows.items():
             _refuse_nan(name, values, where)
         try:
-            return self._read(rows, size)
+            lgm, processes = self._read(rows, size)
+            for site in lgm.sites:
+                site.y({})  # refuses data out of range
         except DataError as error:
             raise DataError(f"{where}: {error}") from None
+        return lgm, processes
 
     def _read(
         self, rows: Mapping[str, np.ndarray], size: int
@@ -109,7 +118,7 @@ class OtherRows:
         kept = self._local.__dict__
         if "model" not in kept:
             kept["model"], kept["gps"] = cloudpickle.loads(self._pickled)
-            kept["known"] = {}
+            kept["known"], kept["processes"] = {}, []
         model, gps, known = kept["model"], kept["gps"], kept["known"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", pm.exceptions.ShapeWarning)
@@ -118,9 +127,14 @@ class OtherRows:
         if size not in known:
             while len(known) >= _KEPT:
                 del known[next(iter(known))]
-            lgm = read_model(model, compile_kwargs=self._compile_kwargs).model
-            known[size] = lgm, [LatentProcess(model, gp, lgm) for gp in gps]
-        lgm, processes = known[size]
+            known[size] = read_model(
+                model, compile_kwargs=self._compile_kwargs, first_calls=_NEVER_COMPILED
+            ).model
+        lgm, processes = known[size], kept["processes"]
+        if not processes:
+            processes += [
+                LatentProcess(model, gp, lgm, gradient_of_inducing=self._by_inducing) for gp in gps
+            ]
         for process, gp in zip(processes, gps, strict=True):
             process.read_inputs(gp)
         return lgm, processes
@@ -129,10 +143,16 @@ class OtherRows:
         """Refuse a model in which the terms of a row depend on other rows."""
         size = len(next(iter(rows.values())))
         half = max(size // 2, 1)
-        whole, part = (
-            self._facts({name: value[:n] for name, value in rows.items()}, point, n)
-            for n in (size, half)
-        )
+        whole = self._facts(rows, point)
+        try:
+            part = self._facts({name: value[:half] for name, value in rows.items()}, point)
+        except Exception as error:
+            # Graphs of other shapes fail in any way.
+            raise AugmentationError(
+                f"data: expected a model of any number of rows, found that with {half} rows of its "
+                f"{size} it cannot be read ({error}); write all that has an entry for each row as "
+                "pm.Data, and name it in data, too"
+            ) from error
         for what, values in whole.items():
             own = part[what]
             rows_alike = len(own) * size == len(values) * half or len(own) == len(values) == 1
@@ -145,7 +165,7 @@ class OtherRows:
                     "effect for each row); compute such numbers beforehand, or fit without data=…"
                 )
 
-    def _facts(self, rows: Mapping[str, np.ndarray], point: Point, size: int) -> dict[str, Array]:
+    def _facts(self, rows: Mapping[str, np.ndarray], point: Point) -> dict[str, Array]:
         """Return what must not depend on other rows, by name: one number, or some for each row."""
         lgm, processes = self(rows, "the sample")
         offset = np.array(lgm.offset(point), dtype=float)
