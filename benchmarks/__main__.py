@@ -26,6 +26,7 @@ TOPICS = (
     "gpflow_dense",
     "gpflow_sparse",
     "million",
+    "chunks",
     "prediction",
     "ep",
     "ep_peer",

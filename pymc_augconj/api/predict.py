@@ -37,6 +37,8 @@ from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
 
+from .chunks import is_dask_array
+from .predict_chunks import predict_chunks
 from .predict_series import predict_series
 from .predict_several import predict_several
 from .process_draws import draw_process
@@ -82,7 +84,8 @@ def predict(
         With ``steps`` the name of a time series instead: a ``GaussianRandomWalk``,
         ``MvGaussianRandomWalk``, ``AR`` or ``EulerMaruyama``.
     Xnew : array_like, shape (P, d)
-        New inputs, in the units of those of ``prior``.
+        New inputs, in the units of those of ``prior``. For a Dask array the predictions of an
+        approximation are Dask arrays, computed a chunk at a time when they are asked for.
     kind : {"f", "y"}
         Predict the process or the observations. ``"y"`` needs a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations. With
@@ -143,6 +146,14 @@ def predict(
     ...     p = pac.predict(vi, gp, Xnew, kind="y").predictions["y_mean"]
     ...     ahead = pac.predict(idata, "h", steps=12).predictions["h"]
     """
+    if is_dask_array(Xnew):
+        options = {
+            "kind": kind, "observed": observed, "params": params, "offset": offset, "ynew": ynew,
+            "quantile": quantile, "full_cov": full_cov, "joint": joint, "jitter": jitter,
+            "dim": dim, "coords": coords, "random_seed": random_seed,
+        }  # fmt: skip
+        options["model"] = model_of(model, result)
+        return predict_chunks(predict, result, gp, Xnew, options)
     quantile = tuple(np.atleast_1d(np.asarray(quantile, dtype=float)).tolist())
     if kind not in ("f", "y"):
         raise AugmentationError(f"kind: expected 'f' or 'y', got {kind!r}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,10 @@ class WeightsPosterior:
             )
         self._factor, self._chol = TriangularFactor(chol), chol
         self.mean = dtrsv(chol, dtrsv(chol, linear, lower=1), lower=1, trans=1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The factor is computed again where it is needed, rather than sent there.
+        return WeightsPosterior, (self.precision, self.linear)
 
     def prepare(self) -> None:
         """Invert the factor, so that several threads can share it."""
