@@ -116,9 +116,9 @@ class DividedModel:
 
         def work(own: Index | slice) -> PartOfBatch:
             design, moments, targets = self._work(point, inducing, own, posterior)
-            _, h, lam = targets
-            gram, linear = design.natural(h, lam)
-            return PartOfBatch(own, design, *moments, *targets, gram, linear)
+            (mean, var, half), (value, h, lam) = moments, targets
+            natural = design.natural(h, lam)
+            return PartOfBatch(own, design, mean, var, half, value, h, lam, *natural)
 
         parts = self._parts(point, inducing, rows)
         return SparseBatch(self, rows, posterior, self.executor.map(work, parts))
