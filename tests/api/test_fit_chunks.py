@@ -236,7 +236,7 @@ def test_a_model_that_is_no_product_over_rows_is_refused(data, sample):
         lambda X, y, f: {"logit_p": f + pm.Normal("b", X.mean(), 1)},
     )
     refused("potentials", lambda X, y, f: {"logit_p": f + 0 * pm.Potential("p", -(f**2).sum())})
-    refused("data: expected method='cavi' or 'vgp' with inducing", inducing=None)
+    refused("data: expected method='svi', or 'cavi' or 'vgp' with inducing", inducing=None)
     refused("data: expected a mapping", data=data["X"])
     with sample[0], pytest.raises(pac.AugmentationError, match="client: expected data="):
         pac.fit("cavi", gp=sample[1], inducing=Z, client="x", **QUIET)
