@@ -46,7 +46,7 @@ class RowSelection:
         """Return c A, which knows that it is a multiple of this."""
         return _Multiple(c, self)
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Whether A is the identity matrix."""
         return (
@@ -57,6 +57,8 @@ class RowSelection:
 
     def apply(self, u: Array) -> Array:
         """Return A u, shape (N,)."""
+        if self.is_identity:
+            return u.copy()
         taken = u[self.index]
         return taken if self.coef is None else self.coef * taken
 
@@ -72,6 +74,8 @@ class RowSelection:
 
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""
+        if self.is_identity:
+            return w.copy()
         weighted = w if self.coef is None else self.coef * w
         return np.bincount(self.index, weights=weighted, minlength=self.size)
 
