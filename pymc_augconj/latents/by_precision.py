@@ -71,9 +71,6 @@ class PrecisionSpace(Conditioner):
         self._system = PrecisionSystem(pattern)
         self._memory = FactorMemory[PrecisionFactor]()
 
-    def compile(self) -> None:
-        """See :class:`.Conditioner`: LAPACK is compiled."""
-
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
         return self.posterior(prior, sites).log_evidence

@@ -150,7 +150,7 @@ class PrecisionPattern:
         values = np.arange(self._blocks[index].total_size)
         if index not in self.intrinsic:
             return self.size + values
-        pinned = self._blocks[index].band.order[-1]
+        pinned = self._pinned(index)
         return np.where(values == pinned, -1, self.size + values - (values > pinned))
 
     def _pairs(self) -> list[tuple[int, int, bool, Index, Index]]:
@@ -201,6 +201,10 @@ class PrecisionPattern:
             found[i] = lower, self.band.positions(rows[lower], cols[lower])
         return found
 
+    def _pinned(self, index: int) -> int:
+        """Return the value of an intrinsic block that is the origin of the others."""
+        return int(self._blocks[index].band.order[-1])
+
     def holds(self, maps: Sequence[LinearMap]) -> bool:
         """Return whether maps take the same values of the blocks within the band."""
         return self.fits_model and all(_same_index(maps[i], self._maps[i]) for i in self.within)
@@ -248,7 +252,7 @@ class PrecisionPattern:
         for i in self.within:
             part = parts[i]
             if i in self.intrinsic:
-                pinned = int(self._blocks[i].band.order[-1])
+                pinned = self._pinned(i)
                 levels.append(level(part, pinned))
                 part = np.delete(part - levels[-1] if subtract else part, pinned, axis=-1)
             within.append(part)
@@ -306,8 +310,4 @@ class PrecisionPattern:
 
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:
-    return (
-        isinstance(A, RowSelection)
-        and isinstance(known, RowSelection)
-        and (A.index is known.index or np.array_equal(A.index, known.index))
-    )
+    return isinstance(A, RowSelection) and isinstance(known, RowSelection) and A.selects_as(known)

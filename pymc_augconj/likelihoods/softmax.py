@@ -36,7 +36,7 @@ from pymc_augconj.quadrature.cubature import gaussian_cubature
 from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, is_count, refusal
+from .base import MultiPattern, Params, PredictorInput, is_count, refusal, refuse_classes
 from .registry import register
 from .several import MultiLikelihood
 
@@ -170,8 +170,7 @@ class Categorical(Softmax):
     )
 
     def check(self, y: Array, params: Params) -> str | None:
-        top = self.n_classes - 1
-        return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
+        return refuse_classes(y, self.n_classes)
 
     def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
         counts = np.equal.outer(np.array(self.classes, dtype=float), y).astype(float)

@@ -16,7 +16,12 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["DenseMap", "LinearMap", "RowSelection", "SelectionSum"]
+__all__ = ["DenseMap", "LinearMap", "RowSelection", "SelectionSum", "times"]
+
+
+def times(x: Array, coef: Array | None) -> Array:
+    """Return x times coefficients, of which None stands for ones."""
+    return x if coef is None else x * coef
 
 
 @dataclass(frozen=True)
@@ -45,6 +50,10 @@ class RowSelection:
     def times(self, c: float) -> RowSelection:
         """Return c A, which knows that it is a multiple of this."""
         return _Multiple(c, self)
+
+    def selects_as(self, other: RowSelection) -> bool:
+        """Return whether each predictor takes the same latent value under both maps."""
+        return self.index is other.index or np.array_equal(self.index, other.index)
 
     @property
     def is_identity(self) -> bool:
