@@ -40,7 +40,7 @@ def predict_chunks(
     AugmentationError
         If chunks cannot be predicted one without the other.
     """
-    from pymc_augconj.parallel.dask import lazy_rows
+    from pymc_augconj.parallel.dask_arrays import lazy_rows
 
     if not isinstance(result, Approximation):
         raise AugmentationError(

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 from weakref import WeakSet
 
-import dask.array as da
 import distributed
-from dask import delayed
-from dask.base import is_dask_collection
 
 from .executor import _FAN_IN, Executor, Task
 
-__all__ = ["DaskExecutor", "is_cancelled", "lazy_rows"]
+__all__ = ["DaskExecutor", "is_cancelled"]
 
 _TOPIC = "pymc-augconj"
 
@@ -67,16 +64,16 @@ class DaskExecutor(Executor):
         return self.submit(_same, value)
 
     def block(self, array: Any) -> Any:
-        # Where its tasks' results are, if it is persisted.
-        return array
+        if not distributed.futures_of(array):
+            # Computed within the task that takes it, so that it is not kept.
+            return super().block(array)
+        future = self.client.compute(array)
+        self._futures.add(future)
+        return future
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
-        if any(map(is_dask_collection, arguments)):
-            # Parts of a Dask array, computed where they are.
-            future = self.client.compute(delayed(function, pure=False)(*arguments))
-        else:
-            name = f"pymc-augconj-{function.__name__.strip('_')}-{uuid4().hex}"
-            future = self.client.submit(function, *arguments, key=name, pure=False)
+        name = f"pymc-augconj-{function.__name__.strip('_')}-{uuid4().hex}"
+        future = self.client.submit(function, *arguments, key=name, pure=False)
         self._futures.add(future)
         return future
 
@@ -105,35 +102,6 @@ def _tell(topic: str, message: Any) -> None:
 
 def _same(value: Any) -> Any:
     return value
-
-
-def lazy_rows(
-    function: Callable[[bytes, Any], Mapping[str, Any]],
-    pickled: bytes,
-    rows: Any,
-    arrays: Mapping[str, tuple[Any, tuple[int, ...], int]],
-) -> dict[str, Any]:
-    """Return what ``function(pickled, chunk)`` gives for every chunk of rows, as Dask arrays.
-
-    Parameters
-    ----------
-    function : callable
-    pickled : bytes
-    rows : dask.array.Array, shape (P, d)
-        Not divided along its second axis.
-    arrays : mapping from str to (dtype, shape, int)
-        Type and shape of each result, and its axis of rows, whose length does not count.
-    """
-    shared = delayed(pickled)
-    tasks = [delayed(function)(shared, block) for block in rows.to_delayed().ravel()]
-    found = {}
-    for name, (dtype, shape, axis) in arrays.items():
-        parts = [
-            da.from_delayed(task[name], (*shape[:axis], size, *shape[axis + 1 :]), dtype)
-            for task, size in zip(tasks, rows.chunks[0], strict=True)
-        ]
-        found[name] = da.concatenate(parts, axis=axis)
-    return found
 
 
 def is_cancelled() -> bool:

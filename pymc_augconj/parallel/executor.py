@@ -36,16 +36,6 @@ class Task[T](Protocol):
         ...
 
 
-class _Computed:
-    """A part of a Dask array, computed in the process that asks for it."""
-
-    def __init__(self, array: Any) -> None:
-        self._array = array
-
-    def load(self) -> np.ndarray:
-        return np.asarray(self._array.compute(scheduler="synchronous"))
-
-
 class _Deferred[T]:
     """Work that is done when its result is asked for."""
 
@@ -90,7 +80,9 @@ class Executor:
 
     def block(self, array: Any) -> Any:
         """Return what stands for a part of a Dask array among the arguments of a task."""
-        return _Computed(array)
+        from .dask_arrays import ArrayPart
+
+        return ArrayPart(array)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
         """Begin ``function(*arguments)``."""
