@@ -27,6 +27,7 @@ from benchmarks.sampling import SEED, diagnose
 SIDE = 10.0
 HALVES, CELLS, INDUCING = 10, 100, 30
 PUBLISHED = -1.225
+NUMBERS = (4, 8, 15, 30)
 # Bar of the quotient of effective samples a second, with nutpie's compilation in it.
 AGAINST_NUTS = 10.0
 # Grid, bar in seconds an effective sample, draws.
@@ -62,6 +63,13 @@ def rows(settings: Settings) -> Iterator[Row]:
         "sparse sampling, coal: least ESS/s beside nutpie on sparsify",
         ours["ess_min"] / ours["seconds"], nuts["ess_min"] / nuts["seconds"], "ESS/s",
         AGAINST_NUTS, "at least", {"ours": ours, "nuts": nuts},
+    )  # fmt: skip
+    growing = measure(
+        "benchmarks.sparse_sampling:by_number", data=data, draws=100 if quick else 1000
+    )
+    yield Row(
+        "sparse sampling, coal: least change of held-out density with M, in standard errors",
+        min(growing["standardised"]), None, "", -2.0, "at least", growing,
     )  # fmt: skip
     for n_cells, bar, draws in PINES:
         found = measure(
@@ -139,8 +147,35 @@ def _halves(data: str, half: int) -> tuple[pac.BinnedPoints, pac.BinnedPoints]:
     return train, test
 
 
-def _evenly() -> np.ndarray:
-    return np.linspace(0.0, SIDE, INDUCING)[:, None]
+def _evenly(count: int = INDUCING) -> np.ndarray:
+    return np.linspace(0.0, SIDE, count)[:, None]
+
+
+def by_number(*, data: str, draws: int) -> dict[str, Any]:
+    """Return held-out log densities a cell of the first half by the number of inducing points."""
+    train, test = _halves(data, 0)
+    model, gp = cox(train.centres, train.exposure, train.counts)
+    found: dict[str, list[float]] = {"inducing": [], "mean": [], "standardised": []}
+    before = None
+    with model:
+        for count in NUMBERS:
+            idata = pac.sample(
+                draws, gp=gp, inducing=_evenly(count), chains=CORES, cores=CORES,
+                random_seed=SEED, progressbar=False,
+            )  # fmt: skip
+            cells = pac.predict(
+                idata, gp, train.centres, kind="y", ynew=test.counts, joint=False,
+                random_seed=SEED,
+            ).predictions["y_log_density"].to_numpy()  # fmt: skip
+            found["inducing"].append(count)
+            found["mean"].append(float(cells.mean()))
+            if before is not None:
+                change = cells - before
+                error = change.std(ddof=1) / np.sqrt(change.size)
+                found["standardised"].append(float(change.mean() / error))
+            before = cells
+            print(f"  coal, {count} inducing points: {cells.mean():.4f}", flush=True)
+    return found
 
 
 def one_half(*, data: str, sampler: str, draws: int) -> dict[str, Any]:
