@@ -120,7 +120,12 @@ class Reading:
             np.testing.assert_allclose(self.lgm.predictor(point, innovations), affine, atol=1e-8)
         ours = [self.log_density(point) for point in points]
         as_written = self.pymc_model.compile_logp(mode=AS_WRITTEN)
-        if not np.allclose(ours, list(map(as_written, points)), rtol=1e-6, atol=1e-6):
+        try:
+            theirs = np.array([as_written(point) for point in points])
+        except ValueError:
+            # PyMC's CAR cannot be evaluated unless PyTensor rewrites it.
+            theirs = np.full(len(points), np.nan)
+        if not np.allclose(ours, theirs, rtol=1e-6, atol=1e-6):
             # Some formulas, log(1 − Φ) say, lose digits unless PyTensor rewrites them.
             stable = self.pymc_model.compile_logp(mode=python_mode())
             np.testing.assert_allclose(ours, list(map(stable, points)), rtol=1e-6, atol=1e-6)
