@@ -13,6 +13,7 @@
 ``table2.py``         four likelihoods, each with its closed form and by its φ alone
 ``gpflow_dense.py``   dense variational fits against GPflow's VGP
 ``gpflow_sparse.py``  sparse fits by minibatches against GPflow's SVGP
+``chunks.py``         data in chunks on two workers against one process
 ``prediction.py``     predictions from draws against PyMC's own
 ``cold_start.py``     seconds to the first draw where nothing is compiled
 ====================  =======================================================================

@@ -27,15 +27,22 @@ def imported_distributions(sources: list[str]) -> set[str]:
     return {name.replace("_", "-") for name in names}
 
 
-def declared_distributions() -> set[str]:
-    """Return the names of the declared requirements, without versions and extras."""
-    return {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in PROJECT["dependencies"]}
+def declared_distributions(lines: list[str]) -> set[str]:
+    """Return the names of declared requirements, without versions and extras."""
+    return {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in lines}
 
 
 def test_dependencies_are_the_imported_ones():
-    sources = [p.read_text(encoding="utf-8") for p in (ROOT / "pymc_augconj").rglob("*.py")]
-    imported = imported_distributions(sources)
-    assert declared_distributions() == imported
+    package = ROOT / "pymc_augconj"
+    optional = set((package / "parallel").glob("dask*.py"))
+    files = set(package.rglob("*.py")) - optional
+    sources = [path.read_text(encoding="utf-8") for path in files]
+    assert declared_distributions(PROJECT["dependencies"]) == imported_distributions(sources)
+    extra = {
+        re.split(r"[^A-Za-z0-9_-]", line)[0] for line in PROJECT["optional-dependencies"]["dask"]
+    }
+    of_extra = imported_distributions([path.read_text(encoding="utf-8") for path in optional])
+    assert extra == of_extra - declared_distributions(PROJECT["dependencies"])
 
 
 def test_undeclared_import_is_found():

@@ -3,11 +3,15 @@
 =====================  =======================================================================
 ``augment``            ``pac.augment``: a copy of the model in which ω is a free variable
 ``bin_points``         ``pac.bin_points``: events in time or space as counts on a grid
+``chains``             the chains of ``pac.sample`` as tasks of a cluster
+``chunks``             arrays of ``pac.fit(data=…)`` in chunks
 ``elliptical_update``  generalised elliptical slices for the hyperparameters of one move
 ``fit``                ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``           options of ``pac.fit`` about inducing points and minibatches
 ``plot_fit``           ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``            ``pac.predict``: predictions from draws or from an approximation
+``predict_chunks``     predictions at the inputs of a Dask array
+``predict_series``     forecasts of the next steps of a time series
 ``predict_several``    predictions of observed variables with several predictors
 ``process_draws``      draws of a process at new inputs
 ``progress``           the progress bar of ``pac.fit`` and the user's callback

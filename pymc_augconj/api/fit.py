@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Literal
 
@@ -14,8 +14,10 @@ from pymc.model import Model, modelcontext
 from pymc_augconj.engines.base import FitProblem, FitState
 from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
+from pymc_augconj.engines.sparse.chunked import ChunkedData
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point
+from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.prediction.evaluate import (
@@ -24,11 +26,13 @@ from pymc_augconj.recognition.prediction.evaluate import (
     unconstrained_function,
 )
 from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
 
+from .chunks import chunks_of
 from .inducing import SparseOptions
 from .progress import FitProgress
 
@@ -49,7 +53,7 @@ def fit(
     model: Model | None = None,
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
-    start: Mapping[str, Any] | None = None,
+    start: Mapping[str, Any] | Approximation | None = None,
     inducing: Any = None,
     batch_size: int | None = None,
     rate: float | tuple[float, float] | None = None,
@@ -65,6 +69,8 @@ def fit(
     damping: float | None = None,
     structure: Literal["full", "factorised"] | None = None,
     compile_kwargs: dict[str, Any] | None = None,
+    data: Mapping[str, Any] | None = None,
+    client: Any = None,
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
@@ -89,9 +95,11 @@ def fit(
         their prior density (``"map"``) or the evidence alone (``"ml"``), or stay at ``start``
         (``"fixed"``). As in ``pm.find_MAP`` the prior density is that of the variables themselves,
         without the Jacobian of their transforms.
-    start : mapping, optional
+    start : mapping or Approximation, optional
         Initial values of hyperparameters, by name and on the scale of the user's model; by default
-        PyMC's initial point.
+        PyMC's initial point. Or an earlier fit of the model, perhaps one that was saved, to go on
+        from: its hyperparameters, its inducing inputs (unless ``inducing`` has others), and with
+        ``data`` or ``"svi"`` its posterior of the weights and the number of its iterations.
     inducing : int, array_like of shape (M, d), or mapping, optional
         For ``"svi"``, ``"cavi"`` and ``"vgp"``: the number of inducing points, placed by k-means++,
         or their inputs, or a mapping from names of processes to either. 100 by default for
@@ -140,6 +148,17 @@ def fit(
         M weights in the place of one of KM: with ``inducing=X``, O(K n³).
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
+    data : mapping from str to array, optional
+        With inducing points: all the data, by the names of the
+        ``pm.Data`` that hold a sample of them in the model; expected are the observations of every
+        observed variable and whatever else differs between rows. Dask arrays, Zarr arrays (anything
+        with ``shape`` and slices), memory maps or arrays, of one number of rows. They are read a
+        chunk at a time, at every iteration: a Dask array that fits into the workers' memory is
+        better persisted before. ``"svi"`` reads four chunks an iteration, of which a minibatch has
+        random rows.
+    client : distributed.Client or concurrent.futures pool, optional
+        With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
+        default one chunk after the other in this process. The numbers are the same.
 
     Returns
     -------
@@ -175,6 +194,12 @@ def fit(
     if method not in ENGINES:
         raise AugmentationError(f"method: expected one of {list(ENGINES)}, got {method!r}")
     engine = ENGINES[method]
+    earlier: Approximation | None = None
+    values: Any = start
+    if isinstance(start, Approximation):
+        earlier, values = start, start.theta
+        if inducing is None and engine.takes("inducing") and earlier.inducing:
+            inducing = earlier.inducing
     if hyper not in _HYPER:
         raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
     check_option(method, "max_iter", max_iter)
@@ -194,11 +219,18 @@ def fit(
         )
     )
     sparse = engine.minibatches or inducing is not None
+    _check_chunked(method, data, client, sparse=sparse)
+    gps = [] if gp is None else list(gp) if isinstance(gp, Sequence) else [gp]
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
         model = with_all_data(written)
+        if model is not written and data is not None:
+            raise AugmentationError(
+                "data: expected a model of pm.Data that hold a sample, found pm.Minibatch; write "
+                "the model with pm.Data, and pass batch_size=…"
+            )
         if model is not written and not engine.minibatches:
             raise AugmentationError(
                 f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
@@ -208,7 +240,7 @@ def fit(
         lgm = recognition.model
         if not sparse:
             _check_gp(gp, lgm)
-        first = _start(model, recognition, start, fixed=hyper == "fixed")
+        first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
@@ -224,6 +256,19 @@ def fit(
                 last=max_iter if engine.minibatches else None,
             )
         )
+        chunked = None
+        if data is not None:
+            read = OtherRows(
+                written, gps, tuple(data), first, compile_kwargs,
+                gradient_of_inducing=optimize_inducing,
+            )  # fmt: skip
+            if not lgm.is_of_one_predictor:
+                raise AugmentationError(
+                    "data: expected likelihoods of one predictor and processes of one output, "
+                    "found several; fit without data=…, by minibatches of arrays or memory maps"
+                )
+            run = stack.enter_context(executor_of(client))
+            chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(
             lgm,
             first,
@@ -234,11 +279,13 @@ def fit(
             tol,
             report,
             options,
-            about_inducing.problem(written, lgm, gp, method, random_seed) if sparse else None,
+            about_inducing.problem(written, lgm, gp, method, random_seed, chunked, earlier)
+            if sparse
+            else None,
         )
-        run = engine.sparse if sparse else engine.dense
-        assert run is not None  # given_options refuses inducing points that an engine does not take
-        outcome = run(problem)
+        solve = engine.sparse if sparse else engine.dense
+        assert solve is not None  # given_options refuses inducing points where they are not taken
+        outcome = solve(problem)
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
@@ -256,6 +303,23 @@ def fit(
 
 def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:
     return 0.0, {}
+
+
+def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None:
+    if data is None and client is not None:
+        raise AugmentationError(
+            "client: expected data=…, arrays in chunks for its workers, with it; fit without "
+            "client=…, or submit the fit itself: client.submit(pac.fit, …)"
+        )
+    if data is not None and not sparse:
+        raise AugmentationError(
+            "data: expected method='svi', or 'cavi' or 'vgp' with inducing=…, through which data "
+            f"are seen a chunk at a time, got method={method!r}"
+        )
+    if data is not None and not (isinstance(data, Mapping) and data):
+        raise AugmentationError(
+            f"data: expected a mapping from names of pm.Data to arrays, got {type(data).__name__}"
+        )
 
 
 def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from pymc_augconj.engines.base import SparseProblem
+from pymc_augconj.engines.base import FirstWeights, SparseProblem
+from pymc_augconj.engines.sparse.chunked import ChunkedData
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
+from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_name
 
 __all__ = ["SparseOptions", "inducing_of", "processes_of"]
@@ -39,7 +41,14 @@ class SparseOptions:
     optimize_inducing: bool = False
 
     def problem(
-        self, model: Model, lgm: LatentGaussianModel, gp: Any, method: str, seed: Any
+        self,
+        model: Model,
+        lgm: LatentGaussianModel,
+        gp: Any,
+        method: str,
+        seed: Any,
+        data: ChunkedData | None = None,
+        earlier: Approximation | None = None,
     ) -> SparseProblem:
         """Return the problem for the sparse engines.
 
@@ -57,9 +66,10 @@ class SparseOptions:
             gradient_of_inducing=self.optimize_inducing,
             several_outputs=True,
         )
+        inducing = inducing_of(rng, processes, self.inducing, data)
         return SparseProblem(
             processes,
-            inducing_of(rng, processes, self.inducing),
+            inducing,
             rng,
             batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
             if method == "svi"
@@ -67,7 +77,30 @@ class SparseOptions:
             rate=self.rate,
             hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             optimize_inducing=self.optimize_inducing,
+            data=data,
+            first=None if earlier is None else _weights_of(earlier, lgm, processes, inducing),
         )
+
+
+def _weights_of(
+    earlier: Approximation,
+    lgm: LatentGaussianModel,
+    processes: Sequence[LatentProcess],
+    inducing: Sequence[np.ndarray],
+) -> FirstWeights | None:
+    """Return the posterior of the weights of an earlier fit; None if it has other ones.
+
+    With several predictors there is one for each of them, and the fit starts anew.
+    """
+    if not lgm.is_of_one_predictor:
+        return None
+    names = [process.name for process in processes]
+    if list(earlier.inducing) != names or not all(
+        np.array_equal(earlier.inducing[name], Z) for name, Z in zip(names, inducing, strict=True)
+    ):
+        return None
+    count = len(earlier.history) if earlier.method == "svi" else 0
+    return FirstWeights(*earlier.natural_weights(), count)
 
 
 def processes_of(
@@ -100,9 +133,15 @@ def processes_of(
 
 
 def inducing_of(
-    rng: np.random.Generator, processes: Sequence[LatentProcess], given: Any
+    rng: np.random.Generator,
+    processes: Sequence[LatentProcess],
+    given: Any,
+    data: ChunkedData | None = None,
 ) -> list[np.ndarray]:
-    """Return the inducing inputs of each process: by number, by inputs, or by its name."""
+    """Return the inducing inputs of each process: by number, by inputs, or by its name.
+
+    With ``data`` numbers are placed among the inputs of these.
+    """
     names = [process.name for process in processes]
     if isinstance(given, Mapping):
         if set(given) != set(names):
@@ -116,15 +155,23 @@ def inducing_of(
         )
     else:
         given = dict.fromkeys(names, DEFAULT_INDUCING if given is None else given)
-    return [_inducing(rng, process, given[process.name]) for process in processes]
+    found = []
+    for i, process in enumerate(processes):
+        inputs: Any = process.inputs
+        if data is not None and data.follows[i]:
+            inputs = data.inputs(i)
+        found.append(_inducing(rng, process, inputs, given[process.name]))
+    return found
 
 
-def _inducing(rng: np.random.Generator, process: LatentProcess, given: Any) -> np.ndarray:
+def _inducing(
+    rng: np.random.Generator, process: LatentProcess, inputs: Any, given: Any
+) -> np.ndarray:
     width = process.inputs.shape[1]
     if isinstance(given, int | np.integer) and not isinstance(given, bool):
         if given < 1:
             raise AugmentationError(f"inducing: expected a positive number, got {given}")
-        return inducing_inputs(rng, process.inputs, int(given))
+        return inducing_inputs(rng, inputs, int(given))
     try:
         Z = np.array(given, dtype=float)
     except (TypeError, ValueError):

@@ -24,6 +24,7 @@ from pymc_augconj.typing import Array
 __all__ = [
     "Climb",
     "Evaluation",
+    "FirstWeights",
     "FitOutcome",
     "FitProblem",
     "FitState",
@@ -182,6 +183,12 @@ class Evaluation:
         d_mean = (self.target_h - self.h - pull) * np.sqrt(self.var)
         return float(np.sqrt(d_mean @ d_mean + self.coupling.squared_norm(d_lam, self.cov)))
 
+    def narrow(self, std: float) -> tuple[Array, Array]:
+        """Return sites of this standard deviation about the means, to start from."""
+        lam = np.zeros_like(self.lam)
+        lam[: self.mean.size] = std**-2
+        return std**-2 * self.mean, lam
+
     @property
     def precision_units(self) -> Array:
         """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
@@ -242,13 +249,31 @@ class FitState:
     iteration : Iteration
         Bound, its terms and the residual; numbered from the last change of θ.
     mean, var : ndarray, shape (N,)
-        Moments of the predictors.
+        Moments of the predictors; of the weights where the data are in chunks.
     """
 
     count: int
     iteration: Iteration
     mean: Array
     var: Array
+
+
+@dataclass(frozen=True)
+class FirstWeights:
+    """The posterior of the weights that an earlier fit ended with.
+
+    Attributes
+    ----------
+    precision : ndarray, shape (D, D)
+    linear : ndarray, shape (D,)
+        B and b of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
+    count : int
+        Number of its iterations, for the step size of stochastic ones.
+    """
+
+    precision: Array
+    linear: Array
+    count: int
 
 
 @dataclass(frozen=True)
@@ -274,6 +299,10 @@ class SparseProblem:
         Natural-gradient steps to a step of Adam.
     optimize_inducing : bool
         Whether the inducing inputs move, too.
+    data : ChunkedData, optional
+        All the data, of which those of the model are a sample; by default these.
+    first : FirstWeights, optional
+        Where to start; by default at the prior.
     """
 
     priors: Sequence[ProcessPrior]
@@ -284,6 +313,9 @@ class SparseProblem:
     hyper_rate: float = 0.05
     hyper_every: int = _HYPER_EVERY
     optimize_inducing: bool = False
+    #: A :class:`~pymc_augconj.engines.sparse.chunked.ChunkedData`, which no dense engine knows.
+    data: Any = None
+    first: FirstWeights | None = None
 
 
 @dataclass(frozen=True)

@@ -140,7 +140,7 @@ class PrecisionPattern:
             rows.append(left[meet])
             cols.append(right[meet])
         self.band = BandPattern(self.size, np.concatenate(rows), np.concatenate(cols))
-        for name in ("products", "_prior_positions"):
+        for name in ("products", "_prior_positions", "_is_one_band"):
             self.__dict__.pop(name, None)
         n, m = float(self.size), float(self.border)
         self.multiplications = n * (self.band.width + 1.0) ** 2 + n * (m + 1.0) ** 2 + m**3 / 3.0
@@ -292,16 +292,24 @@ class PrecisionPattern:
 
     # -- the precision -----------------------------------------------------------------------------
 
+    @cached_property
+    def _is_one_band(self) -> bool:
+        """Whether the band is that of one block, where the predictors couple no values."""
+        block = self._blocks[self.within[0]]
+        return (
+            len(self.within) == 1
+            and block.kind == PrecisionPrior.kind
+            and block.band.width == self.band.width
+            and np.array_equal(block.band.order, self.band.order)
+        )
+
     def prior_precision(self, prior: LatentPrior) -> Array:
         """Return the prior precision of what is within the band, flat."""
-        if len(self.within) == 1:
-            # The band of the one block is that of all, where the predictors couple no values.
-            block = prior.blocks[self.within[0]]
-            own = block.block.band
-            if block.block.kind == PrecisionPrior.kind and (
-                own.width == self.band.width and np.array_equal(own.order, self.band.order)
-            ):
-                return block.block.flat_precision(block.array)
+        if self._is_one_band:
+            (index,) = self.within
+            block = prior.blocks[index]
+            assert isinstance(block, PrecisionPrior)
+            return block.flat
         flat = np.zeros(self.band.n_flat)
         for i, (lower, positions) in self._prior_positions.items():
             block = prior.blocks[i]

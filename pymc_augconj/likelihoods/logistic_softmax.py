@@ -55,6 +55,7 @@ class LogisticSoftmax(MultiLikelihood):
     link = "logistic-softmax"
     augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
+    expected_by_rule = True
     patterns = (
         MultiPattern(
             "LogisticSoftmaxRV",

@@ -37,6 +37,8 @@ class MultiDensity(LikelihoodFacts):
     #: Whether :meth:`expected_log_density` is for independent predictors: it ignores covariances,
     #: and the variational Gaussian is one in which predictors are independent.
     factorises: bool = False
+    #: Whether :meth:`expected_log_density` is a quadrature, not a closed form.
+    expected_by_rule: bool = False
 
     #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
     #: (P, N).

@@ -55,7 +55,7 @@ class RowSelection:
         """Return whether each predictor takes the same latent value under both maps."""
         return self.index is other.index or np.array_equal(self.index, other.index)
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Whether A is the identity matrix."""
         return (
@@ -66,6 +66,8 @@ class RowSelection:
 
     def apply(self, u: Array) -> Array:
         """Return A u, shape (N,)."""
+        if self.is_identity:
+            return u.copy()
         taken = u[self.index]
         return taken if self.coef is None else self.coef * taken
 
@@ -81,6 +83,8 @@ class RowSelection:
 
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""
+        if self.is_identity:
+            return w.copy()
         weighted = w if self.coef is None else self.coef * w
         return np.bincount(self.index, weights=weighted, minlength=self.size)
 

@@ -8,7 +8,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
-from pymc_augconj.engines.sparse.batch import HalvedModel
+from pymc_augconj.engines.sparse.batch import DividedModel
 from pymc_augconj.engines.sparse.fit import _gradient, _SparseFamily
 from pymc_augconj.engines.sparse.gradient import slopes_of_components
 from pymc_augconj.engines.variational.ascent import climb
@@ -99,7 +99,7 @@ def test_minibatches_sum_to_all_the_data(write, rule):
     rng = np.random.default_rng(1)
     size = problem.model.n_rows
     q = whole.design.posterior(rng.normal(size=size), rng.uniform(0.1, 1.0, size))
-    halved = HalvedModel(family.model, family.sites)
+    halved = DividedModel(family.model, family.sites)
     rows = rng.permutation(family.model.n_observations)
     batches = []
     for some in (slice(None), np.sort(rows[:7]), np.sort(rows[7:])):

@@ -10,7 +10,7 @@ from scipy.stats import multivariate_normal
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse import batch as sparse_batch
-from pymc_augconj.engines.sparse.batch import HalvedModel
+from pymc_augconj.engines.sparse.batch import DividedModel
 from pymc_augconj.engines.sparse.fit import SparseBound, _gradient, _SparseFamily
 from pymc_augconj.engines.sparse.gradient import DesignGradient, slopes_by_factor
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
@@ -18,6 +18,7 @@ from pymc_augconj.engines.sparse.posterior import WeightsPosterior
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 RULES = (CoordinateAscent, VariationalGaussian)
@@ -197,7 +198,7 @@ def test_minibatches_are_unbiased(inputs):
 @pytest.mark.parametrize("size", [6, 60])
 def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
     """For inducing points fewer than the rows and more, whose factors are pulled differently."""
-    monkeypatch.setattr(sparse_batch, "SMALLEST_HALVED", 8)
+    monkeypatch.setattr(sparse_batch, "SMALLEST_DIVIDED", 8)
     model, gp = every_part(inputs)
     Z = np.random.default_rng(1).normal(size=(size, 2))
     family, point = family_of(model, gp, CoordinateAscent, Z, move=True)
@@ -210,17 +211,18 @@ def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
     value, h, lam = family.sites.targets(point, rows, mean, var)
     B, b = design.natural(h, lam)
     by_theta, (moved,) = DesignGradient(family.model, design).of_sites(q, half, h, lam, mean, B)
-    with HalvedModel(family.model, family.sites) as halved:
-        batch = halved.start(point, family.inducing, rows, lambda: q)
+    accumulate(by_theta, family.sites.gradient(point, rows, mean, var))
+    with DividedModel(family.model, family.sites) as divided:
+        batch = divided.start(point, family.inducing, rows, lambda: q)
         batch.wait()
-        assert batch.is_halved
+        assert batch.is_divided
         assert batch.size == 50
         pairs = [(batch.gram, B), (batch.linear, b), (batch.value, np.sum(value))]
         pairs += zip(batch.moments(), (mean, var), strict=True)
         for found, expected in pairs:
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
         found, (moved_in_parts,) = batch.gradient()()
-        expected = halved.expected(point, family.inducing, rows, q)
+        expected, _ = divided.expected(point, family.inducing, rows, q)
     assert expected == pytest.approx(np.sum(value), rel=1e-12)
     assert set(found) == set(by_theta)
     for name, slope in by_theta.items():

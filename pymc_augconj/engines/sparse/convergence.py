@@ -7,6 +7,7 @@ observations, two states of the ascent tell the difference of their bounds far b
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.model import Point
 
-from .batch import HalvedModel, Posterior
+from .batch import DividedModel, Posterior
+from .chunked_batch import ChunkedModel
 
 __all__ = ["AscentState", "judge_ascent"]
 
@@ -40,7 +42,7 @@ class AscentState:
 
 
 def judge_ascent(
-    halved: HalvedModel,
+    divided: DividedModel | ChunkedModel,
     problem: FitProblem,
     before: AscentState | None,
     last: AscentState,
@@ -50,7 +52,7 @@ def judge_ascent(
 
     Parameters
     ----------
-    halved : HalvedModel
+    divided : DividedModel or ChunkedModel
     problem : FitProblem
     before : AscentState, optional
         From when there was still a share of the iterations to come.
@@ -63,14 +65,12 @@ def judge_ascent(
             f"{last.count} iterations are too few to tell whether the bound still rises; "
             "increase max_iter"
         )
-    n = halved.model.n_observations
+    n = divided.n_rows
     step = max(n // (batch_size * max(last.count // _FEWEST, 1)), 1)
-    rows = [np.arange(start * step, n, step * _GROUPS) for start in range(_GROUPS)]
-    rows = [group for group in rows if group.size]
-    differences = np.array(
-        [_expected(halved, last, group) - _expected(halved, before, group) for group in rows]
-    )
-    scale = n / sum(group.size for group in rows)
+    rows = divided.groups(step, _GROUPS)
+    pairs = [(_expected(divided, last, own), _expected(divided, before, own)) for own in rows]
+    differences = np.array([after[0] - earlier[0] for after, earlier in pairs])
+    scale = n / sum(after[1] for after, _ in pairs)
     rise = scale * differences.sum() + _of_prior(problem, last) - _of_prior(problem, before)
     if not np.isfinite(rise):
         return False, (
@@ -88,9 +88,9 @@ def judge_ascent(
     return True, f"{what} no longer rises by more than a nat{within}: {message}"
 
 
-def _expected(halved: HalvedModel, state: AscentState, rows: NDArray[np.intp]) -> float:
+def _expected(divided: Any, state: AscentState, rows: Any) -> tuple[float, int]:
     state.q.prepare()
-    return halved.expected(state.point, state.inducing, rows, state.q)
+    return divided.expected(state.point, state.inducing, rows, state.q)
 
 
 def _of_prior(problem: FitProblem, state: AscentState) -> float:

@@ -73,7 +73,6 @@ class SparseDesign:
     point: Point
     rows: NDArray[np.intp] | slice
     processes: list[ProcessRows]
-    thread: int = 0
 
     def posterior(self, h: Array, lam: Array) -> WeightsPosterior:
         """Return q(w) given the sites of these rows."""

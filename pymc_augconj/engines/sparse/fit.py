@@ -23,6 +23,7 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
+from .chunked import ChunkedFamily, chunked_gradient
 from .design import SeparateDesign, SparseDesign
 from .gradient import DesignGradient, slopes_of_components
 from .outcome import outcome_of
@@ -49,6 +50,9 @@ class _SparsePosterior:
 class _SparseFamily:
     """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
 
+    #: Sites of rows are not kept by a fit.
+    first: tuple[Array, Array] | None = None
+
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         self.rule = rule
         sparse = problem.sparse
@@ -63,7 +67,7 @@ class _SparseFamily:
                 f"{self.model.n_observations} observations through "
                 f"{self.model.size(self.inducing)} weights take {entries * 8 / 1e9:.1f} GB at "
                 f"once, expected at most {_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a "
-                "batch_size"
+                "batch_size, or data=… in chunks"
             )
 
     def at(self, point: Point) -> SparseBound:
@@ -152,8 +156,10 @@ class SparseFit:
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()
-        family = _SparseFamily(problem, rule)
-        found = ascend(family, problem, reporter(problem), inner=climb, gradient=_gradient)
+        chunked = problem.sparse is not None and problem.sparse.data is not None
+        family = (ChunkedFamily if chunked else _SparseFamily)(problem, rule)
+        gradient = chunked_gradient if chunked else _gradient
+        found = ascend(family, problem, reporter(problem), inner=climb, gradient=gradient)
         if rule.augmented:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation

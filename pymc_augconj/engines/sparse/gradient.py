@@ -106,7 +106,7 @@ class DesignGradient:
 
     def of_factors(self, by_factor: Array) -> tuple[dict[str, Array], list[Array | None]]:
         """Return what of :meth:`of_sites` goes through the factors L, given Lᵀ ∂/∂L."""
-        priors = self.model.by_thread[self.design.thread]
+        priors = self.model.of_thread
         total: dict[str, Array] = {}
         by_inducing: list[Array | None] = []
         for process, part in self.design.parts():
@@ -120,7 +120,7 @@ class DesignGradient:
         self, process: ProcessRows, G: Array, lam: Array
     ) -> tuple[dict[str, Array], Array | None]:
         # G, the derivative by the process' part of Φ, is used up.
-        model, prior = self.model, self.model.by_thread[self.design.thread][process.index]
+        model, prior = self.model, self.model.of_thread[process.index]
         by_diagonal = -0.5 * lam
         coef = process.coef
         found: dict[str, Array] = {}

@@ -19,12 +19,13 @@ from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, PointMap, ProcessPrior
+from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.typing import Array, Index
 
 from .design import ProcessRows, SparseDesign
 from .posterior import WeightsPosterior
 
-__all__ = ["SparseModel", "inducing_block", "process_cov"]
+__all__ = ["SparseModel", "inducing_block", "process_cov", "selection_of"]
 
 
 class SparseModel:
@@ -52,21 +53,10 @@ class SparseModel:
         self._blocks = [names.index(prior.name) for prior in self.priors]
         self.others = [i for i in range(len(names)) if i not in self._blocks]
         self._parts = KeptParts()
-        #: The priors, for each thread that works on rows of its own.
-        self.by_thread = [self.priors]
+        # The priors, for each thread that works on rows of its own.
+        self._by_thread = [self.priors]
         for prior in self.priors:
-            A = lgm.maps[names.index(prior.name)](point)
-            if not isinstance(A, RowSelection):
-                raise AugmentationError(
-                    f"gp {prior.name!r}: expected every observation to take one value of it, "
-                    "perhaps scaled, for inducing points, but it enters a predictor through a "
-                    "matrix; fit without inducing points"
-                )
-            if A.size != len(prior.inputs):
-                raise AugmentationError(
-                    f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
-                    f"{len(prior.inputs)}"
-                )
+            selection_of(prior, lgm.maps[names.index(prior.name)](point))
 
     @property
     def n_rows(self) -> int:
@@ -103,8 +93,13 @@ class SparseModel:
     def open_threads(self, count: int) -> int:
         """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
         copies = [prior.thread_copies(count) for prior in self.priors]
-        self.by_thread = list(zip(*copies, strict=False))
-        return len(self.by_thread)
+        self._by_thread = list(zip(*copies, strict=False))
+        return len(self._by_thread)
+
+    @property
+    def of_thread(self) -> tuple[ProcessPrior, ...]:
+        """The priors, as the thread that asks may use them."""
+        return self._by_thread[worker_number() % len(self._by_thread)]
 
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
         """Evaluate what does not depend on rows, so that several threads can share it."""
@@ -122,7 +117,6 @@ class SparseModel:
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        thread: int = 0,
     ) -> SparseDesign:
         """Return the predictors ``rows`` at θ and given inducing inputs.
 
@@ -136,7 +130,7 @@ class SparseModel:
         Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
         residual = np.zeros(offset.size)
         processes, first = [], 0
-        for p, (prior, Z) in enumerate(zip(self.by_thread[thread], inducing, strict=True)):
+        for p, (prior, Z) in enumerate(zip(self.of_thread, inducing, strict=True)):
             A = self._map(self._blocks[p], point)
             assert isinstance(A, RowSelection)  # which the constructor has seen to
             index = A.index[rows]
@@ -158,7 +152,7 @@ class SparseModel:
             Phi[part] = block.whitened_design(A).T
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, 0.0, out=residual)
-        return SparseDesign(Phi, residual, offset, first, point, rows, processes, thread)
+        return SparseDesign(Phi, residual, offset, first, point, rows, processes)
 
     def other_parts(
         self, point: Point, rows: Index | slice, first: int
@@ -234,6 +228,28 @@ class SparseModel:
         index = self._blocks[process]
         ones = np.ones(self.lgm.blocks[index].total_size)
         return self.pull_map(point, rows, index, weights, ones)
+
+
+def selection_of(prior: ProcessPrior, A: LinearMap, copies: int = 1) -> RowSelection:
+    """Return the map of a process, as what it has to be.
+
+    Raises
+    ------
+    AugmentationError
+        If a predictor takes more than one of its values.
+    """
+    if not isinstance(A, RowSelection):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected every observation to take one value of it, perhaps "
+            "scaled, for inducing points, but it enters a predictor through a matrix; fit without "
+            "inducing points"
+        )
+    if A.size != copies * len(prior.inputs):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
+            f"{copies * len(prior.inputs)}"
+        )
+    return A
 
 
 def inducing_block(

@@ -23,36 +23,11 @@ from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array, Index
 
-from .batch import HalvedModel
 from .model import SparseModel, inducing_block
 from .posterior import SeparatePosterior, WeightsPosterior
 from .separate import SeparateModel
 
-__all__ = ["full_bound", "outcome_of"]
-
-
-# Numbers in the largest array of a pass over all rows: 80 MB.
-_CHUNK = 10_000_000
-
-
-def full_bound(
-    halved: HalvedModel,
-    point: Point,
-    inducing: Sequence[Array],
-    q: WeightsPosterior | SeparatePosterior,
-) -> float:
-    """Return the bound on all the data, a chunk of rows at a time."""
-    model, total = halved.model, 0.0
-    for rows in chunks(model.n_observations, model.size(inducing)):
-        total += halved.expected(point, inducing, rows, q)
-    return total - q.divergence
-
-
-def chunks(n_rows: int, width: int) -> Iterator[Index]:
-    """Yield arrays of rows, few enough that ``width`` numbers apiece fit in memory."""
-    size = max(_CHUNK // max(width, 1), 1)
-    for start in range(0, n_rows, size):
-        yield np.arange(start, min(start + size, n_rows))
+__all__ = ["outcome_of"]
 
 
 def outcome_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +52,10 @@ class WeightsPosterior:
             )
         self._factor, self._chol = TriangularFactor(chol), chol
         self.mean = dtrsv(chol, dtrsv(chol, linear, lower=1), lower=1, trans=1)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The factor is computed again where it is needed, rather than sent there.
+        return WeightsPosterior, (self.precision, self.linear)
 
     def prepare(self) -> None:
         """Invert the factor, so that several threads can share it."""
@@ -106,6 +111,9 @@ class SeparatePosterior:
             for size, matrix, own in zip(sizes, matrices, self.split(linear), strict=True)
         ]
         self.mean = np.concatenate([part.mean for part in self.parts])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SeparatePosterior, (self.precision, self.linear, self.sizes)
 
     def split(self, vector: Array) -> list[Array]:
         """Return the parts of a vector of all weights."""

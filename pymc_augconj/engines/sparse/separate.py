@@ -161,7 +161,6 @@ class SeparateModel:
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        thread: int = 0,
     ) -> SeparateDesign:
         """Return the predictors of some observations; see :meth:`.SparseModel.design`."""
         bases, chosen = self._layout(rows)
@@ -189,7 +188,7 @@ class SeparateModel:
             some: Index | slice = np.concatenate(local)
             if isinstance(rows, slice):
                 some = slice(None)
-            designs.append(part.model.design(point, self._inducing(part, inducing), some, thread))
+            designs.append(part.model.design(point, self._inducing(part, inducing), some))
         return SeparateDesign(designs, places, offset)
 
     def _layout(self, rows: Index | slice) -> tuple[list[int], list[Index]]:
@@ -256,6 +255,6 @@ def sparse_model(problem: FitProblem) -> SparseModel | SeparateModel:
     """
     assert problem.sparse is not None
     lgm, priors = problem.model, problem.sparse.priors
-    if all(site.shape[0] == 1 for site in lgm.sites) and all(b.copies == 1 for b in lgm.blocks):
+    if lgm.is_of_one_predictor:
         return SparseModel(lgm, priors, problem.point)
     return SeparateModel(lgm, priors, [problem.point, *problem.probes])

@@ -20,8 +20,9 @@ Salimbeni, H., Eleftheriadis, S. & Hensman, J. (2018). Natural gradients in prac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 
@@ -30,14 +31,16 @@ from pymc_augconj.engines.variational.ascent import NARROW, WILD
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array
 
 from .adam import Adam
-from .batch import HalvedModel, Posterior, SparseBatch
+from .batch import DividedModel, Posterior
+from .chunked_batch import ChunkedModel
 from .convergence import AscentState, judge_ascent
 from .inducing import default_rate, rate_at
-from .outcome import full_bound, outcome_of
+from .model import SparseModel
+from .outcome import outcome_of
+from .posterior import WeightsPosterior
 from .separate import sparse_model
 from .sites import SparseSites, separable
 
@@ -79,15 +82,19 @@ class _Ascent:
         self.sites = SparseSites(problem.model, rule, self.point)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
         self.q: Posterior = self.model.prior_posterior(self.inducing)
+        self.before_first = 0
+        if (first := self.sparse.first) is not None:
+            self.q = WeightsPosterior(first.precision, first.linear)
+            self.before_first = first.count
         self.members = tuple(problem.members)
         moving = sum(h.size for h in self.members)
         if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
-        self.batch_size = min(
-            self.sparse.batch_size or self.model.n_observations, self.model.n_observations
-        )
-        passes = problem.max_iter * self.batch_size / self.model.n_observations
+        data = self.sparse.data
+        self.n_rows = self.model.n_observations if data is None else data.n_rows
+        self.batch_size = min(self.sparse.batch_size or self.n_rows, self.n_rows)
+        passes = problem.max_iter * self.batch_size / self.n_rows
         self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
         self.iterations: list[Iteration] = []
         self.failures = 0
@@ -99,20 +106,20 @@ class _Ascent:
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with HalvedModel(self.model, self.sites) as halved, ignored:
-            if not self.sites.rule.monotone:
-                self._narrow(halved)
-            batches = self._batches()
+        with self._divided() as divided, ignored:
+            if not self.sites.rule.monotone and self.sparse.first is None:
+                self._narrow(divided)
+            batches = divided.batches(self.sparse.rng, self.batch_size)
             self.q.prepare()
             first = self.q
-            batch: SparseBatch | None
-            batch = halved.start(self.point, self.inducing, next(batches), lambda: first)
+            batch: Any
+            batch = divided.start(self.point, self.inducing, next(batches), lambda: first)
             for count in range(problem.max_iter):
                 following = next(batches) if count + 1 < problem.max_iter else None
                 if count == int((1.0 - _WINDOW) * problem.max_iter):
                     self.before = self._state()
                 assert batch is not None
-                state, batch = self._iterate(halved, count, batch, following)
+                state, batch = self._iterate(divided, count, batch, following)
                 if problem.callback is not None:
                     try:
                         problem.callback(state)
@@ -121,9 +128,9 @@ class _Ascent:
                         break
             if batch is not None:
                 batch.leave()
-            bound, errors = self._last_bound(halved)
+            bound, errors = self._last_bound(divided)
             converged, message = judge_ascent(
-                halved, problem, self.before, self._state(), self.batch_size
+                divided, problem, self.before, self._state(), self.batch_size
             )
         if self.sites.rule.augmented:
             problem.model.require_augmentation(self.point)
@@ -133,55 +140,47 @@ class _Ascent:
             stopped + message + self._left_out(), self.iterations, diagnostics=errors,
         )  # fmt: skip
 
-    def _last_bound(self, halved: HalvedModel) -> tuple[float, dict[str, float]]:
+    def _divided(self) -> Any:
+        """Return what minibatches are taken from: a DividedModel, or a ChunkedModel."""
+        if self.sparse.data is None:
+            return DividedModel(self.model, self.sites)
+        assert isinstance(self.model, SparseModel)  # of one predictor, as pac.fit has seen to
+        return ChunkedModel(self.model, self.sites, self.sparse.data)
+
+    def _last_bound(self, divided: Any) -> tuple[float, dict[str, float]]:
         """Return the bound on all the data, or its mean over the last minibatches, with its error.
 
         The latter where all the data are more than the minibatches so far together.
         """
-        if self.model.n_observations <= len(self.iterations) * self.batch_size:
-            whole = full_bound(halved, self.point, self.inducing, self.q)
+        if self.n_rows <= len(self.iterations) * self.batch_size:
+            whole = divided.full_bound(self.point, self.inducing, self.q)
             return whole, {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
         return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
-    def _batches(self) -> Iterator[Index | slice]:
-        n, size, rng = self.model.n_observations, self.batch_size, self.sparse.rng
-        if size == n:
-            while True:
-                yield slice(None)
-        order, used = rng.permutation(n), 0
-        while True:
-            if used + size > n:
-                order, used = rng.permutation(n), 0
-            # In ascending order, so that a memory map is read in one direction.
-            yield np.sort(order[used : used + size])
-            used += size
-
-    def _narrow(self, halved: HalvedModel) -> None:
+    def _narrow(self, divided: Any) -> None:
         """Start near the prior mean where log densities under the prior are no start."""
-        n, size = self.model.n_observations, self.batch_size
-        rows = np.arange(0, n, n // size)[:size]
+        rows = divided.spread(self.batch_size)
         prior = self.q
         prior.prepare()
-        batch = halved.start(self.point, self.inducing, rows, lambda: prior)
+        batch = divided.start(self.point, self.inducing, rows, lambda: prior)
         batch.wait()
         if np.isfinite(batch.value) and batch.length_of_step() <= WILD:
             return
         best = -np.inf
         for std in NARROW:
             gram = batch.gram_of(std**-2)
-            q = prior.towards(gram, np.zeros_like(prior.linear), 1.0, n / batch.size)
+            q = prior.towards(gram, np.zeros_like(prior.linear), 1.0, self.n_rows / batch.size)
             q.prepare()
-            bound = self._bound_of(halved, rows, q)
+            bound = self._bound_of(divided, rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, halved: HalvedModel, rows: Index | slice, q: Posterior) -> float:
+    def _bound_of(self, divided: Any, rows: Any, q: Posterior) -> float:
         """Return the bound on all the data as some rows tell it."""
-        size = self.model.n_observations if isinstance(rows, slice) else len(rows)
-        value = halved.expected(self.point, self.inducing, rows, q)
-        bound = self.model.n_observations / size * value - q.divergence
+        value, size = divided.expected(self.point, self.inducing, rows, q)
+        bound = self.n_rows / size * value - q.divergence
         return bound if np.isfinite(bound) else -np.inf
 
     def _is_careful(self, count: int, expected: float) -> bool:
@@ -190,36 +189,36 @@ class _Ascent:
 
     def _iterate(
         self,
-        halved: HalvedModel,
+        divided: Any,
         count: int,
-        batch: SparseBatch,
-        following_rows: Index | slice | None,
-    ) -> tuple[FitState, SparseBatch | None]:
+        batch: Any,
+        following_rows: Any,
+    ) -> tuple[FitState, Any]:
         """Return the state after an iteration, and the next minibatch."""
         batch.wait()
-        q, scale = batch.q, self.model.n_observations / batch.size
+        q, scale = batch.q, self.n_rows / batch.size
         expected = scale * batch.value
         if count % _EVERY == 0:
             self.divergence = q.divergence
         mean, var = batch.moments()
-        rate = rate_at(self.rate, count)
+        rate = rate_at(self.rate, self.before_first + count)
         climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
         accepts = None
         if self._is_careful(count, expected):
             before = expected - q.divergence
 
             def accepts(new: Posterior) -> bool:
-                return self._bound_of(halved, batch.rows, new) >= before
+                return self._bound_of(divided, batch.rows, new) >= before
 
-        # The other thread waits for q(w) when it has begun with the next minibatch.
+        # The other threads wait for q(w) when they have begun with the next minibatch.
         early = not climbs and accepts is None
         posterior: Future[Posterior] = Future()
-        following: SparseBatch | None = None
+        following: Any = None
 
-        def start() -> SparseBatch | None:
+        def start() -> Any:
             if following_rows is None:
                 return None
-            return halved.start(self.point, self.inducing, following_rows, posterior.result)
+            return divided.start(self.point, self.inducing, following_rows, posterior.result)
 
         try:
             if climbs:
@@ -250,16 +249,12 @@ class _Ascent:
 
     def _direction(
         self,
-        batch: SparseBatch,
+        batch: Any,
         scale: float,
         by_theta: dict[str, Array],
         by_inducing: list[Array | None],
     ) -> Array:
         """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
-        if self.members and self.sites.names:
-            for part in batch.parts:
-                slopes = self.sites.gradient(self.point, part.rows, part.mean, part.var)
-                accumulate(by_theta, slopes)
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:
@@ -296,7 +291,7 @@ class _Ascent:
 
 
 def _moved(
-    batch: SparseBatch,
+    batch: Any,
     rate: float,
     scale: float,
     accepts: Callable[[Posterior], bool] | None,
@@ -308,7 +303,7 @@ def _moved(
         except NotPositiveDefiniteError:
             rate *= 0.5
             continue
-        if batch.is_halved:
+        if batch.is_divided:
             q.prepare()
         if accepts is None or accepts(q):
             return q, rate

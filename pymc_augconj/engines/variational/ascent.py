@@ -109,6 +109,8 @@ def climb(
 
 
 def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
+    if start is None:
+        start = bound.family.first
     if start is not None:
         try:
             resumed = bound.evaluate(*start)
@@ -122,9 +124,7 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
         return first
     best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
     for std in NARROW:
-        lam = np.zeros_like(first.lam)
-        lam[: first.mean.size] = std**-2
-        found = _try(bound, best, (std**-2 * first.mean, lam))
+        found = _try(bound, best, first.narrow(std))
         if found is not None and not (finite and best.bound >= found.bound):
             best, finite = found, True
     return best

@@ -59,6 +59,9 @@ class BoundFamily:
         A point of θ, and others at which predictors must agree to be merged.
     """
 
+    #: Sites at which a climb begins if it is not told; by default at the prior.
+    first: tuple[Array, Array] | None = None
+
     def __init__(
         self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]
     ) -> None:

@@ -5,6 +5,7 @@
 ``foreign``           processes of another model
 ``input_data``        the ``pm.Data`` that variables depend on
 ``minibatch``         from a model of ``pm.Minibatch`` data to one of all data
+``other_rows``        a model with other rows of its data
 ``process``           a ``pm.gp.Latent`` for the sparse engines
 ``profiles``          stationary kernels as functions of the squared distance
 ``slopes``            derivatives of a few scalars by entries of the point

@@ -69,7 +69,7 @@ class LatentProcess:
         several_outputs: bool = False,
     ) -> None:
         self.name = _name(gp, lgm, several_outputs)
-        self.inputs = _inputs(gp, self.name)
+        self.read_inputs(gp)
         self._hyper = {h.value_name for h in lgm.hyperparameters}
         by_name = {value.name: value for value in model.value_vars}
         values = {name: by_name[name] for name in self._hyper}
@@ -115,6 +115,10 @@ class LatentProcess:
             for name, value in values.items()
             if any(depends_on(graph, value) for graph in [*covariances, mean])
         )
+
+    def read_inputs(self, gp: Any) -> None:
+        """Read the inputs again, where the model's data have changed."""
+        self.inputs = _inputs(gp, self.name)
 
     def thread_copies(self, count: int) -> list[LatentProcess]:
         """Return this object and up to ``count`` − 1 copies, one for each thread."""

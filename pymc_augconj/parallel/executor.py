@@ -1,0 +1,248 @@
+"""Independent pieces of work: in this thread, on threads, on processes, on a Dask cluster.
+
+One object has a few methods, so that an algorithm that sums over pieces does not know where they
+are computed. What it computes does not depend on that either: results are gathered in the order of
+the tasks, and :meth:`Executor.reduce` adds in one fixed tree.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor as FuturesExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Any, Protocol, Self
+from uuid import uuid4
+
+import cloudpickle
+import numpy as np
+
+__all__ = ["Executor", "Pool", "Task", "Threads", "worker_number"]
+
+# Results that are added at once.
+_FAN_IN = 8
+
+# Shared values that a process keeps.
+_KEPT = 8
+
+
+class Task[T](Protocol):
+    """Work whose result can be asked for."""
+
+    def result(self) -> T:
+        """Return the result, waiting for it; raises what the work raised."""
+        ...
+
+
+class _Deferred[T]:
+    """Work that is done when its result is asked for."""
+
+    def __init__(self, function: Callable[..., T], arguments: tuple) -> None:
+        self._function, self._arguments = function, arguments
+        self._found: list[T] = []
+
+    def result(self) -> T:
+        if not self._found:
+            self._found.append(self._function(*self._arguments))
+        return self._found[0]
+
+
+class Executor:
+    """Does all work itself, when its result is asked for; the base of the others.
+
+    A context manager: at its end nothing that was submitted is left running or waiting.
+    """
+
+    #: How many tasks are worked on at once.
+    workers = 1
+
+    @property
+    def is_cancelled(self) -> Callable[[], bool]:
+        """What a task asks, by a call, whether its result is still wanted."""
+        return _never
+
+    @property
+    def tell(self) -> Callable[[str, Any], None]:
+        """What a task calls, with a topic and a message, for :meth:`listening` to hear."""
+        return _silent
+
+    def listening(
+        self, topic: str, handler: Callable[[Any], None]
+    ) -> AbstractContextManager[object]:
+        """Have ``handler`` called with the messages of a topic, where that can be done."""
+        return nullcontext()
+
+    def share(self, value: Any) -> Any:
+        """Return what stands for ``value`` among the arguments of many tasks."""
+        return value
+
+    def block(self, array: Any) -> Any:
+        """Return what stands for a part of a Dask array among the arguments of a task."""
+        from .dask_arrays import ArrayPart
+
+        return ArrayPart(array)
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
+        """Begin ``function(*arguments)``."""
+        return _Deferred(function, arguments)
+
+    def map(
+        self, function: Callable[..., Any], items: Iterable[Any], *shared: Any
+    ) -> list[Task[Any]]:
+        """Begin ``function(item, *shared)`` for each item."""
+        return [self.submit(function, item, *shared) for item in items]
+
+    def gather(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+        """Return the results of all tasks, in order."""
+        return [task.result() for task in tasks]
+
+    def drop(self, tasks: Sequence[Task[Any]]) -> None:
+        """Wait for tasks that run, and forget them and those that do not."""
+
+    def reduce(self, function: Callable[[list[Any]], Any], tasks: Sequence[Task[Any]]) -> Any:
+        """Return the results of all tasks added by ``function``, of a few at a time."""
+        left = [
+            function(self.gather(tasks[i : i + _FAN_IN])) for i in range(0, len(tasks), _FAN_IN)
+        ]
+        while len(left) > 1:
+            left = [function(left[i : i + _FAN_IN]) for i in range(0, len(left), _FAN_IN)]
+        return left[0]
+
+    def close(self) -> None:
+        """Drop what is left."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.close()
+
+
+def _never() -> bool:
+    return False
+
+
+def _silent(topic: str, message: Any) -> None:
+    pass
+
+
+_here = threading.local()
+
+
+def worker_number() -> int:
+    """Return the number of this thread among those of its :class:`Threads`; 0 for the caller's."""
+    return getattr(_here, "number", 0)
+
+
+class Pool(Executor):
+    """Work for a pool of the standard library.
+
+    Parameters
+    ----------
+    pool : concurrent.futures.Executor
+        It is not closed at the end.
+    workers : int
+    """
+
+    def __init__(self, pool: FuturesExecutor, workers: int) -> None:
+        self._pool, self.workers = pool, workers
+        self._separate = isinstance(pool, ProcessPoolExecutor)
+        self._futures: set[Future] = set()
+
+    def share(self, value: Any) -> Any:
+        return _Shared(value) if self._separate else value
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
+        if self._separate:
+            future = self._pool.submit(_unpickled, cloudpickle.dumps((function, arguments)))
+        else:
+            # A thread does not begin with the errors that this one ignores.
+            how: Any = np.geterr()
+            future = self._pool.submit(_with_errors, how, function, arguments)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return future
+
+    def drop(self, tasks: Sequence[Task[Any]]) -> None:
+        for task in tasks:
+            assert isinstance(task, Future)
+            if not task.cancel():
+                with suppress(Exception):
+                    task.result()
+
+    def close(self) -> None:
+        self.drop(list(self._futures))
+
+
+class Threads(Pool):
+    """The caller's thread and ``workers`` − 1 others.
+
+    The caller's does, when it asks for results, what no other has begun with.
+    """
+
+    def __init__(self, workers: int) -> None:
+        numbers = itertools.count(1)
+
+        def number() -> None:
+            _here.number = next(numbers)
+
+        super().__init__(ThreadPoolExecutor(workers - 1, initializer=number), workers)
+        self._work: dict[Task[Any], tuple[Callable[..., Any], tuple]] = {}
+
+    def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
+        future = super().submit(function, *arguments)
+        self._work[future] = function, arguments
+        return future
+
+    def gather(self, tasks: Sequence[Task[Any]]) -> list[Any]:
+        found: list[Any] = [None] * len(tasks)
+        own = []
+        # Others take the first that are left.
+        for i in reversed(range(len(tasks))):
+            function, arguments = self._work.pop(tasks[i])
+            if tasks[i].cancel():  # type: ignore[attr-defined]
+                own.append(i)
+                found[i] = function(*arguments)
+        for i, task in enumerate(tasks):
+            if i not in own:
+                found[i] = task.result()
+        return found
+
+    def drop(self, tasks: Sequence[Task[Any]]) -> None:
+        for task in tasks:
+            self._work.pop(task, None)
+        super().drop(tasks)
+
+    def close(self) -> None:
+        super().close()
+        self._pool.shutdown()
+
+
+class _Shared:
+    """A value that a process unpickles once."""
+
+    def __init__(self, value: Any) -> None:
+        self.state = uuid4().hex, cloudpickle.dumps(value)
+
+    def get(self) -> Any:
+        name, pickled = self.state
+        if name not in _KNOWN:
+            while len(_KNOWN) >= _KEPT:
+                del _KNOWN[next(iter(_KNOWN))]
+            _KNOWN[name] = cloudpickle.loads(pickled)
+        return _KNOWN[name]
+
+
+_KNOWN: dict[str, Any] = {}
+
+
+def _unpickled(pickled: bytes) -> Any:
+    function, arguments = cloudpickle.loads(pickled)
+    return function(*(x.get() if isinstance(x, _Shared) else x for x in arguments))
+
+
+def _with_errors(how: Any, function: Callable[..., Any], arguments: tuple) -> Any:
+    with np.errstate(**how):
+        return function(*arguments)

@@ -1,0 +1,242 @@
+"""``pac.fit(data=…)``: the fit of a model that holds all the data, from chunks of them."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.api import chunks
+from pymc_augconj.engines.base import FitProblem, SparseProblem
+from pymc_augconj.engines.sparse import chunk_sums
+from pymc_augconj.engines.sparse.chunked import ChunkedData, ChunkedFamily, chunked_gradient
+from pymc_augconj.engines.sparse.gradient import DesignGradient
+from pymc_augconj.engines.sparse.model import SparseModel
+from pymc_augconj.engines.sparse.posterior import WeightsPosterior
+from pymc_augconj.engines.sparse.sites import SparseSites
+from pymc_augconj.engines.variational.cavi import CoordinateAscent
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.parallel.executor import Executor, Pool
+from pymc_augconj.recognition.processes.other_rows import OtherRows
+from pymc_augconj.recognition.processes.process import LatentProcess
+
+QUIET = {"progressbar": False}
+N = 280
+Z = np.linspace(-3, 3, 8)[:, None]
+
+
+class Chunked:
+    """An array that tells its chunks and reads slices, as those of Zarr."""
+
+    def __init__(self, values, rows):
+        self.shape, self.chunks, self._values = values.shape, (rows, *values.shape[1:]), values
+        self.read = []
+
+    def __getitem__(self, rows):
+        self.read.append(rows)
+        return self._values[rows]
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-3.0, 3.0, (N, 1))
+    group = rng.integers(0, 3, N)
+    eta = np.sin(1.5 * X[:, 0]) + group
+    return {
+        "X": X,
+        "group": group,
+        "y": (rng.random(N) < 1.0 / (1.0 + np.exp(-eta))).astype(int),
+        "z": 2.0 * eta + 0.5 * rng.standard_t(4, N),
+    }
+
+
+def write(X, group, y, z, dims=False):
+    """Two observed variables, a group effect, hyperparameters of prior, predictor and noise."""
+    with pm.Model(coords={"row": np.arange(len(y))} if dims else {}) as model:
+        of = {"dims": "row"} if dims else {}
+        X, group = pm.Data("X", X), pm.Data("group", group, **of)
+        ls, c = pm.InverseGamma("ls", 5, 5), pm.Normal("c", 1, 1)
+        sigma, tau = pm.HalfNormal("sigma", 1), pm.HalfNormal("tau", 1)
+        a = pm.Normal("a", 0, tau, shape=3)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=ls))
+        f = gp.prior("f", X=X)
+        pm.Bernoulli("y", logit_p=f + a[group], observed=pm.Data("y_data", y))
+        pm.StudentT("z", nu=4, mu=c * f + 2 * a[group], sigma=sigma, observed=pm.Data("z_data", z))
+    return model, gp
+
+
+def named(data):
+    return {name + "_data" * (name in "yz"): value for name, value in data.items()}
+
+
+@pytest.fixture(scope="module")
+def sample(data):
+    return write(**{name: value[:70] for name, value in data.items()})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_chunks():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "_ROWS", 70)
+        yield
+
+
+def in_chunks(arrays, rows):
+    """Return the arrays, of which the first alone has chunks."""
+    (name, first), *others = arrays.items()
+    return {name: Chunked(first, rows), **dict(others)}
+
+
+def fit(sample, data, method="cavi", rows=70, **options):
+    model, gp = sample
+    given = {"inducing": Z, "data": in_chunks(named(data), rows), "tol": 1e-8}
+    return pac.fit(method, model=model, gp=gp, **(given | options), **QUIET)
+
+
+@pytest.fixture(scope="module")
+def reader(data, sample):
+    model, gp = sample
+    return OtherRows(model, [gp], tuple(named(data)), pac.recognize(model).start)
+
+
+def test_chunks_give_the_fit_of_all_the_data(data, sample):
+    model, gp = write(**data)
+    whole = pac.fit("vgp", model=model, gp=gp, inducing=Z, tol=1e-8, **QUIET)
+    found = fit(sample, data, "vgp")
+    assert whole.converged
+    assert found.converged
+    # L-BFGS ends where derivatives are 1e-4: some 1e-4 from the optimum, and 1e-8 below it.
+    assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-6)
+    for name, value in whole.theta.items():
+        np.testing.assert_allclose(found.theta[name], value, rtol=1e-3)
+    for name in ("f_u", "a"):
+        np.testing.assert_allclose(found.mean[name], whole.mean[name], atol=1e-3)
+        np.testing.assert_allclose(found.std[name], whole.std[name], rtol=1e-3)
+    new = np.linspace(-3, 3, 4)[:, None]
+    ours, theirs = (
+        pac.predict(vi, of[1], new, model=of[0]).predictions["f_mean"]
+        for vi, of in ((found, sample), (whole, (model, gp)))
+    )
+    np.testing.assert_allclose(ours, theirs, atol=1e-3)
+
+
+def family_of(sample, reader, data, rows, executor, rule):
+    model, gp = sample
+    recognition = pac.recognize(model)
+    point = {name: np.asarray(value) for name, value in recognition.start.items()}
+    prior = LatentProcess(model, gp, recognition.model)
+    pieces = chunks.chunks_of(in_chunks(named(data), rows), executor)
+    given = ChunkedData(executor, reader, pieces, reader.follows)
+    sparse = SparseProblem([prior], [Z], np.random.default_rng(0), data=given)
+    problem = FitProblem(recognition.model, point, (), (), None, 100, 1e-8, sparse=sparse)
+    return ChunkedFamily(problem, rule()), point
+
+
+@pytest.mark.parametrize("rule", [CoordinateAscent, VariationalGaussian])
+def test_sums_and_gradients_do_not_depend_on_the_chunks(data, sample, reader, rule, monkeypatch):
+    """Those of all rows at once, at any q(w); the same bits for the same chunks, wherever."""
+    rng = np.random.default_rng(3)
+    model, gp = write(**data)
+    lgm = pac.recognize(model).model
+    found = []
+    with ThreadPoolExecutor(1) as pool, Pool(pool, 1) as threads:
+        for rows, run in ((70, Executor()), (70, threads), (140, Executor())):
+            monkeypatch.setattr(chunks, "_ROWS", rows)
+            family, point = family_of(sample, reader, data, rows, run, rule)
+            size = family.model.size(family.inducing)
+            if not found:
+                half = rng.normal(size=(size, size))
+                q = WeightsPosterior(np.asfortranarray(half @ half.T), rng.normal(size=size))
+            at = family.total(chunk_sums.sums_of_chunk, point, q)
+            end = SimpleNamespace(posterior=SimpleNamespace(q=q))
+            gradient = chunked_gradient(family.at(point), end)
+            found.append([at.value, at.gram, at.linear, *(gradient[n] for n in sorted(gradient))])
+    for ours, theirs in zip(*found[:2], strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    for ours, theirs in zip(found[0], found[2], strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10 * np.abs(ours).max())
+    whole, sites = (
+        SparseModel(lgm, [LatentProcess(model, gp, lgm)], point),
+        SparseSites(lgm, rule(), point),
+    )
+    design = whole.design(point, [Z], slice(None))
+    mean, var, half = design.moments(q)
+    value, h, lam = sites.targets(point, slice(None), mean, var)
+    gram, linear = design.natural(h, lam)
+    by_theta = DesignGradient(whole, design).of_sites(q, half, h, lam, mean, gram)[0]
+    accumulate(by_theta, sites.gradient(point, slice(None), mean, var))
+    assert set(by_theta) == {"ls_log__", "c", "sigma_log__", "tau_log__"}
+    expected = [value.sum(), gram, linear, *(by_theta[name] for name in sorted(by_theta))]
+    for ours, theirs in zip(found[0], expected, strict=True):
+        # Derivatives by σ are differences.
+        np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-7)
+
+
+def test_inducing_inputs_are_those_of_all_the_data(data, tmp_path):
+    """By k-means over chunks; with a memory map, threads, and dims that have labels."""
+    model, gp = write(**data)
+    np.save(tmp_path / "X.npy", data["X"])
+    mapped = data | {"X": np.load(tmp_path / "X.npy", mmap_mode="r")}
+    of = write(**{name: value[:70] for name, value in data.items()}, dims=True)
+    options = {"inducing": 6, "random_seed": 2, "hyper": "fixed"} | QUIET
+    whole = pac.fit("cavi", model=model, gp=gp, **options)
+    with ThreadPoolExecutor(2) as pool:
+        found = pac.fit("cavi", model=of[0], gp=of[1], data=named(mapped), client=pool, **options)
+    np.testing.assert_array_equal(found.inducing["f"], whole.inducing["f"])
+    assert found.log_evidence == pytest.approx(whole.log_evidence, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("X", np.nan, r"'X': expected finite numbers, found nan in chunk 2, row 3, column 0"),
+        ("z_data", np.nan, r"'z_data': expected finite numbers, found nan in chunk 2, row 3;"),
+        ("z_data", np.inf, r"chunk 2: .*'z'.* inf at position 3"),
+        ("y_data", 2, r"chunk 2: .*'y'.*expected 0 or 1, found 2 at position 3"),
+        ("group", 0.5, r"'group': expected numbers of type int32.*found float64"),
+    ],
+)
+def test_bad_rows_are_named(data, reader, name, value, message):
+    rows = {key: values[:70].copy() for key, values in named(data).items()}
+    bad = rows[name].astype(np.result_type(rows[name], type(value)))
+    bad[3] = value
+    reader(rows, "chunk 2")
+    with pytest.raises(pac.DataError, match=message):
+        reader(rows | {name: bad}, "chunk 2")
+
+
+def test_a_model_that_is_no_product_over_rows_is_refused(data, sample):
+    def refused(message, change=lambda X, y, f: {"logit_p": f}, names=("X", "y"), **options):
+        with pm.Model():
+            X, y = pm.Data("X", data["X"][:20]), pm.Data("y", data["y"][:20])
+            pm.Data("short", data["y"][:20])
+            gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+            observed = options.pop("observed", y)
+            pm.Bernoulli("seen", observed=observed, **change(X, y, gp.prior("f", X=X)))
+            given = {"X": data["X"], "y": data["y"], "other": data["y"], "short": data["y"][1:]}
+            arrays = {name: given[name] for name in names}
+            with pytest.raises(pac.AugmentationError, match=message):
+                pac.fit("cavi", gp=gp, **({"inducing": Z, "data": arrays} | options), **QUIET)
+
+    refused("got 'other'; write other = pm.Data", names=("X", "other"))
+    refused("expected arrays of as many rows", names=("X", "y", "short"))
+    refused("among data=.*every chunk would count", observed=data["y"][:20])
+    refused(
+        r"predictor in 'seen' of a row.*changes with the other rows",
+        lambda X, y, f: {"logit_p": f + X.mean()},
+    )
+    refused(
+        r"'b': expected a prior that does not depend on data",
+        lambda X, y, f: {"logit_p": f + pm.Normal("b", X.mean(), 1)},
+    )
+    refused("potentials", lambda X, y, f: {"logit_p": f + 0 * pm.Potential("p", -(f**2).sum())})
+    refused("data: expected method='svi', or 'cavi' or 'vgp' with inducing", inducing=None)
+    refused("data: expected a mapping", data=data["X"])
+    with sample[0], pytest.raises(pac.AugmentationError, match="client: expected data="):
+        pac.fit("cavi", gp=sample[1], inducing=Z, client="x", **QUIET)
