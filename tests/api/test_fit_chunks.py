@@ -14,6 +14,7 @@ from pymc_augconj.api import chunks
 from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse import chunk_sums
 from pymc_augconj.engines.sparse.chunked import ChunkedData, ChunkedFamily, chunked_gradient
+from pymc_augconj.engines.sparse.chunked_batch import ChunkedModel
 from pymc_augconj.engines.sparse.gradient import DesignGradient
 from pymc_augconj.engines.sparse.model import SparseModel
 from pymc_augconj.engines.sparse.posterior import WeightsPosterior
@@ -177,6 +178,27 @@ def test_sums_and_gradients_do_not_depend_on_the_chunks(problem_of, whole, rule)
     for ours, theirs in zip(found[0], expected, strict=True):
         # Derivatives by σ are differences.
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("sizes", [[70, 70, 70, 41], [30], [5] * 60])
+def test_a_pass_of_minibatches_has_every_row_once(sizes):
+    pieces = [(chunk_sums.Chunk(i, ("X",), size), ()) for i, size in enumerate(sizes)]
+    data = SimpleNamespace(n_rows=sum(sizes), chunks=pieces)
+    batches = ChunkedModel(None, None, data).batches(np.random.default_rng(0), 16)
+    counts, passes = [np.zeros(size) for size in sizes], 0
+    lengths = []
+    while passes < 3:
+        rows = next(batches)
+        lengths.append(0)
+        for i, which in rows:
+            taken = which.of(sizes[i])
+            assert (np.diff(taken) > 0).all()
+            counts[i][taken] += 1
+            lengths[-1] += taken.size
+        # A minibatch at the end of a pass has rows of the next one, too.
+        passes = min(count.min() for count in counts)
+        assert max(count.max() for count in counts) <= passes + 2
+    assert abs(np.mean(lengths) - 16) < 5
 
 
 def test_inducing_inputs_are_those_of_all_the_data(data, tmp_path):

@@ -197,12 +197,8 @@ def test_a_row_that_is_no_number_is_named(client, fits):
 
 @pytest.mark.filterwarnings("ignore:.*increase max_iter:RuntimeWarning")
 def test_minibatches_are_those_of_one_process(client, fits, whole):
-    options = {"batch_size": 80, "max_iter": 120, "random_seed": 3, "optimize_inducing": True}
-    short = options | {"max_iter": 8}
-    assert_same(fits("svi", client=client, **short), fits("svi", **short))
-    found = fits("svi", **options)
-    # Eight seeds of minibatches in memory leave up to half a nat.
-    assert found.log_evidence > whole.log_evidence - 1.0
+    options = {"batch_size": 80, "max_iter": 8, "random_seed": 3, "optimize_inducing": True}
+    assert_same(fits("svi", client=client, **options), fits("svi", **options))
     # All rows at rate one are coordinate ascent.
     fixed = {"hyper": "fixed", "start": whole, "max_iter": 1, "batch_size": N, "rate": 1.0}
     assert fits("svi", **fixed).log_evidence == pytest.approx(whole.log_evidence, abs=1e-8)
