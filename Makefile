@@ -1,4 +1,4 @@
-# make demo · make test · make lint · make types · make fuzz · make dist · make docs · make bench DATA=<folder> · make clean
+# make demo · make test · make lint · make types · make fuzz · make dist · make docs · make docs-check · make bench DATA=<folder> · make clean
 #
 # Nothing needs to be installed beforehand but Python >= 3.12 and make: every target makes the
 # environment it needs in $(VENV), and later runs reuse it.
@@ -27,7 +27,7 @@ DIST_VENV := .venv-dist
 ONE_BLAS_THREAD := OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1 OMP_NUM_THREADS=1 \
 	VECLIB_MAXIMUM_THREADS=1
 
-.PHONY: help demo test fuzz imports lint types format dist docs bench has-data gpy clean
+.PHONY: help demo test fuzz imports lint types format dist docs docs-check bench has-data gpy clean
 
 help:
 	@sed -n 1p Makefile | cut -c3-
@@ -70,6 +70,11 @@ dist: $(VENV)/.installed-dist
 docs: $(VENV)/.installed-docs
 	$(ONE_BLAS_THREAD) $(PYTHON) -m sphinx -W --keep-going -j $(WORKERS) -b html $(ARGS) docs docs/_build/html
 
+# The built site in the system's Chromium: errors, alt texts, narrow windows, search, screenshots.
+# Without a network: ARGS="--cdn <folder of node packages with mathjax>".
+docs-check: $(VENV)/.installed-docs-check
+	$(PYTHON) docs/browser_check.py $(ARGS)
+
 bench: has-data $(VENV)/.installed-test gpy
 	GPY_PYTHON="$(GPY_PYTHON)" $(ONE_BLAS_THREAD) $(PYTHON) -m benchmarks --data "$(DATA)" --output $(BENCH_JSON_DIR) $(ARGS)
 
@@ -92,7 +97,7 @@ gpy: | $(PYTHON)
 
 clean:
 	rm -rf $(VENV) $(GPY_VENV) $(DIST_VENV) .venv-gpflow demo-output $(BENCH_JSON_DIR) \
-		docs/_build docs/auto_gallery docs/reference/generated build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
+		docs/_build docs/_generated docs/auto_gallery docs/reference/generated build dist .pytest_cache .ruff_cache .mypy_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is remade when the requirements change; the package itself is installed in editable

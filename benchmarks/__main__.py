@@ -21,6 +21,7 @@ TOPICS = (
     "sparse_sampling",
     "structured",
     "heteroscedastic",
+    "several_classes",
     "table2",
     "gpflow_dense",
     "gpflow_sparse",
@@ -65,20 +66,21 @@ def main() -> int:
     rows: list[Row] = []
     failed: list[str] = []
     start = time.perf_counter()
+    path = options.output / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
     for topic in options.only:
         print(f"{topic} …", flush=True)
         try:
-            # One by one: what has been measured is kept when a later measurement breaks.
+            # One by one: what has been measured is kept when a later measurement breaks, or the
+            # run is stopped.
             for row in importlib.import_module(f"benchmarks.{topic}").rows(settings):
                 rows.append(row)
+                write_json(rows, settings, path)
         except subprocess.CalledProcessError as error:
             failed.append(topic)
             print(f"{topic} broke off: {error}", file=sys.stderr)
     print_table(rows)
     if options.quick:
         print("--quick: these ratios show that everything runs, and nothing else.")
-    path = options.output / f"{time.strftime('%Y%m%d-%H%M%S')}.json"
-    write_json(rows, settings, path)
     missed = [row.benchmark for row in rows if not row.met]
     print(
         f"{len(rows) - len(missed)} of {len(rows)} bars met in "

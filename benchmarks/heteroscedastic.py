@@ -1,4 +1,10 @@
-"""Noise that varies, on the motorcycle data: held-out density with it, and without."""
+"""Noise that varies, on the motorcycle data: held-out density with it, without, and GPflow's.
+
+All on the same ten folds. GPflow's is an SVGP with the logarithm of the standard deviation as its
+second process, HeteroskedasticTFPConditional, until its loss stands still; seconds are those of ten
+fits and predictions, of GPflow's ten fits alone. At the end NUTS beside the Gibbs sampler, on all
+the data.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +17,17 @@ import numpy as np
 import pymc as pm
 
 import pymc_augconj as pac
+from benchmarks.gpflow_environment import run_script
 from benchmarks.harness import Row, Settings, measure
+from benchmarks.sampling import against_nuts, timed
 
 FOLDS = 10
+# GPflow's inducing points, at even distances, and the most steps in a fold.
+INDUCING, STEPS = 30, 3000
+SPEED_UP = 10.0
+# Draws of the Gibbs sampler and of NUTS, whose seconds are limited.
+LENGTHS = {"gibbs": 1000, "nuts": 500}
+LIMIT = 400.0
 DRAWS = {"draws": 500, "tune": 200, "chains": 1, "random_seed": 0}
 
 
@@ -64,7 +78,7 @@ MODELS = {
 def held_out(*, data: str, name: str, method: str, folds: int) -> dict[str, Any]:
     """Return the held-out log density a point, of ``folds`` folds, and the seconds they took."""
     X, y, fold = load_folds(data)
-    values, start = [], time.perf_counter()
+    values, start, cpu = [], time.perf_counter(), time.process_time()
     for k in range(folds):
         left = fold != k
         with pm.Model():
@@ -78,20 +92,43 @@ def held_out(*, data: str, name: str, method: str, folds: int) -> dict[str, Any]
     return {
         "log_density": float(np.concatenate(values).mean()),
         "seconds": time.perf_counter() - start,
+        "cpu_seconds": time.process_time() - cpu,
     }
 
 
+def sample_all(
+    *, sampler: str, data: str, name: str, draws: int, tune: int | None
+) -> dict[str, Any]:
+    """Sample the posterior of all the data; see :func:`benchmarks.sampling.timed`."""
+    X, y, _ = load_folds(data)
+    with pm.Model() as model:
+        MODELS[name](X, y)
+    names = [rv.name for rv in model.free_RVs if not rv.name.endswith("_rotated_")]
+    return timed(model, ["f", "g", *names], sampler=sampler, draws=draws, tune=tune)
+
+
 def rows(settings: Settings) -> Iterator[Row]:
-    """Yield a row for each model and method, beside constant noise by the same method."""
+    """Yield a row for each model and method beside constant noise, and beside GPflow."""
     folds = 1 if settings.quick else FOLDS
+    X, y, fold = load_folds(str(settings.data))
+    problem = {"X": X, "y": y, "fold": fold, "folds": folds}
+    theirs = run_script(
+        "gpflow_two_predictors.py", problem, INDUCING, 200 if settings.quick else STEPS
+    )
+    missing = theirs.get("missing")
+    suffix = f" (GPflow could not be installed: {missing})" if missing else ""
+    print(f"  GPflow: {theirs}", flush=True)
     plans = (("vgp", "bounded precision"), ("vgp", "log link"), ("cavi", "bounded precision"))
     plans += (("gibbs", "bounded precision"), ("gibbs", "log link"))
     constant: dict[str, dict[str, Any]] = {}
     for method, name in plans:
-        arguments = {"data": str(settings.data), "method": method, "folds": folds}
+        arguments = {"data": str(settings.data.resolve()), "method": method, "folds": folds}
         if method not in constant:
             constant[method] = _measure(arguments | {"name": "constant noise"})
+            print(f"  constant noise, {method}: {constant[method]}", flush=True)
         found = _measure(arguments | {"name": name})
+        print(f"  {name}, {method}: {found}", flush=True)
+        details = {"varying": found, "constant": constant[method], "theirs": theirs}
         yield Row(
             f"mcycle, {name}, {method}: held-out log density above that of constant noise",
             found["log_density"] - constant[method]["log_density"],
@@ -99,7 +136,38 @@ def rows(settings: Settings) -> Iterator[Row]:
             "nats a point",
             0.0,
             "at least",
-            {"varying": found, "constant": constant[method]},
+            details,
+        )
+        yield Row(
+            f"mcycle, {name}, {method}: held-out log density above GPflow's{suffix}",
+            found["log_density"] - theirs.get("log_density", np.nan),
+            None,
+            "nats a point",
+            0.0,
+            "at least",
+            details,
+        )
+        if method != "gibbs":
+            yield Row(
+                f"mcycle, {name}, {method}: seconds of {folds} folds beside GPflow's{suffix}",
+                found["seconds"],
+                theirs.get("seconds", np.nan),
+                "s",
+                1.0 / SPEED_UP,
+                "at most",
+                details,
+            )
+    few = {name: 100 if settings.quick else draws for name, draws in LENGTHS.items()}
+    for name in ("bounded precision", "log link"):
+        yield against_nuts(
+            settings,
+            f"mcycle, {name}, learned kernels: least ESS/s",
+            20.0,
+            gibbs={"draws": few["gibbs"], "tune": None},
+            nuts={"draws": few["nuts"], "tune": few["nuts"]},
+            limit=LIMIT,
+            function="benchmarks.heteroscedastic:sample_all",
+            name=name,
         )
 
 

@@ -21,14 +21,18 @@ import numpy as np
 import pymc as pm
 
 import pymc_augconj as pac
+from benchmarks.gpflow_environment import run_script
 from benchmarks.harness import CORES, Row, Settings, measure
 from benchmarks.sampling import SEED, diagnose
 
 SIDE = 10.0
 HALVES, CELLS, INDUCING = 10, 100, 30
 PUBLISHED = -1.225
+NUMBERS = (4, 8, 15, 30)
 # Bar of the quotient of effective samples a second, with nutpie's compilation in it.
 AGAINST_NUTS = 10.0
+# As GPflow's.
+JITTER = 1e-6
 # Grid, bar in seconds an effective sample, draws.
 PINES = ((32, 0.4, 500), (64, 1.0, 150))
 # Rows, draws; M of all, and the bar in GB.
@@ -63,6 +67,20 @@ def rows(settings: Settings) -> Iterator[Row]:
         ours["ess_min"] / ours["seconds"], nuts["ess_min"] / nuts["seconds"], "ESS/s",
         AGAINST_NUTS, "at least", {"ours": ours, "nuts": nuts},
     )  # fmt: skip
+    growing = measure(
+        "benchmarks.sparse_sampling:by_number", data=data, draws=100 if quick else 1000
+    )
+    yield Row(
+        "sparse sampling, coal: least change of held-out density with M, in standard errors",
+        min(growing["standardised"]), None, "", -2.0, "at least", growing,
+    )  # fmt: skip
+    peer = sgpmc(data=data, draws=100 if quick else 5000)
+    if "missing" not in peer:
+        yield Row(
+            "sparse sampling, coal: least ESS/s beside GPflow's SGPMC",
+            ours["ess_min"] / ours["seconds"], peer["ess_min"] / peer["seconds"], "ESS/s",
+            AGAINST_NUTS, "at least", {"ours": ours, "sgpmc": peer},
+        )  # fmt: skip
     for n_cells, bar, draws in PINES:
         found = measure(
             "benchmarks.sparse_sampling:pines",
@@ -139,8 +157,35 @@ def _halves(data: str, half: int) -> tuple[pac.BinnedPoints, pac.BinnedPoints]:
     return train, test
 
 
-def _evenly() -> np.ndarray:
-    return np.linspace(0.0, SIDE, INDUCING)[:, None]
+def _evenly(count: int = INDUCING) -> np.ndarray:
+    return np.linspace(0.0, SIDE, count)[:, None]
+
+
+def by_number(*, data: str, draws: int) -> dict[str, Any]:
+    """Return held-out log densities a cell of the first half by the number of inducing points."""
+    train, test = _halves(data, 0)
+    model, gp = cox(train.centres, train.exposure, train.counts)
+    found: dict[str, list[float]] = {"inducing": [], "mean": [], "standardised": []}
+    before = None
+    with model:
+        for count in NUMBERS:
+            idata = pac.sample(
+                draws, gp=gp, inducing=_evenly(count), chains=CORES, cores=CORES,
+                random_seed=SEED, progressbar=False,
+            )  # fmt: skip
+            cells = pac.predict(
+                idata, gp, train.centres, kind="y", ynew=test.counts, joint=False,
+                random_seed=SEED,
+            ).predictions["y_log_density"].to_numpy()  # fmt: skip
+            found["inducing"].append(count)
+            found["mean"].append(float(cells.mean()))
+            if before is not None:
+                change = cells - before
+                error = change.std(ddof=1) / np.sqrt(change.size)
+                found["standardised"].append(float(change.mean() / error))
+            before = cells
+            print(f"  coal, {count} inducing points: {cells.mean():.4f}", flush=True)
+    return found
 
 
 def one_half(*, data: str, sampler: str, draws: int) -> dict[str, Any]:
@@ -172,6 +217,30 @@ def one_half(*, data: str, sampler: str, draws: int) -> dict[str, Any]:
         "means": {k: np.ravel(v).tolist() for k, v in posterior.mean(("chain", "draw")).items()},
         "mcse": {k: np.ravel(v).tolist() for k, v in az.mcse(posterior).items()},
     }
+
+
+def sgpmc(*, data: str, draws: int) -> dict[str, Any]:
+    """Sample the first half of the coal mining data by GPflow: one chain, TensorFlow's threads."""
+    cells, _ = _halves(data, 0)
+    Z = _evenly()
+    exposure = float(np.mean(cells.exposure))  # equal up to rounding
+    problem = {"X": cells.centres, "counts": cells.counts, "exposure": exposure, "Z": Z}
+    found = run_script("gpflow_sgpmc.py", problem, draws, draws // 2)
+    if "missing" in found:
+        print(f"  SGPMC: GPflow cannot be had: {found['missing']}", flush=True)
+        return found
+    chain = {name: np.array(values) for name, values in found.pop("draws").items()}
+    squared = (Z - Z.T) ** 2
+    u = np.empty_like(chain["v"])
+    for i, (ls, var) in enumerate(zip(chain["ls"][:, 0], chain["var"][:, 0], strict=True)):
+        K = var * np.exp(-0.5 * squared / ls**2) + JITTER * np.eye(len(Z))
+        u[i] = np.linalg.cholesky(K) @ chain["v"][i]
+    values = {"f_u": u} | {name: chain[name][:, 0] for name in ("ls", "var", "mean")}
+    idata = az.from_dict({"posterior": {name: value[None] for name, value in values.items()}})
+    ess, _ = diagnose(idata, list(values))
+    print(f"  coal, SGPMC: {draws} draws in {found['seconds']:.1f} s, ESS {ess}", flush=True)
+    means = {name: np.ravel(value.mean(axis=0)).tolist() for name, value in values.items()}
+    return found | {"ess": ess, "ess_min": min(ess.values()), "means": means}
 
 
 def pines(*, data: str, n_cells: int, draws: int, inducing: int | None) -> dict[str, Any]:

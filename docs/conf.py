@@ -5,9 +5,11 @@ from __future__ import annotations
 import inspect
 import logging
 import os
+import re
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 
@@ -15,10 +17,15 @@ import pymc_augconj as pac
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
+sys.path[:0] = [str(HERE), str(ROOT)]
 # Kernels and the gallery's scripts run with one BLAS thread a process and without a display.
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 mpl.use("agg")
+
+# Once the threads are set.
+import beside_nuts  # noqa: E402
+import performance  # noqa: E402
 
 project = "pymc-augconj"
 author = copyright = "pymc-augconj developers"
@@ -36,7 +43,7 @@ extensions = [
 ]
 templates_path = ["_templates"]
 # The gallery's scripts become pages in auto_gallery, each also a notebook to download.
-exclude_patterns = ["_build", "paper", "gallery", "auto_gallery/**/*.ipynb"]
+exclude_patterns = ["_build", "_generated", "paper", "gallery", "auto_gallery/**/*.ipynb"]
 root_doc = "index"
 nitpicky = False
 
@@ -66,18 +73,26 @@ html_theme_options = {
     "github_url": "https://github.com/pymc-augconj/pymc-augconj",
     "show_toc_level": 2,
     "navigation_with_keys": False,
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 5,
     "footer_start": ["copyright"],
     "footer_end": ["theme-version"],
     "show_prev_next": True,
 }
-html_sidebars = {"start": [], "which_engine": [], "contributing": [], "changelog": []}
+html_context = {"default_mode": "auto"}
+# Pages that stand alone.
+html_sidebars = {
+    page: []
+    for page in (
+        *("start", "models", "which_engine", "performance", "troubleshooting"),
+        *("contributing", "changelog"),
+    )
+}
 
 sphinx_gallery_conf = {
     "examples_dirs": ["gallery"],
     "gallery_dirs": ["auto_gallery"],
     "filename_pattern": r"\.py$",
-    "image_scrapers": ("matplotlib",),
+    "image_scrapers": ("matplotlib", beside_nuts.scrape),
     "abort_on_example_error": False,
     "min_reported_time": 1e9,
     "show_memory": False,
@@ -114,3 +129,24 @@ def linkcode_resolve(domain: str, info: dict[str, str]) -> str | None:
         return None
     base = "https://github.com/pymc-augconj/pymc-augconj/blob/main"
     return f"{base}/{path.as_posix()}#L{first}-L{first + len(lines) - 1}"
+
+
+def describe_thumbnails(app: Any, page: str, source: list[str]) -> None:
+    """Give thumbnails of the gallery the titles of their pages as texts: they come without."""
+    if page.startswith("auto_gallery/") and page.endswith("index"):
+        source[0] = re.sub(
+            r"(:alt:)(\n\n  :doc:.*?sphx-glr-thumbnail-title\">)(.*?)(</div>)",
+            r"\1 \3\2\3\4",
+            source[0],
+            flags=re.DOTALL,
+        )
+
+
+def setup(app: Any) -> None:
+    """Write the tables of the page on performance once the gallery has been measured."""
+    app.connect("source-read", describe_thumbnails)
+    app.connect(
+        "builder-inited",
+        lambda _: performance.write(HERE / "_generated", HERE / "auto_gallery"),
+        priority=900,
+    )

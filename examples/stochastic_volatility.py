@@ -3,8 +3,8 @@
 The log scale of the returns is a Gaussian random walk, whose precision matrix has three diagonals:
 a step of the sampler takes time in proportion to the number of days. Student-t noise has no
 auxiliary variable for its scale, so the sites of the returns are held. Days without a return, the
-gap in the middle and the month to be forecast, are values of the walk that nothing observed
-depends on.
+gap in the middle, are values of the walk that nothing observed depends on; ``pac.predict`` goes on
+with the walk where the returns end.
 
 Data: simulated, so that what is to be found is known. Run ``python
 examples/stochastic_volatility.py``; half a minute, and ``stochastic_volatility.png`` where
@@ -36,16 +36,18 @@ def main() -> None:
     """Sample, forecast, check."""
     log_scale, returns = simulate()
     seen = np.r_[0 : GAP.start, GAP.stop : DAYS]
-    with pm.Model():
+    with pm.Model() as model:
         step, nu = pm.Exponential("step", 10), pm.Exponential("nu", 0.1)
         init = pm.Normal.dist(-4.5, 2)
-        h = pm.GaussianRandomWalk("h", sigma=step, init_dist=init, shape=DAYS + AHEAD)
+        h = pm.GaussianRandomWalk("h", sigma=step, init_dist=init, shape=DAYS)
         pm.StudentT("r", nu=nu, lam=pm.math.exp(-2 * h[seen]), observed=returns[seen])
         print(pac.recognize())
         idata = pac.sample(400, tune=400, chains=2, random_seed=1, progressbar=False)
     posterior = idata["posterior"]
     rhat = max(float(az.rhat(posterior[name].values).max()) for name in ("step", "nu"))
-    drawn = posterior["h"].values.reshape(-1, DAYS + AHEAD)
+    future_h = pac.predict(idata, "h", steps=AHEAD, model=model, random_seed=1).predictions["h"]
+    drawn = np.concatenate([posterior["h"].values, future_h.values], axis=-1)
+    drawn = drawn.reshape(-1, DAYS + AHEAD)
     for name, truth in (("step", STEP), ("nu", NU)):
         values = posterior[name].values
         low, high = np.quantile(values, [0.05, 0.95])

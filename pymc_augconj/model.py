@@ -366,6 +366,13 @@ class LatentGaussianModel:
         """Total number of latent values."""
         return sum(block.total_size for block in self.blocks)
 
+    @property
+    def is_of_one_predictor(self) -> bool:
+        """Whether observations have one predictor, and processes one output."""
+        return all(site.shape[0] == 1 for site in self.sites) and all(
+            block.copies == 1 for block in self.blocks
+        )
+
     def cautions(self, point: Point) -> list[str]:
         """Return warnings about properties of the posterior that Gaussian approximations miss."""
         prior_mean = np.asarray(self.offset(point))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import pytensor.tensor as pt
 from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
-from pytensor.graph.rewriting.basic import dfs_rewriter, node_rewriter
+from pytensor.graph.rewriting.basic import GraphRewriter, dfs_rewriter, node_rewriter
 from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Add, Clip, Composite, Mul
 from pytensor.scalar.math import Log1mexp, Softplus
@@ -122,9 +123,19 @@ def _number(graph: Variable) -> Variable:
     return graph.reshape(()) if graph.ndim else graph
 
 
+class _KnownRewrites(Mode):
+    """A mode that looks its rewrites up once, a tenth of the time of rewriting a small graph."""
+
+    @cached_property
+    def optimizer(self) -> GraphRewriter:
+        """The rewrites, which keep what they find out about operations."""
+        return super().optimizer
+
+
+@cache
 def python_mode() -> Mode:
     """Return the mode that executes a rewritten graph without compiling any code."""
-    mode = Mode(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
+    mode: Mode = _KnownRewrites(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
     # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that reuse
     # the memory of its argument are read-only, so that the next operation in place would fail.
     mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *EXCLUDED)

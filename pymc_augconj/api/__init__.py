@@ -11,6 +11,7 @@
 ``plot_fit``           ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``            ``pac.predict``: predictions from draws or from an approximation
 ``predict_chunks``     predictions at the inputs of a Dask array
+``predict_series``     forecasts of the next steps of a time series
 ``predict_several``    predictions of observed variables with several predictors
 ``process_draws``      draws of a process at new inputs
 ``progress``           the progress bar of ``pac.fit`` and the user's callback

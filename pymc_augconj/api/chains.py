@@ -11,14 +11,13 @@ from uuid import uuid4
 
 import cloudpickle
 import numpy as np
-import xarray as xr
 from pymc.model import Model
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.parallel.client import executor_of
-from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.comparison.fits import DataTree, join_chains
 
 __all__ = ["sample_chains"]
 
@@ -76,7 +75,7 @@ def sample_chains(
             )
             for k in range(chains)
         ]  # fmt: skip
-        found = _joined(executor.gather(tasks))
+        found = join_chains(executor.gather(tasks))
     found["posterior"].attrs["sampling_time"] = time.time() - begin
     if check:
         log_warnings(run_convergence_checks(found, model))
@@ -123,28 +122,6 @@ def _chain(
     if topic is not None:
         tell(topic, [number, done])
     return found
-
-
-def _joined(trees: list[DataTree]) -> DataTree:
-    """Return the chains of all, numbered."""
-    groups = {}
-    for name, node in trees[0].children.items():
-        groups[name] = node.to_dataset()
-        if "chain" in node.dims:
-            parts = [tree[name].to_dataset() for tree in trees]
-            groups[name] = xr.concat(
-                parts,
-                dim="chain",
-                combine_attrs="override",
-                join="exact",
-                data_vars="all",
-                coords="minimal",
-                compat="override",
-            )
-            groups[name] = groups[name].assign_coords(chain=np.arange(len(trees)))
-    tree = xr.DataTree.from_dict(groups)
-    tree.attrs = dict(trees[0].attrs)
-    return tree
 
 
 class _Bar:

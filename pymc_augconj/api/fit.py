@@ -67,6 +67,7 @@ def fit(
     power: float | None = None,
     schedule: Literal["parallel", "sequential"] | None = None,
     damping: float | None = None,
+    structure: Literal["full", "factorised"] | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     client: Any = None,
@@ -138,6 +139,13 @@ def fit(
     damping : float, optional
         ``"ep"``: largest step of a site towards its new value in one sweep, as a fraction in
         [0.01, 1]; 1 by default. It is decreased automatically if needed.
+    structure : {"full", "factorised"}, optional
+        ``"vgp"``, for observed variables of several predictors: whether the approximation has the
+        posterior correlations between the predictors of an observation (``"full"``, the default
+        without inducing points), or takes them to be independent (always through inducing points,
+        and for likelihoods of which E log p is known for that case alone). The bound of the latter
+        is lower, and it needs each latent to enter one predictor. Of K classes it takes K sets of
+        M weights in the place of one of KM: with ``inducing=X``, O(K n³).
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
     data : mapping from str to array, optional
@@ -196,7 +204,9 @@ def fit(
         raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
     check_option(method, "max_iter", max_iter)
     check_option(method, "tol", tol)
-    options = given_options(method, power=power, schedule=schedule, damping=damping)
+    options = given_options(
+        method, power=power, schedule=schedule, damping=damping, structure=structure
+    )
     about_inducing = SparseOptions(
         **given_options(
             method,
@@ -252,6 +262,11 @@ def fit(
                 written, gps, tuple(data), first, compile_kwargs,
                 gradient_of_inducing=optimize_inducing,
             )  # fmt: skip
+            if not lgm.is_of_one_predictor:
+                raise AugmentationError(
+                    "data: expected likelihoods of one predictor and processes of one output, "
+                    "found several; fit without data=…, by minibatches of arrays or memory maps"
+                )
             run = stack.enter_context(executor_of(client))
             chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(
@@ -274,6 +289,8 @@ def fit(
         optimised = time.perf_counter()
         result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
+        if model is written:
+            result.keep_recognition(recognition)
     result.timings.update(
         recognition=recognised - begin,
         optimisation=optimised - recognised,

@@ -59,7 +59,12 @@ class SparseOptions:
         """
         rng = np.random.default_rng(seed)
         processes = processes_of(
-            model, lgm, gp, f"method={method!r}", gradient_of_inducing=self.optimize_inducing
+            model,
+            lgm,
+            gp,
+            f"method={method!r}",
+            gradient_of_inducing=self.optimize_inducing,
+            several_outputs=True,
         )
         inducing = inducing_of(rng, processes, self.inducing, data)
         return SparseProblem(
@@ -73,14 +78,22 @@ class SparseOptions:
             hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
             optimize_inducing=self.optimize_inducing,
             data=data,
-            first=None if earlier is None else _weights_of(earlier, processes, inducing),
+            first=None if earlier is None else _weights_of(earlier, lgm, processes, inducing),
         )
 
 
 def _weights_of(
-    earlier: Approximation, processes: Sequence[LatentProcess], inducing: Sequence[np.ndarray]
+    earlier: Approximation,
+    lgm: LatentGaussianModel,
+    processes: Sequence[LatentProcess],
+    inducing: Sequence[np.ndarray],
 ) -> FirstWeights | None:
-    """Return the posterior of the weights of an earlier fit; None if it has other ones."""
+    """Return the posterior of the weights of an earlier fit; None if it has other ones.
+
+    With several predictors there is one for each of them, and the fit starts anew.
+    """
+    if not lgm.is_of_one_predictor:
+        return None
     names = [process.name for process in processes]
     if list(earlier.inducing) != names or not all(
         np.array_equal(earlier.inducing[name], Z) for name, Z in zip(names, inducing, strict=True)

@@ -32,12 +32,14 @@ from pymc_augconj.results.approximation.model_check import (
     check_likelihood,
     check_process,
 )
+from pymc_augconj.results.approximation.sparse import SparseApproximation
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
 
 from .chunks import is_dask_array
 from .predict_chunks import predict_chunks
+from .predict_series import predict_series
 from .predict_several import predict_several
 from .process_draws import draw_process
 
@@ -50,9 +52,10 @@ _STREAM = 1
 def predict(
     result: Any,
     gp: Any,
-    Xnew: Any,
+    Xnew: Any = None,
     kind: Literal["f", "y"] = "f",
     *,
+    steps: int | None = None,
     model: Model | None = None,
     observed: str | None = None,
     params: Mapping[str, Any] | None = None,
@@ -66,7 +69,7 @@ def predict(
     coords: Sequence | None = None,
     random_seed: int | np.random.Generator | None = None,
 ) -> DataTree:
-    """Predict a Gaussian process, or the observations, at new inputs.
+    """Predict a Gaussian process, or the observations, at new inputs; or go on with a time series.
 
     Parameters
     ----------
@@ -78,6 +81,8 @@ def predict(
         The process itself, not its values: the one whose ``prior`` is in the model. For a sum of
         processes pass the sum. For ``kind="y"`` of an observed variable with several predictors
         (a mean and a scale, or classes) all processes in these, ``[gp_mean, gp_scale]``.
+        With ``steps`` the name of a time series instead: a ``GaussianRandomWalk``,
+        ``MvGaussianRandomWalk``, ``AR`` or ``EulerMaruyama``.
     Xnew : array_like, shape (P, d)
         New inputs, in the units of those of ``prior``. For a Dask array the predictions of an
         approximation are Dask arrays, computed a chunk at a time when they are asked for.
@@ -85,6 +90,9 @@ def predict(
         Predict the process or the observations. ``"y"`` needs a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations. With
         several predictors an approximation is drawn from, 1000 times.
+    steps : int, optional
+        Forecast so many values after the last one of a series, one path for each posterior draw of
+        its values and of the parameters of its steps; an approximation is drawn from, 1000 times.
     model : pymc.Model, optional
         By default the model of the context, or the one that an approximation was fitted to.
     observed : str, optional
@@ -110,7 +118,8 @@ def predict(
         For draws: added to the diagonal of covariances, as ``gp.conditional`` does.
     dim, coords : str, sequence, optional
         Name and labels of the axis of the new inputs; by default ``f_dim_0`` and 0, 1, …, or
-        ``f_dim_1`` after the axis of several outputs.
+        ``f_dim_1`` after the axis of several outputs. Of a series of n values the labels are n,
+        n + 1, … by default, and the axis has the name that it has in the model.
     random_seed : int or Generator, optional
         Seed of the draws of f*.
 
@@ -122,18 +131,20 @@ def predict(
         draw, P); for ``kind="y"`` ``y_mean`` (a probability for binary y, the mean of the codes 0,
         1, … for ordered classes), ``y_std`` and ``y_log_density``, shape (P,), and ``y_quantile``,
         shape (quantile, P); for classes with a predictor each ``y_probability``, shape (P, K), in
-        place of mean and standard deviation.
+        place of mean and standard deviation. Of a series h: ``h``, of the shape that it has in the
+        posterior with ``steps`` values, ``h_mean`` and ``h_std``.
 
     Raises
     ------
     AugmentationError
-        If the result, the process and the model do not belong together, or the model does not
-        determine the predictor at new inputs.
+        If the result, the process and the model do not belong together, the model does not
+        determine the predictor at new inputs, or the series is none whose steps are normal.
 
     Examples
     --------
     >>> with model:  # doctest: +SKIP
     ...     p = pac.predict(vi, gp, Xnew, kind="y").predictions["y_mean"]
+    ...     ahead = pac.predict(idata, "h", steps=12).predictions["h"]
     """
     if is_dask_array(Xnew):
         options = {
@@ -157,6 +168,17 @@ def predict(
         raise AugmentationError(
             "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
         )
+    if steps is not None or isinstance(gp, str):
+        about_inputs = {"Xnew": Xnew, "full_cov": full_cov or None, **about_y}
+        steps = _check_series(gp, steps, about_inputs, kind)
+        model = model_of(model, result)
+        tree = (
+            result.sample(random_seed=random_seed)
+            if isinstance(result, Approximation)
+            else _draws(result)
+        )
+        rng = _generator(random_seed)
+        return predict_series(tree, model, gp, steps, dim=dim, coords=coords, rng=rng)
     model = model_of(model, result)
     gps = list(gp) if isinstance(gp, list | tuple) else [gp]
     if isinstance(gp, list | tuple) and (kind == "f" or not gps):
@@ -177,7 +199,7 @@ def predict(
         for process in gps:
             check_data(result if drawn is None else drawn, model, process, kind, observed)
         everything = with_all_data(model)
-        tree = result.sample(random_seed=random_seed) if drawn is None else drawn
+        tree = _drawn_from(result, random_seed) if drawn is None else drawn
         for process in gps:
             check_draws(tree, everything, process.f.name)
         numbers = {
@@ -188,6 +210,7 @@ def predict(
             tree, model, everything, gps, Xnew,
             Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, numbers,
             jitter=jitter, joint=joint, rng=_generator(random_seed),
+            recognition=None if drawn is not None else result.recognition_of(everything),
         )  # fmt: skip
     request = Request(
         gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
@@ -239,6 +262,28 @@ def _generator(random_seed: Any) -> np.random.Generator:
     if random_seed is None or isinstance(random_seed, np.random.Generator):
         return np.random.default_rng(random_seed)
     return np.random.default_rng(np.random.SeedSequence(random_seed, spawn_key=(_STREAM,)))
+
+
+def _check_series(gp: Any, steps: Any, about_inputs: Mapping[str, Any], kind: str) -> int:
+    """Return the number of steps; refuse arguments that do not go with a forecast."""
+    if not isinstance(gp, str):
+        raise AugmentationError(
+            f"steps: expected the name of a time series of the model with it, got {gp!r}; a "
+            "Gaussian process is predicted at new inputs, pac.predict(result, gp, Xnew)"
+        )
+    if steps is None:
+        raise AugmentationError(
+            f"gp: expected a pm.gp.Latent, got the name {gp!r}; pass the process itself, or steps= "
+            "to forecast a time series of that name"
+        )
+    given = [name for name, value in about_inputs.items() if value is not None]
+    if given or kind != "f":
+        raise AugmentationError(
+            f"steps: expected a forecast of the series {gp!r} alone, got "
+            f"{[*given, *(['kind'] if kind != 'f' else [])]} too; draw observations from its "
+            "forecasts as the model does"
+        )
+    return steps
 
 
 def _check_inputs(gp: Any, Xnew: Any) -> np.ndarray:
@@ -295,6 +340,12 @@ def _check_offset(offset: Any, size: int) -> np.ndarray:
     if not np.isfinite(values).all():
         raise AugmentationError("offset: expected finite numbers, found an infinity")
     return np.broadcast_to(values, (size,))
+
+
+def _drawn_from(result: Approximation, random_seed: Any) -> Any:
+    if isinstance(result, SparseApproximation):
+        return result.draws_at_inducing(random_seed)
+    return result.sample(random_seed=random_seed)
 
 
 def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:

@@ -8,12 +8,12 @@ from typing import Any
 
 import cloudpickle
 import numpy as np
-import xarray as xr
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import predictions_tree
 
 __all__ = ["predict_chunks"]
 
@@ -77,11 +77,10 @@ def predict_chunks(
     # The model of the options, as the approximation is pickled without.
     pickled = cloudpickle.dumps((predict, result, gp, dict(options)))
     found = lazy_rows(_chunk, pickled, Xnew, arrays)
-    data = {name: (few[name].dims, values) for name, values in found.items()}
+    data = {name: ([*map(str, few[name].dims)], values) for name, values in found.items()}
     moving = {few[name].dims[axis] for name, (_, _, axis) in arrays.items()}
-    labels = {dim: label for dim, label in few.coords.items() if dim not in moving}
-    dataset = xr.Dataset(data, coords=labels, attrs=few.attrs)
-    return xr.DataTree.from_dict({"predictions": dataset})
+    labels = {str(dim): label for dim, label in few.coords.items() if dim not in moving}
+    return predictions_tree(data, labels, few.attrs)
 
 
 @lru_cache(maxsize=2)

@@ -17,6 +17,7 @@ from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.prediction.mixtures import GroupedMixture
 from pymc_augconj.prediction.several import SeveralMixture
 from pymc_augconj.recognition.prediction.several import NewProcess, read_several_predictors
+from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Request, Variables
@@ -39,6 +40,7 @@ def predict_several(
     jitter: float,
     joint: bool,
     rng: np.random.Generator,
+    recognition: Recognition | None = None,
 ) -> DataTree:
     """Predict an observed variable with several predictors at new inputs.
 
@@ -55,8 +57,10 @@ def predict_several(
     observed, params, jitter, joint
         As for :func:`pymc_augconj.predict`.
     rng : Generator
+    recognition : Recognition, optional
+        Of ``everything``, where it is known.
     """
-    recognition = read_model(everything)
+    recognition = recognition or read_model(everything)
     lgm, names = recognition.model, [gp.f.name for gp in gps]
     site = _site(lgm, names, observed)
     unknown = [name for name in params if name not in site.params(recognition.start)]

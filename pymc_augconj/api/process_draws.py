@@ -23,7 +23,7 @@ from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Sampled, posterior_draws
 from pymc_augconj.typing import Array
 
-__all__ = ["ProcessDraws", "draw_process"]
+__all__ = ["ProcessDraws", "draw_process", "needed_draws"]
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def draw_process(
     wanted = [old, "mean_new", "old", "cross", "new" if joint else "new_diagonal"]
     evaluate = kernel_function(model, gp, Xnew, wanted, Z)
     kernel = sorted(str(name) for name in evaluate.names)
-    draws, sampled = _needed(tree, [latent, *kernel, *names])
+    draws, sampled = needed_draws(tree, [latent, *kernel, *names])
     draws = {
         name: value if name == latent else value.astype(model[name].dtype)
         for name, value in draws.items()
@@ -127,13 +127,15 @@ def draw_process(
     read = [str(name) for name in mean_at_inputs.names]
 
     def mean_of(draw: int) -> Array:
-        (found,) = mean_at_inputs({name: np.asarray(draws[name][draw]) for name in read})
+        values = {name: np.asarray(draws[name][draw // outputs]) for name in read}
+        (found,) = mean_at_inputs(values)
         return np.asarray(found)
 
     return ProcessDraws(f_new, mean_of, outputs, draws, sampled)
 
 
-def _needed(tree: DataTree, names: list[str]) -> tuple[dict[str, np.ndarray], Sampled]:
+def needed_draws(tree: DataTree, names: list[str]) -> tuple[dict[str, np.ndarray], Sampled]:
+    """Return variables with the draws on the first axis; AugmentationError where one is missing."""
     try:
         return posterior_draws(tree, list(dict.fromkeys(names)))
     except KeyError as missing:

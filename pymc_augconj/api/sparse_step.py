@@ -9,9 +9,9 @@ from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.engines.sparse.expected import ExpectedDensity
-from pymc_augconj.latents.standard import StandardPrior
-from pymc_augconj.quadrature.hermite import N_NODES
+from pymc_augconj.engines.sparse.weights import WithResidual
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
+from pymc_augconj.recognition.processes.through_inducing import nodes_of
 from pymc_augconj.recognition.recognition import Recognition
 
 from .sparsify import Sparsified
@@ -61,8 +61,12 @@ class SparseGibbs(AugmentedGibbs):
     def _density_of(self, model: Model) -> WholeDensity | None:
         assert self._given is not None  # in the constructor
         lgm = self.recognition.model
-        nodes = N_NODES ** sum(block.kind == StandardPrior.kind for block in lgm.blocks)
-        large = lgm.n_rows * max(lgm.latent_size, nodes) > _LARGEST_COMPARED
+        largest = lgm.n_rows * lgm.latent_size
+        for site in lgm.sites:
+            assert isinstance(site.params, WithResidual)
+            _, weights = nodes_of(max(site.params.outputs, 1), site.shape[0])
+            largest = max(largest, weights.size * site.row_numbers.size)
+        large = largest > _LARGEST_COMPARED
         return None if self._given.inexact or large else WholeDensity(model)
 
     def _warn(self, trials: float) -> SamplerWarning | None:

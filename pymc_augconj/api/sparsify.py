@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 from pymc.model import Model, modelcontext
 
-from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity
-from pymc_augconj.engines.sparse.weights import weights_model
+from pymc_augconj.engines.sparse.expected import SMALLEST_VAR, ExpectedDensity, residual_name
+from pymc_augconj.engines.sparse.weights import WithResidual, weights_model
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.quadrature.hermite import hermite
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.quadrature.nodes import normal_nodes
 from pymc_augconj.recognition.processes.minibatch import batch_size_of
-from pymc_augconj.recognition.processes.through_inducing import SparseNames, write_sparse
+from pymc_augconj.recognition.processes.through_inducing import (
+    LARGEST_SUM,
+    SparseNames,
+    write_sparse,
+)
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
@@ -40,10 +44,10 @@ def sparsify(
 
     With R = chol(K(Z, Z)), A = K(X, Z) R⁻ᵀ and v ~ N(0, I) the process's values at its inputs are
     N(m + A v, r) a priori, r = diag(K(X, X) − A Aᵀ), and each observation's log density is
-    replaced by its expectation over r (Gauss–Hermite quadrature with 32 nodes). The posterior of v
-    and the hyperparameters is the free-form variational approximation of the model's own; with
-    Z = X it is the model's own. It is what ``pac.sample(gp=gp, inducing=…)`` samples, and can be
-    sampled by NUTS.
+    replaced by its expectation over r (by Gauss–Hermite quadrature; for more than three predictors
+    an observation by quasi-Monte Carlo). The posterior of v and the hyperparameters is the
+    free-form variational approximation of the model's own; with Z = X it is the model's own. It is
+    what ``pac.sample(gp=gp, inducing=…)`` samples, and can be sampled by NUTS.
 
     Of a process ``f`` the new model has ``f_u_rotated_`` (v), the values ``f_u`` at the inducing
     inputs and these inputs ``f_u_inputs``; it has neither ``f`` nor deterministics that depend on
@@ -86,8 +90,8 @@ def sparsify(
     if found.inexact:
         raise AugmentationError(
             f"observed variables {list(found.inexact)}: expected log densities whose expectation "
-            "Gauss–Hermite quadrature finds, but theirs have a kink or a singularity; use "
-            "pac.sample(gp=gp, inducing=…), which has them in closed form"
+            "quadrature finds, but theirs have a kink, a jump or a singularity, or depend on "
+            f"more than {LARGEST_SUM} processes; use pac.sample(gp=gp, inducing=…)"
         )
     return found.model
 
@@ -125,7 +129,7 @@ def sparsified(
         )
     recognition = read_model(model, compile_kwargs=compile_kwargs)
     lgm = recognition.model
-    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify")
+    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify", several_outputs=True)
     theta: Mapping[str, Any] = {}
     if isinstance(inducing, Approximation):
         inducing, theta = _of_fit(inducing, [process.name for process in processes])
@@ -134,7 +138,9 @@ def sparsified(
     weights = [own.weights for own in names]
     sparse = weights_model(lgm, processes, inputs, weights, recognition.start)
     given = [gp] if not isinstance(gp, Sequence) else gp
-    written = write_sparse(model, list(zip(given, inputs, names, strict=True)), theta, SMALLEST_VAR)
+    n_predictors = {site.name: site.shape[0] for site in sparse.sites}
+    triples = list(zip(given, inputs, names, strict=True))
+    written = write_sparse(model, triples, theta, n_predictors, SMALLEST_VAR)
     start = written.initial_point(0)
     replaced = {process.name for process in processes}
     kinds = tuple(
@@ -165,22 +171,22 @@ def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str,
 
 
 def _inexact(lgm: LatentGaussianModel, start: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the observed variables whose closed form quadrature does not find."""
-    nodes, weights = hermite()
-    found = []
-    for site in lgm.sites:
-        assert isinstance(site.likelihood, ExpectedDensity)
-        terms, params = site.likelihood.terms, site.params(start)
-        y = np.array(site.y(start), dtype=float)
-        mean = np.array(site.select(lgm.offset(start)), dtype=float)
-        for std in (0.1, 1.0):
-            var = np.full((1, 1, y.size), std**2)
-            closed = terms.expected_log_density(y, mean, var, params)
-            if closed is None:
-                break
-            eta = mean[:, None] + std * nodes[:, None]
-            sums = weights @ terms.log_density(y, eta, params)
-            if not np.allclose(sums, closed[0], rtol=_ROUNDING, atol=_ROUNDING):
-                found.append(site.name)
-                break
-    return tuple(found)
+    """Return the observed variables whose expectation the PyMC model does not have exactly."""
+    return tuple(site.name for site in lgm.sites if not _is_exact(lgm, site, start))
+
+
+def _is_exact(lgm: LatentGaussianModel, site: Site, start: Mapping[str, np.ndarray]) -> bool:
+    assert isinstance(site.likelihood, ExpectedDensity)
+    assert isinstance(site.params, WithResidual)
+    P, outputs = site.shape[0], site.params.outputs
+    if (outputs > LARGEST_SUM) if P == 1 else (outputs != P):
+        return False
+    y = np.array(site.y(start), dtype=float)
+    mean = np.array(site.select(lgm.offset(start)), dtype=float)
+    density, params, nodes = site.likelihood, site.params(start), normal_nodes(P)
+    for std in (0.1, 1.0):
+        params |= {residual_name(p): np.full(y.size, std**2) for p in range(P)}
+        known, sums = density.expected(y, mean, params), density.summed(y, mean, params, *nodes)
+        if not np.allclose(sums, known, rtol=_ROUNDING, atol=_ROUNDING):
+            return False
+    return True

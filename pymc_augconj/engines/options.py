@@ -59,12 +59,14 @@ _fraction = _number(lambda value: 0.0 < value <= 1.0)
 _positive = _number(lambda value: 0.0 < value < float("inf"))
 
 _SCHEDULES = ("parallel", "sequential")
+_STRUCTURES = ("full", "factorised")
 
 OPTIONS = {
     "max_iter": Option("a positive integer", _count),
     "tol": Option("a finite number above 0", _positive),
     "power": Option("a number in (0, 1]", _fraction),
     "schedule": Option(f"one of {list(_SCHEDULES)}", lambda value: value in _SCHEDULES),
+    "structure": Option(f"one of {list(_STRUCTURES)}", lambda value: value in _STRUCTURES),
     "damping": Option(
         f"a number in [{SMALLEST_DAMPING}, 1]",
         _number(lambda damping: SMALLEST_DAMPING <= damping <= 1.0),

@@ -79,6 +79,7 @@ ENGINES: dict[str, Engine] = {
             augmented=False,
             bound=True,
             evidence="lower bound",
+            options=("structure",),
         ),
         Engine(
             "ep",

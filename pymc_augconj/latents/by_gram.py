@@ -157,11 +157,9 @@ def _map_ratio(A: LinearMap, known: LinearMap) -> float | None:
         same = isinstance(known, SelectionSum) and A.parts is known.parts
         return 1.0 if same else None
     if isinstance(A, DenseMap):
-        same = isinstance(known, DenseMap) and is_dense(known) and A.matrix is known.matrix
+        same = is_dense(known) and A.matrix is known.matrix
         return 1.0 if same else None
-    if not isinstance(known, RowSelection) or not (
-        A.index is known.index or np.array_equal(A.index, known.index)
-    ):
+    if not isinstance(known, RowSelection) or not A.selects_as(known):
         return None
     if A.coef is known.coef:
         return 1.0

@@ -14,6 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
+from pymc_augconj.linalg.banded import compile_solutions
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
@@ -72,7 +73,8 @@ class PrecisionSpace(Conditioner):
         self._memory = FactorMemory[PrecisionFactor]()
 
     def compile(self) -> None:
-        """See :class:`.Conditioner`: LAPACK is compiled."""
+        """See :class:`.Conditioner`."""
+        compile_solutions()
 
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from pymc_augconj.linalg.bordered import BorderedPattern
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["GramPattern", "is_dense"]
@@ -62,8 +63,7 @@ class GramPattern:
         targets = self._flat(self._place[row], self._place[col])[inverse.ravel()]
         self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_entries
         self._transposed = [
-            _Transposed(A.index, A.size, self._place[starts[b] : starts[b + 1]])
-            for b, _, A in chosen
+            _Transposed(A, self._place[starts[b] : starts[b + 1]]) for b, _, A in chosen
         ]
         self.multiplications = (
             self.pattern.multiplications
@@ -117,8 +117,7 @@ class GramPattern:
         """Return whether the maps are of the kinds and select the latents that were known."""
         chosen = _selections(maps)
         return [(b, number) for b, number, _ in chosen] == self._chosen and all(
-            known.index is A.index or np.array_equal(known.index, A.index)
-            for (_, _, A), known in zip(chosen, self._transposed, strict=True)
+            known.A.selects_as(A) for (_, _, A), known in zip(chosen, self._transposed, strict=True)
         )
 
     def gram(self, maps: Sequence[LinearMap], lam: Array) -> Array:
@@ -131,14 +130,14 @@ class GramPattern:
         total = np.zeros(shape)
         chosen = [A for _, _, A in _selections(maps)]
         if chosen:
-            weighted = [_times(lam, A.coef) for A in chosen]
+            weighted = [times(lam, A.coef) for A in chosen]
             sums = [
-                _times(_times(weighted[a], chosen[b].coef), twice)
+                times(times(weighted[a], chosen[b].coef), twice)
                 for (a, b), twice in zip(self._pairs, self._twice, strict=True)
             ]
             flat = np.bincount(self._targets, np.concatenate(sums), minlength=total.size)
             total = flat.reshape(shape)
-        matrices = [A.matrix for A in maps if isinstance(A, DenseMap) and is_dense(A)]
+        matrices = [A.matrix for A in maps if is_dense(A)]
         if matrices:
             X = np.hstack(matrices)
             places = self._place[self._dense_columns] - n
@@ -180,7 +179,7 @@ class GramPattern:
         return (c[self._left] * c[self._right]) @ gram, c @ right
 
 
-def is_dense(A: LinearMap) -> bool:
+def is_dense(A: LinearMap) -> TypeGuard[DenseMap]:
     """Return whether the matrix of a map is used."""
     return isinstance(A, DenseMap) and not isinstance(A, SelectionSum)
 
@@ -202,18 +201,14 @@ def _selections(maps: Sequence[LinearMap]) -> list[tuple[int, int, RowSelection]
     return [(b, number, A) for b, own in enumerate(_numbered(maps)) for number, A in own]
 
 
-def _times(x: Array, coef: Array | None) -> Array:
-    return x if coef is None else x * coef
-
-
 class _Transposed:
     """Aᵀ of a selection as a sparse matrix, and where its latents stand."""
 
-    def __init__(self, index: Index, size: int, places: Index) -> None:
-        self.index, self.places = index, places
-        self._order = np.argsort(index, kind="stable")
-        self._starts = np.concatenate([[0], np.cumsum(np.bincount(index, minlength=size))])
-        self._shape = (size, index.size)
+    def __init__(self, A: RowSelection, places: Index) -> None:
+        self.A, self.places = A, places
+        self._order = np.argsort(A.index, kind="stable")
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(A.index, minlength=A.size))])
+        self._shape = (A.size, A.index.size)
 
     def matrix(self, coef: Array | None) -> csr_array:
         """Return Aᵀ."""

@@ -57,11 +57,6 @@ class IntrinsicPrior(PrecisionPrior):
         flat = block.flat_precision(array[:-1])
         self.factor = self.pattern.factorize(flat[: -self.pattern.width - 1], name)
 
-    @property
-    def pinned(self) -> int:
-        """The value that is the origin of the others."""
-        return int(self.pattern.order[-1])
-
     @cached_property
     def cov(self) -> Array:
         """K."""

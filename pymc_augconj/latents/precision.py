@@ -30,9 +30,10 @@ class PrecisionPrior(DensePrior):
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
         self.pattern = block.band
-        self.factor = self.pattern.factorize(
-            block.flat_precision(array), f"the prior precision of {block.name!r}"
-        )
+        #: Q as a flat band.
+        self.flat = block.flat_precision(array)
+        name = f"the prior precision of {block.name!r}"
+        self.factor = self.pattern.factorize(self.flat.copy(), name)
 
     def factorized(self) -> PrecisionPrior:
         return self

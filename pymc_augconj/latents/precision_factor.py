@@ -9,6 +9,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.banded import UpdatedFactor
+from pymc_augconj.linalg.linear_map import times
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior
@@ -234,7 +235,7 @@ class PrecisionFactor:
                 if index in (which.first, which.second):
                     other = which.second if index == which.first else which.first
                     coef = _taken(design.maps[other].coef, which)
-                    which.add(total, _times(which.taken(lam[:n_rows]) * known, coef))
+                    which.add(total, times(which.taken(lam[:n_rows]) * known, coef))
                 continue
             for block, rows, other, others in (
                 (which.first, coupling.first, which.second, coupling.second),
@@ -244,14 +245,10 @@ class PrecisionFactor:
                     coef = design.maps[other].coef
                     coef = _taken(None if coef is None else coef[others], which)
                     rows_of = rows if which.which is None else rows[which.which]
-                    term = _times(which.taken(lam[n_rows:]) * known, coef)
+                    term = times(which.taken(lam[n_rows:]) * known, coef)
                     total += np.bincount(rows_of, term, minlength=n_rows)
         return total
 
 
 def _taken(coef: Array | None, which: Products) -> Array | None:
     return None if coef is None else which.taken(coef)
-
-
-def _times(x: Array, coef: Array | None) -> Array:
-    return x if coef is None else x * coef

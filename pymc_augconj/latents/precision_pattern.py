@@ -140,7 +140,7 @@ class PrecisionPattern:
             rows.append(left[meet])
             cols.append(right[meet])
         self.band = BandPattern(self.size, np.concatenate(rows), np.concatenate(cols))
-        for name in ("products", "_prior_positions"):
+        for name in ("products", "_prior_positions", "_is_one_band"):
             self.__dict__.pop(name, None)
         n, m = float(self.size), float(self.border)
         self.multiplications = n * (self.band.width + 1.0) ** 2 + n * (m + 1.0) ** 2 + m**3 / 3.0
@@ -150,7 +150,7 @@ class PrecisionPattern:
         values = np.arange(self._blocks[index].total_size)
         if index not in self.intrinsic:
             return self.size + values
-        pinned = self._blocks[index].band.order[-1]
+        pinned = self._pinned(index)
         return np.where(values == pinned, -1, self.size + values - (values > pinned))
 
     def _pairs(self) -> list[tuple[int, int, bool, Index, Index]]:
@@ -201,6 +201,10 @@ class PrecisionPattern:
             found[i] = lower, self.band.positions(rows[lower], cols[lower])
         return found
 
+    def _pinned(self, index: int) -> int:
+        """Return the value of an intrinsic block that is the origin of the others."""
+        return int(self._blocks[index].band.order[-1])
+
     def holds(self, maps: Sequence[LinearMap]) -> bool:
         """Return whether maps take the same values of the blocks within the band."""
         return self.fits_model and all(_same_index(maps[i], self._maps[i]) for i in self.within)
@@ -248,7 +252,7 @@ class PrecisionPattern:
         for i in self.within:
             part = parts[i]
             if i in self.intrinsic:
-                pinned = int(self._blocks[i].band.order[-1])
+                pinned = self._pinned(i)
                 levels.append(level(part, pinned))
                 part = np.delete(part - levels[-1] if subtract else part, pinned, axis=-1)
             within.append(part)
@@ -288,16 +292,24 @@ class PrecisionPattern:
 
     # -- the precision -----------------------------------------------------------------------------
 
+    @cached_property
+    def _is_one_band(self) -> bool:
+        """Whether the band is that of one block, where the predictors couple no values."""
+        block = self._blocks[self.within[0]]
+        return (
+            len(self.within) == 1
+            and block.kind == PrecisionPrior.kind
+            and block.band.width == self.band.width
+            and np.array_equal(block.band.order, self.band.order)
+        )
+
     def prior_precision(self, prior: LatentPrior) -> Array:
         """Return the prior precision of what is within the band, flat."""
-        if len(self.within) == 1:
-            # The band of the one block is that of all, where the predictors couple no values.
-            block = prior.blocks[self.within[0]]
-            own = block.block.band
-            if block.block.kind == PrecisionPrior.kind and (
-                own.width == self.band.width and np.array_equal(own.order, self.band.order)
-            ):
-                return block.block.flat_precision(block.array)
+        if self._is_one_band:
+            (index,) = self.within
+            block = prior.blocks[index]
+            assert isinstance(block, PrecisionPrior)
+            return block.flat
         flat = np.zeros(self.band.n_flat)
         for i, (lower, positions) in self._prior_positions.items():
             block = prior.blocks[i]
@@ -306,8 +318,4 @@ class PrecisionPattern:
 
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:
-    return (
-        isinstance(A, RowSelection)
-        and isinstance(known, RowSelection)
-        and (A.index is known.index or np.array_equal(A.index, known.index))
-    )
+    return isinstance(A, RowSelection) and isinstance(known, RowSelection) and A.selects_as(known)

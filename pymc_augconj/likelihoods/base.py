@@ -44,6 +44,7 @@ __all__ = [
     "PredictorInput",
     "is_count",
     "refusal",
+    "refuse_classes",
 ]
 
 Params = Mapping[str, Array]
@@ -68,6 +69,12 @@ def refusal(y: Array, good: Mask, expected: str) -> str | None:
 def is_count(y: Array) -> Mask:
     """Return whether each y is a non-negative integer."""
     return (y >= 0) & (y < np.inf) & (y == np.floor(y))
+
+
+def refuse_classes(y: Array, n_classes: int) -> str | None:
+    """Return what is wrong with y as classes 0, …, n_classes − 1, or None."""
+    top = n_classes - 1
+    return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
 
 
 @dataclass(frozen=True)

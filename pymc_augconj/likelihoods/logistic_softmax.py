@@ -35,7 +35,7 @@ from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, is_count, refusal
+from .base import MultiPattern, Params, PredictorInput, refuse_classes
 from .registry import register
 from .several import MultiLikelihood
 from .thinning import log_shrunk
@@ -55,6 +55,7 @@ class LogisticSoftmax(MultiLikelihood):
     link = "logistic-softmax"
     augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
+    expected_by_rule = True
     patterns = (
         MultiPattern(
             "LogisticSoftmaxRV",
@@ -67,8 +68,7 @@ class LogisticSoftmax(MultiLikelihood):
         self.n_predictors = self.n_classes = n_predictors
 
     def check(self, y: Array, params: Params) -> str | None:
-        top = self.n_predictors - 1
-        return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
+        return refuse_classes(y, self.n_predictors)
 
     def _indicators(self, y: Array, ndim: int = 2) -> Array:
         """Return 1[y = j], shape (K, …), with ``ndim`` axes."""

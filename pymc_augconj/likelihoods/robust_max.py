@@ -30,7 +30,7 @@ from scipy.special import ndtr
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, is_count, refusal
+from .base import MultiPattern, Params, PredictorInput, refuse_classes
 from .registry import register
 from .several import MultiDensity
 
@@ -57,8 +57,7 @@ class RobustMax(MultiDensity):
         self.n_predictors = self.n_classes = n_predictors
 
     def check(self, y: Array, params: Params) -> str | None:
-        top = self.n_predictors - 1
-        return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
+        return refuse_classes(y, self.n_predictors)
 
     def _log_levels(self, params: Params) -> tuple[Array, Array]:
         epsilon = params["epsilon"]

@@ -37,6 +37,8 @@ class MultiDensity(LikelihoodFacts):
     #: Whether :meth:`expected_log_density` is for independent predictors: it ignores covariances,
     #: and the variational Gaussian is one in which predictors are independent.
     factorises: bool = False
+    #: Whether :meth:`expected_log_density` is a quadrature, not a closed form.
+    expected_by_rule: bool = False
 
     #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
     #: (P, N).
@@ -72,6 +74,17 @@ class MultiDensity(LikelihoodFacts):
             None where there is no closed form: engines then take a cubature.
         """
         return None
+
+    def expected_log_density_apart(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
+        """Return the same for independent predictors, with derivatives by their variances.
+
+        All are of shape (P, N) but the value. None where there is no closed form.
+        """
+        cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), var)
+        found = self.expected_log_density(y, mean, cov, params)
+        return None if found is None else (*found[:2], np.einsum("ppn->pn", found[2]))
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         """Return a warning about what a Gaussian approximation misses, or None."""

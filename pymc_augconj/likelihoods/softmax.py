@@ -25,6 +25,7 @@ variables, JASA 108.
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,13 @@ from scipy.special import gammaln, softmax
 from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
 from pymc_augconj.auxiliary.polya_gamma.distribution import random_polya_gamma
 from pymc_augconj.quadrature.cubature import gaussian_cubature
-from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
+from pymc_augconj.quadrature.quasi_monte_carlo import (
+    quasi_monte_carlo,
+    quasi_monte_carlo_apart,
+)
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, is_count, refusal
+from .base import MultiPattern, Params, PredictorInput, is_count, refusal, refuse_classes
 from .registry import register
 from .several import MultiLikelihood
 
@@ -60,6 +64,7 @@ class Softmax(MultiLikelihood):
 
     link = "softmax"
     discrete = True
+    expected_by_rule = True
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
@@ -110,6 +115,19 @@ class Softmax(MultiLikelihood):
         value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * (last @ mean + log_sum)
         by_mean = counts[:P] - n * (last[:, None] + A.T @ d_mean)
         return value, by_mean, -n * np.einsum("ap,abn,bq->pqn", A, d_cov, A)
+
+    def expected_log_density_apart(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
+        if self.n_classes <= _MOST_BY_PRODUCT_RULE:
+            return super().expected_log_density_apart(y, mean, var, params)
+        log_sum, d_mean, d_var = quasi_monte_carlo_apart(
+            partial(_log_sum, with_zero=self.reference is not None), mean, var
+        )
+        n, counts, log_arrangements = self._trials(y, params)
+        own = counts[: self.n_predictors]
+        value = log_arrangements + np.sum(own * mean, axis=0) - n * log_sum
+        return value, own - n * d_mean, -n * d_var
 
     def class_probabilities(self, eta: Array, params: Params) -> Array:
         return np.asarray(softmax(self._logits(eta), axis=0))[np.argsort(self.classes)]
@@ -170,8 +188,7 @@ class Categorical(Softmax):
     )
 
     def check(self, y: Array, params: Params) -> str | None:
-        top = self.n_classes - 1
-        return refusal(y, is_count(y) & (y <= top), f"a class from 0 to {top}")
+        return refuse_classes(y, self.n_classes)
 
     def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
         counts = np.equal.outer(np.array(self.classes, dtype=float), y).astype(float)
@@ -220,12 +237,19 @@ def _expected_log_sum(mean: Array, cov: Array) -> tuple[Array, Array, Array]:
             lambda delta, which: np.logaddexp.reduce(with_zero(delta), axis=0), mean, cov
         )
 
-    def both(delta: Array, which: Index) -> tuple[Array, Array]:
-        # In place: this is all that a fit of many classes costs.
-        top = np.maximum(delta.max(axis=0), 0.0)
-        powers = np.exp(delta - top)
-        total = powers.sum(axis=0) + np.exp(-top)
-        powers /= total
-        return top + np.log(total), powers
+    return quasi_monte_carlo(partial(_log_sum, with_zero=True), mean, cov)
 
-    return quasi_monte_carlo(both, mean, cov)
+
+def _log_sum(eta: Array, which: Index, *, with_zero: bool) -> tuple[Array, Array]:
+    """Return log Σ exp(η_j), or log(1 + Σ exp(η_j)), and its gradient in the place of η."""
+    # In place: this is all that a fit of many classes costs.
+    top = eta.max(axis=0)
+    if with_zero:
+        np.maximum(top, 0.0, out=top)
+    eta -= top
+    powers = np.exp(eta, out=eta)
+    total = powers.sum(axis=0)
+    if with_zero:
+        total += np.exp(-top)
+    powers /= total
+    return top + np.log(total), powers

@@ -16,14 +16,14 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.linalg.blas import dtbmv
-from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotri, dtbtrs
+from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotri, dpttrf, dtbtrs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["BandPattern", "BandedFactor", "UpdatedFactor"]
+__all__ = ["BandPattern", "BandedFactor", "UpdatedFactor", "compile_solutions"]
 
 # Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
 _NARROW = 0.1
@@ -100,7 +100,8 @@ class BandPattern:
             finite; ``name`` is for the message.
         """
         diagonal = flat[:: self.width + 1].copy()
-        band, info = dpbtrf(flat.reshape(-1, self.width + 1).T, lower=1, overwrite_ab=1)
+        factorize = _tridiagonal if self.width == 1 and diagonal.size > 1 else _banded
+        band, info = factorize(flat.reshape(-1, self.width + 1).T)
         log_det = 2.0 * float(np.log(band[0]).sum()) if info == 0 else np.nan
         # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding
         # leaves positive pivots.
@@ -110,6 +111,26 @@ class BandPattern:
                 f"{name} has no Cholesky factor: expected a positive definite matrix"
             )
         return BandedFactor(band, log_det)
+
+
+def compile_solutions() -> None:
+    """Compile what :class:`BandedFactor` solves with, where that is not LAPACK."""
+    factor = BandedFactor(np.ones((2, 1), order="F"), 0.0)
+    factor.half_solve(np.ones(1))
+
+
+def _banded(band: Array) -> tuple[Array, int]:
+    """Return the Cholesky factor of a band, in its place, and LAPACK's verdict."""
+    return dpbtrf(band, lower=1, overwrite_ab=1)
+
+
+def _tridiagonal(band: Array) -> tuple[Array, int]:
+    """Return the same of two diagonals, without a call of BLAS for each column."""
+    pivots, multipliers, info = dpttrf(band[0], band[1, :-1])
+    if info == 0:
+        np.sqrt(pivots, out=band[0])
+        band[1, :-1] = multipliers * band[0, :-1]
+    return band, info
 
 
 class BandedFactor:
@@ -143,6 +164,8 @@ class BandedFactor:
 
     def solve(self, x: Array) -> Array:
         """Return Q⁻¹ x."""
+        if self._is_bidiagonal:
+            return self.transpose_solve(self.half_solve(x))
         solved, _ = dpbtrs(self.band, np.array(np.atleast_2d(x), order="C").T, lower=1)
         return solved.T.reshape(x.shape)
 
@@ -177,11 +200,28 @@ class BandedFactor:
     def _solve_triangle(self, x: Array, trans: str) -> Array:
         if not x.size:
             return x.copy()
+        if self._is_bidiagonal:
+            from .banded_kernels import solve_bidiagonal
+
+            rows = np.ascontiguousarray(np.atleast_2d(x))
+            return solve_bidiagonal(self.band.T, rows, trans == "T").reshape(x.shape)
         columns = np.array(np.atleast_2d(x), order="C").T
         solved, _ = dtbtrs(self.band, columns, uplo="L", trans=trans, overwrite_b=1)
         return solved.T.reshape(x.shape)
 
+    @property
+    def _is_bidiagonal(self) -> bool:
+        """Whether L has two diagonals, so few that calls of BLAS for each column take longer."""
+        return self.band.shape[0] == 2
+
     def _multiply(self, x: Array, trans: int) -> Array:
+        if self._is_bidiagonal:
+            product, below = self.band[0] * x, self.band[1, :-1]
+            if trans:
+                product[..., :-1] += below * x[..., 1:]
+            else:
+                product[..., 1:] += below * x[..., :-1]
+            return product
         if x.ndim == 2:
             return np.array([self._multiply(row, trans) for row in x]).reshape(x.shape)
         return dtbmv(self.band.shape[0] - 1, self.band, x, lower=1, trans=trans) if x.size else x

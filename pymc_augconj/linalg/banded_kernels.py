@@ -1,11 +1,40 @@
-"""The Numba loop of :mod:`.banded`."""
+"""The Numba loops of :mod:`.banded`."""
 
 import numpy as np
 from numba import njit
 
 from pymc_augconj.typing import Array
 
-__all__ = ["inverse_within_band"]
+__all__ = ["inverse_within_band", "solve_bidiagonal"]
+
+
+@njit(cache=True, error_model="numpy")
+def solve_bidiagonal(factor: Array, x: Array, transpose: bool) -> Array:
+    """Return L⁻¹ x, or L⁻ᵀ x, for each row of x, shape (count, n).
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, 2)
+        The diagonal of L and the entries below it.
+    x : ndarray, shape (count, n)
+    transpose : bool
+    """
+    count, n = x.shape
+    solved = np.empty((count, n))
+    for row in range(count):
+        last = 0.0
+        if transpose:
+            for i in range(n - 1, -1, -1):
+                below = factor[i, 1] if i < n - 1 else 0.0
+                last = (x[row, i] - below * last) * (1.0 / factor[i, 0])
+                solved[row, i] = last
+        else:
+            below = 0.0
+            for i in range(n):
+                last = (x[row, i] - below * last) * (1.0 / factor[i, 0])
+                solved[row, i] = last
+                below = factor[i, 1]
+    return solved
 
 
 @njit(cache=True, error_model="numpy")

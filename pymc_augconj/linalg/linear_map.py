@@ -16,7 +16,12 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["DenseMap", "LinearMap", "RowSelection", "SelectionSum"]
+__all__ = ["DenseMap", "LinearMap", "RowSelection", "SelectionSum", "times"]
+
+
+def times(x: Array, coef: Array | None) -> Array:
+    """Return x times coefficients, of which None stands for ones."""
+    return x if coef is None else x * coef
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,11 @@ class RowSelection:
         """Return c A, which knows that it is a multiple of this."""
         return _Multiple(c, self)
 
-    @property
+    def selects_as(self, other: RowSelection) -> bool:
+        """Return whether each predictor takes the same latent value under both maps."""
+        return self.index is other.index or np.array_equal(self.index, other.index)
+
+    @cached_property
     def is_identity(self) -> bool:
         """Whether A is the identity matrix."""
         return (
@@ -57,6 +66,8 @@ class RowSelection:
 
     def apply(self, u: Array) -> Array:
         """Return A u, shape (N,)."""
+        if self.is_identity:
+            return u.copy()
         taken = u[self.index]
         return taken if self.coef is None else self.coef * taken
 
@@ -72,6 +83,8 @@ class RowSelection:
 
     def apply_transpose(self, w: Array) -> Array:
         """Return Aᵀ w, shape (size,)."""
+        if self.is_identity:
+            return w.copy()
         weighted = w if self.coef is None else self.coef * w
         return np.bincount(self.index, weights=weighted, minlength=self.size)
 

@@ -43,11 +43,11 @@ def lazy_rows(
         Type and shape of each result, and its axis of rows, whose length does not count.
     """
     shared = dask.delayed(pickled)
-    tasks = [dask.delayed(function)(shared, block) for block in rows.to_dask.delayed().ravel()]
+    tasks = [dask.delayed(function)(shared, block) for block in rows.to_delayed().ravel()]
     found = {}
     for name, (dtype, shape, axis) in arrays.items():
         parts = [
-            da.from_dask.delayed(task[name], (*shape[:axis], size, *shape[axis + 1 :]), dtype)
+            da.from_delayed(task[name], (*shape[:axis], size, *shape[axis + 1 :]), dtype)
             for task, size in zip(tasks, rows.chunks[0], strict=True)
         ]
         found[name] = da.concatenate(parts, axis=axis)

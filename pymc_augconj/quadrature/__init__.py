@@ -4,7 +4,7 @@
 ``cubature``           expectations under many joint normal distributions of a few predictors
 ``density``            what integration asks of a log density
 ``expectation``        expectations under many normal distributions, to a stated accuracy
-``hermite``            the Gauss–Hermite rule of 32 nodes
+``nodes``              fixed nodes of independent standard normal numbers
 ``legendre``           the Gauss–Legendre rule of 16 nodes
 ``mesh``               modes of tilted distributions and panels that cover them
 ``panels``             integrals over panels, bisected until they have converged

@@ -11,7 +11,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import GradientUpdate
-from pymc_augconj.python_mode import python_mode
+from tests.modes import AS_WRITTEN
 
 N = 12
 X = np.linspace(0, 1, N)[:, None]
@@ -161,7 +161,7 @@ def imputed():
 def test_model_logp_is_that_of_pymc(build):
     model = build()
     idata = pac.sample(8, tune=8, chains=1, cores=1, model=model, random_seed=1, **QUIET)
-    logp = model.compile_logp(mode=python_mode())
+    logp = model.compile_logp(mode=AS_WRITTEN)
     step = pac.AugmentedGibbs(model=model)
     step.setup_chain(np.random.default_rng(0), 5, 8)
     point = step.recognition.start

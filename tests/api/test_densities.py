@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from functools import cache
 
 import numpy as np
 import pymc as pm
@@ -18,7 +17,6 @@ from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
-from pymc_augconj.recognition.prediction import new_inputs
 
 QUIET = {"progressbar": False}
 X = np.array([[0.0], [0.4], [1.0]])
@@ -88,9 +86,9 @@ def write(name, n=3, ls=LS):
 
 def brute_force(model, n):
     """log p(y), and the posterior's mean and variances of f, by quadrature over whitened f."""
-    lgm = pac.recognize(model).model
+    recognition = pac.recognize(model)
+    lgm, point = recognition.model, recognition.start
     (site,) = lgm.sites
-    point = pac.recognize(model).start
     r = np.sqrt(3.0) * np.abs(X[:n] - X[:n].T) / LS
     chol = np.linalg.cholesky(0.64 * (1.0 + r) * np.exp(-r))
     axis = np.linspace(-6.5, 6.5, 81)
@@ -315,10 +313,8 @@ def test_predictions_of_a_probit_link_are_exact():
 
 
 @pytest.mark.parametrize("name", ["Gamma", "ordered logistic", "Beta", "zero-inflated Poisson"])
-def test_predictions_through_pymcs_density(name, monkeypatch):
+def test_predictions_through_pymcs_density(name):
     """From a Gaussian by quadrature, and from its draws: the same within their standard error."""
-    # Nine predictions with one model: it is read once.
-    monkeypatch.setattr(new_inputs, "read_model", cache(new_inputs.read_model))
     model, gp = write(name)
     fit = pac.fit("vgp", model=model, hyper="fixed", **QUIET)
     y = (

@@ -332,3 +332,54 @@ def test_missing_observations_are_refused():
     model, gp = make(missing)
     with pytest.raises(pac.AugmentationError, match="missing observations"):
         pac.sparsify(model, gp=gp, inducing=3)
+
+
+def heteroscedastic(processes):
+    f, g = processes
+    y = np.sin(2.0 * X[:, 0]) + 0.2 * RNG.normal(size=N)
+    pm.Normal("y", mu=f, sigma=pm.math.exp(g), observed=y)
+
+
+def student_t_of_two(processes):
+    f, g = processes
+    pm.StudentT("y", nu=4, mu=f, sigma=pm.math.exp(g), observed=np.log1p(COUNTS))
+
+
+def classes(F):
+    pm.Categorical("y", logit_p=F.T, observed=np.minimum(COUNTS, 4) // 2)
+
+
+def make_several(write, outputs=None):
+    """Return a model of two processes, or of one with several outputs."""
+    with pm.Model() as model:
+        ls = pm.InverseGamma("ls", 5, 5)
+        cov = pm.gp.cov.ExpQuad(1, ls=ls)
+        if outputs is not None:
+            gps = pm.gp.Latent(cov_func=cov)
+            write(gps.prior("F", X=X, n_outputs=outputs))
+        else:
+            gps = [pm.gp.Latent(cov_func=scale * cov) for scale in (1.0, 0.3)]
+            write([gp.prior(name, X=X) for gp, name in zip(gps, "fg", strict=True)])
+    return model, gps
+
+
+@pytest.mark.parametrize(
+    ("write", "outputs"),
+    [(heteroscedastic, None), (student_t_of_two, None), (classes, 3)],
+)
+def test_several_predictors_have_the_log_density_of_the_sparsified_model(write, outputs):
+    model, gps = make_several(write, outputs)
+    inducing = Z if outputs else {"f": Z[:2], "g": Z}
+    found, points, stats = sampler_of(model, gps, inducing, steps=2)
+    assert not found.inexact
+    theirs = found.model.compile_logp()(points[-1])
+    assert stats["model_logp"] == pytest.approx(float(theirs), rel=1e-9)
+
+
+def test_a_process_in_two_predictors_of_an_observation_is_refused():
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0))
+        f = gp.prior("f", X=X)
+        pm.Normal("y", mu=f, sigma=pm.math.exp(f[::-1]), observed=np.log1p(COUNTS))
+    with pytest.raises(pac.AugmentationError, match=r"'y'.*one predictor.*\['f'\] in several"):
+        pac.sparsify(model, gp=gp, inducing=Z)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
 from pymc_augconj.likelihoods.robust_max import RobustMax
+from tests.modes import AS_WRITTEN
 
-PYTHON_MODE = pytensor.compile.Mode(linker="py", optimizer=None)
 F = np.random.default_rng(0).normal(size=(5, 3))
 CASES = {
     "logistic-softmax": (pac.LogisticSoftmax, LogisticSoftmax(3), {}),
@@ -21,7 +20,7 @@ over = pytest.mark.parametrize(("rv", "likelihood", "params"), CASES.values(), i
 
 
 def log_p(rv, params, value, f=F):
-    return pm.logp(rv.dist(f, **params), value).eval(mode=PYTHON_MODE)
+    return pm.logp(rv.dist(f, **params), value).eval(mode=AS_WRITTEN)
 
 
 @over
@@ -54,7 +53,7 @@ def test_in_a_model(rv, likelihood, params):
         rv("y", b, **params, observed=np.array([0, 2]))
         rv("z", b, **params, shape=4)
     assert model.initial_point()["z"].shape == (4,)
-    assert model["z"].eval(mode=PYTHON_MODE).shape == (4,)
+    assert model["z"].eval(mode=AS_WRITTEN).shape == (4,)
 
 
 def test_a_probability_of_mistakes_out_of_range():

@@ -84,9 +84,25 @@ def softmax():
     pm.Categorical("y", logit_p=logits, observed=pm.Data("y data", np.zeros(12, dtype=int)))
 
 
+# Priors with banded precisions.
+
+
+def walk_of_counts():
+    step, init = pm.Gamma("step", 6, 12), pm.Normal.dist(1.0, 0.5)
+    h = pm.GaussianRandomWalk("h", mu=0.1, sigma=step, init_dist=init, shape=8)
+    pm.Poisson("y", pm.math.exp(h), observed=pm.Data("y data", np.zeros(8, dtype=int)))
+
+
+def autoregression_with_outliers():
+    rho, s = pm.Normal("rho", 0.6, 0.15, shape=1), pm.Gamma("s", 6, 6)
+    a = pm.AR("a", rho=rho, sigma=s, init_dist=pm.Normal.dist(0, 1), shape=8)
+    pm.StudentT("y", nu=4, mu=a, sigma=0.5, observed=pm.Data("y data", np.zeros(8)))
+
+
 # With the steps from one draw that is kept to the next: cutpoints move more slowly.
 GROUPED = {heteroscedastic: 4, softmax: 2}
 HELD = {poisson: 2, gamma: 2, ordinal: 4, censored: 2}
+STRUCTURED = {walk_of_counts: 2, autoregression_with_outliers: 2}
 
 
 def quantities(joint, points, observed) -> np.ndarray:
@@ -163,6 +179,19 @@ def test_ranks_of_groups_of_predictors_are_uniform(joint_distribution, build):
     # Of one process alone its scale is updated with that integrated out, of all classes not.
     assert [h.name for h in joint.step.plan.joint] == ([] if build is heteroscedastic else ["eta"])
     ranks, draws = calibrate(joint, replications=32, thin=GROUPED[build])
+    assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
+    assert smallest_p_value(ranks) > FALSE_ALARMS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", STRUCTURED, ids=lambda build: build.__name__)
+def test_ranks_of_series_are_uniform(joint_distribution, build, monkeypatch):
+    # So short a series is conditioned by dense matrices elsewhere.
+    monkeypatch.setattr("pymc_augconj.latents.by_precision._CALLS", 0.0)
+    joint = joint_distribution(build, seed=7)
+    assert joint.step._space.space == "precision"
+    assert joint.step.held == (("y",) if build is walk_of_counts else ())
+    ranks, draws = calibrate(joint, replications=24, thin=STRUCTURED[build])
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION
     assert smallest_p_value(ranks) > FALSE_ALARMS
 

@@ -5,6 +5,7 @@ The updates of a step are the caller's, so a test can look at the density they a
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -130,14 +131,20 @@ COLLAPSED = [
 by_name = pytest.mark.parametrize("build", COLLAPSED, ids=lambda build: build.__name__)
 
 
+@cache
+def read(build):
+    """Return a model and what it was recognised as, neither of which a sampler changes."""
+    with pm.Model() as model:
+        build()
+    return model, pac.recognize(model)
+
+
 class Case:
     """A sampler at a point drawn from the prior."""
 
     def __init__(self, build, seed=0):
-        with pm.Model() as self.pymc:
-            build()
         self.rng = np.random.default_rng(seed)
-        self.recognition = pac.recognize(self.pymc)
+        self.pymc, self.recognition = read(build)
         self.model = self.recognition.model
         self.plan = make_plan(self.model)
         self.point = self.moved(self.recognition.start)

@@ -34,7 +34,7 @@ def client():
     with (
         dask.config.set(options),
         distributed.LocalCluster(
-            2, threads_per_worker=1, processes=True, dashboard_address=None, memory_limit=0
+            2, threads_per_worker=1, processes=True, dashboard_address=":0", memory_limit=0
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -7,6 +7,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from statsmodels.datasets import nile
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
@@ -149,6 +150,22 @@ def test_normal_noise_is_filtered(missing):
     assert fit.log_evidence == pytest.approx(log_evidence, rel=1e-10)
     assert fit.mean["z"].values[-1] == pytest.approx(mean, rel=1e-8)
     assert fit.std["z"].values[-1] ** 2 == pytest.approx(var, rel=1e-8)
+
+
+def test_variances_of_the_nile_are_those_published():
+    """Of maximum likelihood: Durbin & Koopman (2012), Time Series Analysis by State Space Methods.
+
+    With flat priors on the scales a fit maximises the likelihood.
+    """
+    flow = nile.load_pandas().data["volume"].to_numpy()
+    with pm.Model() as model:
+        step, noise = pm.HalfFlat("step", initval=30.0), pm.HalfFlat("noise", initval=100.0)
+        init = pm.Normal.dist(1000.0, 1e5)
+        level = pm.GaussianRandomWalk("level", sigma=step, init_dist=init, shape=flow.size)
+        pm.Normal("flow", level, noise, observed=flow)
+    fit = pac.fit("vgp", model=model, progressbar=False)
+    assert fit.theta["noise"] ** 2 == pytest.approx(15099, rel=1e-3)
+    assert fit.theta["step"] ** 2 == pytest.approx(1469.1, rel=1e-3)
 
 
 @pytest.mark.parametrize("sites", ["augmented", "held"])

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import numpy as np
 import pymc as pm
-import pytensor
 import pytest
 from scipy.special import expit, logsumexp, ndtr
 
@@ -21,11 +20,11 @@ from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.likelihoods.super_gaussian import SuperGaussian
 from tests.likelihoods.cases import BINARY, CASES, COUNTS, REALS, SIGNS
 from tests.likelihoods.test_contract_of_several import SEVERAL
+from tests.modes import AS_WRITTEN
 
 ETA = (-3.7, -0.8, 0.0, 1.3, 4.2)
 MOMENTS = [(-1.1, 0.0), (0.3, 0.4), (2.2, 3.0)]  # means and variances of q(η)
 LARGEST_DISTANCE = 2.7  # √N times Kolmogorov–Smirnov's: exceeded once in 1e6, as 5 standard errors
-PYTHON_MODE = pytensor.compile.Mode(linker="py", optimizer=None)  # nothing to compile
 NORMAL_POINTS = np.linspace(-12.0, 12.0, 20_001)
 NORMAL_MASSES = np.exp(-0.5 * NORMAL_POINTS**2) / np.exp(-0.5 * NORMAL_POINTS**2).sum()
 LINKS = {
@@ -102,7 +101,7 @@ def test_density_is_pymcs(case, params):
     y, eta = mesh(case.y, ETA)
     rv = case.pymc(eta, **params)
     value = y.astype(int) if is_discrete(case) else y
-    expected = pm.logp(rv, value).eval(mode=PYTHON_MODE)
+    expected = pm.logp(rv, value).eval(mode=AS_WRITTEN)
     actual = case.build().log_density(y, eta, params)
     np.testing.assert_allclose(actual, expected, rtol=1e-8, atol=1e-10)
 
@@ -111,7 +110,7 @@ def test_density_is_pymcs(case, params):
 def test_pattern_is_pymcs(case, params):
     eta = np.array(ETA)
     rv = case.pymc(eta, **params)
-    inputs = [part.eval(mode=PYTHON_MODE) for part in rv.owner.op.dist_params(rv.owner)]
+    inputs = [part.eval(mode=AS_WRITTEN) for part in rv.owner.op.dist_params(rv.owner)]
     if not case.likelihood.patterns:
         assert case.likelihood is SuperGaussian  # read from the formulas, not by a pattern
         return

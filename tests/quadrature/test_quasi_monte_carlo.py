@@ -6,7 +6,11 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.quadrature.quasi_monte_carlo import fixed_points, quasi_monte_carlo
+from pymc_augconj.quadrature.quasi_monte_carlo import (
+    fixed_points,
+    quasi_monte_carlo,
+    quasi_monte_carlo_apart,
+)
 
 
 def moments(P: int, size: int, scale: float, seed: int):
@@ -56,6 +60,16 @@ def test_derivatives_are_those_of_the_rule(scale):
     expected = np.sum(by_mean * d_mean, axis=0)
     expected += scale**2 * np.sum(by_cov * d_cov, axis=(0, 1))
     np.testing.assert_allclose((ends[0] - ends[1]) / (2.0 * step), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_independent_predictors_have_the_same_rule():
+    mean, cov = moments(5, 50, 1.5, 6)
+    var = np.einsum("ppn->pn", cov)
+    found = quasi_monte_carlo_apart(log_sum, mean, var)
+    whole = quasi_monte_carlo(log_sum, mean, np.einsum("pq,pn->pqn", np.eye(5), var))
+    np.testing.assert_allclose(found[0], whole[0], rtol=1e-10)
+    np.testing.assert_allclose(found[1], whole[1], rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found[2], np.einsum("ppn->pn", whole[2]), rtol=1e-8, atol=1e-12)
 
 
 def test_without_a_variance_it_is_the_function():

@@ -16,6 +16,7 @@ from pymc_augconj.model import Argument, LatentGaussianModel, Point
 from pymc_augconj.plan import make_plan
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.recognition import Recognition
+from tests.modes import AS_WRITTEN
 
 SPREAD = 0.4  # standard deviations of the random points around PyMC's initial point
 N_POINTS = 3
@@ -109,15 +110,25 @@ class Reading:
 
     def verify(self) -> Reading:
         """Check predictors and the log density against PyMC's own graph at random points."""
-        theirs = self.pymc_model.compile_logp(mode=python_mode())
         assert self.lgm.n_rows == sum(np.prod(s.shape) for s in self.lgm.sites)
-        for point in self.points():
+        points = self.points()
+        for point in points:
             prior, innovations = self.innovations(point)
             affine = prior.offset.copy()
             for A, u in zip(self.lgm.maps, innovations.values(), strict=True):
                 affine += A(point).apply(u)
             np.testing.assert_allclose(self.lgm.predictor(point, innovations), affine, atol=1e-8)
-            np.testing.assert_allclose(self.log_density(point), theirs(point), rtol=1e-6, atol=1e-6)
+        ours = [self.log_density(point) for point in points]
+        as_written = self.pymc_model.compile_logp(mode=AS_WRITTEN)
+        try:
+            theirs = np.array([as_written(point) for point in points])
+        except ValueError:
+            # PyMC's CAR cannot be evaluated unless PyTensor rewrites it.
+            theirs = np.full(len(points), np.nan)
+        if not np.allclose(ours, theirs, rtol=1e-6, atol=1e-6):
+            # Some formulas, log(1 − Φ) say, lose digits unless PyTensor rewrites them.
+            stable = self.pymc_model.compile_logp(mode=python_mode())
+            np.testing.assert_allclose(ours, list(map(stable, points)), rtol=1e-6, atol=1e-6)
         return self
 
 

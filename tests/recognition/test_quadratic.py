@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
@@ -10,6 +12,7 @@ from scipy import sparse
 
 import pymc_augconj as pac
 from pymc_augconj.python_mode import python_mode
+from pymc_augconj.recognition.latents import precision, walks
 
 N = 12
 RNG = np.random.default_rng(4)
@@ -189,7 +192,7 @@ def test_prior_is_that_of_its_formula(name, read, numerical_gradient):
     assert set(reading.kinds) == {"z", "b"}
     (block,) = [b for b in reading.lgm.blocks if b.name == "z"]
     assert block.kind == ("intrinsic" if "ICAR" in name else "precision")
-    theirs = reading.pymc_model.compile_logp(mode=python_mode())
+    theirs = reading.pymc_model.compile_logp()
     for stretch, point in zip((30.0, 1e3, 1e5), reading.points(), strict=True):
         mean, cov = formula(point)
         prior, _ = reading.innovations(point)
@@ -252,6 +255,28 @@ def test_entries_of_a_precision_are_few(read):
     (block,) = read(model).lgm.blocks
     assert block.entries.shape == (2, 3 * n - 2)
     assert len(np.unique(block.entries, axis=1).T) == 3 * n - 2
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.001])
+def test_entries_of_walks_are_those_of_a_formula_that_agrees(factor, read, monkeypatch):
+    def scaled(*args):
+        found = walks.values_of_walk(*args)
+        return replace(found, values=factor * found.values)
+
+    monkeypatch.setattr("pymc_augconj.recognition.latents.quadratic.values_of_walk", scaled)
+    with pm.Model() as model:
+        step, init = pm.HalfNormal("step", 1, shape=2), pm.Normal.dist(0, [2.0, 3.0])
+        z = pm.GaussianRandomWalk("z", sigma=step, init_dist=init, shape=(2, N))
+        pm.Normal("y", z, 1.0, observed=np.ones((2, N)))
+    reading = read(model)
+    (block,) = reading.lgm.blocks
+    assert isinstance(block.scale, precision._FromValues) == (factor == 1.0)
+    point = reading.points(1)[0]
+    prior, _ = reading.innovations(point)
+    steps = np.exp(point["step_log__"])
+    first, second = walk_cov(steps[0], 2.0), walk_cov(steps[1], 3.0)
+    expected = np.block([[first, 0.0 * first], [0.0 * first, second]])
+    np.testing.assert_allclose(prior.blocks[0].cov, expected, rtol=1e-7, atol=1e-8)
 
 
 @pytest.mark.parametrize("inside", [True, False])

@@ -33,9 +33,10 @@ def draw(
     Where ``current`` is given, a draw from the same distribution at these sites, the result is
     over-relaxed with respect to it: see :data:`OVERRELAXATION`.
     """
-    new = posterior.apply(rng.standard_normal(posterior.size))
+    nu = rng.standard_normal(posterior.size)
     if current is None:
-        return new
+        return posterior.apply(nu)
     # With v = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same distribution as v.
-    mean, keep = posterior.mean, np.sqrt(1.0 - OVERRELAXATION**2)
-    return mean - OVERRELAXATION * (current - mean) + keep * (new - mean)
+    # As T(ν) = μ + Gν, that is (1 + a) T(√(1 − a²)/(1 + a) ν) − a v: one solution, not two.
+    a = OVERRELAXATION
+    return (1.0 + a) * posterior.apply(np.sqrt((1.0 - a) / (1.0 + a)) * nu) - a * current

@@ -269,12 +269,11 @@ class GibbsSampler:
         self._update_collapsed(rng, point, updates, info, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
-        moved = bool(self._collapsed_moves(part))
-        relax = not moved
+        relax = not self._collapsed_moves(part)
         try:
             return self._draw_latents(rng, point, part, info, relax)
         except NotPositiveDefiniteError:
-            if not moved or self._factorize_candidates:
+            if relax or self._factorize_candidates:
                 raise
             # The evidence does not need chol(K), a draw does, and so does PyMC's own model: from
             # now on values of θ without one are outside the support from the outset.

@@ -16,6 +16,7 @@
 ``model``          a recognised model through inducing points
 ``outcome``        the result of a sparse fit: sites and θ
 ``posterior``      q(w) of the weights
+``separate``       several predictors, with weights that are independent
 ``sites``          the observations of a minibatch: their bound and target sites
 ``svi``            stochastic variational inference
 ``weights``        a recognised model in the weights of its inducing points, for samplers

@@ -19,16 +19,17 @@ from pymc_augconj.parallel.executor import Executor, Task, Threads
 from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
 
-from .design import SparseDesign
 from .few_rows import chunks
 from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
 from .model import SparseModel
-from .posterior import WeightsPosterior
+from .separate import SeparateModel, slopes_of_components
 from .sites import SparseSites
 
-__all__ = ["DividedModel", "PartOfBatch", "SparseBatch"]
+__all__ = ["DividedModel", "PartOfBatch", "Posterior", "SparseBatch"]
 
 Triple = tuple[Array, Array, Array]
+# WeightsPosterior or SeparatePosterior, as the model has them.
+Posterior = Any
 
 # Rows from which two threads save more than they cost, and rows of a part where there are more.
 SMALLEST_DIVIDED, _PART = 512, 1024
@@ -43,7 +44,8 @@ class PartOfBatch:
 
     Attributes
     ----------
-    design : SparseDesign
+    rows : ndarray of int or slice
+    design : SparseDesign or SeparateDesign
     mean, var, half : ndarray
         From :meth:`.SparseDesign.moments`.
     value, h, lam : ndarray
@@ -52,10 +54,12 @@ class PartOfBatch:
         From :meth:`.SparseDesign.natural`.
     """
 
-    design: SparseDesign
+    rows: Index | slice
+    # Any, because these go with one another: see SeparateDesign.
+    design: Any
     mean: Array
     var: Array
-    half: Array
+    half: Any
     value: Array
     h: Array
     lam: Array
@@ -66,10 +70,11 @@ class PartOfBatch:
 class DividedModel:
     """A sparse model and its sites, whose larger minibatches are divided; a context manager."""
 
-    def __init__(self, model: SparseModel, sites: SparseSites) -> None:
+    def __init__(self, model: SparseModel | SeparateModel, sites: SparseSites) -> None:
         self.model, self.sites = model, sites
         self.executor = Executor()
-        self.n_rows = model.n_rows
+        #: Number of observations.
+        self.n_rows = model.n_observations
 
     def __enter__(self) -> DividedModel:
         return self
@@ -105,20 +110,21 @@ class DividedModel:
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        posterior: Callable[[], WeightsPosterior],
+        posterior: Callable[[], Posterior],
     ) -> SparseBatch:
         """Begin to work on the rows at θ and at the posterior, for which it may have to wait."""
 
         def work(own: Index | slice) -> PartOfBatch:
             design, moments, targets = self._work(point, inducing, own, posterior)
-            _, h, lam = targets
-            return PartOfBatch(design, *moments, *targets, *design.natural(h, lam))
+            (mean, var, half), (value, h, lam) = moments, targets
+            natural = design.natural(h, lam)
+            return PartOfBatch(own, design, mean, var, half, value, h, lam, *natural)
 
         parts = self._parts(point, inducing, rows)
         return SparseBatch(self, rows, posterior, self.executor.map(work, parts))
 
     def expected(
-        self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: WeightsPosterior
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice, q: Posterior
     ) -> tuple[float, int]:
         """Return Σ ℓ over the rows, and their number."""
 
@@ -132,7 +138,7 @@ class DividedModel:
         size = self.n_rows if isinstance(rows, slice) else len(rows)
         return sum(self.executor.gather(self.executor.map(work, parts))), size
 
-    def full_bound(self, point: Point, inducing: Sequence[Array], q: WeightsPosterior) -> float:
+    def full_bound(self, point: Point, inducing: Sequence[Array], q: Posterior) -> float:
         """Return the bound on all the data, a chunk of rows at a time."""
         total = 0.0
         for rows in chunks(self.n_rows, self.model.size(inducing)):
@@ -144,8 +150,8 @@ class DividedModel:
         point: Point,
         inducing: Sequence[Array],
         rows: Index | slice,
-        posterior: Callable[[], WeightsPosterior],
-    ) -> tuple[SparseDesign, Triple, Triple]:
+        posterior: Callable[[], Posterior],
+    ) -> tuple[Any, Any, Triple]:
         """Return the design of a part of the rows, its moments at q(w), and the target sites."""
         design = self.model.design(point, inducing, rows)
         moments = design.moments(posterior())
@@ -155,7 +161,7 @@ class DividedModel:
         self, point: Point, inducing: Sequence[Array], rows: Index | slice
     ) -> Sequence[Index | slice]:
         """Split the rows; precompute the data that threads share."""
-        n_rows = self.model.n_rows if isinstance(rows, slice) else len(rows)
+        n_rows = self.n_rows if isinstance(rows, slice) else len(rows)
         self.model.prepare(point, inducing)
         if n_rows < SMALLEST_DIVIDED:
             return [rows]
@@ -179,7 +185,7 @@ class SparseBatch:
         self,
         divided: DividedModel,
         rows: Index | slice,
-        posterior: Callable[[], WeightsPosterior],
+        posterior: Callable[[], Posterior],
         begun: list[Task[PartOfBatch]],
     ) -> None:
         self.rows = rows
@@ -190,7 +196,8 @@ class SparseBatch:
         self.q = self._posterior()
         parts = self.parts = self._divided.executor.gather(self._begun)
         first, *rest = parts
-        self.size = sum(part.mean.size for part in parts)
+        #: Number of observations.
+        self.size = sum(part.value.size for part in parts)
         #: Φ Λ Φᵀ and Φ (h − Λ offset).
         self.gram, self.linear = first.gram, first.linear
         for part in rest:
@@ -236,9 +243,12 @@ class SparseBatch:
             parameters.
         """
         q, parts, divided = self.q, self.parts, self._divided
+        model = divided.model
+        if isinstance(model, SeparateModel):
+            return self._gradient_of_components(model)
         n_sparse = parts[0].design.n_sparse
         long = is_long(n_sparse, self.size)
-        through = [DesignGradient(divided.model, part.design) for part in parts]
+        through = [DesignGradient(model, part.design) for part in parts]
         slopes = [part.h - part.lam * part.mean for part in parts]
 
         def of_rows(i: int) -> tuple[dict[str, Array], list[Array | None], Array | None]:
@@ -264,8 +274,32 @@ class SparseBatch:
             for by_theta, by_inducing, _ in found:
                 accumulate(total, by_theta)
                 moved = add_each(moved, by_inducing)
-            point = parts[0].design.point
-            accumulate(total, divided.sites.gradient(point, self.rows, *self.moments()))
+            self._add_slopes_of_sites(total, parts[0].design.point)
             return total, moved
 
         return end
+
+    def _gradient_of_components(
+        self, model: SeparateModel
+    ) -> Callable[[], tuple[dict[str, Array], list[Array | None]]]:
+        def of_part(p: PartOfBatch) -> tuple[dict[str, Array], list[Array | None]]:
+            return slopes_of_components(model, p.design, self.q, p.half, p.h, p.lam, p.mean)
+
+        run = self._divided.executor
+        begun = run.map(of_part, self.parts)
+
+        def end() -> tuple[dict[str, Array], list[Array | None]]:
+            (total, moved), *more = run.gather(begun)
+            for by_theta, by_inducing in more:
+                accumulate(total, by_theta)
+                moved = add_each(moved, by_inducing)
+            self._add_slopes_of_sites(total, self.parts[0].design.designs[0].point)
+            return total, moved
+
+        return end
+
+    def _add_slopes_of_sites(self, total: dict[str, Array], point: Point) -> None:
+        """Add the derivatives by the likelihoods' parameters."""
+        for part in self.parts:
+            slopes = self._divided.sites.gradient(point, part.rows, part.mean, part.var)
+            accumulate(total, slopes)

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.model import Point
 
-from .batch import DividedModel
+from .batch import DividedModel, Posterior
 from .chunked_batch import ChunkedModel
-from .posterior import WeightsPosterior
 
 __all__ = ["AscentState", "judge_ascent"]
 
@@ -37,7 +36,7 @@ class AscentState:
     """Where an ascent is after ``count`` iterations."""
 
     count: int
-    q: WeightsPosterior
+    q: Posterior
     point: Point
     inducing: list[Array]
 

@@ -74,6 +74,10 @@ class SparseDesign:
     rows: NDArray[np.intp] | slice
     processes: list[ProcessRows]
 
+    def posterior(self, h: Array, lam: Array) -> WeightsPosterior:
+        """Return q(w) given the sites of these rows."""
+        return WeightsPosterior(*self.natural(h, lam))
+
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, Array]:
         """Return means and variances of the predictors, and chol(S⁻¹)⁻¹ Φ."""
         half = q.half(self.Phi)

@@ -7,8 +7,9 @@ eᵢ (Hensman et al. 2015),
     q(v, θ) ∝ p(θ) N(v; 0, I) exp Σ E_{N(η; mᵢ + aᵢᵀv, rᵢ)} log p(yᵢ | η),
 
 so that for any sampler that needs log p alone this is one more density, with rᵢ(θ) among its
-parameters. Where a likelihood has no closed form the expectation is *defined* as a Gauss–Hermite
-sum of 32 nodes, the same function of (η, r) at every step.
+parameters. The residuals of an observation's predictors are independent, each being of processes
+of its own. Where a likelihood has no closed form the expectation is *defined* as a sum over fixed
+nodes, the same function of (η, r) at every step: see :func:`.normal_nodes`.
 
 References
 ----------
@@ -21,16 +22,12 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_augconj.engines.variational.vgp import expectations
-from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiDensity
-from pymc_augconj.quadrature.hermite import N_NODES, hermite
+from pymc_augconj.quadrature.nodes import normal_nodes
 from pymc_augconj.typing import Array
 
-__all__ = ["EXTRA_VAR", "SMALLEST_VAR", "ExpectedDensity"]
-
-#: The entry of ``params`` that holds r, shape (N,); no name of PyMC's.
-EXTRA_VAR = "residual variance"
+__all__ = ["SMALLEST_VAR", "ExpectedDensity", "residual_name"]
 
 #: Least r, so that its square root has a derivative; it changes no density by 1e-11.
 SMALLEST_VAR = 1e-12
@@ -39,74 +36,78 @@ SMALLEST_VAR = 1e-12
 _CHUNK = 500_000
 
 
+def residual_name(predictor: int) -> str:
+    """Return the entry of ``params`` that holds r of a predictor, shape (N,); no name of PyMC's."""
+    return f"residual variance of predictor {predictor}"
+
+
 class ExpectedDensity(MultiDensity):
-    """The expectation of a density of one predictor over its residual.
+    """The expectation of a density over the residuals of its predictors.
 
     Parameters
     ----------
     terms : MultiDensity
         What is expected, as engines see it.
-
-    Raises
-    ------
-    AugmentationError
-        If it has several predictors.
     """
 
-    def __init__(self, terms: MultiDensity, label: str = "an observed variable") -> None:
-        if terms.n_predictors != 1:
-            raise AugmentationError(
-                f"{label} ({terms.name}): expected a likelihood of one predictor for sampling "
-                f"through inducing points, found {terms.n_predictors}; sample without inducing=…, "
-                "or fit with pac.fit(method='svi')"
-            )
+    def __init__(self, terms: MultiDensity) -> None:
         self.terms = terms
+        self.n_predictors, self.factorises = terms.n_predictors, terms.factorises
         self.name, self.link, self.discrete = terms.name, terms.link, terms.discrete
         self.is_normalized, self.has_observations = terms.is_normalized, terms.has_observations
 
+    def _residual_cov(self, params: Params) -> Array:
+        """Return the covariances of residuals, shape (P, P, N)."""
+        var = np.stack([params[residual_name(p)] for p in range(self.n_predictors)])
+        return np.einsum("pq,pn->pqn", np.eye(len(var)), var)
+
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        """Return E log p(y | η + e), for η of shape (1, …, N)."""
+        """Return E log p(y | η + e), for η of shape (P, …, N)."""
         shape = np.broadcast_shapes(eta.shape[1:], y.shape)
+        eta = np.broadcast_to(eta, (len(eta), *shape))
         if len(shape) == 1:
-            return self._expected(y, np.broadcast_to(eta[0], shape), params)
+            return self.expected(y, eta, params)
         # Closed forms are for vectors.
         y = np.broadcast_to(y, shape).ravel()
         params = {
             name: np.broadcast_to(value, shape).ravel() if np.ndim(value) else value
             for name, value in params.items()
         }
-        return self._expected(y, np.broadcast_to(eta[0], shape).ravel(), params).reshape(shape)
+        return self.expected(y, eta.reshape(len(eta), -1), params).reshape(shape)
 
-    def _expected(self, y: Array, mean: Array, params: Params) -> Array:
-        """Return the expectation at predictors of shape (N,)."""
-        var = params[EXTRA_VAR]
-        closed = self.terms.expected_log_density(y, mean[None], var[None, None], params)
-        if closed is not None:
-            return closed[0]
-        return self._summed(y, mean, params, *hermite())
+    def expected(self, y: Array, mean: Array, params: Params) -> Array:
+        """Return the expectation at predictors of shape (P, N)."""
+        closed = self._closed(y, mean, params)
+        if closed is None:
+            return self.summed(y, mean, params, *normal_nodes(len(mean)))
+        return closed
 
-    def _summed(self, y: Array, mean: Array, params: Params, nodes: Array, weights: Array) -> Array:
-        """Return the expectation by quadrature."""
-        std, total = np.sqrt(params[EXTRA_VAR]), np.zeros(mean.shape)
+    def _closed(self, y: Array, mean: Array, params: Params) -> Array | None:
+        # A rule for fits finds derivatives too, and more digits than it takes here.
+        if self.terms.expected_by_rule:
+            return None
+        found = self.terms.expected_log_density(y, mean, self._residual_cov(params), params)
+        return None if found is None else found[0]
+
+    def summed(self, y: Array, mean: Array, params: Params, nodes: Array, weights: Array) -> Array:
+        """Return the expectation as a sum over nodes; shapes as :meth:`expected`."""
+        std = np.sqrt(np.einsum("ppn->pn", self._residual_cov(params)))[:, None]
+        total = np.zeros(y.shape)
         step = max(_CHUNK // mean.size, 1)
-        for part in (slice(i, i + step) for i in range(0, nodes.size, step)):
-            eta = mean + nodes[part, None] * std
-            total += weights[part] @ self.terms.log_density(y, eta[None], params)
+        for part in (slice(i, i + step) for i in range(0, weights.size, step)):
+            eta = mean[:, None] + nodes[:, part, None] * std
+            total += weights[part] @ self.terms.log_density(y, eta, params)
         return total
 
     def error(self, y: Array, eta: Array, params: Params) -> float:
         """Return by how much twice the nodes move Σ E log p(y | η + e); 0 for a closed form."""
-        var = params[EXTRA_VAR][None, None]
-        if self.terms.expected_log_density(y, eta, var, params) is not None:
+        if self._closed(y, eta, params) is not None:
             return 0.0
-        few, many = (
-            self._summed(y, eta[0], params, *hermite(count)).sum()
-            for count in (N_NODES, 2 * N_NODES)
-        )
-        return float(abs(many - few))
+        few, many = (self.summed(y, eta, params, *normal_nodes(len(eta), k)) for k in (1, 2))
+        return float(abs(many.sum() - few.sum()))
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         """Return the expectation with cov + r in place of r, to the accuracy of the VGP."""
-        return expectations(self.terms, y, mean, cov + params[EXTRA_VAR], params)
+        return expectations(self.terms, y, mean, cov + self._residual_cov(params), params)

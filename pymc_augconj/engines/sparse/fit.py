@@ -1,14 +1,15 @@
 """The evidence lower bound through inducing points, on all the data at once.
 
 As :mod:`.bound`, with the same rules and the same loop: the sites are those of the observations,
-and the posterior they stand for is one of D weights; see :mod:`.sparse_design`. The bound is that
-of Titsias (2009) and Hensman et al. (2015), at most the dense one, and equal to it where the
-inducing inputs are the inputs.
+and the posterior they stand for is one of D weights; see :mod:`.design`, and :mod:`.separate` for
+several predictors. The bound is that of Titsias (2009) and Hensman et al. (2015), at most the dense
+one, and equal to it where the inducing inputs are the inputs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -19,16 +20,22 @@ from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.model import Point
+from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
 from .chunked import ChunkedFamily, chunked_gradient
 from .design import SparseDesign
 from .gradient import DesignGradient
-from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
-from .sites import SparseSites
+from .separate import (
+    SeparateDesign,
+    SeparateModel,
+    SeparatePosterior,
+    slopes_of_components,
+    sparse_model,
+)
+from .sites import SparseSites, separable
 
 __all__ = ["SparseFit"]
 
@@ -42,8 +49,8 @@ _LARGEST_DESIGN = 300_000_000
 class _SparsePosterior:
     """What the gradient needs of an evaluation."""
 
-    q: WeightsPosterior
-    half: Array
+    q: WeightsPosterior | SeparatePosterior
+    half: Any
 
 
 class _SparseFamily:
@@ -53,19 +60,20 @@ class _SparseFamily:
     first: tuple[Array, Array] | None = None
 
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
-        self.rule, self.stages = rule, [Stage()]
+        self.rule = rule
         sparse = problem.sparse
         assert sparse is not None
-        self.model = SparseModel(problem.model, sparse.priors, problem.point)
+        self.model = sparse_model(problem)
         self.sites = SparseSites(problem.model, rule, problem.point)
         self.inducing = list(sparse.inducing)
-        entries = self.model.n_rows * self.model.size(self.inducing)
+        self.stages = _stages(problem.model, rule)
+        entries = self.model.entries(self.inducing)
         if entries > _LARGEST_DESIGN:
             raise AugmentationError(
-                f"{self.model.n_rows} observations through {self.model.size(self.inducing)} "
-                f"weights take {entries * 8 / 1e9:.1f} GB at once, expected at most "
-                f"{_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a batch_size, "
-                "or data=… in chunks"
+                f"{self.model.n_observations} observations through "
+                f"{self.model.size(self.inducing)} weights take {entries * 8 / 1e9:.1f} GB at "
+                f"once, expected at most {_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a "
+                "batch_size, or data=… in chunks"
             )
 
     def at(self, point: Point) -> SparseBound:
@@ -75,7 +83,9 @@ class _SparseFamily:
 class SparseBound:
     """The bound at one θ."""
 
-    def __init__(self, family: _SparseFamily, point: Point, design: SparseDesign) -> None:
+    def __init__(
+        self, family: _SparseFamily, point: Point, design: SparseDesign | SeparateDesign
+    ) -> None:
         self.family, self.point, self.design = family, point, design
 
     def at_prior(self) -> Evaluation:
@@ -91,7 +101,8 @@ class SparseBound:
         NotPositiveDefiniteError
             If negative precisions outweigh the prior.
         """
-        q = WeightsPosterior(*self.design.natural(h, lam))
+        # Any, because a design goes with the posterior that it makes.
+        q: Any = self.design.posterior(h, lam)
         mean, var, half = self.design.moments(q)
         sites = self.family.sites
         value, target_h, target_lam = sites.targets(self.point, slice(None), mean, var)
@@ -104,11 +115,33 @@ class SparseBound:
 
 def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
     """Return d bound/dθ at sites that equal their targets."""
-    q, half = at.posterior.q, at.posterior.half
-    through = DesignGradient(bound.family.model, bound.design)
-    found = through.of_sites(q, half, at.h, at.lam, at.mean, q.precision)[0]
+    q, half, model = at.posterior.q, at.posterior.half, bound.family.model
+    if isinstance(model, SeparateModel):
+        assert isinstance(bound.design, SeparateDesign)
+        halves = [each.copy(order="F") for each in half]
+        found, _ = slopes_of_components(model, bound.design, q, halves, at.h, at.lam, at.mean)
+    else:
+        assert isinstance(bound.design, SparseDesign)
+        through = DesignGradient(model, bound.design)
+        found = through.of_sites(q, half, at.h, at.lam, at.mean, q.precision)[0]
     accumulate(found, bound.family.sites.gradient(bound.point, slice(None), at.mean, at.var))
     return found
+
+
+def _stages(lgm: LatentGaussianModel, rule: SiteRule) -> list[Stage]:
+    """Return one stage a group of predictors: coordinate ascent moves these in turn."""
+    groups = [site.terms.groups for site in lgm.sites] if rule.monotone else [((0,),)]
+    count = max(map(len, groups))
+    if count == 1:
+        return [Stage()]
+    stages = []
+    for k in range(count):
+        rows = np.zeros(lgm.n_rows, dtype=bool)
+        for site, own in zip(lgm.sites, groups, strict=True):
+            if k < len(own):
+                rows[site.row_numbers[list(own[k])]] = True
+        stages.append(Stage(rows, rows))
+    return stages
 
 
 class SparseFit:
@@ -119,7 +152,13 @@ class SparseFit:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariances at the start raise."""
-        rule = self.rule()
+        rule = separable(self.rule, problem.model)
+        several = [site.label for site in problem.model.sites if site.shape[0] > 1]
+        if several and problem.options.get("structure") == "full":
+            raise AugmentationError(
+                f"structure: expected 'factorised' for {several} through inducing points, got "
+                "'full'; leave it out, or fit without inducing points"
+            )
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()

@@ -66,14 +66,29 @@ class DesignGradient:
 
         And Lᵀ ∂/∂L, of all processes together, where it is asked for; ``half`` is used up.
         """
+        G = self.by_design(q, half, slope, lam)
+        by_factor = None
+        if with_factor:
+            by_factor = -(self.design.Phi[: self.design.n_sparse] @ G[: self.design.n_sparse].T).T
+        total, by_inducing = self.of_design(G, lam)
+        if self.model.offset_moves:
+            accumulate(total, self.of_offset(slope))
+        return total, by_inducing, by_factor
+
+    def by_design(self, q: WeightsPosterior, half: Array, slope: Array, lam: Array) -> Array:
+        """Return ∂/∂Φ; ``half`` is used up."""
         # ∂/∂Φ = μ slopeᵀ − (S − J)Φ Λ, where J takes the process' own share out of r.
         G = q.solve_half(half, overwrite=True)
         G[: self.design.n_sparse] -= self.design.Phi[: self.design.n_sparse]
         G *= -lam
-        add_outer(G, q.mean, slope)
-        by_factor = None
-        if with_factor:
-            by_factor = -(self.design.Phi[: self.design.n_sparse] @ G[: self.design.n_sparse].T).T
+        return add_outer(G, q.mean, slope)
+
+    def of_offset(self, slope: Array) -> dict[str, Array]:
+        """Return what of :meth:`of_sites` goes through the offset."""
+        return self.model.pull_predictors(self.design.point, self.design.rows, slope)
+
+    def of_design(self, G: Array, lam: Array) -> tuple[dict[str, Array], list[Array | None]]:
+        """Return what goes through Φ, of which G is the derivative, but the factors; uses G up."""
         total: dict[str, Array] = {}
         by_inducing: list[Array | None] = []
         for process, part in self.design.parts():
@@ -84,11 +99,7 @@ class DesignGradient:
             self.design.point, self.design.rows, self.design.n_sparse
         ):
             accumulate(total, self._of_block(i, block, A, G[part]))
-        if self.model.offset_moves:
-            accumulate(
-                total, self.model.pull_predictors(self.design.point, self.design.rows, slope)
-            )
-        return total, by_inducing, by_factor
+        return total, by_inducing
 
     def of_factors(self, by_factor: Array) -> tuple[dict[str, Array], list[Array | None]]:
         """Return what of :meth:`of_sites` goes through the factors L, given Lᵀ ∂/∂L."""

@@ -23,8 +23,9 @@ from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.typing import Array, Index
 
 from .design import ProcessRows, SparseDesign
+from .posterior import WeightsPosterior
 
-__all__ = ["SparseModel", "process_cov"]
+__all__ = ["SparseModel", "inducing_block", "process_cov", "selection_of"]
 
 
 class SparseModel:
@@ -55,23 +56,17 @@ class SparseModel:
         # The priors, for each thread that works on rows of its own.
         self._by_thread = [self.priors]
         for prior in self.priors:
-            A = lgm.maps[names.index(prior.name)](point)
-            if not isinstance(A, RowSelection):
-                raise AugmentationError(
-                    f"gp {prior.name!r}: expected every observation to take one value of it, "
-                    "perhaps scaled, for inducing points, but it enters a predictor through a "
-                    "matrix; fit without inducing points"
-                )
-            if A.size != len(prior.inputs):
-                raise AugmentationError(
-                    f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
-                    f"{len(prior.inputs)}"
-                )
+            selection_of(prior, lgm.maps[names.index(prior.name)](point))
 
     @property
     def n_rows(self) -> int:
         """N, the number of predictors."""
         return self.lgm.n_rows
+
+    @property
+    def n_observations(self) -> int:
+        """Number of observations, each of one predictor."""
+        return self.n_rows
 
     @property
     def offset_moves(self) -> bool:
@@ -82,6 +77,14 @@ class SparseModel:
         """Return D, the number of weights."""
         rest = sum(self.lgm.blocks[i].total_size for i in self.others)
         return sum(len(Z) for Z in inducing) + rest
+
+    def entries(self, inducing: Sequence[Array]) -> int:
+        """Return the number of entries of the design of all the data."""
+        return self.n_rows * self.size(inducing)
+
+    def prior_posterior(self, inducing: Sequence[Array]) -> WeightsPosterior:
+        """Return q(w) = p(w)."""
+        return WeightsPosterior.prior(self.size(inducing))
 
     def map_of(self, process: int) -> PointMap[LinearMap]:
         """Return the map of a process, as a function of the point."""
@@ -150,18 +153,6 @@ class SparseModel:
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, 0.0, out=residual)
         return SparseDesign(Phi, residual, offset, first, point, rows, processes)
-
-    def inducing_block(self, prior: ProcessPrior, point: Point, Z: Array) -> BlockPrior:
-        """Return the prior of a process's values at inducing inputs, jitter included."""
-        index = [block.name for block in self.lgm.blocks].index(prior.name)
-        zz = process_cov(prior, point, Z)
-        latent = replace(
-            self.lgm.blocks[index],
-            name=f"{prior.name}_u", value_name=f"{prior.name}_u", form="GP at inducing points",
-            shape=(len(Z),), size=len(Z), copies=1, whitened=False, kind="dense",
-            scale=FixedValue(zz), scale_pullback=None, mean=None,
-        )  # fmt: skip
-        return block_prior(latent, zz).factorized()
 
     def other_parts(
         self, point: Point, rows: Index | slice, first: int
@@ -237,6 +228,43 @@ class SparseModel:
         index = self._blocks[process]
         ones = np.ones(self.lgm.blocks[index].total_size)
         return self.pull_map(point, rows, index, weights, ones)
+
+
+def selection_of(prior: ProcessPrior, A: LinearMap, copies: int = 1) -> RowSelection:
+    """Return the map of a process, as what it has to be.
+
+    Raises
+    ------
+    AugmentationError
+        If a predictor takes more than one of its values.
+    """
+    if not isinstance(A, RowSelection):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected every observation to take one value of it, perhaps "
+            "scaled, for inducing points, but it enters a predictor through a matrix; fit without "
+            "inducing points"
+        )
+    if A.size != copies * len(prior.inputs):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
+            f"{copies * len(prior.inputs)}"
+        )
+    return A
+
+
+def inducing_block(
+    lgm: LatentGaussianModel, prior: ProcessPrior, point: Point, Z: Array
+) -> BlockPrior:
+    """Return the prior of a process's values at inducing inputs, jitter included."""
+    index = [block.name for block in lgm.blocks].index(prior.name)
+    zz, copies = process_cov(prior, point, Z), lgm.blocks[index].copies
+    latent = replace(
+        lgm.blocks[index],
+        name=f"{prior.name}_u", value_name=f"{prior.name}_u", form="GP at inducing points",
+        shape=(len(Z),) if copies == 1 else (copies, len(Z)), size=len(Z), whitened=False,
+        kind="dense", scale=FixedValue(zz), scale_pullback=None, mean=None,
+    )  # fmt: skip
+    return block_prior(latent, zz).factorized()
 
 
 def process_cov(prior: ProcessPrior, point: Point, Z: Array) -> Array:

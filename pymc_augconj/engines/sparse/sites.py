@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
@@ -15,7 +16,7 @@ from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["SparseSites"]
+__all__ = ["SparseSites", "separable"]
 
 
 class SparseSites:
@@ -31,46 +32,56 @@ class SparseSites:
     Raises
     ------
     AugmentationError
-        If a likelihood depends on several predictors at once.
+        If sites of several predictors do not factorise.
     """
 
     def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
-        several = [site.name for site in lgm.sites if site.likelihood.n_predictors > 1]
-        if several:
+        coupled = [site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site.terms)]
+        if coupled:
             raise AugmentationError(
-                f"{several}: expected likelihoods of one predictor for inducing points, found "
-                "several predictors at once; fit without inducing points"
+                f"{coupled}: expected likelihoods whose sites factorise over predictors for "
+                "inducing points, found some that do not; fit without inducing points"
             )
         self.sites, self.rule = lgm.sites, rule
         self._y = [np.array(site.y(point), dtype=float) for site in lgm.sites]
+        self._ends = np.cumsum([0, *(site.size for site in lgm.sites)])
         self.names = tuple({name for site in lgm.sites for name in site.params.names})
 
     def _parts(self, rows: Index | slice) -> Iterator[tuple[Site, Array, Index | slice, slice]]:
-        """Yield (site, y, which of the rows) for every site that has any of ``rows``."""
-        for site, y in zip(self.sites, self._y, strict=True):
-            span = site.rows
+        """Yield (site, y, which of its observations, where its predictors are) of every site.
+
+        ``rows`` are observations, those of the first site first; sites without any are left out.
+        """
+        start = 0
+        for site, y, begin, end in zip(
+            self.sites, self._y, self._ends[:-1], self._ends[1:], strict=True
+        ):
             if isinstance(rows, slice):
-                yield site, y, slice(None), span
+                yield site, y, slice(None), site.rows
                 continue
             # Rows are in ascending order.
-            first, last = np.searchsorted(rows, [span.start, span.stop])
+            first, last = np.searchsorted(rows, [begin, end])
             if last > first:
-                own = rows[first:last] - span.start
-                yield site, y[own], own, slice(first, last)
+                own = rows[first:last] - begin
+                stop = start + site.shape[0] * own.size
+                yield site, y[own], own, slice(start, stop)
+                start = stop
 
     def targets(
         self, point: Point, rows: Index | slice, mean: Array, var: Array
     ) -> tuple[Array, Array, Array]:
-        """Return ℓ of every row and its target sites (ĥ, λ̂)."""
-        value, h, lam = (np.empty_like(mean) for _ in range(3))
+        """Return ℓ of every observation and the target sites (ĥ, λ̂) of its predictors."""
+        values: list[Array] = []
+        h, lam = np.empty_like(mean), np.empty_like(mean)
         for site, y, own, where in self._parts(rows):
             params = _select(site, site.params(point), own)
             layout = self._layout(site, y)
             (moments,) = layout.moments(mean[where], var[where])
-            value[where], linear, precision = self.rule.targets(site.terms, y, *moments, params)
+            value, linear, precision = self.rule.targets(site.terms, y, *moments, params)
+            values.append(value)
             h[where] = layout.stack_rows([linear])
             lam[where] = layout.stack_precisions([precision])
-        return value, h, lam
+        return np.concatenate(values), h, lam
 
     def gradient(
         self, point: Point, rows: Index | slice, mean: Array, var: Array
@@ -96,7 +107,7 @@ class SparseSites:
         return float(np.sum(self.rule.value(site.terms, y, *moments, params)))
 
     def _layout(self, site: Site, y: Array) -> SiteLayout:
-        return SiteLayout([(1, y.size)], [self.rule.full(site.terms)])
+        return SiteLayout([(site.shape[0], y.size)], [self.rule.full(site.terms)])
 
 
 def _select(site: Site, params: Params, own: Index | slice) -> Params:
@@ -106,3 +117,9 @@ def _select(site: Site, params: Params, own: Index | slice) -> Params:
         name: value[own] if np.shape(value) == (site.size,) else value
         for name, value in params.items()
     }
+
+
+def separable(rule: type[SiteRule], lgm: LatentGaussianModel) -> SiteRule:
+    """Return the rule whose sites factorise over predictors, where there are several."""
+    several = any(site.shape[0] > 1 for site in lgm.sites)
+    return VariationalGaussian(factorised=several) if rule is VariationalGaussian else rule()

@@ -34,14 +34,15 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
 from .adam import Adam
-from .batch import DividedModel
+from .batch import DividedModel, Posterior
 from .chunked_batch import ChunkedModel
 from .convergence import AscentState, judge_ascent
 from .inducing import default_rate, rate_at
 from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
-from .sites import SparseSites
+from .separate import sparse_model
+from .sites import SparseSites, separable
 
 __all__ = ["StochasticVariational"]
 
@@ -71,12 +72,16 @@ class _Ascent:
         assert problem.sparse is not None
         self.problem, self.sparse = problem, problem.sparse
         self.point = {name: np.array(value) for name, value in problem.point.items()}
-        self.model = SparseModel(problem.model, self.sparse.priors, self.point)
-        augmented = all(s.likelihood.can_augment for s in problem.model.sites)
-        rule = CoordinateAscent() if augmented else VariationalGaussian()
+        self.model = sparse_model(problem)
+        likelihoods = [site.likelihood for site in problem.model.sites]
+        augmented = all(one.can_augment and one.why_no_bound is None for one in likelihoods)
+        rule = separable(CoordinateAscent if augmented else VariationalGaussian, problem.model)
+        # All predictors move at once, also where coordinate ascent would take them in turn.
+        in_turn = any(len(site.terms.groups) > 1 for site in problem.model.sites)
+        self.overshoots = in_turn or not rule.monotone
         self.sites = SparseSites(problem.model, rule, self.point)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
-        self.q = WeightsPosterior.prior(self.model.size(self.inducing))
+        self.q: Posterior = self.model.prior_posterior(self.inducing)
         self.before_first = 0
         if (first := self.sparse.first) is not None:
             self.q = WeightsPosterior(first.precision, first.linear)
@@ -87,7 +92,7 @@ class _Ascent:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
         data = self.sparse.data
-        self.n_rows = self.model.n_rows if data is None else data.n_rows
+        self.n_rows = self.model.n_observations if data is None else data.n_rows
         self.batch_size = min(self.sparse.batch_size or self.n_rows, self.n_rows)
         passes = problem.max_iter * self.batch_size / self.n_rows
         self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
@@ -139,6 +144,7 @@ class _Ascent:
         """Return what minibatches are taken from: a DividedModel, or a ChunkedModel."""
         if self.sparse.data is None:
             return DividedModel(self.model, self.sites)
+        assert isinstance(self.model, SparseModel)  # of one predictor, as pac.fit has seen to
         return ChunkedModel(self.model, self.sites, self.sparse.data)
 
     def _last_bound(self, divided: Any) -> tuple[float, dict[str, float]]:
@@ -165,13 +171,13 @@ class _Ascent:
         best = -np.inf
         for std in NARROW:
             gram = batch.gram_of(std**-2)
-            q = prior.towards(gram, np.zeros(len(gram)), 1.0, self.n_rows / batch.size)
+            q = prior.towards(gram, np.zeros_like(prior.linear), 1.0, self.n_rows / batch.size)
             q.prepare()
             bound = self._bound_of(divided, rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, divided: Any, rows: Any, q: WeightsPosterior) -> float:
+    def _bound_of(self, divided: Any, rows: Any, q: Posterior) -> float:
         """Return the bound on all the data as some rows tell it."""
         value, size = divided.expected(self.point, self.inducing, rows, q)
         bound = self.n_rows / size * value - q.divergence
@@ -179,7 +185,7 @@ class _Ascent:
 
     def _is_careful(self, count: int, expected: float) -> bool:
         early = count < _CAREFUL or not np.isfinite(expected)
-        return early and not self.sites.rule.monotone
+        return early and self.overshoots
 
     def _iterate(
         self,
@@ -201,12 +207,12 @@ class _Ascent:
         if self._is_careful(count, expected):
             before = expected - q.divergence
 
-            def accepts(new: WeightsPosterior) -> bool:
+            def accepts(new: Posterior) -> bool:
                 return self._bound_of(divided, batch.rows, new) >= before
 
         # The other threads wait for q(w) when they have begun with the next minibatch.
         early = not climbs and accepts is None
-        posterior: Future[WeightsPosterior] = Future()
+        posterior: Future[Posterior] = Future()
         following: Any = None
 
         def start() -> Any:
@@ -288,8 +294,8 @@ def _moved(
     batch: Any,
     rate: float,
     scale: float,
-    accepts: Callable[[WeightsPosterior], bool] | None,
-) -> tuple[WeightsPosterior, float]:
+    accepts: Callable[[Posterior], bool] | None,
+) -> tuple[Posterior, float]:
     """Return q after a step, and its rate, which is reduced until q exists and is accepted."""
     while rate > _SMALLEST_RATE:
         try:

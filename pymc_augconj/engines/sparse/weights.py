@@ -33,10 +33,10 @@ from pymc_augconj.model import (
 )
 from pymc_augconj.typing import Array
 
-from .expected import EXTRA_VAR, SMALLEST_VAR, ExpectedDensity
-from .model import SparseModel, process_cov
+from .expected import SMALLEST_VAR, ExpectedDensity, residual_name
+from .model import process_cov, selection_of
 
-__all__ = ["weights_model"]
+__all__ = ["WithResidual", "weights_model"]
 
 # A sampler compares a candidate with the point that it started from.
 _KEPT = 2
@@ -66,8 +66,8 @@ def weights_model(
     Raises
     ------
     AugmentationError
-        If a process enters a predictor by more than one of its values; if an observed variable has
-        several predictors; if a variable that nothing observed depends on is drawn forward.
+        If a process enters a predictor by more than one of its values, or several predictors of
+        one observation; if a variable that nothing observed depends on is drawn forward.
     """
     if lgm.forward:
         raise AugmentationError(
@@ -75,7 +75,6 @@ def weights_model(
             "observed depends on, such as missing observations, for sampling through inducing "
             "points; drop the missing observations and predict them with pac.predict"
         )
-    SparseModel(lgm, priors, point)  # refuses processes that enter through a matrix
     by_name = {prior.name: i for i, prior in enumerate(priors)}
     for block in lgm.blocks:
         needs = () if block.mean is None else block.mean.names
@@ -86,10 +85,19 @@ def weights_model(
                 f"processes {moving} for sampling through inducing points; sample without "
                 "inducing=…"
             )
+    positions = [[block.name for block in lgm.blocks].index(prior.name) for prior in priors]
     rows = [
-        _Rows(prior, lgm.maps[[b.name for b in lgm.blocks].index(prior.name)], Z, point)
-        for prior, Z in zip(priors, inducing, strict=True)
+        _Rows(prior, lgm.blocks[i].copies, lgm.maps[i], Z, point)
+        for prior, i, Z in zip(priors, positions, inducing, strict=True)
     ]
+    for site in lgm.sites:
+        shared = [own.prior.name for own in rows if own.enters_twice(site)]
+        if shared:
+            raise AugmentationError(
+                f"{site.label}: expected each process to enter one predictor of an observation for "
+                f"sampling through inducing points, found {shared} in several; sample without "
+                "inducing=…"
+            )
     blocks: list[LatentBlock] = []
     maps: list[PointMap[LinearMap]] = []
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):
@@ -103,8 +111,8 @@ def weights_model(
     sites = tuple(
         replace(
             site,
-            likelihood=ExpectedDensity(site.terms, site.label),
-            params=_WithResidual(site, tuple(rows)),
+            likelihood=ExpectedDensity(site.terms),
+            params=WithResidual(site, tuple(rows)),
             refusal=None,
         )
         for site in lgm.sites
@@ -114,10 +122,11 @@ def weights_model(
 
 
 def _weights(block: LatentBlock, value_name: str, size: int) -> LatentBlock:
+    shape = (size,) if block.copies == 1 else (block.copies, size)
     return LatentBlock(
         name=value_name, value_name=value_name, form="weights of a GP's inducing points",
-        shape=(size,), size=size, copies=1, whitened=True, kind="standard",
-        scale=FixedValue(np.ones(size)),
+        shape=shape, size=block.copies * size, copies=1, whitened=True, kind="standard",
+        scale=FixedValue(np.ones(block.copies * size)),
     )  # fmt: skip
 
 
@@ -125,20 +134,32 @@ class _Rows:
     """Design and residual variances of one process, at the θ asked for last."""
 
     def __init__(
-        self, prior: ProcessPrior, read: PointMap[LinearMap], Z: Array, point: Point
+        self, prior: ProcessPrior, copies: int, read: PointMap[LinearMap], Z: Array, point: Point
     ) -> None:
-        self.prior, self._read, self._Z = prior, read, Z
+        self.prior, self._copies, self._read, self._Z = prior, copies, read, Z
         self.names = tuple(dict.fromkeys([*prior.names, *read.names]))
-        A = read(point)
-        assert isinstance(A, RowSelection)  # which SparseModel has seen to
+        A = selection_of(prior, read(point), copies)
+        self._copy, position = np.divmod(A.index, len(prior.inputs))
+        self._enters = np.ones(A.index.size, dtype=bool) if A.coef is None else A.coef != 0.0
         # Inputs that observations share are looked at once.
-        which, inverse = np.unique(A.index, return_inverse=True)
+        which, inverse = np.unique(position, return_inverse=True)
         in_order = np.array_equal(inverse, np.arange(which.size))
         self._index, self._inverse = which, None if in_order else inverse
         self._known: list[tuple[bytes, tuple[Array, Array]]] = []
 
+    def enters_twice(self, site: Site) -> bool:
+        """Return whether one output enters several predictors of an observation."""
+        # Predictors without it are told apart by numbers of their own.
+        copy = np.where(self._enters, self._copy, -1 - np.arange(self._copy.size))
+        in_order = np.sort(copy[site.row_numbers], axis=0)
+        return bool((in_order[1:] == in_order[:-1]).any())
+
+    def outputs_in(self, site: Site) -> int:
+        """Return how many outputs an observed variable depends on."""
+        return np.unique(self._copy[site.rows][self._enters[site.rows]]).size
+
     def at(self, point: Point) -> tuple[Array, Array]:
-        """Return A, shape (N, M), and r, shape (N,)."""
+        """Return A, shape (rows, weights), and r, shape (rows,)."""
         key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
         for known, found in self._known:
             if known == key:
@@ -168,6 +189,10 @@ class _Rows:
         A = self._read(point)
         if isinstance(A, RowSelection) and A.coef is not None:
             half, residual = half * A.coef[:, None], residual * A.coef**2
+        if self._copies > 1:
+            whole = np.zeros((len(half), self._copies, half.shape[1]))
+            whole[np.arange(len(half)), self._copy] = half
+            half = whole.reshape(len(half), -1)
         return half, residual
 
     def __getstate__(self) -> dict[str, Any]:
@@ -189,7 +214,7 @@ class _Design:
 
 
 @dataclass(frozen=True)
-class _WithResidual:
+class WithResidual:
     """The parameters of a likelihood, and the residual variance of its predictors."""
 
     site: Site
@@ -200,10 +225,20 @@ class _WithResidual:
         every = [*self.site.params.names, *(name for own in self.rows for name in own.names)]
         return tuple(dict.fromkeys(every))
 
+    @property
+    def outputs(self) -> int:
+        """How many outputs of processes the observed variable depends on."""
+        return sum(own.outputs_in(self.site) for own in self.rows)
+
     def __call__(self, point: Point) -> dict[str, Array]:
-        parts = [own.at(point)[1][self.site.rows] for own in self.rows]
+        parts = [self.site.select(own.at(point)[1]) for own in self.rows]
         total = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
-        return {**self.site.params(point), EXTRA_VAR: total}
+        # A predictor without a process has no residual.
+        total = np.maximum(total, SMALLEST_VAR)
+        return {
+            **self.site.params(point),
+            **{residual_name(p): own for p, own in enumerate(total)},
+        }
 
 
 @dataclass(frozen=True)

@@ -91,6 +91,8 @@ class BoundFamily:
         """
         if self.rule is None or self.rule.monotone:
             return  # see _stages
+        if all(span.full or span.shape[0] == 1 for span in self.layout.spans):
+            return
         groups = [
             (tuple(range(P)),) if span.full else tuple((p,) for p in range(P))
             for span in self.layout.spans

@@ -8,6 +8,7 @@ from pymc_augconj.engines.hyperparameters import ascend
 from .ascent import climb
 from .bound import BoundFamily
 from .gradient import bound_gradient
+from .vgp import VariationalGaussian
 
 __all__ = ["SiteFit"]
 
@@ -21,6 +22,8 @@ class SiteFit:
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; errors are those of the covariance at the start and of the sites."""
         rule = self.rule()
+        if problem.options.get("structure") == "factorised":
+            rule = VariationalGaussian(factorised=True)
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()

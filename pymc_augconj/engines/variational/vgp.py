@@ -39,13 +39,22 @@ _SMALLEST_VAR = 1e-12
 
 
 class VariationalGaussian:
-    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`."""
+    """The rule of the VGP; see :class:`~pymc_augconj.engines.base.SiteRule`.
+
+    Parameters
+    ----------
+    factorised : bool
+        Whether the predictors of an observation are independent under the approximation.
+    """
 
     monotone = False
     augmented = False
 
+    def __init__(self, factorised: bool = False) -> None:
+        self.factorised = factorised
+
     def full(self, terms: MultiDensity) -> bool:
-        return not terms.factorises
+        return not (self.factorised or terms.factorises)
 
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
@@ -57,7 +66,7 @@ class VariationalGaussian:
     ) -> tuple[Array, Array, Array]:
         value, d_mean, d_cov = expectations(terms, y, mean, cov, params)
         if cov.ndim == mean.ndim:
-            lam = -2.0 * np.einsum("ppn->pn", d_cov)
+            lam = -2.0 * d_cov
             return value, d_mean + lam * mean, lam
         lam = -2.0 * d_cov
         return value, d_mean + np.einsum("pqn,qn->pn", lam, mean), lam
@@ -68,11 +77,19 @@ def expectations(
 ) -> tuple[Array, Array, Array]:
     """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
 
-    Shapes are those of :meth:`.MultiDensity.expected_log_density`.
+    Shapes are those of :meth:`.MultiDensity.expected_log_density`; of independent predictors
+    ``cov`` and the derivative by it are variances, (P, N).
     """
     P = len(mean)
-    # Of independent predictors there are variances only.
-    cov = cov.copy() if cov.ndim > mean.ndim else np.einsum("pq,pn->pqn", np.eye(P), cov)
+    if cov.ndim == mean.ndim:
+        var = np.maximum(cov, _SMALLEST_VAR)
+        found = terms.expected_log_density_apart(y, mean, var, params)
+        if found is not None:
+            return found
+        whole = np.einsum("pq,pn->pqn", np.eye(P), var)
+        value, d_mean, d_cov = expectations(terms, y, mean, whole, params)
+        return value, d_mean, np.einsum("ppn->pn", d_cov)
+    cov = cov.copy()
     cov[np.arange(P), np.arange(P)] = np.maximum(cov[np.arange(P), np.arange(P)], _SMALLEST_VAR)
     closed = terms.expected_log_density(y, mean, cov, params)
     if closed is not None:

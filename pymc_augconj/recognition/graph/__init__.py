@@ -2,6 +2,7 @@
 
 =================  ==================================================================
 ``affine``         whether a predictor is affine in the latents, and its coefficients
+``affine_ops``     operations that are affine in some of their arguments
 ``complements``    log(1 − F) in forms that keep their digits
 ``constants``      constants in a graph
 ``dependence``     which random variables a graph depends on

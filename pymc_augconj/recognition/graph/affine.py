@@ -19,6 +19,7 @@ from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
+from .affine_ops import affine_by_its_ops
 from .rewrite import simplify, substitute
 
 __all__ = [
@@ -102,6 +103,9 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
     used = [var for var in inputs if depends_on(predictor, var)]
     if not used:
         return True
+    found = affine_by_its_ops(predictor, used)
+    if found is not None:
+        return found
     between = descendants(predictor, used)
     if any(has_misleading_derivative(var) or _is_drawn(var) for var in between):
         return False

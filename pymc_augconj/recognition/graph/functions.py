@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import copy
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytensor
-from pytensor.compile.mode import get_mode
+from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
 from pytensor.graph.basic import Constant, Variable
@@ -41,6 +42,11 @@ _KEPT_VALUES = 8
 
 # PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
 _OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
+
+
+@cache
+def _minus_infinity_out_of_support(mode: Mode) -> Mode:
+    return mode.including(_OUT_OF_SUPPORT)
 
 
 class PointFunction:
@@ -122,7 +128,7 @@ class PointFunction:
                 function = pytensor.function(
                     list(self._inputs.values()),
                     [pytensor.Out(output, borrow=True) for output in self._outputs],
-                    mode=get_mode(self._mode).including(_OUT_OF_SUPPORT),
+                    mode=_minus_infinity_out_of_support(get_mode(self._mode)),
                     trust_input=True,
                     on_unused_input="ignore",
                 )

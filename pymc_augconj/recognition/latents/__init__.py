@@ -7,5 +7,6 @@
 ``precision``      the precision matrix of a Gaussian variable, from its log density
 ``precision_ops``  operations of graphs on a precision matrix that is given by its entries
 ``quadratic``      variables that are Gaussian because their log density is quadratic
+``walks``          the precision matrix of a random walk, by its formula
 =================  ===================================================================
 """

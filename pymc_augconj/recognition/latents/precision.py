@@ -27,7 +27,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
+__all__ = ["CommonValues", "PrecisionGraph", "find_entries", "precision_graph", "read_precision"]
 
 Entries = tuple[Index, Index, tuple[int, int] | None]
 Multiply = Callable[[Array], Array]
@@ -48,6 +48,22 @@ _SMALLEST_SUM = 6
 # An entry that is missed has a smaller partial correlation.
 _TOLERANCE = 1e-10
 _LARGEST_ERROR = 1e-7
+
+
+@dataclass(frozen=True, eq=False)
+class CommonValues:
+    """Entries that are few numbers, each at many places.
+
+    Attributes
+    ----------
+    values : Variable
+        Graph of the numbers.
+    which : ndarray of int, shape (E,)
+        Which of them each entry is.
+    """
+
+    values: Variable
+    which: Index
 
 
 @dataclass(eq=False)
@@ -78,10 +94,13 @@ class PrecisionGraph:
     probe: Array
     products: Variable
     common: tuple[int, int] | None
+    formula: CommonValues | None = None
 
-    @cached_property
+    @property
     def entries(self) -> Variable:
         """Graph of the entries of Q, shape (E,), or (E + 1,)."""
+        if self.formula is not None:
+            return self.formula.values[self.formula.which]
         entries = self.products[self.colours[self.cols], self.rows]
         if self.common is None:
             return entries
@@ -290,8 +309,41 @@ def read_precision(
     name : str
         The latent variable, for error messages.
     """
+    if graph.formula is not None:
+        (values,) = space.in_values([graph.formula.values])
+        return _FromValues(graph.formula, space.function(values)), _PullbackOfValues(
+            graph.formula, values, space
+        )
     (products,) = space.in_values([graph.products])
     return _Entries(graph, space.function(products), name), _Pullback(graph, products, space)
+
+
+class _FromValues:
+    """The entries of Q as a function of the point, by a formula."""
+
+    def __init__(self, formula: CommonValues, values: PointFunction) -> None:
+        self._which, self._values = formula.which, values
+        self.names, self.shared, self.graph = values.names, values.shared, values.graph
+        self.compile = values.compile
+
+    def __call__(self, point: Point) -> Array:
+        return np.asarray(self._values(point), dtype=float)[self._which]
+
+
+class _PullbackOfValues:
+    """``(point, weights) -> {name: derivative}`` of Σ weights·entries."""
+
+    def __init__(self, formula: CommonValues, values: Variable, space: ValueSpace) -> None:
+        self._which, self._values, self._space = formula.which, values, space
+
+    @cached_property
+    def _gradient(self) -> Gradient:
+        weights = pt.vector("weights", dtype="float64")
+        return self._space.gradient((weights * self._values).sum(), {_WEIGHTS: weights})
+
+    def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
+        total = np.bincount(self._which, weights, minlength=int(self._which.max()) + 1)
+        return self._gradient({**point, _WEIGHTS: total})
 
 
 class _Entries:

@@ -41,8 +41,9 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 
 from .innovations import GaussianVariable, flat_inputs
-from .precision import PrecisionGraph, find_entries, precision_graph
+from .precision import CommonValues, PrecisionGraph, find_entries, precision_graph
 from .precision_ops import log_determinant, precision_prior, solve_precision
+from .walks import values_of_walk
 
 __all__ = ["read_quadratic"]
 
@@ -100,6 +101,9 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
     mean = numbers.mean(model, rv, shape, near)
     if mean is None or not numbers.agree(points):
         return None
+    formula = values_of_walk(rv, shape, graph.rows, graph.cols)
+    if formula is not None and numbers.are(formula):
+        graph.formula = formula
     u, value_input = flat_inputs(rv.name, shape)
     name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
     is_zero = isinstance(mean, Constant) and not np.any(mean.data)
@@ -185,6 +189,15 @@ class _Numbers:
             return False
         self._known[id(point)] = point, entries, prior
         return True
+
+    def are(self, formula: CommonValues) -> bool:
+        """Return whether a formula gives the same entries."""
+        (values,) = self._space.in_values([formula.values])
+        read = self._space.function(values)
+        return all(
+            np.allclose(read.uncompiled(point)[formula.which], entries, rtol=_TOLERANCE, atol=0.0)
+            for point, entries, _ in self._known.values()
+        )
 
     def mean(
         self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]

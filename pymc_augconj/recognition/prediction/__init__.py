@@ -6,6 +6,7 @@
 ``latent_draws``  from latents to the variables of the user's model
 ``new_inputs``    the predictor of an observed variable at new inputs
 ``several``       several predictors of an observed variable at new inputs
+``transitions``   how a time series goes on
 ``variables``     from innovations back to the model's variables
 ================  ===================================================
 """

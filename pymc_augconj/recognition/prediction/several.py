@@ -15,8 +15,8 @@ from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.several import MultiDensity
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, Site
 
 from .draws import equal_draws, innovation_of_draw, point_of_draw
 from .new_inputs import common_parameters, constant_row, is_constant
@@ -102,13 +102,29 @@ class SeveralNewPredictors:
         index = [block.name for block in self.lgm.blocks].index(name)
         block = self.lgm.blocks[index]
         A = self.lgm.maps[index](point).rows(self.site.row_numbers[p])
-        by_output = _matrix(A).reshape(self.site.size, block.copies, block.size)
+        if isinstance(A, RowSelection):
+            return self._through_selection(block, A, name, p)
+        by_output = np.asarray(A.dense()).reshape(self.site.size, block.copies, block.size)
         sums = by_output.sum(axis=2)
         if (np.count_nonzero(by_output, axis=2) > 1).any():
             raise self._refuse(p, f"{name!r} enters it through a matrix, not entry by entry")
         if not all(is_constant(column) for column in sums.T):
             raise self._refuse(p, f"the coefficient of {name!r} differs between observations")
         return _Through(sums[0], np.abs(by_output).argmax(axis=2))
+
+    def _through_selection(
+        self, block: LatentBlock, A: RowSelection, name: str, p: int
+    ) -> _Through:
+        """Return the same without the matrix, most of whose entries are zeros."""
+        output, entry = np.divmod(A.index, block.size)
+        coef = np.zeros((self.site.size, block.copies))
+        rows = np.arange(self.site.size)
+        coef[rows, output] = 1.0 if A.coef is None else A.coef
+        if not all(is_constant(column) for column in coef.T):
+            raise self._refuse(p, f"the coefficient of {name!r} differs between observations")
+        entries = np.zeros((self.site.size, block.copies), dtype=np.intp)
+        entries[rows, output] = entry
+        return _Through(coef[0], entries)
 
     def at(
         self, point: Point, mean_old: Mapping[str, np.ndarray]
@@ -186,14 +202,6 @@ class SeveralNewPredictors:
             for name, value in own.items():
                 params.setdefault(name, np.empty((size, 1)))[members] = value
         return eta, params
-
-
-def _matrix(A: LinearMap) -> np.ndarray:
-    if not isinstance(A, RowSelection):
-        return np.asarray(A.dense())
-    dense = np.zeros((A.index.size, A.size))
-    dense[np.arange(A.index.size), A.index] = 1.0 if A.coef is None else A.coef
-    return dense
 
 
 def read_several_predictors(

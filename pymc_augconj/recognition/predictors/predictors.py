@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pytensor.tensor as pt
@@ -40,6 +41,14 @@ def innovation_key(name: str) -> Argument:
     return Argument("innovation", name)
 
 
+class _Simplified(NamedTuple):
+    """The graphs of η at u = 0, of w, and for every block of v, A v and Aᵀ w."""
+
+    offset: TensorVariable
+    weights: TensorVariable
+    products: list[tuple[TensorVariable, TensorVariable, TensorVariable]]
+
+
 class Predictors:
     """η of every observed variable, one after the other.
 
@@ -71,22 +80,38 @@ class Predictors:
     @cached_property
     def offset(self) -> PointFunction:
         """η at u = 0, as a function of the point."""
-        return self._space.function(at_zero([self.graph], list(self.innovations.values()))[0])
+        return self._space.function(self._simplified.offset)
 
     def maps(self, points: Sequence[Point]) -> tuple[BlockMap, ...]:
         """Return A of every block; ``points`` are where their structure is examined."""
         # PyMC's initial point last: hyperparameters that are zero there hide coefficients.
         wide = self._space.wide_points(points[0])
         points = [*points[1:], points[0]]
-        return tuple(self._map(latent, points, wide) for latent in self._latents)
+        return tuple(
+            self._map(latent, graphs, points, wide)
+            for latent, graphs in zip(self._latents, self._simplified.products, strict=True)
+        )
+
+    @cached_property
+    def _simplified(self) -> _Simplified:
+        # All at once: simplifying takes a fifth of the time of reading a model.
+        latents = list(self.innovations.values())
+        weights, transposed = pullback(self.graph, latents)
+        pushed = [pushforward(weights, At, u) for At, u in zip(transposed, latents, strict=True)]
+        directions, products = zip(*pushed, strict=True)
+        offset, *zeroed = at_zero([self.graph, *products], [weights, *latents])
+        maps = zip(directions, zeroed, transposed, strict=True)
+        return _Simplified(offset, weights, list(maps))
 
     def _map(
-        self, latent: GaussianVariable, points: Sequence[Point], wide: Sequence[Point]
+        self,
+        latent: GaussianVariable,
+        graphs: tuple[TensorVariable, TensorVariable, TensorVariable],
+        points: Sequence[Point],
+        wide: Sequence[Point],
     ) -> BlockMap:
-        latents = list(self.innovations.values())
-        weights, (transposed,) = pullback(self.graph, [latent.input])
-        direction, product = pushforward(weights, transposed, latent.input)
-        (product,) = at_zero([product], [weights, *latents])
+        latents, weights = list(self.innovations.values()), self._simplified.weights
+        direction, product, transposed = graphs
 
         def products_with_transpose() -> Product:
             (graph,) = at_zero([transposed], latents)

@@ -14,13 +14,16 @@ from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.linalg import solve_triangular
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.quadrature.hermite import hermite
+from pymc_augconj.quadrature.nodes import N_NODES, normal_nodes
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.rewrite import substitute
 
 from .process import JITTER
 
-__all__ = ["SparseNames", "write_sparse"]
+__all__ = ["LARGEST_SUM", "SparseNames", "nodes_of", "write_sparse"]
+
+#: The most processes in one predictor for which the nodes are as many an axis as for one.
+LARGEST_SUM = 3
 
 
 class SparseNames(NamedTuple):
@@ -37,12 +40,14 @@ class _Process(NamedTuple):
     value: Variable
     mean: Variable
     std: Variable
+    outputs: int
 
 
 def write_sparse(
     model: Model,
     processes: Sequence[tuple[Any, np.ndarray, SparseNames]],
     theta: Mapping[str, Any],
+    n_predictors: Mapping[str, int],
     smallest_var: float,
 ) -> Model:
     """Return the model through inducing points, see :func:`pymc_augconj.sparsify`.
@@ -54,6 +59,8 @@ def write_sparse(
         Processes of which every observation takes one value, and their inducing inputs.
     theta : mapping
         Initial values of free variables, in place of the model's own.
+    n_predictors : mapping
+        How many predictors an observed variable or potential depends on.
     smallest_var : float
         Least residual variance.
     """
@@ -83,18 +90,20 @@ def write_sparse(
                 continue
             if var in by_variable:
                 value = var.type(name=var.name)
-                moments = _through_inducing(*by_variable[var], replaced, smallest_var)
-                through.append(_Process(value, *moments))
+                moments = _through_inducing(
+                    *by_variable[var], _outputs(var), replaced, smallest_var
+                )
+                through.append(_Process(value, *moments, _outputs(var)))
                 replaced[var] = value
                 continue
             (new,) = substitute([var], replaced)
             if through and depends_on(new, [process.value for process in through]):
                 replaced[var] = new
                 if var in model.potentials:
-                    pm.Potential(var.name, _expected(new, through))
+                    pm.Potential(var.name, _expected(new, through, n_predictors[var.name]))
                 elif var in model.observed_RVs:
                     density = pm.logp(new, model.rvs_to_values[var])
-                    pm.Potential(var.name, _expected(density, through))
+                    pm.Potential(var.name, _expected(density, through, n_predictors[var.name]))
             elif var in model.deterministics:
                 replaced[var] = pm.Deterministic(var.name, new, dims=dims)
             elif var in model.potentials:
@@ -123,12 +132,14 @@ def _through_inducing(
     gp: Any,
     Z: np.ndarray,
     names: SparseNames,
+    outputs: int,
     replaced: Mapping[Variable, Variable],
     smallest_var: float,
 ) -> tuple[Variable, Variable]:
     """Write the weights and return mean and residual standard deviations of a process."""
     pm.Data(names.inputs, Z)
-    v = pm.Normal(names.weights, 0.0, 1.0, shape=len(Z))
+    shape = (len(Z),) if outputs == 1 else (outputs, len(Z))
+    v = pm.Normal(names.weights, 0.0, 1.0, shape=shape)
     X = pt.as_tensor(gp.X)
     graphs = [
         gp.cov_func(Z),
@@ -140,23 +151,35 @@ def _through_inducing(
     zz, xz, diagonal, mean, mean_at = substitute([pt.as_tensor(g) for g in graphs], replaced)
     R = pt.linalg.cholesky(zz + JITTER * pt.eye(len(Z)))
     At = solve_triangular(R, xz.T, lower=True)
-    pm.Deterministic(names.values, mean_at + R @ v)
+    pm.Deterministic(names.values, mean_at + v @ R.T)
     var = pt.maximum(diagonal - pt.sqr(At).sum(axis=0), smallest_var)
     return mean + v @ At, pt.sqrt(var)
 
 
-def _expected(density: Variable, through: Sequence[_Process]) -> Variable:
+def nodes_of(outputs: int, n_predictors: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights for a density of so many outputs and predictors."""
+    of_one = n_predictors == 1 and outputs <= LARGEST_SUM
+    return normal_nodes(outputs, n_nodes=N_NODES if of_one else None)
+
+
+def _outputs(process: Variable) -> int:
+    """Return K for a process of shape (K, n), 1 for one of shape (n,)."""
+    return 1 if process.ndim == 1 else int(process.shape[0].eval())
+
+
+def _expected(density: Variable, through: Sequence[_Process], n_predictors: int) -> Variable:
     """Return Σ_q w_q of a sum of log densities with the processes at their q-th nodes."""
-    nodes, weights = hermite()
     density = density.astype("float64")
     entering = [process for process in through if depends_on(density, [process.value])]
-    # An axis of nodes for each process, as their residuals are independent.
-    at, product = {}, np.ones(())
-    for i, process in enumerate(entering):
-        shape = [1] * (len(entering) + process.value.ndim)
-        shape[i] = len(nodes)
-        at[process.value] = process.mean + pt.constant(nodes.reshape(shape)) * process.std
-        product = np.multiply.outer(product, weights)
+    # Residuals are independent, between the outputs of a process too.
+    nodes, weights = nodes_of(sum(process.outputs for process in entering), n_predictors)
+    at, first = {}, 0
+    for process in entering:
+        own = nodes[first : first + process.outputs].T
+        first += process.outputs
+        if process.value.ndim > 1:
+            own = own[..., None]
+        at[process.value] = process.mean + pt.constant(own) * process.std
     (terms,) = vectorize_graph([density], at)
-    sums = terms.reshape((*product.shape, -1)).sum(axis=-1)
-    return (pt.constant(product) * sums).sum()
+    sums = terms.reshape((weights.size, -1)).sum(axis=-1)
+    return (pt.constant(weights) * sums).sum()

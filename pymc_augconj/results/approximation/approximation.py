@@ -6,6 +6,7 @@ made it: means, variances, covariances, draws and predictions are derived from t
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
@@ -114,6 +115,23 @@ class Approximation:
     # Log likelihoods of single observations at draws of the predictors; not saved.
     _pointwise: PointwiseLogLikelihood | None = None
 
+    # What was recognised in the model, and the variables that it had; neither pickled nor saved.
+    _read = None
+
+    def keep_recognition(self, recognition: Any) -> None:
+        """Let predictions use what was recognised in ``model``, as long as this is as it was."""
+        if not self.model.data_vars:
+            self._read = recognition, tuple(self.model.named_vars.values())
+
+    def recognition_of(self, model: Any) -> Any:
+        """Return what :meth:`keep_recognition` was given, or None where the model may differ."""
+        if self._read is None or model is not self.model or model.data_vars:
+            return None
+        recognition, variables = self._read
+        now = tuple(model.named_vars.values())
+        same = len(now) == len(variables) and all(map(operator.is_, now, variables))
+        return recognition if same else None
+
     def __repr__(self) -> str:
         return summarize(self)
 
@@ -209,7 +227,7 @@ class Approximation:
         self,
         draws: int = DEFAULT_DRAWS,
         *,
-        random_seed: int | None = None,
+        random_seed: int | np.random.Generator | None = None,
         log_likelihood: bool = False,
     ) -> xr.DataTree:
         """Draw independent samples from the approximation.
@@ -327,6 +345,7 @@ class Approximation:
     def __getstate__(self) -> dict:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
+        state.pop("_read", None)
         state["model"] = None
         # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
         for name in ("_evaluate", "_pointwise"):

@@ -61,7 +61,11 @@ def approximation_of(
     def read_means() -> list[AffineMean]:
         parts = affine_means(model, lgm, point, processes)
         return [
-            AffineMean(processes[block.name].mean(point, outcome.inducing[block.name]))
+            AffineMean(
+                np.tile(
+                    processes[block.name].mean(point, outcome.inducing[block.name]), block.copies
+                )
+            )
             if block.name in processes
             else AffineMean(*part)
             for block, part in zip(lgm.blocks, parts, strict=True)

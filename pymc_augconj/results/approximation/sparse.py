@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import arviz as az
 import cloudpickle
 import numpy as np
 import xarray as xr
@@ -19,8 +20,8 @@ from pymc_augconj.model import ProcessPrior
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws
 from pymc_augconj.typing import Array
 
-from .approximation import Approximation
-from .layout import inducing_name
+from .approximation import DEFAULT_DRAWS, Approximation
+from .layout import inducing_inputs_name, inducing_name
 
 __all__ = ["SparseApproximation"]
 
@@ -56,7 +57,7 @@ class SparseApproximation(Approximation):
         """Posterior means of the latents, and of the processes at their own inputs."""
         found = super().mean
         for name in self._processes:
-            values = np.concatenate([mean for mean, _ in self._at_inputs(name)])
+            values = np.concatenate([mean for mean, _ in self._at_inputs(name)], axis=-1)
             found[name] = self._labels.array(name, values)
         return found
 
@@ -65,7 +66,7 @@ class SparseApproximation(Approximation):
         """Posterior standard deviations of the latents, and of the processes."""
         found = super().std
         for name in self._processes:
-            values = np.concatenate([var for _, var in self._at_inputs(name)])
+            values = np.concatenate([var for _, var in self._at_inputs(name)], axis=-1)
             found[name] = self._labels.array(name, np.sqrt(np.maximum(values, 0.0)))
         return found
 
@@ -95,28 +96,45 @@ class SparseApproximation(Approximation):
         return block.chol
 
     def _weights(self, name: str) -> tuple[Array, Array, Array]:
-        """Return chol(K(Z, Z)), and mean and covariance of w with u = m + chol w."""
+        """Return chol(K(Z, Z)), and of every copy mean and covariance of w with u = m + chol w."""
         index, chol = self._latents.index(inducing_name(name)), self._chol(name)
-        mean = self._posterior.innovation_means()[index]
-        cov = self._posterior.innovation_cov(index, index)
-        half = solve_triangular(chol, cov, lower=True)
-        return (
-            chol,
-            solve_triangular(chol, mean, lower=True),
-            solve_triangular(chol, half.T, lower=True),
-        )
+        means = self._posterior.innovation_means()[index].reshape(-1, len(chol))
+        whole = self._posterior.innovation_cov(index, index)
+        covs = []
+        for start in range(0, len(whole), len(chol)):
+            own = slice(start, start + len(chol))
+            half = solve_triangular(chol, whole[own, own], lower=True)
+            covs.append(solve_triangular(chol, half.T, lower=True))
+        return chol, solve_triangular(chol, means.T, lower=True).T, np.array(covs)
 
     def _at_inputs(self, name: str) -> Iterator[tuple[Array, Array]]:
         """Yield means and variances of a process at its own inputs, a chunk at a time."""
         process, Z = self._processes[name], self.inducing[name]
-        chol, mean, cov = self._weights(name)
+        chol, means, covs = self._weights(name)
         n, size = len(process.inputs), max(_CHUNK // len(Z), 1)
         for start in range(0, n, size):
             X = np.asarray(process.inputs[start : start + size], dtype=float)
             xz, diagonal = process.cross(self.point, X, Z)
             half = solve_triangular(chol, xz.T, lower=True)
-            explained = np.einsum("ij,ij->j", half, half - cov @ half)
-            yield process.mean(self.point, X) + mean @ half, diagonal - explained
+            explained = [np.einsum("ij,ij->j", half, half - cov @ half) for cov in covs]
+            found = process.mean(self.point, X) + means @ half, diagonal - np.array(explained)
+            yield found if self._copies(name) else (found[0][0], found[1][0])
+
+    def _copies(self, name: str) -> tuple[int, ...]:
+        """Return the axes of a process before that of its inputs."""
+        block = self._latents.blocks[self._latents.index(inducing_name(name))].block
+        return block.shape[:-1]
+
+    def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
+        """Return 1000 draws of latents and hyperparameters, of processes at inducing inputs alone.
+
+        Predictions from draws need no more.
+        """
+        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+        found = super()._drawn(rng, self._draw_whitened(rng, DEFAULT_DRAWS))
+        inputs = {inducing_inputs_name(name): np.asarray(Z) for name, Z in self.inducing.items()}
+        posterior = {name: value[None] for name, value in found.items()}
+        return az.from_dict({"posterior": posterior, "constant_data": inputs})
 
     def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
         found = super()._drawn(rng, whitened)
@@ -132,8 +150,9 @@ class SparseApproximation(Approximation):
                 X = np.asarray(process.inputs, dtype=float)
                 cov = process_cov(process, self.point, X)
                 chol, _ = cholesky_with_jitter(cov, name=f"the covariance of {name!r}")
-                centred = (value - process.mean(self.point, X)).T
-                entries[self._value_names[name]] = solve_triangular(chol, centred, lower=True).T
+                centred = (value - process.mean(self.point, X)).reshape(-1, len(X)).T
+                innovation = solve_triangular(chol, centred, lower=True).T
+                entries[self._value_names[name]] = innovation.reshape(value.shape)
         if self._deterministics is not None:
             inducing = {inducing_name(name) for name in self.inducing}
             for block in (b.block for b in self._latents.blocks):
@@ -146,7 +165,8 @@ class SparseApproximation(Approximation):
         """Return joint draws of a process at its own inputs, given those at the inducing ones."""
         process, Z = self._processes[name], self.inducing[name]
         X = np.asarray(process.inputs, dtype=float)
-        chol = self._chol(name)
+        chol, copies = self._chol(name), values.shape[1:-1]
+        values = values.reshape(-1, len(Z))
         weights = solve_triangular(chol, (values - process.mean(self.point, Z)).T, lower=True)
         half = solve_triangular(chol, process.cross(self.point, X, Z)[0].T, lower=True)
         left = process_cov(process, self.point, X) - half.T @ half
@@ -154,4 +174,5 @@ class SparseApproximation(Approximation):
             left, name=f"the covariance of {name!r} given {inducing_name(name)}"
         )
         noise = rng.standard_normal((len(values), len(X))) @ chol_left.T
-        return process.mean(self.point, X) + weights.T @ half + noise
+        found = np.asarray(process.mean(self.point, X) + weights.T @ half + noise)
+        return found.reshape(-1, *copies, len(X))

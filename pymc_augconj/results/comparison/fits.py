@@ -40,6 +40,28 @@ def as_datatrees(fits: Fits) -> dict[str, xr.DataTree]:
     return {name: _as_datatree(name, fit) for name, fit in fits.items()}
 
 
+def join_chains(trees: Sequence[xr.DataTree]) -> xr.DataTree:
+    """Return the chains of all, numbered."""
+    groups = {}
+    for name, node in trees[0].children.items():
+        groups[name] = node.to_dataset()
+        if "chain" in node.dims:
+            parts = [tree[name].to_dataset() for tree in trees]
+            groups[name] = xr.concat(
+                parts,
+                dim="chain",
+                combine_attrs="override",
+                join="exact",
+                data_vars="all",
+                coords="minimal",
+                compat="override",
+            )
+            groups[name] = groups[name].assign_coords(chain=np.arange(len(trees)))
+    tree = xr.DataTree.from_dict(groups)
+    tree.attrs = dict(trees[0].attrs)
+    return tree
+
+
 def _as_datatree(name: str, fit: Any) -> xr.DataTree:
     """Return ``fit`` as a DataTree with a posterior over chain and draw."""
     tree = fit.to_datatree() if hasattr(fit, "to_datatree") else fit

@@ -1,0 +1,178 @@
+"""Tables and figures of the page on performance, from the JSON that ``make bench`` writes.
+
+The site has results of several runs; each measurement is shown as it was last made. To add a run::
+
+    python docs/performance.py benchmark-output/20261122-120000.json
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+HERE = Path(__file__).parent
+RUNS = HERE / "benchmarks"
+KEPT = ("benchmark", "ours", "floor", "unit", "ratio", "bar", "bar_is", "met")
+SIGNS = {"at least": "≥", "at most": "≤"}
+#: What the figure and the first table show; the other units are in the second.
+RATE = "ESS/s"
+_RATE_SUFFIX = ": least ESS/s"
+
+
+def keep(path: Path) -> Path:
+    """Copy what the page needs of a run to ``docs/benchmarks``; return the new file."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    if record["settings"]["quick"]:
+        raise SystemExit(f"{path}: expected a whole run, found one with --quick")
+    rows = []
+    for row in record["rows"]:
+        alone = row["details"].get("ratio_without_compilation")
+        rows.append({key: row[key] for key in KEPT} | {"sampling_alone": alone})
+    target = RUNS / path.name
+    target.parent.mkdir(exist_ok=True)
+    text = json.dumps({"machine": record["machine"], "rows": rows}, indent=1, ensure_ascii=False)
+    target.write_text(text + "\n", encoding="utf-8")
+    return target
+
+
+def read_rows(paths: Iterable[Path]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the rows, each the last of its name and with its ``run``, and the machines of runs."""
+    latest: dict[str, dict[str, Any]] = {}
+    machines = []
+    for path in sorted(paths, key=lambda path: path.name):
+        record = json.loads(path.read_text(encoding="utf-8"))
+        machines.append(record["machine"])
+        for row in record["rows"]:
+            latest[row["benchmark"]] = row | {"run": len(machines)}
+    return list(latest.values()), machines
+
+
+def number(value: float | None) -> str:
+    """Return three digits, or all before the point."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] + ["--:"] * (len(header) - 1), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def rate_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the table of effective draws a second beside NUTS."""
+    header = ("model", "this package", "NUTS", "ratio", "sampling alone", "run")
+    return _table(
+        header,
+        (
+            (
+                row["benchmark"].removesuffix(_RATE_SUFFIX),
+                number(row["ours"]),
+                number(row["floor"]),
+                f"**{number(row['ratio'])}**",
+                number(row["sampling_alone"]),
+                str(row["run"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def other_table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the table of everything else, with its bars."""
+    return _table(
+        ("measured", "ours", "theirs, or floor", "ratio", "bar", "met", "run"),
+        (
+            (
+                row["benchmark"],
+                f"{number(row['ours'])} {row['unit']}",
+                "–" if row["floor"] is None else f"{number(row['floor'])} {row['unit']}",
+                number(row["ratio"]),
+                f"{SIGNS[row['bar_is']]} {row['bar']:g}",
+                "yes" if row["met"] else "**no**",
+                str(row["run"]),
+            )
+            for row in rows
+        ),
+    )
+
+
+def machine_list(machines: Sequence[dict[str, Any]]) -> str:
+    """Return one line for each run."""
+    lines = []
+    for i, machine in enumerate(machines, start=1):
+        versions = ", ".join(f"{k} {v}" for k, v in machine["packages"].items() if v)
+        notes = [f"load {machine['load'][0]:.1f} at its end"] if machine["load"] else []
+        notes += [machine["note"]] if "note" in machine else []
+        lines.append(
+            f"* Run {i}, {machine['time'][:16].replace('T', ' ')}: {machine['processor']}, "
+            f"{machine['cores_used']} of {machine['cores']} cores; Python {machine['python']}, "
+            f"{versions}; {'; '.join(notes)}."
+        )
+    return "\n".join(lines)
+
+
+def draw_ratios(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """Draw the ratios of effective draws a second, end to end and of sampling alone."""
+    rows = sorted((row for row in rows if row["ratio"]), key=lambda row: row["ratio"])
+    place = np.arange(len(rows))
+    fig, ax = plt.subplots(figsize=(7, 1 + 0.28 * len(rows)), layout="constrained")
+    ax.barh(place, [row["ratio"] for row in rows], color="C0", alpha=0.6, label="end to end")
+    alone = [row["sampling_alone"] or np.nan for row in rows]
+    ax.plot(alone, place, "o", color="C1", label="sampling alone")
+    ax.axvline(1, color="k", lw=0.8)
+    names = [row["benchmark"].removesuffix(_RATE_SUFFIX) for row in rows]
+    ax.set(
+        xscale="log", yticks=place, yticklabels=names, xlabel="times the effective draws of NUTS"
+    )
+    ax.legend(loc="lower right")
+    fig.savefig(path, dpi=120)
+    plt.close(fig)
+
+
+def gallery_table(folder: Path) -> str:
+    """Return the table of the gallery's models, measured when the site was built."""
+    rows = []
+    for path in sorted(folder.rglob("*.nuts.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        page = path.name.removesuffix(".nuts.json")
+        address = f"/{path.parent.relative_to(HERE).as_posix()}/{page}.rst"
+        nuts = found["nuts"]
+        rows.append(
+            (
+                f"[{page.replace('_', ' ')}]({address})",
+                number(found["ess"] / found["seconds"]),
+                number(nuts["ess"] / (nuts["compilation"] + nuts["sampling"])),
+                f"**{number(found.get('ratio'))}**",
+                number(found.get("ratio_of_sampling")),
+            )
+        )
+    return _table(("model", "this package", "NUTS", "ratio", "sampling alone"), rows)
+
+
+def write(folder: Path, gallery: Path) -> None:
+    """Write the parts that ``performance.md`` includes, and their figure."""
+    folder.mkdir(exist_ok=True)
+    rows, machines = read_rows(RUNS.glob("*.json"))
+    rates = [row for row in rows if row["unit"] == RATE and row["floor"] is not None]
+    others = [row for row in rows if row not in rates]
+    draw_ratios(rates, folder / "ratios.png")
+    parts = {
+        "rates": rate_table(rates),
+        "others": other_table(others),
+        "machines": machine_list(machines),
+        "gallery": gallery_table(gallery),
+    }
+    for name, text in parts.items():
+        (folder / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        print(keep(Path(argument)))

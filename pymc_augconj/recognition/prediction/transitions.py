@@ -1,0 +1,186 @@
+"""How a time series goes on: the distribution of its next value given those before.
+
+For a series x with p lags, x_t | x_{t−1}, …, x_{t−p} ~ N(mean, S Sᵀ), where S is diagonal unless
+the series has a vector at each time. It is read off the arguments of PyMC's distribution, so that a
+forecast is exact whatever sampler the values come from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pytensor
+import pytensor.tensor as pt
+from pymc.distributions.timeseries import AutoRegressiveRV, EulerMaruyamaRV, RandomWalkRV
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace, vectorize_graph
+from pytensor.graph.traversal import explicit_graph_inputs
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.processes.foreign import refuse_foreign_variables
+from pymc_augconj.recognition.processes.input_data import data_as_constants
+from pymc_augconj.typing import Array
+
+__all__ = ["Transition", "read_transition"]
+
+_SERIES = (RandomWalkRV, AutoRegressiveRV, EulerMaruyamaRV)
+
+
+@dataclass(frozen=True)
+class Transition:
+    """The distribution of the next value of a series.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Of the series: (…, n), or (…, n, d) where it has a vector at each time.
+    axis : int
+        Its axis of time, counted from the end.
+    lags : int
+        p.
+    names : tuple of str
+        The free variables that the distribution depends on.
+    moments : callable
+        ``(values of these, x) -> (mean, S)``, all with the draws on the first axis; x are the last
+        p values, shape (draws, …, p) or (draws, …, p, d).
+    """
+
+    shape: tuple[int, ...]
+    axis: int
+    lags: int
+    names: tuple[str, ...]
+    moments: Callable[[Mapping[str, np.ndarray], Array], tuple[Array, Array]]
+
+    def simulate(
+        self, values: Mapping[str, np.ndarray], x: Array, steps: int, rng: np.random.Generator
+    ) -> Array:
+        """Return the next values, shape (draws, …, steps) or (draws, …, steps, d), of each draw."""
+        new = []
+        for _ in range(steps):
+            mean, root = self.moments(values, x)
+            noise = rng.standard_normal(mean.shape)
+            noise = root * noise if self.axis == -1 else (root @ noise[..., None])[..., 0]
+            new.append(np.expand_dims(mean + noise, self.axis))
+            x = np.concatenate([x, new[-1]], axis=self.axis)
+            x = np.take(x, range(1, self.lags + 1), axis=self.axis)
+        return np.concatenate(new, axis=self.axis)
+
+
+def read_transition(model: Model, name: str) -> Transition:
+    """Return how the free variable ``name`` goes on.
+
+    Raises
+    ------
+    AugmentationError
+        If it is no such series, or its steps are not normal.
+    """
+    series = [rv.name for rv in model.free_RVs if isinstance(rv.owner.op, _SERIES)]
+    if name not in series:
+        raise AugmentationError(
+            f"steps: expected the name of a time series ({_listed(series)}), found {name!r}, "
+            f"{_what(model, name)}; forecast a series, and compute from it what depends on it; a "
+            "Gaussian process is predicted at new inputs, pac.predict(result, gp, Xnew)"
+        )
+    rv = model[name]
+    shape, op = static_shape(rv), rv.owner.op
+    axis, lags = -op.ndim_supp, getattr(op, "ar_order", 1)
+    batch, core = shape[:axis], shape[len(shape) + axis + 1 :]
+    x = pt.tensor("x", dtype="float64", shape=(*batch, lags, *core))
+    if isinstance(op, RandomWalkRV):
+        mean, root = _walk(rv, x, batch, core)
+    elif isinstance(op, AutoRegressiveRV):
+        mean, root = _autoregression(rv, x)
+    else:
+        mean, root = _diffusion(rv, x)
+    root_shape = (*batch, *core, *core)
+    graphs = [
+        pt.broadcast_to(mean.astype("float64"), (*batch, *core)),
+        pt.broadcast_to(root.astype("float64"), root_shape),
+    ]
+    inputs = {rv.name: rv.type(name=rv.name) for rv in model.free_RVs}
+    graphs = graph_replace(graphs, {model[key]: var for key, var in inputs.items()}, strict=False)
+    refuse_foreign_variables(name, graphs)
+    leaves = set(explicit_graph_inputs(graphs))
+    used = {key: var for key, var in inputs.items() if var in leaves}
+    return Transition(shape, axis, lags, tuple(used), _Moments(graphs, used, x))
+
+
+class _Moments:
+    """Mean and root as functions of many draws."""
+
+    def __init__(self, graphs: list[Variable], inputs: Mapping[str, Variable], x: Variable) -> None:
+        self._names = tuple(inputs)
+        graphs = graph_replace(graphs, data_as_constants(graphs), strict=False)
+        many = {
+            var: pt.tensor(var.name, dtype=var.dtype, shape=(None, *var.type.shape))
+            for var in (*inputs.values(), x)
+        }
+        needed = set(explicit_graph_inputs(graphs))
+        used = {var: new for var, new in many.items() if var in needed}
+        with without_compilation():
+            self._function = pytensor.function(
+                list(many.values()), vectorize_graph(graphs, used), on_unused_input="ignore"
+            )
+        self._types = [var.dtype for var in inputs.values()]
+
+    def __call__(self, values: Mapping[str, np.ndarray], x: Array) -> tuple[Array, Array]:
+        typed = zip(self._names, self._types, strict=True)
+        mean, root = self._function(*(values[n].astype(dtype) for n, dtype in typed), x)
+        return np.asarray(mean), np.asarray(root)
+
+
+def _walk(
+    rv: Variable, x: Variable, batch: tuple[int, ...], core: tuple[int, ...]
+) -> tuple[Variable, Variable]:
+    innovation = rv.owner.inputs[1]
+    op = innovation.owner.op
+    kind = type(op).__name__
+    if kind not in ("NormalRV", "MvNormalRV"):
+        raise AugmentationError(
+            f"{rv.name!r}: expected a random walk with normal steps, found {kind[:-2]}; draw its "
+            "future with pm.sample_posterior_predictive"
+        )
+    location, spread = op.dist_params(innovation.owner)
+    # Steps are on the first axis of the parameters, where these have as many axes.
+    mean = pt.broadcast_to(location, (1, *batch, *core))[0]
+    spread = pt.broadcast_to(spread, (1, *batch, *core, *core))[0]
+    root = pt.linalg.cholesky(spread) if core else spread
+    return (x[..., -1, :] if core else x[..., -1]) + mean, root
+
+
+def _autoregression(rv: Variable, x: Variable) -> tuple[Variable, Variable]:
+    op = rv.owner.op
+    rho, sigma, *_ = rv.owner.inputs
+    first = int(op.constant_term)
+    mean = rho[..., 0] if op.constant_term else 0.0
+    for lag in range(op.ar_order):
+        mean += rho[..., first + lag] * x[..., -(lag + 1)]
+    return mean, sigma
+
+
+def _diffusion(rv: Variable, x: Variable) -> tuple[Variable, Variable]:
+    op = rv.owner.op
+    _, _, *parameters, _ = rv.owner.inputs
+    drift, diffusion = op.sde_fn(x[..., -1], *parameters)
+    dt = pt.as_tensor(op.dt)
+    return x[..., -1] + dt * drift, pt.sqrt(dt) * diffusion
+
+
+def _listed(names: list[str]) -> str:
+    return f"one of {names}" if names else "GaussianRandomWalk, AR, …: this model has none"
+
+
+def _what(model: Model, name: str) -> str:
+    if name not in model.named_vars:
+        return "which is no variable of this model"
+    variable = model[name]
+    if variable in model.deterministics:
+        return "which is a Deterministic"
+    if variable in model.observed_RVs:
+        return "which is observed"
+    return f"which is a {getattr(variable.owner.op, '_print_name', ('variable',))[0]}"
