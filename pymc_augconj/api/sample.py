@@ -70,7 +70,7 @@ def sample(
         ``{"mode": …}``: a PyTensor mode for all compiled functions.
     client : distributed.Client or ProcessPoolExecutor, optional
         Samples each chain on a worker of it, 4 by default. For the same seed the draws are the same
-        as without. An interrupt stops the workers' chains.
+        as without. An interrupt stops the chains on a Dask cluster.
     **kwargs
         Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
         ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default.

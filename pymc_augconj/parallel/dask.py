@@ -83,8 +83,9 @@ class DaskExecutor(Executor):
     def drop(self, tasks: Sequence[Task[Any]]) -> None:
         self.client.cancel(list(tasks))
 
-    def reduce(self, function: Callable[[list[Any]], Any], tasks: Sequence[Task[Any]]) -> Any:
+    def reduce(self, function: Callable[[list[Any]], Any], tasks: list[Task[Any]]) -> Any:
         left = list(tasks)
+        tasks.clear()
         while True:
             groups = [left[i : i + _FAN_IN] for i in range(0, len(left), _FAN_IN)]
             left = [self.submit(function, group) for group in groups]

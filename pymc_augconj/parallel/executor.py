@@ -101,14 +101,35 @@ class Executor:
     def drop(self, tasks: Sequence[Task[Any]]) -> None:
         """Wait for tasks that run, and forget them and those that do not."""
 
-    def reduce(self, function: Callable[[list[Any]], Any], tasks: Sequence[Task[Any]]) -> Any:
-        """Return the results of all tasks added by ``function``, of a few at a time."""
-        left = [
-            function(self.gather(tasks[i : i + _FAN_IN])) for i in range(0, len(tasks), _FAN_IN)
-        ]
-        while len(left) > 1:
-            left = [function(left[i : i + _FAN_IN]) for i in range(0, len(left), _FAN_IN)]
-        return left[0]
+    def reduce(self, function: Callable[[list[Any]], Any], tasks: list[Task[Any]]) -> Any:
+        """Return the results of all tasks added by ``function``, of a few at a time.
+
+        The tree is that of adding neighbours, then their sums, and so on; ``tasks`` is used up, so
+        that few results are held at once.
+        """
+        levels: list[list[Any]] = [[]]
+
+        def push(level: int, value: Any) -> None:
+            if level == len(levels):
+                levels.append([])
+            levels[level].append(value)
+            if len(levels[level]) == _FAN_IN:
+                up(level)
+
+        def up(level: int) -> None:
+            few, levels[level] = levels[level], []
+            push(level + 1, function(few))
+
+        while tasks:
+            few, tasks[:] = tasks[:_FAN_IN], tasks[_FAN_IN:]
+            for value in self.gather(few):
+                push(0, value)
+        level = 0
+        while level == 0 or level + 1 < len(levels) or len(levels[level]) > 1:
+            if levels[level]:
+                up(level)
+            level += 1
+        return levels[level][0]
 
     def close(self) -> None:
         """Drop what is left."""
@@ -232,6 +253,8 @@ class _Shared:
             while len(_KNOWN) >= _KEPT:
                 del _KNOWN[next(iter(_KNOWN))]
             _KNOWN[name] = cloudpickle.loads(pickled)
+        # Those in use stay.
+        _KNOWN[name] = _KNOWN.pop(name)
         return _KNOWN[name]
 
 

@@ -32,12 +32,14 @@ def total(run):
         return run.reduce(add, run.map(part_of, PARTS, factor))
 
 
+# Forked, since another process would have to import everything first.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_sums_are_the_same_numbers_everywhere():
     here = total(Executor())
     with ThreadPoolExecutor(2) as threads:
         assert total(executor_of(threads)) == here
     assert total(Threads(3)) == here
-    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as processes:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as processes:
         run = executor_of(processes)
         assert total(run) == here
         assert run.submit(os.getpid).result() != os.getpid()

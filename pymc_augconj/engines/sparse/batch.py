@@ -167,7 +167,7 @@ class DividedModel:
             return [rows]
         count = min(max(n_rows // _PART, 2), _MOST_PARTS)
         if self.executor.workers == 1 and available_cores() > 1:
-            threads = self.model.open_threads(min(available_cores(), _MOST_THREADS))
+            threads = self.model.open_threads(min(available_cores(), count, _MOST_THREADS))
             if threads > 1:
                 self.executor = Threads(threads)
         indices = np.arange(n_rows) if isinstance(rows, slice) else rows

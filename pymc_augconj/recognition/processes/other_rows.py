@@ -235,7 +235,7 @@ def _set(model: Model, name: str, values: np.ndarray) -> None:
             f"{values.shape[1:]}"
         )
     new = np.asarray(values).astype(old.dtype)
-    if not np.can_cast(values.dtype, old.dtype, casting="same_kind") and np.any(new != values):
+    if new.dtype != values.dtype and np.any(new != values):
         raise DataError(
             f"data {name!r}: expected numbers of type {old.dtype}, as in the model, found "
             f"{values.dtype}"
