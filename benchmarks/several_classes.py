@@ -3,7 +3,8 @@
 Folds are the same for all. Iris and wine are fitted with all their inputs, digits through 200
 inducing inputs, those of GPflow. GPflow's is an SVGP with the robust-max likelihood of its
 documentation, until its loss stands still; scikit-learn's the dense Laplace approximation of one
-class against the rest, with a kernel for each class. Seconds are those of a fit.
+class against the rest, with a kernel for each class. Kernels maximise the evidence, or its bound,
+in all of them. Seconds are those of a fit.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ PLANS = {
         ("logistic-softmax", "cavi"),
         ("logistic-softmax", "svi"),
         ("robust-max", "vgp"),
+        ("robust-max", "svi"),
     ),
 }
 LIMIT = 400.0
@@ -92,7 +94,7 @@ def held_out(*, name: str, likelihood: str, method: str, fold: int) -> dict[str,
         options |= {"structure": "factorised"}
     start, cpu = time.perf_counter(), time.process_time()
     with model:
-        fit = pac.fit(method, **options, random_seed=0, progressbar=False)
+        fit = pac.fit(method, **options, hyper="ml", random_seed=0, progressbar=False)
     fitted, cpu = time.perf_counter(), time.process_time() - cpu
     with model:
         found = pac.predict(

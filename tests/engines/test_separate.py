@@ -10,7 +10,7 @@ import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse.batch import HalvedModel
 from pymc_augconj.engines.sparse.fit import _gradient, _SparseFamily
-from pymc_augconj.engines.sparse.separate import slopes_of_components
+from pymc_augconj.engines.sparse.gradient import slopes_of_components
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
@@ -140,7 +140,7 @@ def test_copies_of_a_process_are_what_processes_of_their_own_are():
         np.testing.assert_allclose(slope, apart[name], rtol=1e-9)
 
 
-def test_fit_and_predict_through_inducing_points():
+def test_fit_and_predict_through_inducing_points(tmp_path):
     """K classes of one process: the fit's moments at its inputs, its draws, its predictions."""
     with pm.Model():
         (gp,) = softmax()
@@ -155,6 +155,9 @@ def test_fit_and_predict_through_inducing_points():
     for name in ("mean", "std"):
         ours, theirs = getattr(fit, name)["F"], getattr(dense, name)["F"]
         np.testing.assert_allclose(ours, theirs, atol=1e-3)
+    fit.save(tmp_path / "fit.npz")
+    kept = pac.Approximation.load(tmp_path / "fit.npz").mean["F_u"]
+    np.testing.assert_array_equal(kept, fit.mean["F_u"])
     draws = fit.sample(2000).posterior["F"].values[0]
     error = fit.std["F"].values / np.sqrt(2000)
     assert (np.abs(draws.mean(axis=0) - fit.mean["F"].values) < 5.0 * error).all()

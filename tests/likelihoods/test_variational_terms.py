@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pymc_augconj.likelihoods import robust_max
 from pymc_augconj.likelihoods.base import DensityLikelihood, Likelihood
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from tests.likelihoods.cases import CASES
@@ -189,3 +190,15 @@ def test_closed_predictive_densities_are_exact(example):
 
     value, *_ = gaussian_expectation(density, mean, var)
     np.testing.assert_allclose(np.exp(closed), value, atol=1e-9)
+
+
+@pytest.mark.parametrize("spread", [1.0, 2.5])
+def test_largest_predictor_by_nodes_is_what_single_integrals_give(spread):
+    """Where standard deviations differ by orders of magnitude single integrals take over."""
+    rng = np.random.default_rng(0)
+    mean, std = 3.0 * rng.normal(size=(6, 60)), np.exp(rng.uniform(-spread, spread, (6, 60)))
+    own = rng.integers(6, size=60)
+    found = robust_max._largest(own, mean, std**2)
+    expected = robust_max._largest_adaptively(own, mean, std)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-9)

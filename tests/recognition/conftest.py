@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 import pymc as pm
 import pytest
+from numpy.exceptions import AxisError
 
 from pymc_augconj.api.report import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
@@ -119,16 +121,14 @@ class Reading:
                 affine += A(point).apply(u)
             np.testing.assert_allclose(self.lgm.predictor(point, innovations), affine, atol=1e-8)
         ours = [self.log_density(point) for point in points]
-        as_written = self.pymc_model.compile_logp(mode=AS_WRITTEN)
-        try:
-            theirs = np.array([as_written(point) for point in points])
-        except ValueError:
-            # PyMC's CAR cannot be evaluated unless PyTensor rewrites it.
-            theirs = np.full(len(points), np.nan)
-        if not np.allclose(ours, theirs, rtol=1e-6, atol=1e-6):
-            # Some formulas, log(1 − Φ) say, lose digits unless PyTensor rewrites them.
-            stable = self.pymc_model.compile_logp(mode=python_mode())
-            np.testing.assert_allclose(ours, list(map(stable, points)), rtol=1e-6, atol=1e-6)
+        # Not every operation can be executed as PyMC writes it.
+        with suppress(AxisError):
+            as_written = self.pymc_model.compile_logp(mode=AS_WRITTEN)
+            if np.allclose(ours, list(map(as_written, points)), rtol=1e-6, atol=1e-6):
+                return self
+        # And some formulas, log(1 − Φ) say, lose digits unless PyTensor rewrites them.
+        stable = self.pymc_model.compile_logp(mode=python_mode())
+        np.testing.assert_allclose(ours, list(map(stable, points)), rtol=1e-6, atol=1e-6)
         return self
 
 

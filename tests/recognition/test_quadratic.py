@@ -192,7 +192,7 @@ def test_prior_is_that_of_its_formula(name, read, numerical_gradient):
     assert set(reading.kinds) == {"z", "b"}
     (block,) = [b for b in reading.lgm.blocks if b.name == "z"]
     assert block.kind == ("intrinsic" if "ICAR" in name else "precision")
-    theirs = reading.pymc_model.compile_logp()
+    theirs = reading.pymc_model.compile_logp(mode=python_mode())
     for stretch, point in zip((30.0, 1e3, 1e5), reading.points(), strict=True):
         mean, cov = formula(point)
         prior, _ = reading.innovations(point)

@@ -14,6 +14,7 @@ from scipy.special import expit, gammaln, log_expit
 
 import pymc_augconj as pac
 from pymc_augconj.likelihoods.generic import GenericSeveral
+from pymc_augconj.python_mode import python_mode
 
 N, K = 5, 3
 RNG = np.random.default_rng(4)
@@ -199,7 +200,7 @@ def read(build):
 
 def differences(found, change=1.0):
     """Return by how much log densities differ, relative to 1 + their size, near and far."""
-    theirs = found.model.compile_logp(vars=[found.model["y"]], jacobian=False)
+    theirs = found.model.compile_logp(vars=[found.model["y"]], mode=python_mode(), jacobian=False)
     start, lgm, site = found.recognition.start, found.lgm, found.site
     result = []
     for scale in (0.3, 1.0, 3.0, 10.0):

@@ -20,9 +20,9 @@ from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
 
 from .few_rows import chunks
-from .gradient import DesignGradient, add_each, is_long, slopes_by_factor
+from .gradient import DesignGradient, add_each, is_long, slopes_by_factor, slopes_of_components
 from .model import SparseModel
-from .separate import SeparateModel, slopes_of_components
+from .separate import SeparateModel
 from .sites import SparseSites
 
 __all__ = ["DividedModel", "PartOfBatch", "Posterior", "SparseBatch"]

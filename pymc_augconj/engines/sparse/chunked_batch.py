@@ -62,7 +62,9 @@ class ChunkedModel:
             while True:
                 yield [(i, slice(None)) for i in range(len(sizes))]
         each = max(size // min(_CHUNKS, len(sizes)), 1)
-        take = max(size // each, 1)
+        # Parts are smaller where chunks are no multiples of them.
+        n_parts = sum(-(-n // each) for n in sizes)
+        take = max(round(size * n_parts / self.n_rows), 1)
         left: list[tuple[int, RandomPart]] = []
         while True:
             if len(left) < take:

@@ -31,9 +31,9 @@ from numpy.typing import NDArray
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import Point
 
-from .posterior import WeightsPosterior
+from .posterior import SeparatePosterior, WeightsPosterior
 
-__all__ = ["ProcessRows", "SparseDesign"]
+__all__ = ["ProcessRows", "SeparateDesign", "SparseDesign"]
 
 Array = NDArray[np.float64]
 
@@ -102,3 +102,45 @@ class SparseDesign:
         # NumPy knows a product with one's own transpose for what it is, half the work.
         scaled = self.Phi * np.sqrt(lam)
         return (scaled @ scaled.T).T
+
+
+@dataclass
+class SeparateDesign:
+    """The predictors of some observations at one θ, stacked as those of the sites are.
+
+    Attributes
+    ----------
+    designs : list of SparseDesign
+        Of each component.
+    where : list of ndarray of int
+        Where its rows stand among all predictors of these observations.
+    offset : ndarray
+        Of all of these, also of predictors without latents.
+    """
+
+    designs: list[SparseDesign]
+    where: list[NDArray[np.intp]]
+    offset: Array
+
+    def posterior(self, h: Array, lam: Array) -> SeparatePosterior:
+        """Return q(w) given the sites of these observations."""
+        return SeparatePosterior(*self.natural(h, lam), [len(each.Phi) for each in self.designs])
+
+    def moments(self, q: SeparatePosterior) -> tuple[Array, Array, list[Array]]:
+        """Return means and variances of the predictors, and chol(S_c⁻¹)⁻¹ Φ_c of each part."""
+        mean, var, halves = self.offset.copy(), np.zeros_like(self.offset), []
+        for design, where, part in zip(self.designs, self.where, q.parts, strict=True):
+            mean[where], var[where], half = design.moments(part)
+            halves.append(half)
+        return mean, var, halves
+
+    def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
+        """Return Φ Λ Φᵀ and Φ (h − Λ offset) of every component, flat."""
+        found = [
+            design.natural(h[where], lam[where])
+            for design, where in zip(self.designs, self.where, strict=True)
+        ]
+        return (
+            np.concatenate([gram.ravel(order="F") for gram, _ in found]),
+            np.concatenate([linear for _, linear in found]),
+        )

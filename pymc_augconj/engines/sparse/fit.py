@@ -24,17 +24,11 @@ from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
 from .chunked import ChunkedFamily, chunked_gradient
-from .design import SparseDesign
-from .gradient import DesignGradient
+from .design import SeparateDesign, SparseDesign
+from .gradient import DesignGradient, slopes_of_components
 from .outcome import outcome_of
-from .posterior import WeightsPosterior
-from .separate import (
-    SeparateDesign,
-    SeparateModel,
-    SeparatePosterior,
-    slopes_of_components,
-    sparse_model,
-)
+from .posterior import SeparatePosterior, WeightsPosterior
+from .separate import SeparateModel, sparse_model
 from .sites import SparseSites, separable
 
 __all__ = ["SparseFit"]

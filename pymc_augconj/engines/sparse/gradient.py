@@ -5,6 +5,8 @@ See :mod:`.design` for the predictors that are differentiated.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,11 +15,12 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.unlocked import add_outer
 
-from .design import ProcessRows, SparseDesign
+from .design import ProcessRows, SeparateDesign, SparseDesign
 from .model import SparseModel
-from .posterior import WeightsPosterior
+from .posterior import SeparatePosterior, WeightsPosterior
+from .separate import SeparateModel
 
-__all__ = ["DesignGradient", "add_each", "is_long", "slopes_by_factor"]
+__all__ = ["DesignGradient", "add_each", "is_long", "slopes_by_factor", "slopes_of_components"]
 
 Array = NDArray[np.float64]
 
@@ -179,3 +182,52 @@ def slopes_by_factor(q: WeightsPosterior, n_sparse: int, gram: Array, pulled: Ar
 def add_each(first: list[Array | None], second: list[Array | None]) -> list[Array | None]:
     """Return the sums of derivatives by the inducing inputs of each process."""
     return [None if a is None or b is None else a + b for a, b in zip(first, second, strict=True)]
+
+
+def slopes_of_components(
+    model: SeparateModel,
+    design: SeparateDesign,
+    q: SeparatePosterior,
+    halves: Sequence[Array],
+    h: Array,
+    lam: Array,
+    mean: Array,
+) -> tuple[dict[str, Array], list[Array | None]]:
+    """Return the derivatives of :meth:`.DesignGradient.of_sites`; ``halves`` are used up."""
+    total: dict[str, Array] = {}
+    moved: list[Array | None] = [None for _ in model.priors]
+    slope = h - lam * mean
+    through = [
+        DesignGradient(part.model, own)
+        for part, own in zip(model.parts, design.designs, strict=True)
+    ]
+    # By Φ, summed over those that share it.
+    by_design: dict[int, Array] = {}
+    precision: dict[int, Array] = {}
+    for number, part in enumerate(model.parts):
+        where = design.where[number]
+        own, each = q.parts[number], through[number]
+        G = each.by_design(own, halves[number], slope[where], lam[where])
+        if part.model.offset_moves:
+            accumulate(total, each.of_offset(slope[where]))
+        if part.twin in by_design:
+            by_design[part.twin] += G
+            precision[part.twin] = precision[part.twin] + lam[where]
+        else:
+            by_design[part.twin], precision[part.twin] = G, lam[where]
+    for number, G in by_design.items():
+        each, part = through[number], model.parts[number]
+        n_sparse = each.design.n_sparse
+        by_factor = -(each.design.Phi[:n_sparse] @ G[:n_sparse].T).T
+        for found, slopes in (
+            each.of_design(G, precision[number]),
+            each.of_factors(by_factor),
+        ):
+            accumulate(total, found)
+            for i, slope_of_z in zip(part.processes, slopes, strict=True):
+                (moved[i],) = _sum(moved[i], slope_of_z)
+    return total, moved
+
+
+def _sum(first: Array | None, second: Array | None) -> list[Array | None]:
+    return [second] if first is None else add_each([first], [second])

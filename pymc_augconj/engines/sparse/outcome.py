@@ -24,8 +24,8 @@ from pymc_augconj.model import Point
 from pymc_augconj.typing import Array, Index
 
 from .model import SparseModel, inducing_block
-from .posterior import WeightsPosterior
-from .separate import SeparateModel, SeparatePosterior
+from .posterior import SeparatePosterior, WeightsPosterior
+from .separate import SeparateModel
 
 __all__ = ["outcome_of"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,7 +15,7 @@ from pymc_augconj.linalg.blas import diagonal_view, lower_column_norms, lower_tr
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import cholesky_in_place
 
-__all__ = ["WeightsPosterior"]
+__all__ = ["SeparatePosterior", "WeightsPosterior"]
 
 Array = NDArray[np.float64]
 
@@ -95,3 +96,52 @@ class WeightsPosterior:
         moved = (1.0 - rate) * self.precision
         moved += (rate * scale) * precision
         return WeightsPosterior(moved, (1.0 - rate) * self.linear + (rate * scale) * linear)
+
+
+class SeparatePosterior:
+    """Π_c N(w_c; μ_c, S_c); natural parameters are flat, see :class:`.WeightsPosterior`."""
+
+    def __init__(self, precision: Array, linear: Array, sizes: Sequence[int]) -> None:
+        self.precision, self.linear, self.sizes = precision, linear, tuple(sizes)
+        ends = np.cumsum([size**2 for size in sizes])
+        matrices = np.split(precision, ends[:-1])
+        self.parts = [
+            # Symmetric, so that a row is a column.
+            WeightsPosterior(matrix.reshape(size, size).T, own)
+            for size, matrix, own in zip(sizes, matrices, self.split(linear), strict=True)
+        ]
+        self.mean = np.concatenate([part.mean for part in self.parts])
+
+    def split(self, vector: Array) -> list[Array]:
+        """Return the parts of a vector of all weights."""
+        return np.split(vector, np.cumsum(self.sizes)[:-1])
+
+    def prepare(self) -> None:
+        """See :meth:`.WeightsPosterior.prepare`."""
+        for part in self.parts:
+            part.prepare()
+
+    def scaled_norm(self, step: Array) -> float:
+        """Return the length of a change of the mean, in standard deviations."""
+        pairs = zip(self.parts, self.split(step), strict=True)
+        return float(np.linalg.norm([part.scaled_norm(own) for part, own in pairs]))
+
+    @cached_property
+    def log_det(self) -> float:
+        """Σ log|I + B_c|."""
+        return sum(part.log_det for part in self.parts)
+
+    @cached_property
+    def divergence(self) -> float:
+        """KL(q(w) ‖ N(0, I))."""
+        return sum(part.divergence for part in self.parts)
+
+    def towards(
+        self, precision: Array, linear: Array, rate: float, scale: float = 1.0
+    ) -> SeparatePosterior:
+        """See :meth:`.WeightsPosterior.towards`."""
+        moved = (1.0 - rate) * self.precision
+        moved += (rate * scale) * precision
+        return SeparatePosterior(
+            moved, (1.0 - rate) * self.linear + (rate * scale) * linear, self.sizes
+        )

@@ -21,121 +21,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 
 from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.cache import KeptParts
 from pymc_augconj.latents.components import Component, find_components, restricted_model
-from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.typing import Array, Index
 
-from .design import SparseDesign
-from .gradient import DesignGradient, add_each
+from .design import SeparateDesign, SparseDesign
 from .model import SparseModel
-from .posterior import WeightsPosterior
+from .posterior import SeparatePosterior
 
-__all__ = [
-    "SeparateDesign",
-    "SeparateModel",
-    "SeparatePosterior",
-    "slopes_of_components",
-    "sparse_model",
-]
-
-
-class SeparatePosterior:
-    """Π_c N(w_c; μ_c, S_c); natural parameters are flat, see :class:`.WeightsPosterior`."""
-
-    def __init__(self, precision: Array, linear: Array, sizes: Sequence[int]) -> None:
-        self.precision, self.linear, self.sizes = precision, linear, tuple(sizes)
-        ends = np.cumsum([size**2 for size in sizes])
-        matrices = np.split(precision, ends[:-1])
-        self.parts = [
-            # Symmetric, so that a row is a column.
-            WeightsPosterior(matrix.reshape(size, size).T, own)
-            for size, matrix, own in zip(sizes, matrices, self.split(linear), strict=True)
-        ]
-        self.mean = np.concatenate([part.mean for part in self.parts])
-
-    def split(self, vector: Array) -> list[Array]:
-        """Return the parts of a vector of all weights."""
-        return np.split(vector, np.cumsum(self.sizes)[:-1])
-
-    def prepare(self) -> None:
-        """See :meth:`.WeightsPosterior.prepare`."""
-        for part in self.parts:
-            part.prepare()
-
-    def scaled_norm(self, step: Array) -> float:
-        """Return the length of a change of the mean, in standard deviations."""
-        pairs = zip(self.parts, self.split(step), strict=True)
-        return float(np.linalg.norm([part.scaled_norm(own) for part, own in pairs]))
-
-    @cached_property
-    def log_det(self) -> float:
-        """Σ log|I + B_c|."""
-        return sum(part.log_det for part in self.parts)
-
-    @cached_property
-    def divergence(self) -> float:
-        """KL(q(w) ‖ N(0, I))."""
-        return sum(part.divergence for part in self.parts)
-
-    def towards(
-        self, precision: Array, linear: Array, rate: float, scale: float = 1.0
-    ) -> SeparatePosterior:
-        """See :meth:`.WeightsPosterior.towards`."""
-        moved = (1.0 - rate) * self.precision
-        moved += (rate * scale) * precision
-        return SeparatePosterior(
-            moved, (1.0 - rate) * self.linear + (rate * scale) * linear, self.sizes
-        )
-
-
-@dataclass
-class SeparateDesign:
-    """The predictors of some observations at one θ, stacked as those of the sites are.
-
-    Attributes
-    ----------
-    designs : list of SparseDesign
-        Of each component.
-    where : list of ndarray of int
-        Where its rows stand among all predictors of these observations.
-    offset : ndarray
-        Of all of these, also of predictors without latents.
-    """
-
-    designs: list[SparseDesign]
-    where: list[Index]
-    offset: Array
-
-    def posterior(self, h: Array, lam: Array) -> SeparatePosterior:
-        """Return q(w) given the sites of these observations."""
-        return SeparatePosterior(*self.natural(h, lam), [len(each.Phi) for each in self.designs])
-
-    def moments(self, q: SeparatePosterior) -> tuple[Array, Array, list[Array]]:
-        """Return means and variances of the predictors, and chol(S_c⁻¹)⁻¹ Φ_c of each part."""
-        mean, var, halves = self.offset.copy(), np.zeros_like(self.offset), []
-        for design, where, part in zip(self.designs, self.where, q.parts, strict=True):
-            mean[where], var[where], half = design.moments(part)
-            halves.append(half)
-        return mean, var, halves
-
-    def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
-        """Return Φ Λ Φᵀ and Φ (h − Λ offset) of every component, flat."""
-        found = [
-            design.natural(h[where], lam[where])
-            for design, where in zip(self.designs, self.where, strict=True)
-        ]
-        return (
-            np.concatenate([gram.ravel(order="F") for gram, _ in found]),
-            np.concatenate([linear for _, linear in found]),
-        )
+__all__ = ["SeparateModel", "sparse_model"]
 
 
 @dataclass(frozen=True)
@@ -195,6 +96,7 @@ class SeparateModel:
                 "them, found some that enter, or are tied to, several; fit without inducing points"
             ) from None
         self._spans = np.cumsum([0, *(site.size for site in lgm.sites)])
+        self._kept = KeptParts()
         self.parts: list[Part] = []
         for component in components:
             self.parts.append(self._part(component, points[0]))
@@ -244,9 +146,12 @@ class SeparateModel:
         """See :meth:`.SparseModel.open_threads`."""
         return min(part.model.open_threads(count) for part in self.parts)
 
+    def _offset(self, point: Point) -> Array:
+        return self._kept.get("offset", self.lgm.offset, point, lambda x: np.array(x, dtype=float))
+
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
         """See :meth:`.SparseModel.prepare`."""
-        self.lgm.offset(point)
+        self._offset(point)
         for number, part in enumerate(self.parts):
             if part.twin == number:
                 part.model.prepare(point, self._inducing(part, inducing))
@@ -259,7 +164,7 @@ class SeparateModel:
     ) -> SeparateDesign:
         """Return the predictors of some observations; see :meth:`.SparseModel.design`."""
         bases, chosen = self._layout(rows)
-        whole = np.asarray(self.lgm.offset(point))
+        whole = self._offset(point)
         offset = np.concatenate(
             [
                 site.select(whole)[:, own].ravel()
@@ -338,55 +243,6 @@ def _are_twins(part: Part, other: Part, point: Point) -> bool:
     if first.coef is not None or second.coef is not None:
         return False
     return np.array_equal(first.index, second.index)
-
-
-def slopes_of_components(
-    model: SeparateModel,
-    design: SeparateDesign,
-    q: SeparatePosterior,
-    halves: Sequence[Array],
-    h: Array,
-    lam: Array,
-    mean: Array,
-) -> tuple[dict[str, Array], list[Array | None]]:
-    """Return the derivatives of :meth:`.DesignGradient.of_sites`; ``halves`` are used up."""
-    total: dict[str, Array] = {}
-    moved: list[Array | None] = [None for _ in model.priors]
-    slope = h - lam * mean
-    through = [
-        DesignGradient(part.model, own)
-        for part, own in zip(model.parts, design.designs, strict=True)
-    ]
-    # By Φ, summed over those that share it.
-    by_design: dict[int, Array] = {}
-    precision: dict[int, Array] = {}
-    for number, part in enumerate(model.parts):
-        where = design.where[number]
-        own, each = q.parts[number], through[number]
-        G = each.by_design(own, halves[number], slope[where], lam[where])
-        if part.model.offset_moves:
-            accumulate(total, each.of_offset(slope[where]))
-        if part.twin in by_design:
-            by_design[part.twin] += G
-            precision[part.twin] = precision[part.twin] + lam[where]
-        else:
-            by_design[part.twin], precision[part.twin] = G, lam[where]
-    for number, G in by_design.items():
-        each, part = through[number], model.parts[number]
-        n_sparse = each.design.n_sparse
-        by_factor = -(each.design.Phi[:n_sparse] @ G[:n_sparse].T).T
-        for found, slopes in (
-            each.of_design(G, precision[number]),
-            each.of_factors(by_factor),
-        ):
-            accumulate(total, found)
-            for i, slope_of_z in zip(part.processes, slopes, strict=True):
-                (moved[i],) = _sum(moved[i], slope_of_z)
-    return total, moved
-
-
-def _sum(first: Array | None, second: Array | None) -> list[Array | None]:
-    return [second] if first is None else add_each([first], [second])
 
 
 def sparse_model(problem: FitProblem) -> SparseModel | SeparateModel:
