@@ -18,6 +18,7 @@ from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_name
+from pymc_augconj.results.approximation.sparse import SparseApproximation
 
 __all__ = ["SparseOptions", "inducing_of", "processes_of"]
 
@@ -95,6 +96,8 @@ def _weights_of(
     if not lgm.is_of_one_predictor:
         return None
     names = [process.name for process in processes]
+    if not isinstance(earlier, SparseApproximation):
+        return None
     if list(earlier.inducing) != names or not all(
         np.array_equal(earlier.inducing[name], Z) for name, Z in zip(names, inducing, strict=True)
     ):

@@ -28,7 +28,7 @@ from pymc_augconj.typing import Array
 
 from .fingerprint import Fingerprint
 from .latents import FittedLatents
-from .layout import Labels, inducing_name
+from .layout import Labels
 from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
 from .summary import summarize, summarize_html
@@ -203,23 +203,6 @@ class Approximation:
     def predictor_std(self) -> Array:
         """Posterior standard deviations of the predictors, shape (N,)."""
         return np.sqrt(np.maximum(self._posterior.var, 0.0))
-
-    def natural_weights(self) -> tuple[Array, Array]:
-        """Return B and b of an approximation through inducing points.
-
-        Its weights are those of the inducing inputs, in the order of ``inducing``, and of all other
-        latents, whitened: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
-
-        Returns
-        -------
-        precision : ndarray, shape (D, D)
-        linear : ndarray, shape (D,)
-        """
-        prior = self._latents.prior.factorized()
-        inner = [self._latents.index(inducing_name(name)) for name in self.inducing]
-        order = [*inner, *(i for i in range(len(prior.blocks)) if i not in inner)]
-        V = np.hstack([prior.blocks[i].whitened_design(prior.maps[i]) for i in order]).T
-        return np.asfortranarray((V * self.lam) @ V.T), V @ self.h
 
     # -- draws ----------------------------------------------------------------------------------
 

@@ -89,6 +89,23 @@ class SparseApproximation(Approximation):
         processes, deterministics = cloudpickle.loads(state["_processes"])
         super().__setstate__(state | {"_processes": processes, "_deterministics": deterministics})
 
+    def natural_weights(self) -> tuple[Array, Array]:
+        """Return B and b of q(w).
+
+        The weights are those of the inducing inputs, in the order of ``inducing``, and of all other
+        latents, whitened: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
+
+        Returns
+        -------
+        precision : ndarray, shape (D, D)
+        linear : ndarray, shape (D,)
+        """
+        prior = self._latents.prior.factorized()
+        inner = [self._latents.index(inducing_name(name)) for name in self.inducing]
+        order = [*inner, *(i for i in range(len(prior.blocks)) if i not in inner)]
+        V = np.hstack([prior.blocks[i].whitened_design(prior.maps[i]) for i in order]).T
+        return np.asfortranarray((V * self.lam) @ V.T), V @ self.h
+
     def _chol(self, name: str) -> Array:
         """Return chol(K(Z, Z)) of a process."""
         block = self._latents.blocks[self._latents.index(inducing_name(name))]
