@@ -101,9 +101,14 @@ def test_an_interrupt_stops_the_chains(client):
     def running_tasks(scheduler):
         return sum(len(worker.processing) for worker in scheduler.workers.values())
 
+    # Processes of pytest-xdist ignore interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=interrupt).start()
-    with pytest.raises(KeyboardInterrupt):
-        pac.sample(10**7, chains=2, client=client, model=small_model(), **QUIET)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            pac.sample(10**7, chains=2, client=client, model=small_model(), **QUIET)
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert tasks_left(client) == ([], 0)
 
 
