@@ -258,15 +258,15 @@ def fit(
         )
         chunked = None
         if data is not None:
-            read = OtherRows(
-                written, gps, tuple(data), first, compile_kwargs,
-                gradient_of_inducing=optimize_inducing,
-            )  # fmt: skip
             if not lgm.is_of_one_predictor:
                 raise AugmentationError(
                     "data: expected likelihoods of one predictor and processes of one output, "
                     "found several; fit without data=…, by minibatches of arrays or memory maps"
                 )
+            read = OtherRows(
+                written, gps, tuple(data), first, compile_kwargs,
+                gradient_of_inducing=optimize_inducing,
+            )  # fmt: skip
             run = stack.enter_context(executor_of(client))
             chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(

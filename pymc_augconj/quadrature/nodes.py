@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from numpy.polynomial.hermite_e import hermegauss
 
@@ -19,6 +21,7 @@ N_NODES = 32
 _BY_DIMENSION = {1: N_NODES, 2: N_NODES, 3: 8}
 
 
+@cache
 def normal_nodes(
     dimension: int, refinement: int = 1, *, n_nodes: int | None = None
 ) -> tuple[Array, Array]:

@@ -263,3 +263,14 @@ def test_a_model_that_is_no_product_over_rows_is_refused(data, sample):
     refused("data: expected a mapping", data=data["X"])
     with sample[0], pytest.raises(pac.AugmentationError, match="client: expected data="):
         pac.fit("cavi", gp=sample[1], inducing=Z, client="x", **QUIET)
+
+
+def test_several_predictors_are_refused(data):
+    with pm.Model():
+        X, y = pm.Data("X", data["X"][:20]), pm.Data("y", data["y"][:20])
+        gps = [pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=1.0)) for _ in range(2)]
+        f, g = (gp.prior(name, X=X) for gp, name in zip(gps, "fg", strict=True))
+        pm.Normal("seen", f, sigma=pm.math.exp(g), observed=y)
+        arrays = {"X": data["X"], "y": data["y"]}
+        with pytest.raises(pac.AugmentationError, match="data: expected likelihoods of one pred"):
+            pac.fit("vgp", gp=gps, inducing={"f": Z, "g": Z}, data=arrays, **QUIET)

@@ -56,10 +56,13 @@ class ExpectedDensity(MultiDensity):
         self.name, self.link, self.discrete = terms.name, terms.link, terms.discrete
         self.is_normalized, self.has_observations = terms.is_normalized, terms.has_observations
 
+    def _residual_var(self, params: Params) -> Array:
+        """Return the variances of residuals, shape (P, N)."""
+        return np.stack([params[residual_name(p)] for p in range(self.n_predictors)])
+
     def _residual_cov(self, params: Params) -> Array:
         """Return the covariances of residuals, shape (P, P, N)."""
-        var = np.stack([params[residual_name(p)] for p in range(self.n_predictors)])
-        return np.einsum("pq,pn->pqn", np.eye(len(var)), var)
+        return np.einsum("pq,pn->pqn", np.eye(self.n_predictors), self._residual_var(params))
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return E log p(y | η + e), for η of shape (P, …, N)."""
@@ -77,12 +80,11 @@ class ExpectedDensity(MultiDensity):
 
     def expected(self, y: Array, mean: Array, params: Params) -> Array:
         """Return the expectation at predictors of shape (P, N)."""
-        closed = self._closed(y, mean, params)
-        if closed is None:
-            return self.summed(y, mean, params, *normal_nodes(len(mean)))
-        return closed
+        found = self.closed(y, mean, params)
+        return self.summed(y, mean, params, *normal_nodes(len(mean))) if found is None else found
 
-    def _closed(self, y: Array, mean: Array, params: Params) -> Array | None:
+    def closed(self, y: Array, mean: Array, params: Params) -> Array | None:
+        """Return the expectation where it has a closed form; None where it is a sum."""
         # A rule for fits finds derivatives too, and more digits than it takes here.
         if self.terms.expected_by_rule:
             return None
@@ -91,7 +93,7 @@ class ExpectedDensity(MultiDensity):
 
     def summed(self, y: Array, mean: Array, params: Params, nodes: Array, weights: Array) -> Array:
         """Return the expectation as a sum over nodes; shapes as :meth:`expected`."""
-        std = np.sqrt(np.einsum("ppn->pn", self._residual_cov(params)))[:, None]
+        std = np.sqrt(self._residual_var(params))[:, None]
         total = np.zeros(y.shape)
         step = max(_CHUNK // mean.size, 1)
         for part in (slice(i, i + step) for i in range(0, weights.size, step)):
@@ -101,7 +103,7 @@ class ExpectedDensity(MultiDensity):
 
     def error(self, y: Array, eta: Array, params: Params) -> float:
         """Return by how much twice the nodes move Σ E log p(y | η + e); 0 for a closed form."""
-        if self._closed(y, eta, params) is not None:
+        if self.closed(y, eta, params) is not None:
             return 0.0
         few, many = (self.summed(y, eta, params, *normal_nodes(len(eta), k)) for k in (1, 2))
         return float(abs(many.sum() - few.sum()))
