@@ -37,7 +37,11 @@ __all__ = ["EXCLUDED", "complex_mode", "python_mode", "untraced", "without_compi
 _COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
 # It makes the solution of a system of two equations one of a tridiagonal system,
 # which SciPy's gttrf refuses.
-EXCLUDED = (*_COMPILED_ONLY, "generic_solve_to_structured_form")
+_FAILING = ("generic_solve_to_structured_form",)
+# Slow to try, and hardly ever of use: whether a matrix of a product is diagonal or a selection is
+# asked of its numbers, and products are multiplied out where that might cancel a factor.
+_SLOW = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "local_greedy_distributor")
+EXCLUDED = (*_COMPILED_ONLY, *_FAILING, *_SLOW)
 
 # Positions in PyTensor's sequence of rewrites: before anything else, where Eye is not folded into
 # a constant yet; and after specialisation, which would put the ops replaced back in their place.

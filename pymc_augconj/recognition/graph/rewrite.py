@@ -16,7 +16,7 @@ from pytensor.tensor.rewriting.shape import ShapeFeature
 
 from pymc_augconj.python_mode import EXCLUDED
 
-__all__ = ["simplify", "substitute"]
+__all__ = ["is_random", "simplify", "substitute"]
 
 
 def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variable]:
@@ -49,11 +49,13 @@ def _rewriter() -> GraphRewriter:
     return optdb.query(query)
 
 
+def is_random(var: Variable) -> bool:
+    """Return whether a variable is a draw from a distribution."""
+    return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
+
+
 def _nearest_random_variables(graphs: Sequence[Variable]) -> list[Variable]:
     """Return the random variables that the graphs reach, but none beyond them."""
-
-    def is_random(var: Variable) -> bool:
-        return var.owner is not None and isinstance(var.owner.op, RNGConsumerOp)
 
     def expand(var: Variable) -> Sequence[Variable] | None:
         return None if var.owner is None or is_random(var) else var.owner.inputs

@@ -13,6 +13,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
+from pytensor.tensor.variable import TensorConstant
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Argument, ForwardVariable, Point
@@ -66,9 +67,8 @@ def read_forward(
         # These include the generators of the components of a compound distribution.
         leaves = [v for v in graph_inputs([draw]) if isinstance(v.type, RandomGeneratorType)]
         generators = {Argument(f"generator {i}"): leaf.type() for i, leaf in enumerate(leaves)}
-        (drawn_value,) = substitute(
-            [drawn_value], dict(zip(leaves, generators.values(), strict=True))
-        )
+        own = dict(zip(leaves, generators.values(), strict=True)) | _copies_of_numbers(draw)
+        (drawn_value,) = substitute([drawn_value], own)
         log_density = log_density_of(space.model, draw, natural)
         if log_density is None:
             raise RecognitionError(
@@ -91,6 +91,19 @@ def read_forward(
             )
         )
     return tuple(found)
+
+
+def _copies_of_numbers(graph: Variable) -> dict[Variable, Variable]:
+    """Return constants equal to those of a graph that are a number.
+
+    PyTensor makes the array of such a constant read-only when another graph with it is rewritten;
+    SciPy then fails to broadcast what was computed from it before.
+    """
+    return {
+        leaf: type(leaf)(leaf.type, np.array(leaf.data))
+        for leaf in graph_inputs([graph])
+        if isinstance(leaf, TensorConstant) and leaf.data.size == 1
+    }
 
 
 class _ForwardDraw:
