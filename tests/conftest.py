@@ -6,6 +6,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from multiprocessing import get_context
 
 import numpy as np
 import pytensor
@@ -16,6 +17,10 @@ from pymc_augconj.python_mode import python_mode
 _AS_USERS_HAVE_IT = {
     name: getattr(pytensor.config, name) for name in ("mode", "cxx", "traceback__limit")
 }
+
+
+# Processes of tests are forked from one that has imported all, which takes seconds each.
+get_context("forkserver").set_forkserver_preload(["pymc_augconj"])
 
 
 def pytest_collection_finish() -> None:

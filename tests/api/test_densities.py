@@ -322,7 +322,7 @@ def test_predictions_through_pymcs_density(name):
         if name in ("ordered logistic", "zero-inflated Poisson")
         else (np.array([0.3, 0.6, 0.9]))
     )
-    draws, seeds = 200, range(8)
+    draws, seeds = 80, range(8)
     with model:
         found = pac.predict(fit, gp, Xnew, kind="y", ynew=y, quantile=[0.5]).predictions
         sampled = [

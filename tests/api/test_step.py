@@ -24,7 +24,7 @@ X_MANY = RNG.normal(size=(6, 6))
 GROUP = np.array([0, 1, 2, 0, 1, 2, 2, 1, 0])
 REALS, COUNTS, BINARY = RNG.normal(size=9), RNG.poisson(2.0, 9), RNG.integers(0, 2, 9)
 STANDARD_ERRORS = 5.0
-FEWEST_EFFECTIVE = 400
+FEWEST_EFFECTIVE = 250
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 5}
 
@@ -390,7 +390,7 @@ def agree(first, second, names):
 
 @pytest.mark.slow
 def test_the_rest_left_to_nuts_gives_the_same_posterior():
-    options = {"draws": 700, "tune": 200, "chains": 2, "cores": 1, **QUIET}
+    options = {"draws": 450, "tune": 150, "chains": 2, "cores": 1, **QUIET}
     # NUTS runs uncompiled here: a gradient of few operations.
     with pm.Model() as model:
         tau, b0 = pm.Gamma("tau", 4, 4), pm.Normal("b0", 0, 1)
@@ -455,7 +455,7 @@ def test_discrete_variables_left_to_pymc(spelling):
 
     step = pac.AugmentedGibbs(model=model)
     assert [v.name for v in step.vars] == ["f"]
-    idata = pm.sample(1200, tune=100, chains=2, cores=1, model=model, step=step, **QUIET)
+    idata = pm.sample(750, tune=50, chains=2, cores=1, model=model, step=step, **QUIET)
     for k in range(4):
         draws = idata.posterior["z"].values[..., k].astype(float)
         effective = float(az.ess(draws, method="mean"))

@@ -171,7 +171,7 @@ class JointDistribution:
             point, _ = self.step.step(point)
         return self.step.learned
 
-    def z_scores(self, chains: int, steps: int = 8, draws: int = 500) -> dict[str, float]:
+    def z_scores(self, chains: int, steps: int = 6, draws: int = 500) -> dict[str, float]:
         """Compare first and second moments of the ranks of the statistics within the prior's.
 
         Ranks, because they have moments whatever the prior's tails. The chains are independent,

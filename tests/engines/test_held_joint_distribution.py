@@ -9,7 +9,7 @@ import pytest
 from pymc_augconj.latents.by_observations import AffineByObservations
 
 STANDARD_ERRORS = 5.0
-CHAINS, STEPS = 60, 5
+CHAINS, STEPS = 40, 5
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 DESIGN = np.random.default_rng(20_260_801).normal(size=(10, 2))
 exp, ordered = pm.math.exp, pm.distributions.transforms.ordered

@@ -18,7 +18,7 @@ from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER = 100, 40
+CHAINS, FEWER = 60, 25
 
 X5 = np.linspace(0.0, 1.0, 5)[:, None]
 _RNG = np.random.default_rng(20_260_801)

@@ -22,10 +22,7 @@ QUIET = {"progressbar": False}
 def client():
     dask = pytest.importorskip("dask")
     distributed = pytest.importorskip("distributed")
-    import multiprocessing
-
     # Workers, and those in place of a killed one, are forked from a process that has imported all.
-    multiprocessing.get_context("forkserver").set_forkserver_preload(["pymc_augconj"])
     options = {
         "distributed.worker.multiprocessing-method": "forkserver",
         "distributed.scheduler.allowed-failures": 5,

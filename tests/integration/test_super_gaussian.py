@@ -13,8 +13,8 @@ import pytest
 import pymc_augconj as pac
 
 N = 12
-DRAWS, CHAINS = {"Laplace": 700, "Student-t": 850, "Matérn": 700, "logit": 400}, 2
-FEWEST_EFFECTIVE = 400
+DRAWS, CHAINS = {"Laplace": 450, "Student-t": 550, "Matérn": 450, "logit": 400}, 2
+FEWEST_EFFECTIVE = 250
 LARGEST_ERROR = 5.0
 
 RNG = np.random.default_rng(8)
