@@ -149,7 +149,8 @@ class Reference:
             written = self._graphs[self.names.index(name)]
             # Rewriting changes the graph that it is given.
             (graph,) = clone_replace([written])
-            graph = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"), exclude=EXCLUDED)
+            rewrites = ("canonicalize", "stabilize", "specialize")
+            graph = rewrite_graph(graph, include=rewrites, exclude=EXCLUDED)
             self._stable[name] = Interpreter([graph], self._inputs)
             self._alone[name] = Interpreter([written], self._inputs)
         (density,) = self._evaluate(self._stable[name], point)
