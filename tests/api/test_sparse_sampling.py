@@ -407,6 +407,8 @@ WHERE = np.array([0, 0, 3, 1, 5, 4, 6, 7, 8, 14, 14, 11, 12, 13, 2])
 
 @pytest.mark.parametrize("write", [classes_with_intercepts, largest])
 def test_outputs_that_share_their_design_have_the_draws_of_the_whole_matrix(write, monkeypatch):
+    # Compiled to be compared with, which other tests do.
+    monkeypatch.setattr(SparseGibbs, "_density_of", lambda *a: None)
     found = sparsified(*make_several(write, 3), Z, 0)
     ours, stats = chain_of(found, steps=2, tune=1)
     read = weights._Design.__call__
@@ -416,3 +418,18 @@ def test_outputs_that_share_their_design_have_the_draws_of_the_whole_matrix(writ
     for name in ours[-1]:
         np.testing.assert_allclose(ours[-1][name], whole[-1][name], rtol=1e-6, atol=1e-8)
     assert stats["elliptical_trials"] == theirs["elliptical_trials"]
+
+
+def test_predictions_of_several_outputs_are_those_of_the_process_given_its_values_there():
+    model, gp = make_several(largest, 3)
+    with model:
+        idata = pac.sample(3, tune=1, chains=1, random_seed=1, gp=gp, inducing=Z, **QUIET)
+        at = pac.predict(idata, gp, Z, random_seed=1).predictions["F"]
+        found = pac.predict(idata, gp, Z, kind="y", random_seed=1).predictions["y_probability"]
+    np.testing.assert_allclose(at, idata.posterior["F_u"], atol=0.02)
+    # The largest is right up to the probability of mistakes, in each of the draws.
+    wins = np.eye(3)[idata.posterior["F_u"].values[0].argmax(axis=1)].mean(axis=0)
+    np.testing.assert_allclose(found, 0.005 + (1.0 - 0.015) * wins, atol=1e-12)
+    idata["posterior"]["F_u"] = idata["posterior"]["F_u"] + 0.5
+    with pytest.raises(pac.AugmentationError, match="agree"):
+        pac.predict(idata, gp, Z, model=model)
