@@ -58,7 +58,17 @@ def left_to_pymc():
     pm.Bernoulli("y", logit_p=pm.Normal("b", 0, 1, shape=2)[k] + process(), observed=BINARY)
 
 
-MODELS = [logit, two_observed, not_whitened, large_units, missing, left_to_pymc]
+LINE, NOISE = np.random.default_rng(0).normal(size=(2, 2000))
+TRUNCATED = np.abs(1.0 + LINE + NOISE)
+
+
+def truncated():
+    """Of many observations: PyMC has the √2 of Φ in single precision."""
+    b, s = pm.Normal("b", 0, 2, shape=2), pm.HalfNormal("s", 2)
+    pm.Truncated("y", pm.Normal.dist(b[0] + b[1] * LINE, s), lower=0, observed=TRUNCATED)
+
+
+MODELS = [logit, two_observed, not_whitened, large_units, missing, left_to_pymc, truncated]
 
 
 def chain(build, n_steps=12):

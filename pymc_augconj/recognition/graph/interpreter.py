@@ -41,6 +41,7 @@ _OF_UNSTABLE_FORMULAS = frozenset(
 # much larger an error may be than the largest that they show.
 _N_ROUNDINGS, _SAFETY = 3, 32.0
 _LEAST = np.nextafter(0.0, 1.0)
+_DOUBLE, _SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
 _ULPS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
 
 
@@ -147,7 +148,9 @@ class Interpreter:
         that rounds, moved by a few units in the last place (Parker's Monte Carlo arithmetic,
         1997): what cancels later, or is amplified, shows in the result. What PyTensor computes in
         single precision, as it does with small integers, counts with its difference from double
-        precision.
+        precision. A number that it has in single precision, the √2 of a normal distribution
+        function say, is moved by units in the last place of that: another graph of the same
+        density may have it in double precision.
 
         Raises
         ------
@@ -175,14 +178,20 @@ class Interpreter:
                 (call_of(node, in_double=True), node.inputs, node.outputs, is_exact(node), last)
                 for node, last in zip(nodes, _last_uses(nodes, self._outputs), strict=True)
             ]
+        values: dict[Variable, Any] = {}
         if rng is not None:
             arguments = [_moved(value, rng) for value in arguments]
-        values = dict(zip(self._inputs, arguments, strict=True))
+            numbers = dict.fromkeys(v for _, vs, *_ in self._calls_in_double for v in vs)
+            values = {v: _moved(v.data, rng, _SINGLE) for v in numbers if _is_rounded(v)}
+        values |= dict(zip(self._inputs, arguments, strict=True))
         values |= {var: _value(var) for var in self._shared}
         for call, inputs, outputs, exact, last in self._calls_in_double:
             found = call(*[values.get(v, getattr(v, "data", None)) for v in inputs])
             if rng is not None and not exact:
-                found = [_moved(value, rng) for value in found]
+                found = [
+                    _moved(value, rng, _SINGLE if _is_single(var) else _DOUBLE)
+                    for value, var in zip(found, outputs, strict=True)
+                ]
             self._store(values, outputs, found)
             for var in last:
                 values.pop(var, None)
@@ -258,14 +267,28 @@ def _failures_as_not_interpreted() -> Iterator[None]:
         raise NotInterpretedError(str(error)) from error
 
 
-def _moved(value: Any, rng: np.random.Generator) -> Any:
+def _moved(value: Any, rng: np.random.Generator, eps: float = _DOUBLE) -> Any:
     """Return ``value`` moved by a few units in the last place."""
     value = np.asarray(value)
     if value.dtype.kind != "f":
         return value
     ulps = _ULPS[rng.integers(0, _ULPS.size, value.shape, dtype=np.uint8)]
     # Of numbers below the smallest normal one the last place is an absolute amount.
-    return value * (1.0 + np.finfo(float).eps * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
+    return value * (1.0 + eps * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
+
+
+def _is_single(var: Variable) -> bool:
+    """Return whether a variable is one number in single precision."""
+    return getattr(var, "dtype", None) == "float32" and all(n == 1 for n in var.type.shape)
+
+
+def _is_rounded(var: Variable) -> bool:
+    """Return whether a variable is a constant that single precision has rounded, √2 but not ½."""
+    if not (isinstance(var, Constant) and _is_single(var)):
+        return False
+    # PyTensor keeps numbers that single precision holds in it: these have few decimal digits.
+    number = var.data.item()
+    return bool(np.isfinite(number)) and float(str(np.float32(number))) != number
 
 
 def _value(shared: SharedVariable) -> np.ndarray:

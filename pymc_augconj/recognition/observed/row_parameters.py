@@ -132,7 +132,11 @@ class RowParameters:
                 if source not in self.symbols:
                     self._add(source)
             if self.possible:
-                self.symbols[var] = rebuild(var, self.symbols)
+                try:
+                    self.symbols[var] = rebuild(var, self.symbols)
+                except Exception:
+                    # Rebuilding an op for any number of rows can fail in any way.
+                    self.possible = False
             return
         self.add(self._name(var), var, pt.as_tensor(var))
 
