@@ -6,9 +6,9 @@ paper: a probability of mistakes that is known, and no scale of the processes, o
 of them does not depend. The Gaussian fit chooses the inducing inputs, which both share. Held-out
 probabilities are averages over draws of the processes, as many for either.
 
-The expected log density of robust-max is close to a step where the residual variance is small, which
-held sites resemble badly: its draws are exact, and few of them effective. Softmax beside it shows
-what that costs; of ten classes its expectation is a sum over a thousand nodes, too slow for digits.
+Where the residual variance is small the expected log density of robust-max is close to a step,
+which held sites resemble badly: draws are exact, and few of them effective. Softmax stands beside
+it for the toy; of ten classes its expectation is a sum over a thousand nodes.
 """
 
 from __future__ import annotations
