@@ -18,6 +18,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import clone_replace
 from pytensor.graph.rewriting.utils import rewrite_graph
 
+from pymc_augconj.python_mode import EXCLUDED
+
 from .interpreter import Interpreter, noisy
 
 __all__ = ["Density", "PriorDraws", "Reference"]
@@ -147,7 +149,7 @@ class Reference:
             written = self._graphs[self.names.index(name)]
             # Rewriting changes the graph that it is given.
             (graph,) = clone_replace([written])
-            graph = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"))
+            graph = rewrite_graph(graph, include=("canonicalize", "stabilize", "specialize"), exclude=EXCLUDED)
             self._stable[name] = Interpreter([graph], self._inputs)
             self._alone[name] = Interpreter([written], self._inputs)
         (density,) = self._evaluate(self._stable[name], point)

@@ -409,3 +409,18 @@ def test_impossible_observations():
                 lambda f, g: pm.NegativeBinomial("y", mu=exp(f), alpha=exp(g), observed=observed)
             )
         )
+
+
+def test_a_single_observation_of_reshaped_predictors():
+    """Graphs for one observation may have no form for any number of rows."""
+    with pm.Model() as model:
+        p, c = pm.Normal("p", 0, 1, shape=2), pm.Normal("c", 0, 1, shape=1)
+        f, h = pm.Normal("f", 0, 1, shape=2), pm.Exponential("h", 1)
+        mean = pm.gp.mean.Constant(h)
+        gp = pm.gp.Latent(mean_func=mean, cov_func=pm.gp.cov.ExpQuad(1, ls=1.4))
+        g = gp.prior("g", X=pm.Data("X", np.array([[0.94]])))
+        eta = pt.repeat(p, 1)[:1] - pt.tile(c, 2)[:1]
+        nu = (f[:, None] * np.linspace(0.1, 1.0, 1) + g).flatten()[:1]
+        nu = nu + pt.tanh(pm.Laplace("l", 0, 1)) * 0.6
+        pm.Beta("y", mu=pm.math.sigmoid(eta), nu=pt.exp(nu), observed=np.array([0.88]))
+    assert {block.name for block in pac.recognize(model).model.blocks} >= {"p", "f"}
