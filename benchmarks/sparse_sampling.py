@@ -21,6 +21,7 @@ import numpy as np
 import pymc as pm
 
 import pymc_augconj as pac
+from benchmarks import sparse_classes
 from benchmarks.gpflow_environment import run_script
 from benchmarks.harness import CORES, Row, Settings, measure
 from benchmarks.sampling import SEED, diagnose
@@ -49,6 +50,11 @@ def rows(settings: Settings) -> Iterator[Row]:
         halves=2 if quick else HALVES,
         draws=50 if quick else 500,
     )
+    picture = measure(
+        "benchmarks.sparse_sampling:coal_picture", data=data, draws=50 if quick else 1000,
+        path=str((settings.output / "coal.png").resolve()),
+    )  # fmt: skip
+    print(f"  coal: intensities in {picture['path']}", flush=True)
     yield Row(
         "sparse sampling, coal: held-out log density a cell",
         float(np.mean(coal["free_form"])), None, "nats", PUBLISHED, "at least", coal,
@@ -93,6 +99,7 @@ def rows(settings: Settings) -> Iterator[Row]:
             f"sparse sampling, pines {n_cells}: time of an effective sample",
             found["seconds"] / found["ess_min"], None, "s", bar, "at most", found,
         )  # fmt: skip
+    yield from sparse_classes.rows(settings)
     for n, draws in GROWTH[: 1 if quick else None]:
         found = measure("benchmarks.sparse_sampling:growth", n=n, draws=draws)
         yield Row(
@@ -140,6 +147,46 @@ def coal(*, data: str, halves: int, draws: int) -> dict[str, Any]:
             f"{found['seconds'][-1]:.1f} s",
             flush=True,
         )
+    return found
+
+
+def coal_picture(*, data: str, draws: int, path: str) -> dict[str, Any]:
+    """Draw the events of the first half, and their intensity by either posterior."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import matplotlib.pyplot as plt
+
+    train, _ = _halves(data, 0)
+    model, gp = cox(train.centres, train.exposure, train.counts)
+    figure, axes = plt.subplots(2, 1, figsize=(8.0, 6.0), sharex=True, layout="constrained")
+    found: dict[str, Any] = {"path": path}
+    with model:
+        fit = pac.fit("vgp", gp=gp, inducing=_evenly(), progressbar=False)
+        idata = pac.sample(
+            draws, gp=gp, inducing=fit, chains=CORES, cores=CORES, random_seed=SEED,
+            progressbar=False,
+        )  # fmt: skip
+        results = {"Gaussian": fit.sample(random_seed=SEED), "free-form": idata}
+        for name, result in results.items():
+            f = pac.predict(result, gp, train.centres, random_seed=SEED).predictions["f"]
+            intensity = np.exp(f + result["posterior"]["mean"]).stack(sample=("chain", "draw"))
+            found[name] = np.quantile(intensity, [0.05, 0.5, 0.95], axis=-1).tolist()
+            found[f"{name} mean"] = intensity.mean("sample").values.tolist()
+    years = 1851.0 + train.centres[:, 0] * (1963.0 - 1851.0) / SIDE
+    a_year = SIDE / (1963.0 - 1851.0)
+    for ax, name in zip(axes, results, strict=True):
+        low, middle, high = a_year * np.array(found[name])
+        ax.bar(years, a_year * train.counts / train.exposure, width=1.12, color="0.85")
+        ax.fill_between(years, low, high, alpha=0.3, label="90 %")
+        ax.plot(years, middle, label="median")
+        ax.plot(years, a_year * np.array(found[f"{name} mean"]), "--", label="mean")
+        events = 1851.0 + train.points[:, 0] * (1963.0 - 1851.0) / SIDE
+        ax.plot(events, np.zeros(events.size), "|", color="black")
+        ax.set(title=f"coal mining disasters, {name} posterior", ylabel="events a year")
+    axes[0].legend()
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=80)
     return found
 
 

@@ -33,6 +33,7 @@ from pymc_augconj.typing import Array, Index
 __all__ = [
     "WeightSpaceFactor",
     "WeightSpacePosterior",
+    "cholesky",
     "condition",
     "cov_at",
     "factorize",
@@ -144,6 +145,24 @@ def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpa
         M = _add_gram(M, 1.0, Phi[~negative], lam[~negative])
     else:
         M = _add_gram(M, 1.0, Phi, lam)
+    return WeightSpaceFactor(Phi, lam, *cholesky(M, lam))
+
+
+def cholesky(M: Array, lam: Array) -> tuple[Array, float]:
+    """Return the lower factor of M = I + ΦᵀΛΦ, in the place of M, and log|M|.
+
+    Parameters
+    ----------
+    M : array, shape (D, D)
+        Fortran-ordered; its lower triangle is read.
+    lam : array
+        Site precisions, for the error's message.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        As for :func:`factorize`.
+    """
     chol_M, info = dpotrf(M, lower=1, clean=0, overwrite_a=1)
     log_det = 2.0 * float(np.log(diagonal_view(chol_M)).sum()) if info == 0 else 0.0
     if info != 0 or not np.isfinite(log_det):
@@ -152,7 +171,7 @@ def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpa
             f"from {lam.min():.2e} to {lam.max():.2e}): expected a finite design and precisions "
             "whose negative ones do not outweigh the prior; damp the update that made them"
         )
-    return WeightSpaceFactor(Phi, lam, chol_M, log_det)
+    return chol_M, log_det
 
 
 def condition(factor: WeightSpaceFactor, m: Array, h: Array) -> WeightSpacePosterior:

@@ -3,6 +3,7 @@
 =====================  =====================================================================
 ``affine``             the posterior given sites as an affine map of standard normals
 ``base``               what the prior of a block must answer, whatever its structure
+``by_copies``          conditioning outputs of a process, which share their design
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their banded precision

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -82,21 +83,22 @@ class WeightPosterior(SitePosterior):
     """By one factorisation of the size of all latents together."""
 
     space = "weight"
-    conditioner = WeightSpace
+    conditioner: ClassVar[type[Conditioner]] = WeightSpace
     takes_factors = True
     has_cheap_gradient = False
 
     def _condition(self, work: Array | None, second_work: Array | None) -> None:
         rotation, Phi = self._rotation, self.prior.whitened_design
-        self._factor = weight_space.factorize(rotation.forward(Phi.T).T, self._diagonal, work=work)
+        factor = weight_space.factorize(self._rotated, self._diagonal, work=work)
+        self._chol = factor.chol_M
         zeros = np.zeros_like(self.merged_h)
-        posterior = weight_space.condition(self._factor, zeros, rotation.forward(self.merged_h))
+        posterior = weight_space.condition(factor, zeros, rotation.forward(self.merged_h))
         self._latent_mean = posterior.latent_mean
         self.alpha = rotation.back(posterior.alpha)
         coupling = self.groups.merged
-        cov = weight_space.cov_at(self._factor, Phi, coupling.first, coupling.second)
+        cov = weight_space.cov_at(factor, Phi, coupling.first, coupling.second)
         centred = rotation.back(posterior.mean)
-        self._finish(self._factor.log_det, centred, cov, posterior.log_normalizer)
+        self._finish(factor.log_det, centred, cov, posterior.log_normalizer)
 
     @classmethod
     def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
@@ -136,8 +138,12 @@ class WeightPosterior(SitePosterior):
     @cached_property
     def _inverse_chol(self) -> Array:
         """L_M⁻¹ᵀ, whose rows give cov[v] = L_M⁻ᵀ L_M⁻¹."""
-        size = self._factor.chol_M.shape[0]
-        return solve_triangular(self._factor.chol_M, np.eye(size), lower=True).T
+        return solve_triangular(self._chol, np.eye(len(self._chol)), lower=True).T
+
+    @cached_property
+    def _rotated(self) -> Array:
+        """QᵀΦ."""
+        return self._rotation.forward(self.prior.whitened_design.T).T
 
     def _half(self, index: int) -> Array:
         """Return S_b L_M⁻ᵀ (rows of block b): cov[u_b] is its product with its transpose."""
@@ -160,8 +166,8 @@ class WeightPosterior(SitePosterior):
     def response_product(self, X: Array) -> Array:
         # R = Λ − ΛΦM⁻¹ΦᵀΛ
         weighted = self._diagonal[:, None] * self._rotation.forward(X.T).T
-        half = self._inverse_chol.T @ (self._factor.Phi.T @ weighted)
-        back = self._factor.Phi @ (self._inverse_chol @ half)
+        half = self._inverse_chol.T @ (self._rotated.T @ weighted)
+        back = self._rotated @ (self._inverse_chol @ half)
         return self._rotation.back((weighted - self._diagonal[:, None] * back).T).T
 
     def draw(self, rng: np.random.Generator, size: int) -> list[Array]:

@@ -13,6 +13,7 @@ from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
 from .affine import Conditioner
+from .by_copies import CopiesPosterior
 from .by_gram import GramSpace
 from .by_observations import ObservationPosterior
 from .by_precision import PrecisionPosterior
@@ -28,7 +29,8 @@ __all__ = ["SPACES", "cheapest_space", "choose_conditioner", "choose_space", "co
 
 #: By name. Of several that cost the same the first is taken.
 SPACES: dict[str, type[SitePosterior]] = {
-    kind.space: kind for kind in (ObservationPosterior, WeightPosterior, PrecisionPosterior)
+    kind.space: kind
+    for kind in (ObservationPosterior, WeightPosterior, CopiesPosterior, PrecisionPosterior)
 }
 
 #: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.

@@ -3,7 +3,8 @@
 Two kinds cover every model: :class:`RowSelection`, where each predictor takes one latent value,
 possibly scaled (a GP at its inputs, ``f[idx]``, ``alpha[group]``, an intercept), and
 :class:`DenseMap` (a design matrix, basis functions, differences). A :class:`SelectionSum` is one
-with a few entries a row (correlated effects), which need not be formed.
+with a few entries a row (correlated effects), and a :class:`CopiesMap` one whose rows repeat
+between copies of the latents (outputs of a process), which need not be formed.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["DenseMap", "LinearMap", "RowSelection", "SelectionSum", "times"]
+__all__ = ["CopiesMap", "DenseMap", "LinearMap", "RowSelection", "SelectionSum", "times"]
 
 
 def times(x: Array, coef: Array | None) -> Array:
@@ -273,6 +274,88 @@ class SelectionSum(DenseMap):
     def rows(self, which: Index | slice) -> SelectionSum:
         """Return the map onto the predictors ``which`` alone."""
         return SelectionSum(self.coefs, [part.rows(which) for part in self.parts])
+
+
+class CopiesMap(DenseMap):
+    """(A u)ᵣ = coefᵣ · base[positionᵣ] · u of copy copyᵣ, for u of several copies of M latents.
+
+    A :class:`DenseMap` whose matrix is formed when asked for.
+
+    Parameters
+    ----------
+    base : ndarray, shape (n, M)
+        The rows that copies share.
+    position, copy : ndarray of int, shape (N,)
+        Which row of ``base`` and which copy each predictor takes.
+    coef : ndarray, shape (N,), or None
+        Its coefficient; None stands for ones.
+    copies : int
+        How many copies u has, one after another.
+    """
+
+    columns = None
+
+    def __init__(
+        self, base: Array, position: Index, copy: Index, coef: Array | None, copies: int
+    ) -> None:
+        # The class it derives from is frozen.
+        self.__dict__.update(base=base, position=position, copy=copy, coef=coef, copies=copies)
+
+    base: Array
+    position: Index
+    copy: Index
+    coef: Array | None
+    copies: int
+
+    @cached_property
+    def matrix(self) -> Array:
+        """A, Fortran-ordered."""
+        n_rows, M = self.copy.size, self.base.shape[1]
+        matrix = np.zeros((n_rows, self.size), order="F")
+        for k in range(self.copies):
+            own = np.flatnonzero(self.copy == k)
+            taken = self.base[self.position[own]]
+            matrix[own, k * M : (k + 1) * M] = (
+                taken if self.coef is None else self.coef[own, None] * taken
+            )
+        return matrix
+
+    @property
+    def size(self) -> int:
+        """Length of u."""
+        return self.copies * self.base.shape[1]
+
+    def apply(self, u: Array) -> Array:
+        """Return A u, shape (N,)."""
+        return self.apply_rows(u[None])[0]
+
+    def magnitude(self, u: Array) -> Array:
+        """Return |A| |u|, shape (N,)."""
+        coef = None if self.coef is None else np.abs(self.coef)
+        absolute = CopiesMap(np.abs(self.base), self.position, self.copy, coef, self.copies)
+        return absolute.apply(np.abs(u))
+
+    def apply_transpose(self, w: Array) -> Array:
+        """Return Aᵀ w, shape (size,)."""
+        return self.transpose_rows(w[None])[0]
+
+    def apply_rows(self, u: Array) -> Array:
+        """Return A u for each row of u, shape (count, N)."""
+        products = u.reshape(len(u), self.copies, -1) @ self.base.T
+        return times(products[:, self.copy, self.position], self.coef)
+
+    def transpose_rows(self, w: Array) -> Array:
+        """Return Aᵀ w for each row of w, shape (count, size)."""
+        length = self.copies * len(self.base)
+        flat = self.copy * len(self.base) + self.position
+        sums = np.array([np.bincount(flat, row, length) for row in times(w, self.coef)])
+        products = sums.reshape(len(w), self.copies, -1) @ self.base
+        return products.reshape(len(w), -1)
+
+    def rows(self, which: Index | slice) -> CopiesMap:
+        """Return the map onto the predictors ``which`` alone."""
+        coef = None if self.coef is None else self.coef[which]
+        return CopiesMap(self.base, self.position[which], self.copy[which], coef, self.copies)
 
 
 LinearMap = RowSelection | DenseMap

@@ -11,6 +11,8 @@ from scipy.stats import invgamma
 import pymc_augconj as pac
 from pymc_augconj.api.sparse_step import SparseGibbs
 from pymc_augconj.api.sparsify import sparsified
+from pymc_augconj.engines.sparse import weights
+from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap
 
 QUIET = {"progressbar": False, "compute_convergence_checks": False, "cores": 1}
 N = 15
@@ -56,6 +58,11 @@ def potential(f):
 def sampler_of(model, gp, inducing, steps=1, seed=3, tune=0):
     """Return points and the last statistics of a chain without PyMC's own loop."""
     found = sparsified(model, gp, inducing, 0)
+    return found, *chain_of(found, steps, seed, tune)
+
+
+def chain_of(found, steps, seed=3, tune=0):
+    """Return points and the last statistics of a chain."""
     step = SparseGibbs(model=found.model, sparsified=found)
     step.setup_chain(np.random.default_rng(seed), tune, steps)
     point, points = found.recognition.start, []
@@ -64,7 +71,7 @@ def sampler_of(model, gp, inducing, steps=1, seed=3, tune=0):
             step.stop_tuning()
         point, (stats,) = step.step(point)
         points.append(point)
-    return found, points, stats
+    return points, stats
 
 
 @pytest.mark.parametrize(
@@ -383,3 +390,46 @@ def test_a_process_in_two_predictors_of_an_observation_is_refused():
         pm.Normal("y", mu=f, sigma=pm.math.exp(f[::-1]), observed=np.log1p(COUNTS))
     with pytest.raises(pac.AugmentationError, match=r"'y'.*one predictor.*\['f'\] in several"):
         pac.sparsify(model, gp=gp, inducing=Z)
+
+
+def classes_with_intercepts(F):
+    b = pm.Normal("b", 0, 1, shape=3)
+    pm.Categorical("y", logit_p=F.T[WHERE] + b, observed=np.minimum(COUNTS, 4) // 2)
+
+
+def largest(F):
+    pac.RobustMax("y", F.T, epsilon=0.01, observed=np.minimum(COUNTS, 4) // 2)
+
+
+# Inputs that observations share.
+WHERE = np.array([0, 0, 3, 1, 5, 4, 6, 7, 8, 14, 14, 11, 12, 13, 2])
+
+
+@pytest.mark.parametrize("write", [classes_with_intercepts, largest])
+def test_outputs_that_share_their_design_have_the_draws_of_the_whole_matrix(write, monkeypatch):
+    # Compiled to be compared with, which other tests do.
+    monkeypatch.setattr(SparseGibbs, "_density_of", lambda *a: None)
+    found = sparsified(*make_several(write, 3), Z, 0)
+    ours, stats = chain_of(found, steps=2, tune=1)
+    read = weights._Design.__call__
+    assert any(isinstance(A(ours[-1]), CopiesMap) for A in found.recognition.model.maps)
+    monkeypatch.setattr(weights._Design, "__call__", lambda *a: DenseMap(read(*a).matrix))
+    whole, theirs = chain_of(found, steps=2, tune=1)
+    for name in ours[-1]:
+        np.testing.assert_allclose(ours[-1][name], whole[-1][name], rtol=1e-6, atol=1e-8)
+    assert stats["elliptical_trials"] == theirs["elliptical_trials"]
+
+
+def test_predictions_of_several_outputs_are_those_of_the_process_given_its_values_there():
+    model, gp = make_several(largest, 3)
+    with model:
+        idata = pac.sample(3, tune=1, chains=1, random_seed=1, gp=gp, inducing=Z, **QUIET)
+        at = pac.predict(idata, gp, Z, random_seed=1).predictions["F"]
+        found = pac.predict(idata, gp, Z, kind="y", random_seed=1).predictions["y_probability"]
+    np.testing.assert_allclose(at, idata.posterior["F_u"], atol=0.02)
+    # The largest is right up to the probability of mistakes, in each of the draws.
+    wins = np.eye(3)[idata.posterior["F_u"].values[0].argmax(axis=1)].mean(axis=0)
+    np.testing.assert_allclose(found, 0.005 + (1.0 - 0.015) * wins, atol=1e-12)
+    idata["posterior"]["F_u"] = idata["posterior"]["F_u"] + 0.5
+    with pytest.raises(pac.AugmentationError, match="agree"):
+        pac.predict(idata, gp, Z, model=model)

@@ -329,8 +329,8 @@ def coupled_sites(seed: int = 3, *, signed: bool = False):
 
 
 @pytest.mark.parametrize("signed", [False, True])
-# No latent here is known by its precision.
-@pytest.mark.parametrize("space", sorted(SPACES.keys() - {"precision"}))
+# No latent here is known by its precision, or has copies.
+@pytest.mark.parametrize("space", sorted(SPACES.keys() - {"copies", "precision"}))
 @pytest.mark.parametrize(
     "build", [model_apart, lambda: shared(HeteroscedasticLog(), Y, K_F, OFFSET)]
 )

@@ -5,7 +5,8 @@ R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, see :mo
 parameter of the likelihood, see :mod:`.expected`. All else of the model stays as it is, so that
 the samplers do not know of inducing points.
 
-A value of θ costs O(N M²) and arrays of N × M, of which the last two are kept.
+A value of θ costs O(N M²) and arrays of N × M, of which the last two are kept; a process of K
+outputs has these once, see :class:`.CopiesMap`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
+from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import (
     Argument,
@@ -145,7 +146,7 @@ class _Rows:
         which, inverse = np.unique(position, return_inverse=True)
         in_order = np.array_equal(inverse, np.arange(which.size))
         self._index, self._inverse = which, None if in_order else inverse
-        self._known: list[tuple[bytes, tuple[Array, Array]]] = []
+        self._known: list[tuple[bytes, tuple[LinearMap, Array]]] = []
 
     def enters_twice(self, site: Site) -> bool:
         """Return whether one output enters several predictors of an observation."""
@@ -158,8 +159,8 @@ class _Rows:
         """Return how many outputs an observed variable depends on."""
         return np.unique(self._copy[site.rows][self._enters[site.rows]]).size
 
-    def at(self, point: Point) -> tuple[Array, Array]:
-        """Return A, shape (rows, weights), and r, shape (rows,)."""
+    def at(self, point: Point) -> tuple[LinearMap, Array]:
+        """Return A and r, shape (rows,)."""
         key = b"".join(np.asarray(point[name]).tobytes() for name in self.names)
         for known, found in self._known:
             if known == key:
@@ -170,7 +171,7 @@ class _Rows:
         self._known.insert(0, (key, found))
         return found
 
-    def _make(self, point: Point) -> tuple[Array, Array]:
+    def _make(self, point: Point) -> tuple[LinearMap, Array]:
         prior, Z = self.prior, self._Z
         name = f"the covariance of {prior.name!r} at its inducing inputs"
         chol, _ = cholesky_with_jitter(
@@ -184,16 +185,17 @@ class _Rows:
             raise NotPositiveDefiniteError(f"{name}: expected finite numbers")
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, SMALLEST_VAR, out=residual)
-        if self._inverse is not None:
-            half, residual = half[self._inverse], residual[self._inverse]
         A = self._read(point)
-        if isinstance(A, RowSelection) and A.coef is not None:
-            half, residual = half * A.coef[:, None], residual * A.coef**2
+        coef = A.coef if isinstance(A, RowSelection) else None
+        if self._inverse is not None:
+            residual = residual[self._inverse]
+        residual = residual if coef is None else residual * coef**2
         if self._copies > 1:
-            whole = np.zeros((len(half), self._copies, half.shape[1]))
-            whole[np.arange(len(half)), self._copy] = half
-            half = whole.reshape(len(half), -1)
-        return half, residual
+            position = np.arange(len(half)) if self._inverse is None else self._inverse
+            return CopiesMap(half, position, self._copy, coef, self._copies), residual
+        if self._inverse is not None:
+            half = half[self._inverse]
+        return DenseMap(half if coef is None else half * coef[:, None]), residual
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_known": []}
@@ -210,7 +212,7 @@ class _Design:
         return self.rows.names
 
     def __call__(self, point: Point) -> LinearMap:
-        return DenseMap(self.rows.at(point)[0])
+        return self.rows.at(point)[0]
 
 
 @dataclass(frozen=True)

@@ -180,7 +180,7 @@ def check_inducing_draws(
     parts : mapping
         ``"mean_old"`` and ``"old"`` at the inducing inputs, at the first draw.
     values : ndarray, shape (M,)
-        The process there, of that draw.
+        The process there, of that draw; its first output where there are several.
     jitter : float
 
     Raises
@@ -192,6 +192,7 @@ def check_inducing_draws(
     if entry not in posterior:
         return
     weights = posterior[entry].isel(chain=0, draw=0).values
+    weights = weights[0] if weights.ndim > 1 else weights
     same = weights.shape == values.shape == parts["mean_old"].shape
     if same:
         cov = parts["old"] + jitter * np.eye(values.size)
