@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-from jupyter_client.connect import ConnectionFileMixin
 
 import pymc_augconj as pac
 
@@ -23,8 +22,6 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 mpl.use("agg")
-# Two kernels that start at once may pick the same TCP port.
-ConnectionFileMixin.transport.default_value = "ipc"
 
 # Once the threads are set.
 import beside_nuts  # noqa: E402

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
@@ -51,7 +53,7 @@ class EllipticalUpdate(SliceUpdate):
         z = self._inverse @ (start - centre)
         shape = 0.5 * (_DEGREES_OF_FREEDOM + self.size)
         scale = 0.5 * (_DEGREES_OF_FREEDOM + z @ z) / rng.gamma(shape)
-        fresh = np.sqrt(scale) * rng.standard_normal(self.size)
+        fresh = math.sqrt(scale) * rng.standard_normal(self.size)
 
         def residual(cos: float, sin: float) -> float:
             if sin == 0.0:
@@ -59,7 +61,7 @@ class EllipticalUpdate(SliceUpdate):
             else:
                 at = cos * z + sin * fresh
                 x = centre + axes @ at
-            return target(x) + float(shape * np.log1p(at @ at / _DEGREES_OF_FREEDOM))
+            return target(x) + shape * math.log1p(at @ at / _DEGREES_OF_FREEDOM)
 
         cos, sin, _, _ = elliptical_slice(rng, residual, residual(1.0, 0.0))
         moved = start if sin == 0.0 else centre + axes @ (cos * z + sin * fresh)

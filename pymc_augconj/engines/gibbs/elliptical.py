@@ -13,6 +13,7 @@ Murray, Adams & MacKay (2010), Elliptical slice sampling. AISTATS.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -44,11 +45,11 @@ def elliptical_slice(
     trials : int
         Evaluations of r.
     """
-    level = current + np.log(rng.random())
-    phi = rng.uniform(0.0, 2.0 * np.pi)
-    lower, upper = phi - 2.0 * np.pi, phi
+    level = current + math.log1p(-rng.random())
+    phi = 2.0 * math.pi * rng.random()
+    lower, upper = phi - 2.0 * math.pi, phi
     for trials in range(1, _LARGEST_TRIALS + 1):
-        cos, sin = float(np.cos(phi)), float(np.sin(phi))
+        cos, sin = math.cos(phi), math.sin(phi)
         value = residual(cos, sin)
         if value > level:
             return cos, sin, value, trials
@@ -56,5 +57,5 @@ def elliptical_slice(
             lower = phi
         else:
             upper = phi
-        phi = rng.uniform(lower, upper)
+        phi = lower + (upper - lower) * rng.random()
     return 1.0, 0.0, current, _LARGEST_TRIALS

@@ -493,7 +493,9 @@ class GibbsSampler:
             return
         target = PointTarget(point, members, log_density, gradient)
         start = np.concatenate([np.ravel(point[h.value_name]) for h in members])
-        target.write(point, updates[move](target, start, rng))
+        with np.errstate(over="ignore", invalid="ignore"):
+            value = updates[move](target, start, rng)
+        target.write(point, value)
         info.evaluations += target.evaluations
 
 

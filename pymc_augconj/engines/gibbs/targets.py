@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import accumulate
 from typing import Any, Protocol
@@ -72,11 +73,10 @@ class PointTarget:
         # zero, which is what PyMC's own log density does there; and where numbers overflow, as the
         # mean of an explosive autoregression does.
         try:
-            with np.errstate(over="ignore", invalid="ignore"):
-                value = self._log_density(self._candidate)
+            value = float(self._log_density(self._candidate))
         except NotPositiveDefiniteError:
             return -np.inf
-        return value if not np.isnan(value) else -np.inf
+        return -np.inf if math.isnan(value) else value
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
         self.evaluations += 1
