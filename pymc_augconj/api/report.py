@@ -163,7 +163,9 @@ class RecognitionReport(Recognition):
 
     def __str__(self) -> str:
         text = io.StringIO()
-        Console(file=text, width=_TEXT_WIDTH, color_system=None).print(self)
+        # In a notebook Rich would display the table, and write no text.
+        console = Console(file=text, width=_TEXT_WIDTH, color_system=None, force_jupyter=False)
+        console.print(self)
         return text.getvalue().rstrip()
 
     def _repr_html_(self) -> str:

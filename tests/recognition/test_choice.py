@@ -250,7 +250,7 @@ def test_model_is_not_changed(read):
     assert model.compile_logp(mode="FAST_COMPILE")(model.initial_point()) == before
 
 
-def test_context_is_the_default_model():
+def test_context_is_the_default_model(monkeypatch):
     with pm.Model():
         observe(process())
         recognition = recognize()
@@ -258,6 +258,8 @@ def test_context_is_the_default_model():
     html = recognition._repr_html_()
     assert html.startswith("<pre")
     assert "Gaussian latents" in html
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert "Gaussian latents" in str(recognition)
 
 
 def test_the_table_names_everything(read):
