@@ -186,15 +186,29 @@ class Reference:
 
 
 def _means(model: Model) -> dict[Variable, Variable]:
-    """Return the prior means of normal variables, by their value variables."""
+    """Return the prior means of normal variables and series, by their value variables."""
     rvs = [
         rv
         for rv in model.free_RVs
         if type(rv.owner.op).__name__ in _NORMAL and model.rvs_to_transforms[rv] is None
     ]
     means = [pt.broadcast_to(rv.owner.op.dist_params(rv.owner)[0], rv.shape) for rv in rvs]
-    values = [model.rvs_to_values[rv] for rv in rvs]
+    series = [rv for rv in model.free_RVs if type(rv.owner.op).__name__ == "AutoRegressiveRV"]
+    series = [rv for rv in series if rv.ndim == 1]
+    start = model.initial_point()
+    means += [_autoregressive_mean(rv, start[rv.name].size) for rv in series]
+    values = [model.rvs_to_values[rv] for rv in rvs + series]
     return dict(zip(values, model.replace_rvs_by_values(means), strict=True))
+
+
+def _autoregressive_mean(rv: Variable, length: int) -> Variable:
+    op, (coefficients, _, start, *_) = rv.owner.op, rv.owner.inputs
+    constant = coefficients[0] if op.constant_term else 0.0
+    own = coefficients[1:] if op.constant_term else coefficients
+    mean = [start.owner.op.dist_params(start.owner)[0].sum()] * op.ar_order
+    while len(mean) < length:
+        mean.append(constant + sum(own[k] * mean[-1 - k] for k in range(op.ar_order)))
+    return pt.stack(mean)
 
 
 def _density(exact: Array, noisy: list[Array]) -> Density:
