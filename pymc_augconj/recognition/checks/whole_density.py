@@ -145,10 +145,9 @@ def _log_densities(model: Model) -> list[Variable]:
 
 def _apart(rv: Variable, model: Model) -> tuple[Variable, dict[Variable, Variable]] | None:
     """Return a draw of unnamed parameters, and the graphs of these; None if it is no plain draw."""
-    node = rv.owner
-    basic = set(model.basic_RVs)
     if not is_random(rv):
         return None
+    node, basic = rv.owner, set(model.basic_RVs)
 
     def expand(var: Variable) -> Sequence[Variable]:
         return () if var in basic or var.owner is None else var.owner.inputs
