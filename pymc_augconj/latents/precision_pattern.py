@@ -325,8 +325,8 @@ class PrecisionPattern:
         if len(self.within) > 1 or block.kind != PrecisionPrior.kind:
             return False
         assert block.entries is not None
-        places = [p.positions(*block.entries) for p in (block.sparsity, self.sparsity)]
-        return block.sparsity.n_flat == self.sparsity.n_flat and np.array_equal(*places)
+        own, here = (p.positions(*block.entries) for p in (block.sparsity, self.sparsity))
+        return block.sparsity.n_flat == self.sparsity.n_flat and np.array_equal(own, here)
 
     def prior_precision(self, prior: LatentPrior) -> Array:
         """Return the prior precision of what is in B, flat."""
