@@ -270,18 +270,20 @@ class HeldGibbsSampler(GibbsSampler):
     ) -> Array:
         assert current is not None  # see _draw_latents
         mean = posterior.mean
-        away = current - mean
         eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
         here, value = eta - centre, float(self._residual(eta))
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.apply(rng.standard_normal((self._count_slices(), posterior.size)))
-        etas = prior.predictor(posterior.innovations(prior, fresh))
-        for one, there in zip(fresh - mean, etas - centre, strict=True):
+        etas = prior.predictor(posterior.innovations(prior, fresh)) - centre
+        # Of the present deviation from the mean, and of the fresh ones.
+        weights = np.eye(len(fresh) + 1)[0]
+        for k, there in enumerate(etas, start=1):
             residual = partial(self._residual_on_ellipse, centre, here, there)
             cos, sin, value, trials = elliptical_slice(rng, residual, value)
-            away = cos * away + sin * one
+            weights *= cos
+            weights[k] = sin
             here = cos * here + sin * there
             info.trials += trials
             info.slices += 1
         info.residual = value
-        return mean + away
+        return mean + weights[0] * (current - mean) + weights[1:] @ (fresh - mean)
