@@ -138,9 +138,10 @@ class HeldGibbsSampler(GibbsSampler):
             data.params = data.site.params(point)
         prior, posterior = self._approximation(point)
         for _ in range(_START_ATTEMPTS):
-            v = posterior.apply(rng.standard_normal(posterior.size))
-            if np.isfinite(self._residual(prior.predictor(prior.innovations(v)))):
-                return self.point_of(point, prior.innovations(v), prior.split(v))
+            x = posterior.apply(rng.standard_normal(posterior.size))
+            innovations = posterior.innovations(prior, x)
+            if np.isfinite(self._residual(prior.predictor(innovations))):
+                return self.point_of(point, innovations, prior.split(posterior.whitened(x)))
         return dict(point)
 
     # -- sites --------------------------------------------------------------------------------
@@ -220,23 +221,25 @@ class HeldGibbsSampler(GibbsSampler):
         if not self.plan.collapsed:
             return
         posterior, prior, _ = self._posterior(point, part)
-        present = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
+        v = np.concatenate(self._whitened(point, prior))
+        present = posterior.solve(rng, posterior.coordinates(v))
         others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
         self._nu = np.vstack([present, others])
         super()._update_collapsed(rng, point, updates, info, part)
         posterior, prior, _ = self._posterior(point, part)
-        v = posterior.apply(self._nu)
-        residual = self._residual(prior.predictor(prior.innovations(v)))
+        x = posterior.apply(self._nu)
+        residual = self._residual(prior.predictor(posterior.innovations(prior, x)))
         # Draws from probabilities that are known by their logarithms, up to a constant.
-        chosen = v[np.argmax(residual + rng.gumbel(size=residual.size))]
-        point.update(self.point_of(point, prior.innovations(chosen), prior.split(chosen)))
+        chosen = x[np.argmax(residual + rng.gumbel(size=residual.size))]
+        innovations, v = posterior.innovations(prior, chosen), posterior.whitened(chosen)
+        point.update(self.point_of(point, innovations, prior.split(v)))
 
     def _log_marginal(
         self, candidate: Point, part: Part, prior: LatentPrior, sites: SiteSum
     ) -> float:
         prior = prior.factorized()
         posterior = part.space.posterior(prior, sites)
-        eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
+        eta = prior.predictor(posterior.innovations(prior, posterior.apply(self._nu)))
         return posterior.log_evidence + float(np.logaddexp.reduce(self._residual(eta, candidate)))
 
     # -- move 4 -------------------------------------------------------------------------------
@@ -257,7 +260,7 @@ class HeldGibbsSampler(GibbsSampler):
         # An elliptical slice starts at the present latents.
         return super()._draw_latents(rng, point, part, info, relax=True)
 
-    def _draw_whitened(
+    def _draw_coordinates(
         self,
         rng: np.random.Generator,
         prior: LatentPrior,
@@ -266,19 +269,19 @@ class HeldGibbsSampler(GibbsSampler):
         info: GibbsInfo,
     ) -> Array:
         assert current is not None  # see _draw_latents
-        v, mean = current, posterior.mean
-        eta = prior.predictor(prior.innovations(v))
-        centre = prior.predictor(prior.innovations(mean))
-        value = float(self._residual(eta))
-        for _ in range(self._count_slices()):
-            fresh = posterior.apply(rng.standard_normal(posterior.size))
-            eta_fresh = prior.predictor(prior.innovations(fresh))
-            here, there = eta - centre, eta_fresh - centre
+        mean = posterior.mean
+        away = current - mean
+        eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
+        here, value = eta - centre, float(self._residual(eta))
+        # Several at once: to solve for many takes hardly longer than for one.
+        fresh = posterior.apply(rng.standard_normal((self._count_slices(), posterior.size)))
+        etas = prior.predictor(posterior.innovations(prior, fresh))
+        for one, there in zip(fresh - mean, etas - centre, strict=True):
             residual = partial(self._residual_on_ellipse, centre, here, there)
             cos, sin, value, trials = elliptical_slice(rng, residual, value)
-            v = mean + cos * (v - mean) + sin * (fresh - mean)
-            eta = centre + cos * here + sin * there
+            away = cos * away + sin * one
+            here = cos * here + sin * there
             info.trials += trials
             info.slices += 1
         info.residual = value
-        return v
+        return mean + away
