@@ -124,8 +124,9 @@ class AugmentedGibbs(BlockedStep):
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood that has an augmentation and held sites
-        for the others; but held sites for regressions on counts and classes that are so unbalanced
-        that auxiliary variables mix slowly, see :mod:`pymc_augconj.engines.gibbs.choice`.
+        for the others; but held sites for several classes, and for regressions on counts and
+        classes that are so unbalanced that auxiliary variables mix slowly, see
+        :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------

@@ -27,9 +27,6 @@ __all__ = ["PoissonLog"]
 class PoissonLog(DensityLikelihood):
     """Counts y ∈ {0, 1, …} of mean c e^η; c, the exposure, is a parameter."""
 
-    # y and c that were given last, and what belongs to them: a step asks for them again and again.
-    _known: tuple[Array, Array, Array] | None = None
-
     name = "Poisson"
     link = "log"
     discrete = True
@@ -44,7 +41,7 @@ class PoissonLog(DensityLikelihood):
         c = params["exposure"]
         # Far from the data e^η overflows, and the density is nothing.
         with np.errstate(over="ignore"):
-            return y * eta - c * np.exp(eta) + self._log_constant(y, c)
+            return y * eta - c * np.exp(eta) + _log_constant(y, c)
 
     def expected_log_density(
         self, y: Array, mean: Array, var: Array, params: Params
@@ -52,13 +49,7 @@ class PoissonLog(DensityLikelihood):
         c = params["exposure"]
         with np.errstate(over="ignore"):
             rate = c * np.exp(mean + 0.5 * var)
-        return y * mean - rate + self._log_constant(y, c), y - rate, -0.5 * rate
-
-    def _log_constant(self, y: Array, c: Array) -> Array:
-        known = self._known
-        if known is None or known[0] is not y or known[1] is not c:
-            known = self._known = y, c, xlogy(y, c) - gammaln(y + 1.0)
-        return known[2]
+        return y * mean - rate + _log_constant(y, c), y - rate, -0.5 * rate
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         rate = params["exposure"] * np.exp(eta)
@@ -72,3 +63,7 @@ class PoissonLog(DensityLikelihood):
         k = np.floor(y)
         rate = params["exposure"] * np.exp(eta)
         return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
+
+
+def _log_constant(y: Array, c: Array) -> Array:
+    return xlogy(y, c) - gammaln(y + 1.0)
