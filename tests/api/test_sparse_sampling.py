@@ -380,7 +380,9 @@ def test_several_predictors_have_the_log_density_of_the_sparsified_model(write, 
     found, points, stats = sampler_of(model, gps, inducing, steps=2)
     assert not found.inexact
     theirs = found.model.compile_logp()(points[-1])
-    assert stats["model_logp"] == pytest.approx(float(theirs), rel=1e-9)
+    # Of classes the sampler has a rule of its own.
+    error = 1e-9 if outputs is None else 1e-6
+    assert stats["model_logp"] == pytest.approx(float(theirs), rel=error)
 
 
 def test_a_process_in_two_predictors_of_an_observation_is_refused():

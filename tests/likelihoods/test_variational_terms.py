@@ -199,6 +199,7 @@ def test_largest_predictor_by_nodes_is_what_single_integrals_give(spread):
     mean, std = 3.0 * rng.normal(size=(6, 60)), np.exp(rng.uniform(-spread, spread, (6, 60)))
     own = rng.integers(6, size=60)
     found = robust_max._largest(own, mean, std**2)
-    expected = robust_max._largest_adaptively(own, mean, std)
+    rivals = (own + np.arange(1, 6)[:, None]) % 6
+    expected = robust_max._largest_adaptively(own, rivals, mean, std)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-9)
