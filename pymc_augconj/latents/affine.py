@@ -38,7 +38,7 @@ from pymc_augconj.typing import Array
 from .joint import LatentPrior
 from .rows import SiteSum
 
-__all__ = ["AffinePosterior", "Conditioner", "FactorMemory"]
+__all__ = ["AffinePosterior", "Conditioner", "FactorMemory", "InvertiblePosterior"]
 
 
 class AffinePosterior(Protocol):
@@ -74,12 +74,23 @@ class AffinePosterior(Protocol):
         ...
 
 
+class InvertiblePosterior(AffinePosterior, Protocol):
+    """One whose T is invertible."""
+
+    def pull(self, slope: Array) -> Array:
+        """Return the gradient by ν of a function of v = T(ν), given that by v."""
+        ...
+
+
 class Conditioner(Protocol):
     """What the Gibbs sampler asks of a space.
 
     It keeps its work array and its last factor. A subclass is made with the order of its matrix and
     the coupling of the rows.
     """
+
+    #: Whether posteriors are :class:`InvertiblePosterior`.
+    invertible: bool = False
 
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 

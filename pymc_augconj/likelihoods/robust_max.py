@@ -13,6 +13,17 @@ d = m_y − m_j and q_j the same integral without class j, under N(m_y − d s_y
 
     ∂q/∂m_j = −N(d; 0, t) q_j,      ∂q/∂s_j² = ½ ∂²q/∂m_j²  (Price).
 
+Held sites are to resemble the posterior of predictors that are *not* independent: a common shift of
+all changes no density. Since 1 − q ≤ Σ_{j≠y} P(η_j > η_y), log p is taken to be a sum over rivals j
+of functions of one difference δ = η_y − η_j. With a = log(1 − ε) − log(ε/(K − 1)) and a residual
+variance of s² that of δ is a Φ(δ/s), and e^{a (Φ(x) − 1)} close to the distribution function of a
+normal variable with its own mean c and variance κ. So a site has the Λ
+
+    Σ_{j≠y} λ_j (e_y − e_j)(e_y − e_j)ᵀ,
+
+where λ_j is found by expectation propagation for e^{−a} + (1 − e^{−a}) Φ((δ − c s)/(√κ s)): the
+variational λ_j, of a mean of log p, is too large by far where s is small.
+
 References
 ----------
 Hernández-Lobato, Hernández-Lobato & Dupont (2011), Robust multi-class Gaussian process
@@ -26,7 +37,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
@@ -45,6 +56,8 @@ _RANGE, _STEP, _MOST_NODES, _CHUNK = 7.0, 0.9, 128, 200_000
 _FAR = 1e4
 # Standard deviations of a difference beyond which its sign is certain, to rounding.
 _DECIDED = 8.5
+# Least part of a precision that a site leaves to the others, and least variance of a difference.
+_LEAST_LEFT, _SMALLEST_VAR = 1e-6, 1e-12
 
 
 @register
@@ -91,6 +104,56 @@ class RobustMax(MultiDensity):
         q, d_mean, d_var = _largest(y.astype(int), mean, var)
         scale = right - wrong
         return wrong + q * scale, scale * d_mean, scale * d_var
+
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array]:
+        K, size = mean.shape
+        own, everyone = y.astype(int), np.arange(size)
+        rivals = (own + np.arange(1, K)[:, None]) % K
+        right, wrong = self._log_levels(params)
+        step = right - wrong
+        c, kappa = _as_normal(float(np.mean(step)))
+        # Cavities of the differences.
+        m = mean[own, everyone] - mean[rivals, everyone]
+        V = cov[own, own, everyone] + cov[rivals, rivals, everyone]
+        V = np.maximum(V - 2.0 * cov[own, rivals, everyone], _SMALLEST_VAR)
+        h, lam = -sites[0][rivals, everyone], -sites[1][own, rivals, everyone]
+        left = 1.0 / V - lam
+        proper = left > _LEAST_LEFT / V
+        left, h_left = np.where(proper, left, 1.0 / V), m / V - np.where(proper, h, 0.0)
+        # Moments of the tilted distributions.
+        s2 = residual_var[own, everyone] + residual_var[rivals, everyone]
+        width = np.sqrt(1.0 / left + kappa * s2)
+        z = (h_left / left - c * np.sqrt(s2)) / width
+        floor = np.exp(-step)
+        slope = np.exp(-0.5 * z**2 - _HALF_LOG_2PI) / width
+        slope *= (1.0 - floor) / (floor + (1.0 - floor) * ndtr(z))
+        curvature = slope * (slope + z / width)
+        tilted_mean = (h_left + slope) / left
+        precision = left / np.maximum(1.0 - curvature / left, _LEAST_LEFT)
+        new = np.maximum(precision - left, 0.0)
+        new_h = (left + new) * tilted_mean - h_left
+        H, Lam = np.zeros((K, size)), np.zeros((K, K, size))
+        H[own, everyone], H[rivals, everyone] = new_h.sum(axis=0), -new_h
+        Lam[own, own, everyone], Lam[rivals, rivals, everyone] = new.sum(axis=0), new
+        Lam[own, rivals, everyone] = Lam[rivals, own, everyone] = -new
+        return H, Lam
+
+
+def _as_normal(step: float) -> tuple[float, float]:
+    """Return mean and variance of the distribution function e^{a (Φ(x) − 1)}, x > −∞."""
+    u = (np.arange(1000) + 0.5) / 1000
+    weights, x = np.exp(step * (u - 1.0)), ndtri(u)
+    weights /= weights.sum()
+    c = float(weights @ x)
+    return c, float(weights @ x**2) - c**2
 
 
 def _largest(own: Index, mean: Array, var: Array) -> tuple[Array, Array, Array]:

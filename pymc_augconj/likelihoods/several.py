@@ -105,6 +105,36 @@ class MultiDensity(LikelihoodFacts):
         found = self.expected_log_density_apart(y, mean, var, params)
         return None if found is None else found[:2]
 
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array] | None:
+        """Return the sites that expectation propagation replaces ``sites`` by.
+
+        Parameters
+        ----------
+        y : ndarray, shape (N,)
+        mean : ndarray, shape (P, N)
+            Of the predictors under the approximation of which ``sites`` are a part.
+        cov : ndarray, shape (P, P, N)
+        residual_var : ndarray, shape (P, N)
+            The density is E log p(y | η + e) with e ~ N(0, residual_var), if these are not zero.
+        sites : pair of ndarray, shapes (P, N) and (P, P, N)
+        params : mapping
+
+        Returns
+        -------
+        pair of ndarray, or None
+            Of the shapes of ``sites``, Λ without negative eigenvalues. None where the variational
+            sites are as good: where the density is no step.
+        """
+        return None
+
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         """Return a warning about what a Gaussian approximation misses, or None."""
         return None

@@ -109,6 +109,19 @@ class ExpectedDensity(MultiDensity):
         # What is sampled is the sum, from which the integral differs a little.
         return self.expected(y, eta, params), expectations(self.terms, y, eta, var, params)[1]
 
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array] | None:
+        """See :meth:`.MultiDensity.propagated_sites`."""
+        residual_var = residual_var + self._residual_var(params)
+        return self.terms.propagated_sites(y, mean, cov, residual_var, sites, params)
+
     def error(self, y: Array, eta: Array, params: Params) -> float:
         """Return by how much twice the nodes move Σ E log p(y | η + e); 0 for a closed form."""
         if self.closed(y, eta, params) is not None and not self.terms.expected_by_rule:
