@@ -105,6 +105,15 @@ class MultiDensity(LikelihoodFacts):
         found = self.expected_log_density_apart(y, mean, var, params)
         return None if found is None else found[:2]
 
+    def expected_roughly(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
+        """Return what :meth:`expected_log_density` does with the few digits that held sites need.
+
+        None where that is cheap enough.
+        """
+        return None
+
     def propagated_sites(
         self,
         y: Array,

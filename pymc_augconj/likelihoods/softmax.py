@@ -27,6 +27,7 @@ variables, JASA 108.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -108,12 +109,26 @@ class Softmax(MultiLikelihood):
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
+        return self._expected(y, mean, cov, params, rough=False)
+
+    def expected_roughly(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        # A prior of wide processes would take a hundred thousand nodes.
+        return self._expected(y, mean, cov, params, rough=True)
+
+    def _expected(
+        self, y: Array, mean: Array, cov: Array, params: Params, *, rough: bool
+    ) -> tuple[Array, Array, Array]:
         # Differences from the last logit, in which the log of the sum is one of d = K − 1 numbers.
         P = self.n_predictors
         A, last = np.eye(P), np.zeros(P)
         if self.reference is None:
             A, last = np.hstack([np.eye(P - 1), -np.ones((P - 1, 1))]), np.eye(P)[-1]
-        log_sum, d_mean, d_cov = _expected_log_sum(A @ mean, np.einsum("ap,pqn,bq->abn", A, cov, A))
+        expected = quasi_monte_carlo if rough else _expected_log_sum
+        log_sum, d_mean, d_cov = expected(
+            partial(_log_sum, with_zero=True), A @ mean, np.einsum("ap,pqn,bq->abn", A, cov, A)
+        )
         n, counts, log_arrangements = self._trials(y, params)
         value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * (last @ mean + log_sum)
         by_mean = counts[:P] - n * (last[:, None] + A.T @ d_mean)
@@ -238,18 +253,14 @@ class Multinomial(Softmax):
         return y, counts, gammaln(y + 1.0) - gammaln(counts + 1.0).sum(axis=0)
 
 
-def _expected_log_sum(mean: Array, cov: Array) -> tuple[Array, Array, Array]:
+def _expected_log_sum(
+    log_sum: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
+) -> tuple[Array, Array, Array]:
     """Return E log(1 + Σ exp(δ_j)), δ ~ N(mean, cov) in R^d, and its derivatives."""
-
-    def with_zero(delta: Array) -> Array:
-        return np.concatenate([delta, np.zeros_like(delta[:1])])
-
-    if len(mean) <= MOST_DIMENSIONS:
-        return gaussian_cubature(
-            lambda delta, which: np.logaddexp.reduce(with_zero(delta), axis=0), mean, cov
-        )
-
-    return quasi_monte_carlo(partial(_log_sum, with_zero=True), mean, cov)
+    if len(mean) > MOST_DIMENSIONS:
+        return quasi_monte_carlo(log_sum, mean, cov)
+    # It may overwrite what it is given.
+    return gaussian_cubature(lambda delta, which: log_sum(delta.copy(), which)[0], mean, cov)
 
 
 def _log_sum_of_few(mean: Array, var: Array) -> tuple[Array, Array]:
