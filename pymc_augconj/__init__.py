@@ -35,7 +35,7 @@ from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
 from .results.comparison.plots import plot_compare
 
-__version__ = "0.1.0"
+__version__ = "1.0.0rc1"
 
 __all__ = [
     "Approximation",

@@ -27,8 +27,8 @@ from pymc_augconj.typing import Array, Index
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import DensityLikelihood
 from .likelihoods.several import MultiDensity, MultiLikelihood, as_several
-from .linalg.banded import BandPattern
 from .linalg.linear_map import LinearMap
+from .linalg.sparse import SymmetricPattern, find_pattern
 
 __all__ = [
     "Argument",
@@ -148,24 +148,24 @@ class LatentBlock:
         return self.size * self.copies
 
     @cached_property
-    def band(self) -> BandPattern:
-        """Where the entries of Q stand in a band."""
+    def sparsity(self) -> SymmetricPattern:
+        """Where the entries of Q stand, and in which order it is factorised."""
         assert self.entries is not None  # asked for by the kind "precision" alone
-        return BandPattern(self.size, *self.entries)
+        return find_pattern(self.size, *self.entries)
 
     @cached_property
-    def _entry_of_band(self) -> Index:
-        """Which of the entries stands at each place of the flat band; their number where none."""
+    def _entry_at(self) -> Index:
+        """Which of the entries stands at each place of the flat Q; their number where none."""
         assert self.entries is not None
         rows, cols = self.entries
         lower = np.flatnonzero(rows >= cols)
-        found = np.full(self.band.n_flat, rows.size)
-        found[self.band.positions(rows[lower], cols[lower])] = lower
+        found = np.full(self.sparsity.n_flat, rows.size)
+        found[self.sparsity.positions(rows[lower], cols[lower])] = lower
         return found
 
     def flat_precision(self, array: Array) -> Array:
-        """Return the flat band of Q, given what ``scale`` gives."""
-        return np.append(array, 0.0)[self._entry_of_band]
+        """Return Q, flat, given what ``scale`` gives."""
+        return np.append(array, 0.0)[self._entry_at]
 
 
 @dataclass(frozen=True)

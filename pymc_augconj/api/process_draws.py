@@ -99,7 +99,7 @@ def draw_process(
     ]
     old_size, both = f.shape[1], f.shape[1] + len(Xnew)
     threads = count_threads(len(groups), both * (both if joint else old_size))
-    functions = evaluate.copies(threads)
+    functions = evaluate.copies(threads) if len(groups) > 1 else [evaluate]
 
     def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
         def parts(draw: int) -> dict[str, np.ndarray]:

@@ -113,10 +113,10 @@ class AugmentedGibbs(BlockedStep):
         How the hyperparameters of kernels, means and scales are updated given ω: by slice
         sampling along the principal axes learned during tuning, by elliptical slices around the
         mean learned during tuning, all hyperparameters at once, or by NUTS on the gradient of the
-        log evidence. ``"auto"`` takes elliptical slices where there are held sites; else NUTS from
-        six scalars on, where it can and where conditioning is in observation space; else two
-        elliptical slices (one of a single scalar), followed in a quarter of the steps by a slice
-        along an axis.
+        log evidence. ``"auto"`` takes elliptical slices where there are held sites, unless several
+        hyperparameters of structured priors are updated; else NUTS from six scalars on, where it
+        can and where conditioning is in observation space; else two elliptical slices (one of a
+        single scalar), followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
         hyperparameters factorises covariances, as many again cost less than it; 1 otherwise. With
@@ -125,8 +125,9 @@ class AugmentedGibbs(BlockedStep):
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood that has an augmentation and held sites
-        for the others; but held sites for regressions on counts and classes that are so unbalanced
-        that auxiliary variables mix slowly, see :mod:`pymc_augconj.engines.gibbs.choice`.
+        for the others; but held sites for several classes, and for regressions on counts and
+        classes that are so unbalanced that auxiliary variables mix slowly, see
+        :mod:`pymc_augconj.engines.gibbs.choice`.
 
     Raises
     ------
@@ -169,6 +170,10 @@ class AugmentedGibbs(BlockedStep):
     correlated effects, LKJ prior, four scalars      11.1 / 0.39   4.9 / 0.59
     eight schools, one scale                         3.7 / 0.42    3.1 / 0.61
     ===============================================  ============  ============
+
+    The same with held sites, of elliptical slices and of the mixture: a map of 56 areas, two
+    scales, 2.8 / 0.24 and 6.3 / 0.64, and in as much time 1.4 times the effective samples; a map of
+    2 500 areas 3.2 / 0.27 and 5.7 / 0.39, and as many in as much time.
 
     Effective samples a step on the first of these, smallest over everything: 0.15 with one sweep,
     0.36 with four, at 1.2 times the time. Slices along the principal axes need 6 evaluations a
@@ -262,11 +267,16 @@ class AugmentedGibbs(BlockedStep):
                 "only; use hyper_sampler='slice' for this model"
             )
         if hyper_sampler == "auto":
-            hyper_sampler = "elliptical" if self.held else "mixed"
+            # Scales of a map and of its areas' own effects are near zero in turn, tails that
+            # ellipses alone are long in leaving; and structured evidence costs little.
+            structured = any(b.entries is not None for b in self.recognition.model.blocks)
+            several = structured and self._sizes["collapsed"] > 1
+            hyper_sampler = "elliptical" if self.held and not several else "mixed"
             if not self.held and possible and has_many(self.plan):
                 hyper_sampler = "nuts" if self._space.has_cheap_gradient else "mixed"
         if hyper_sampler == "mixed":
-            return {"collapsed": MixedUpdate}
+            joint = {"joint": EllipticalUpdate} if self.held else {}
+            return {"collapsed": MixedUpdate, **joint}
         if hyper_sampler == "elliptical":
             return {"collapsed": EllipticalUpdate, "joint": EllipticalUpdate}
         return {"collapsed": GradientUpdate} if hyper_sampler == "nuts" else {}

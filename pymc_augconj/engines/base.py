@@ -98,6 +98,11 @@ class SiteEvaluation(Protocol):
         ...
 
     @property
+    def residual(self) -> float:
+        """How far the sites are from where the engine wants them."""
+        ...
+
+    @property
     def mean(self) -> Array:
         """Means of the predictors."""
         ...

@@ -3,7 +3,7 @@
 The outer function is J(θ) = max over sites of the bound, plus a log prior. Each value of θ takes an
 inner climb, which starts at the sites of the best θ so far, and one gradient by
 :mod:`.variational.gradient`. J's error is of second order in what the inner climb leaves, its
-gradient's of first.
+gradient's of first, so a climb ends early while the gradient is large.
 
 References
 ----------
@@ -13,6 +13,7 @@ Nocedal & Wright (2006), Numerical Optimization, 2nd ed., section 7.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -36,6 +37,9 @@ _BOWL = 1e3
 # most expect of another step, in nats: far below any relevant difference of evidences, and
 # above its rounding.
 _NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
+
+# Residual of the sites at which a climb ends, for a largest derivative of one nat.
+_OF_SLOPE = 1e-3
 
 
 class Family(Protocol):
@@ -137,6 +141,7 @@ def maximise[E: SiteEvaluation](
             "maxcor": 10,
         },
     )
+    search.finish()
     best = search.known_best
     slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
     # L-BFGS-B also ends where the objective's digits are used up, which is as good: by itself, or
@@ -173,8 +178,10 @@ class _Search[E: SiteEvaluation]:
         self.template, self.max_iter, self.tol, self.callback = dict(point), max_iter, tol, callback
         self.inner, self.gradient = inner, gradient
         self.best: HyperClimb[E] | None = None
+        self.last: HyperClimb[E] | None = None
         self.iterations: list[Iteration] = []
         self.evaluations = 0
+        self._slope = np.inf
         self._known: tuple[bytes, tuple[float, Array]] | None = None
 
     @property
@@ -215,7 +222,9 @@ class _Search[E: SiteEvaluation]:
         if self.best is not None:
             last = self.best.climb.evaluation
             start = (last.target_h, last.target_lam)
-        limits = {"max_iter": self.max_iter, "tol": self.tol, "callback": self.callback}
+        # Where θ still has far to go its gradient needs few digits.
+        tol = max(self.tol, _OF_SLOPE * min(1.0, self._slope))
+        limits = {"max_iter": self.max_iter, "tol": tol, "callback": self.callback}
         inner = self.inner(bound, start, **limits)
         self.iterations.extend(inner.iterations)
         value = inner.evaluation.bound + prior
@@ -228,11 +237,21 @@ class _Search[E: SiteEvaluation]:
             h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
             for h in self.members
         }
+        self.last = HyperClimb(point, inner, value, gradient=named)
         if self.best is None or value > self.best.objective:
-            self.best = HyperClimb(point, inner, value, gradient=named)
+            self.best = self.last
         answer = -value, -self.flatten(named)
+        self._slope = float(np.abs(answer[1]).max(initial=0.0))
         self._known = (key, answer)
         return answer
+
+    def finish(self) -> None:
+        """Climb to the tolerance at the best θ, where that was not asked for."""
+        if self.known_best.climb.evaluation.residual > self.tol:
+            self._slope, self._known = 0.0, None
+            with suppress(NotPositiveDefiniteError):
+                self.attempt(self.flatten(self.known_best.point))
+                self.best = self.last
 
 
 def ascend[E: SiteEvaluation](

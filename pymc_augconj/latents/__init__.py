@@ -6,7 +6,7 @@
 ``by_copies``          conditioning outputs of a process, which share their design
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_observations``    conditioning through the covariance of distinct predictors
-``by_precision``       conditioning structured latents through their banded precision
+``by_precision``       conditioning structured latents through their sparse precision
 ``by_weights``         conditioning through the precision of all whitened latents
 ``cache``              values kept until the entries that they depend on change
 ``components``         which latents one Gaussian move draws together
@@ -22,7 +22,7 @@
 ``precision``          a prior known by its precision matrix
 ``precision_design``   the predictors of structured latents at one θ
 ``precision_factor``   the factor of their posterior precision, and its moments
-``precision_pattern``  a band with a border: the precision of structured latents given sites
+``precision_pattern``  the precision of structured latents given sites: sparse, with a border
 ``registry``           the kinds of prior
 ``rows``               predictors that are equal whatever the latents are
 ``space``              the spaces of conditioning, and choosing the cheapest

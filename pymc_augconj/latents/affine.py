@@ -19,6 +19,9 @@ Every v has many ν there. As GGᵀ = M⁻¹ and Gᵀ M = [I; −Λ^½Φ], a dra
 
 which leaves N(ν; 0, I) the joint distribution of which v is a marginal.
 
+Where the prior is known by its precision it takes a solution to go from v to u and back. So a space
+may have coordinates x of its own, linear in v, and all that moves on the latents moves x.
+
 References
 ----------
 Murray & Adams (2010), Slice sampling covariance hyperparameters of latent Gaussian models.
@@ -38,13 +41,20 @@ from pymc_augconj.typing import Array
 from .joint import LatentPrior
 from .rows import SiteSum
 
-__all__ = ["AffinePosterior", "Conditioner", "FactorMemory", "InvertiblePosterior"]
+__all__ = [
+    "AffinePosterior",
+    "Conditioner",
+    "FactorMemory",
+    "InvertiblePosterior",
+    "WhitenedCoordinates",
+]
 
 
 class AffinePosterior(Protocol):
-    """The posterior of the whitened latents v, all blocks in one vector of D entries.
+    """The posterior of the latents in the space's coordinates x, a vector of D entries.
 
-    It is valid until the space that made it factorises another matrix.
+    It is valid until the space that made it factorises another matrix. Where x is a vector there
+    may be several, the rows of an array.
 
     Attributes
     ----------
@@ -59,23 +69,51 @@ class AffinePosterior(Protocol):
 
     @property
     def mean(self) -> Array:
-        """E[v], shape (D,)."""
+        """E[x], shape (D,)."""
         ...
 
     def apply(self, nu: Array) -> Array:
-        """Return v = T(ν), a draw from the posterior where ν is one from N(0, I).
+        """Return x = T(ν), a draw from the posterior where ν is one from N(0, I).
 
         ``nu`` is (size,), or (count, size) where there are several.
         """
         ...
 
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
-        """Return ν with T(ν) = v; where there are many, a draw from N(0, I) given that."""
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        """Return ν with T(ν) = x; where there are many, a draw from N(0, I) given that."""
+        ...
+
+    def coordinates(self, v: Array) -> Array:
+        """Return x of the whitened latents v."""
+        ...
+
+    def whitened(self, x: Array) -> Array:
+        """Return v."""
+        ...
+
+    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
+        """Return every block's u, given the prior that the posterior was made with."""
         ...
 
 
+class WhitenedCoordinates:
+    """The coordinates of an :class:`AffinePosterior` whose x is v."""
+
+    def coordinates(self, v: Array) -> Array:
+        """See :class:`AffinePosterior`."""
+        return v
+
+    def whitened(self, x: Array) -> Array:
+        """See :class:`AffinePosterior`."""
+        return x
+
+    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
+        """See :class:`AffinePosterior`."""
+        return prior.innovations(x)
+
+
 class InvertiblePosterior(AffinePosterior, Protocol):
-    """One whose T is invertible."""
+    """One whose T is invertible, and whose coordinates are v."""
 
     def pull(self, slope: Array) -> Array:
         """Return the gradient by ν of a function of v = T(ν), given that by v."""
@@ -103,7 +141,7 @@ class Conditioner(Protocol):
         ...
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffinePosterior:
-        """Return the posterior of the whitened latents; valid until another factorisation."""
+        """Return the posterior of the latents; valid until another factorisation."""
         ...
 
 

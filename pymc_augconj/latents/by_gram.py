@@ -27,7 +27,7 @@ from pymc_augconj.linalg.bordered import BorderedFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.typing import Array, Index
 
-from .affine import Conditioner, FactorMemory
+from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .base import BlockPrior
 from .gram_pattern import GramPattern, is_dense
 from .joint import LatentPrior
@@ -42,7 +42,7 @@ _ROUNDING = 4.0 * np.finfo(float).eps
 _SMALLEST = 1e-100
 
 
-class AffineByGram:
+class AffineByGram(WhitenedCoordinates):
     """An :class:`.AffinePosterior` from the factor of M, in the order of its elimination."""
 
     def __init__(self, factor: BorderedFactor, order: Index) -> None:

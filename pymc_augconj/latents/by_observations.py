@@ -14,7 +14,7 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner, FactorMemory
+from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .rows import RowGroups, SiteSum
@@ -22,7 +22,7 @@ from .rows import RowGroups, SiteSum
 __all__ = ["ObservationPosterior", "ObservationSpace"]
 
 
-class AffineByObservations:
+class AffineByObservations(WhitenedCoordinates):
     """An :class:`.AffinePosterior` from the factor of C, of rotated rows."""
 
     def __init__(

@@ -1,10 +1,10 @@
-"""Conditioning structured latents on their sites through their precision, which stays a band.
+"""Conditioning structured latents on their sites through their precision, which stays sparse.
 
 See :mod:`.precision_pattern`. With g = Φᵀh and M = L Lᵀ,
 
     x | sites ~ N(M⁻¹ g, M⁻¹),        log Z = −½ log|M| + ½ log|Q| + ½ gᵀM⁻¹g,
 
-each in time linear in the number of latents.
+each in time linear in the number of latents where the precision is a band.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from functools import cached_property, partial
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.linalg.banded import compile_solutions
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
@@ -25,7 +24,7 @@ from .joint import LatentPrior
 from .posterior import SitePosterior
 from .precision import PrecisionPrior
 from .precision_factor import PrecisionFactor, PrecisionSystem
-from .precision_pattern import PrecisionPattern
+from .precision_pattern import PrecisionPattern, scaled
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
 
@@ -38,26 +37,35 @@ _CALLS = 64.0**3 / 3.0
 class AffineByPrecision:
     """An :class:`.AffinePosterior` from the factor of M."""
 
-    def __init__(self, factor: PrecisionFactor, prior: LatentPrior, h: Array) -> None:
-        self._factor, self._prior = factor, prior
-        self._half = factor.half_solve(factor.design.transpose(h))
+    def __init__(self, factor: PrecisionFactor, prior: LatentPrior) -> None:
+        self._factor, self._prior, self._half = factor, prior, factor.half
         self.size = self._half.size
         self.log_evidence = 0.5 * (float(self._half @ self._half) - factor.log_det)
 
     @cached_property
     def mean(self) -> Array:
-        """E[v]."""
-        return self.apply(np.zeros(self.size))
+        """E[x]."""
+        return self._factor.transpose_solve(self._half)
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        x = self._factor.transpose_solve(self._half + nu)
+        return self._factor.transpose_solve(self._half + nu)
+
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
+        return self._factor.transpose_product(x) - self._half
+
+    def coordinates(self, v: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
+        return self._factor.pattern.from_whitened(self._prior, v)
+
+    def whitened(self, x: Array) -> Array:
+        """See :class:`.AffinePosterior`."""
         return self._factor.pattern.to_whitened(self._prior, x)
 
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
+    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
         """See :class:`.AffinePosterior`."""
-        x = self._factor.pattern.from_whitened(self._prior, v)
-        return self._factor.transpose_product(x) - self._half
+        return self._factor.pattern.innovations(prior, x)
 
 
 class PrecisionSpace(Conditioner):
@@ -74,7 +82,7 @@ class PrecisionSpace(Conditioner):
 
     def compile(self) -> None:
         """See :class:`.Conditioner`."""
-        compile_solutions()
+        self._system.pattern.compile()
 
     def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
         """See :class:`.Conditioner`."""
@@ -83,11 +91,11 @@ class PrecisionSpace(Conditioner):
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
         """See :class:`.Conditioner`."""
         factor = self._memory.get(prior, sites, partial(self._factorize, prior, sites))
-        return AffineByPrecision(factor, prior, sites.h)
+        return AffineByPrecision(factor, prior)
 
     def _factorize(self, prior: LatentPrior, sites: SiteSum) -> PrecisionFactor:
         _check(self._system.pattern, prior)
-        return self._system.factorize(prior, sites.lam)
+        return self._system.factorize(prior, sites.lam, sites.h)
 
 
 def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
@@ -101,7 +109,7 @@ def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
 
 
 class PrecisionPosterior(SitePosterior):
-    """By a factorisation within the band of the posterior precision."""
+    """By a factorisation of the sparse posterior precision."""
 
     space = "precision"
     conditioner = PrecisionSpace
@@ -144,12 +152,14 @@ class PrecisionPosterior(SitePosterior):
     def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
         pattern = _pattern_of(prior, groups)
         system = PrecisionSystem(pattern)
-        return system.factorize(prior, np.zeros(groups.merged.size)).predictor_cov()
+        n_rows, size = groups.size, groups.merged.size
+        return system.factorize(prior, np.zeros(size), np.zeros(n_rows)).predictor_cov()
 
     def _condition(self, work: Array | None, second_work: Array | None) -> None:
         pattern = _pattern_of(self.prior, self.groups)
-        factor = self._factor = PrecisionSystem(pattern).factorize(self.prior, self.merged_lam)
-        half = factor.half_solve(factor.design.transpose(self.merged_h))
+        system = PrecisionSystem(pattern)
+        factor = self._factor = system.factorize(self.prior, self.merged_lam, self.merged_h)
+        half = factor.half
         self._x = factor.transpose_solve(half)
         centred = factor.design.apply(self._x)
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
@@ -161,22 +171,16 @@ class PrecisionPosterior(SitePosterior):
 
     # -- moments of the latents -------------------------------------------------------------------
 
-    def _scaled(self, index: int, x: Array) -> Array:
-        """Return u from a block's coordinates, for each row of x where there are several."""
-        block = self.prior.blocks[index]
-        return x if isinstance(block, PrecisionPrior) else block.scale(x)
-
     def innovation_means(self) -> list[Array]:
-        pattern = self._factor.pattern
-        return [self._scaled(i, pattern.part(i, self._x)) for i in range(len(self.prior.blocks))]
+        return self._factor.pattern.innovations(self.prior, self._x)
 
     def innovation_cov(self, first: int, second: int) -> Array:
         pattern, blocks = self._factor.pattern, self.prior.blocks
         zeros = [np.zeros((blocks[first].block.total_size, b.block.total_size)) for b in blocks]
         zeros[first] = np.eye(blocks[first].block.total_size)
         columns = self._factor.solve(pattern.joined_weights(zeros))
-        cov = self._scaled(second, pattern.part(second, columns))
-        return self._scaled(first, cov.T).T
+        cov = scaled(self.prior.blocks[second], pattern.part(second, columns))
+        return scaled(self.prior.blocks[first], cov.T).T
 
     def innovation_var(self, index: int) -> Array:
         block = self.prior.blocks[index]
@@ -215,7 +219,7 @@ class PrecisionPosterior(SitePosterior):
         if isinstance(block, PrecisionPrior):
             assert block.block.entries is not None
             rows, cols = block.block.entries
-            mean = pattern.within_band(index, self._x)
+            mean = pattern.within_block(index, self._x)
             second = factor.cov_of_entries(index, rows, cols) + mean[rows] * mean[cols]
             if isinstance(block, IntrinsicPrior):
                 # Of B, whose rows sum to zero, the differences x are enough.

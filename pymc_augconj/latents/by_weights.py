@@ -16,7 +16,7 @@ from pymc_augconj.linalg.blas import lower_transpose_product
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner, FactorMemory
+from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .joint import LatentPrior
 from .posterior import SitePosterior
 from .registry import kind_of
@@ -25,7 +25,7 @@ from .rows import RowGroups, SiteSum
 __all__ = ["WeightPosterior", "WeightSpace"]
 
 
-class AffineByWeights:
+class AffineByWeights(WhitenedCoordinates):
     """An :class:`.AffinePosterior` from the factor of M; ``half`` is L⁻¹Φᵀh."""
 
     def __init__(self, chol: Array, half: Array, log_det: float) -> None:

@@ -1,11 +1,11 @@
 """Latents whose precision has a sum-to-zero constraint: Q = B + c² 1 1ᵀ with B 1 = 0.
 
 An intrinsic autoregression (ICAR) knows of differences between neighbours alone; c² 1 1ᵀ says that
-the sum has the standard deviation 1/c. With the last value in the order of the band as the origin,
+the sum has the standard deviation 1/c. With the last value to be eliminated as the origin,
 
     u = x + t 1,        x_last = 0,        t = Σ u/n − Σ x/n,
 
-x has the banded precision B without that row and column, B₁₁ = L Lᵀ, and Σ u ~ N(0, 1/c²) is
+x has the sparse precision B without that row and column, B₁₁ = L Lᵀ, and Σ u ~ N(0, 1/c²) is
 independent of it. So no matrix that is dense or nearly singular is factorised:
 
     u = x − (Σ x/n) 1 + v_last/(n c) 1,        x = L⁻ᵀ v.
@@ -43,9 +43,9 @@ class IntrinsicPrior(PrecisionPrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        self.pattern, self.common = block.band, float(array[-1])
+        self.pattern, self.common = block.sparsity, float(array[-1])
         assert block.entries is not None
-        rows = block.entries[0]
+        rows, cols = block.entries
         sums = np.bincount(rows, array[:-1], minlength=block.size)
         largest = float(np.abs(array[:-1]).max())
         name = f"the prior precision of {block.name!r}"
@@ -54,8 +54,11 @@ class IntrinsicPrior(PrecisionPrior):
                 f"{name}: expected rows that sum to zero and a positive precision of the sum, "
                 f"found sums up to {np.abs(sums).max():.3g} and a precision of {self.common:.3g}"
             )
-        flat = block.flat_precision(array[:-1])
-        self.factor = self.pattern.factorize(flat[: -self.pattern.width - 1], name)
+        # The origin has a row and a column of the identity instead of its own.
+        origin = self.pattern.order[-1]
+        meets_origin = (rows == origin) | (cols == origin)
+        others = np.where(meets_origin, np.where(rows == cols, 1.0, 0.0), array[:-1])
+        self.factor = self.pattern.factorize(block.flat_precision(others), name)
 
     @cached_property
     def cov(self) -> Array:
@@ -69,28 +72,28 @@ class IntrinsicPrior(PrecisionPrior):
 
     def scale(self, v: Array) -> Array:
         v = self.pattern.forward(v)
-        x = _padded(self.factor.transpose_solve(v[..., :-1]))
+        x = _pinned(self.factor.transpose_solve(v))
         level = self._of_sum * v[..., -1:] - x.mean(axis=-1, keepdims=True)
         return self.pattern.back(x + level)
 
     def scale_transpose(self, x: Array) -> Array:
         x = self.pattern.forward(x)
         mean = x.mean(axis=-1, keepdims=True)
-        first = self.factor.half_solve((x - mean)[..., :-1])
-        last = self._of_sum * self.block.size * mean
-        return self.pattern.back(np.concatenate([first, last], axis=-1))
+        found = self.factor.half_solve(x - mean)
+        found[..., -1:] = self._of_sum * self.block.size * mean
+        return self.pattern.back(found)
 
     def unscale(self, u: Array) -> Array:
         u = self.pattern.forward(u)
-        first = self.factor.transpose_product(u[..., :-1] - u[..., -1:])
-        last = np.sqrt(self.common) * u.sum(axis=-1, keepdims=True)
-        return self.pattern.back(np.concatenate([first, last], axis=-1))
+        found = self.factor.transpose_product(u - u[..., -1:])
+        found[..., -1:] = np.sqrt(self.common) * u.sum(axis=-1, keepdims=True)
+        return self.pattern.back(found)
 
     def unscale_transpose(self, x: Array) -> Array:
         x = self.pattern.forward(x)
-        first = self.factor.product(x[..., :-1])
-        back = np.concatenate([first, -first.sum(axis=-1, keepdims=True)], axis=-1)
-        return self.pattern.back(back + np.sqrt(self.common) * x[..., -1:])
+        found = _pinned(self.factor.product(x))
+        found[..., -1] = -found.sum(axis=-1)
+        return self.pattern.back(found + np.sqrt(self.common) * x[..., -1:])
 
     def log_det_scale(self) -> float:
         return -0.5 * self.factor.log_det + float(np.log(self._of_sum))
@@ -99,15 +102,19 @@ class IntrinsicPrior(PrecisionPrior):
         return self.scale(self.scale_transpose(x))
 
     def var(self) -> Array:
-        n, diagonals = self.block.size, self.pattern.width + 1
-        own = np.append(self.factor.inverse()[::diagonals], 0.0)
-        means = np.append(self.factor.solve(np.ones(n - 1)), 0.0) / n
+        n = self.block.size
+        own = self.cov_within[self.pattern.diagonal]
+        means = _pinned(self.factor.solve(np.ones(n))) / n
         return self.pattern.back(own - 2.0 * means + means.mean() + self._of_sum**2)
 
     @cached_property
-    def cov_within_band(self) -> Array:
-        """The covariances of x within the band, flat."""
-        return np.append(self.factor.inverse(), np.zeros(self.pattern.width + 1))
+    def cov_within(self) -> Array:
+        """The covariances of x where the factor has entries, flat."""
+        found = self.factor.inverse()
+        # Those of the origin with the others are zero, as entries of the factor are.
+        origin = self.pattern.order[-1]
+        found[self.pattern.positions(origin, origin)] = 0.0
+        return found
 
     def log_det_slopes(self) -> Array:
         return np.append(super().log_det_slopes(), 1.0 / self.common)
@@ -119,15 +126,18 @@ class IntrinsicPrior(PrecisionPrior):
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
         assert self.block.entries is not None
-        by_scale = self._by_band(self._pull_scale(A, G))
+        by_scale = self._by_order(self._pull_scale(A, G))
         centred = by_scale - by_scale.mean(axis=0)
-        by_precision = np.zeros_like(by_scale)
-        by_precision[:-1, :-1] = pull_root(self.factor, centred[:-1, :-1])
+        centred[-1], centred[:, -1] = 0.0, 0.0
+        by_precision = pull_root(self.factor, centred)
+        by_precision[-1], by_precision[:, -1] = 0.0, 0.0
         place = self.pattern.place
         by_entries = by_precision[np.ix_(place, place)][tuple(self.block.entries)]
         by_common = -0.5 * self._of_sum / self.common * by_scale[:, -1].sum()
         return np.append(by_entries, by_common)
 
 
-def _padded(x: Array) -> Array:
-    return np.concatenate([x, np.zeros((*x.shape[:-1], 1))], axis=-1)
+def _pinned(x: Array) -> Array:
+    """Return x, which is overwritten, with zero at the origin."""
+    x[..., -1] = 0.0
+    return x

@@ -1,8 +1,8 @@
-"""Latents whose prior is known by its precision matrix Q, which is banded in a suitable order.
+"""Latents whose prior is known by its precision matrix Q, which is banded or else sparse.
 
-With P Q Pᵀ = L Lᵀ, L banded, S = Pᵀ L⁻ᵀ P: products with S and its inverse take O(n b). K = Q⁻¹
-is formed where a dense space asks for it. What a block is given by, and what derivatives are taken
-by, are the entries of Q.
+With P Q Pᵀ = L Lᵀ in a suitable order, L banded or sparse, S = Pᵀ L⁻ᵀ P: products with S and its
+inverse take as long as L has entries. K = Q⁻¹ is formed where a dense space asks for it. What a
+block is given by, and what derivatives are taken by, are the entries of Q.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from functools import cached_property
 
 import numpy as np
 
-from pymc_augconj.linalg.banded import BandedFactor
 from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.sparse import SymmetricFactor
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
@@ -29,8 +29,8 @@ class PrecisionPrior(DensePrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        self.pattern = block.band
-        #: Q as a flat band.
+        self.pattern = block.sparsity
+        #: Q, flat.
         self.flat = block.flat_precision(array)
         name = f"the prior precision of {block.name!r}"
         self.factor = self.pattern.factorize(self.flat.copy(), name)
@@ -63,29 +63,29 @@ class PrecisionPrior(DensePrior):
         return self.pattern.back(self.factor.solve(self.pattern.forward(x)))
 
     @cached_property
-    def cov_within_band(self) -> Array:
-        """K within the band, flat."""
+    def cov_within(self) -> Array:
+        """The entries of K where the factor has some, flat."""
         return self.factor.inverse()
 
     def var(self) -> Array:
-        return self.pattern.back(self.cov_within_band[:: self.pattern.width + 1])
+        return self.pattern.back(self.cov_within[self.pattern.diagonal])
 
     def log_det_slopes(self) -> Array:
         """Return the derivative of log|Q| by :attr:`array`."""
         assert self.block.entries is not None
-        return self.cov_within_band[self.pattern.positions(*self.block.entries)]
+        return self.cov_within[self.pattern.positions(*self.block.entries)]
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
         return self._by_entries(super().pull_cov(A, gradient))
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
         assert self.block.entries is not None
-        by_scale = self._by_band(self._pull_scale(A, G))
+        by_scale = self._by_order(self._pull_scale(A, G))
         by_precision = pull_root(self.factor, by_scale)
         place = self.pattern.place
         return by_precision[np.ix_(place, place)][tuple(self.block.entries)]
 
-    def _by_band(self, matrix: Array) -> Array:
+    def _by_order(self, matrix: Array) -> Array:
         return self.pattern.forward(self.pattern.forward(matrix).T).T
 
     def _by_entries(self, by_cov: Array) -> Array:
@@ -95,7 +95,7 @@ class PrecisionPrior(DensePrior):
         return -(self.cov @ by_cov @ self.cov)[rows, cols]
 
 
-def pull_root(factor: BandedFactor, weights: Array) -> Array:
+def pull_root(factor: SymmetricFactor, weights: Array) -> Array:
     """Return the derivative of ⟨W, L⁻ᵀ⟩ by L Lᵀ, a symmetric matrix.
 
     With X = L⁻¹ ∂Q L⁻ᵀ and Φ(X) its lower triangle with half its diagonal, ∂L = L Φ(X), so that

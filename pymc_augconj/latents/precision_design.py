@@ -16,7 +16,7 @@ __all__ = ["PrecisionDesign"]
 
 
 class PrecisionDesign:
-    """Φ at one θ: coefficients of the blocks within the band, and the matrix of the border."""
+    """Φ at one θ: coefficients of the blocks in B, and the matrix of the border."""
 
     def __init__(self, pattern: PrecisionPattern, prior: LatentPrior) -> None:
         self.pattern = pattern
@@ -39,31 +39,31 @@ class PrecisionDesign:
         return terms if which.twice is None else terms * which.twice
 
     def transpose_within(self, weights: Array) -> Array:
-        """Return Φᵀw within the band, shape (count, n), for each row of w."""
-        return self._to_band([A.transpose_rows(weights) for A in self.maps.values()])
+        """Return Φᵀw of the blocks in B, shape (count, n), for each row of w."""
+        return self._in_order([A.transpose_rows(weights) for A in self.maps.values()])
 
     def transpose(self, w: Array) -> Array:
         """Return Φᵀw."""
-        within = self._to_band([A.apply_transpose(w) for A in self.maps.values()])
+        within = self._in_order([A.apply_transpose(w) for A in self.maps.values()])
         return np.concatenate([within, w @ self.border])
 
-    def _to_band(self, parts: list[Array]) -> Array:
+    def _in_order(self, parts: list[Array]) -> Array:
         pattern = self.pattern
         for k, i in enumerate(self.maps):
             if i in pattern.intrinsic:
                 parts[k] = parts[k][..., pattern.columns(i) >= 0]
-        return pattern.band.forward(np.concatenate(parts, axis=-1))
+        return pattern.sparsity.forward(np.concatenate(parts, axis=-1))
 
     def apply(self, x: Array) -> Array:
         """Return Φ x."""
         total = self.border @ x[self.pattern.size :]
         for i, A in self.maps.items():
-            total += A.apply(self.pattern.within_band(i, x))
+            total += A.apply(self.pattern.within_block(i, x))
         return total
 
     def apply_within(self, x: Array) -> Array:
-        """Return the part of Φ x of what is within the band, for each row of x."""
-        parts = ((A, self.pattern.within_band(i, x)) for i, A in self.maps.items())
+        """Return the part of Φ x of the blocks in B, for each row of x."""
+        parts = ((A, self.pattern.within_block(i, x)) for i, A in self.maps.items())
         return sum((A.apply_rows(part) for A, part in parts), np.zeros(()))
 
 

@@ -8,8 +8,8 @@ import numpy as np
 from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.banded import UpdatedFactor
 from pymc_augconj.linalg.linear_map import times
+from pymc_augconj.linalg.updated import UpdatedFactor
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior
@@ -33,7 +33,7 @@ class PrecisionSystem:
         self._known: tuple[Array, list[Array | None], Array] | None = None
 
     def _gram(self, design: PrecisionDesign, lam: Array) -> Array:
-        """Return ΦᵀΛΦ within the band, flat."""
+        """Return ΦᵀΛΦ in B, flat."""
         pattern = self.pattern
         coefs = [A.coef for A in design.maps.values()]
         if self._known is not None:
@@ -41,7 +41,7 @@ class PrecisionSystem:
             if known_lam is lam and all(a is b for a, b in zip(known, coefs, strict=True)):
                 return gram
         n_rows = pattern.coupling.n_rows
-        gram = np.zeros(pattern.band.n_flat)
+        gram = np.zeros(pattern.sparsity.n_flat)
         for products in pattern.products:
             weights = lam[n_rows:] if products.coupled else lam[:n_rows]
             terms = design.products(products, weights)
@@ -49,21 +49,29 @@ class PrecisionSystem:
         self._known = lam, coefs, gram
         return gram
 
-    def factorize(self, prior: LatentPrior, lam: Array) -> PrecisionFactor:
-        """Return the factor of M; NotPositiveDefiniteError if negative precisions outweigh Q."""
+    def factorize(self, prior: LatentPrior, lam: Array, h: Array) -> PrecisionFactor:
+        """Return the factor of M, which knows L⁻¹ Φᵀh.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If negative precisions outweigh Q.
+        """
         pattern, design = self.pattern, PrecisionDesign(self.pattern, prior)
         flat = self._gram(design, lam) + pattern.prior_precision(prior)
-        factor = pattern.band.factorize(flat, "the posterior precision of the latents")
+        factor = pattern.sparsity.factorize(flat, "the posterior precision of the latents")
         X = design.border
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
-        half = factor.half_solve(design.transpose_within(weighted))
+        sums, linear = pattern.of_sums(prior), design.transpose(h)
+        first, second = sums[:, : pattern.size], sums[:, pattern.size :]
+        # All at once: to solve for several takes hardly longer than for one.
+        right = [design.transpose_within(weighted), first, linear[None, : pattern.size]]
+        solved = factor.half_solve(np.vstack(right))
+        half, rows, of_linear = np.split(solved, [pattern.border, pattern.border + len(sums)])
         corner = weighted @ X - half @ half.T
         corner.ravel()[:: pattern.border + 1][: pattern.n_whitened] += 1.0
-        within = UpdatedFactor(factor, np.empty((0, pattern.size)))
+        within = UpdatedFactor(factor, rows)
         if pattern.intrinsic:
-            sums = pattern.of_sums(prior)
-            first, second = sums[:, : pattern.size], sums[:, pattern.size :]
-            within = UpdatedFactor(factor, factor.half_solve(first))
             left = second - within.rows @ half.T
             corner += left.T @ np.linalg.solve(
                 np.eye(len(sums)) + within.rows @ within.rows.T, left
@@ -78,7 +86,8 @@ class PrecisionSystem:
             )
         structured = [block for block in prior.blocks if isinstance(block, PrecisionPrior)]
         log_det += 2.0 * sum(block.log_det_scale() for block in structured)
-        return PrecisionFactor(pattern, design, within, half, chol, log_det)
+        linear_parts = of_linear[0], linear[pattern.size :]
+        return PrecisionFactor(pattern, design, within, half, chol, log_det, linear_parts)
 
 
 class PrecisionFactor:
@@ -88,6 +97,8 @@ class PrecisionFactor:
     ----------
     pattern : PrecisionPattern
     design : PrecisionDesign
+    half : ndarray, shape (D,)
+        L⁻¹ Φᵀh.
     log_det : float
         log|M| − log|Q| = log|I + ΛC|.
     """
@@ -100,14 +111,20 @@ class PrecisionFactor:
         half_border: Array,
         chol: Array,
         log_det: float,
+        linear: tuple[Array, Array],
     ) -> None:
         self.pattern, self.design, self.log_det = pattern, design, log_det
         self._within, self._half_border, self._chol = within, half_border, chol
+        self.half = self._joined_half(*linear)
 
     def half_solve(self, x: Array) -> Array:
         """Return L⁻¹ x; x is (D,), or (count, D) as below."""
         first, second = self._split(x)
-        first = self._within.half_solve(first)
+        return self._joined_half(self._within.factor.half_solve(first), second)
+
+    def _joined_half(self, solved: Array, second: Array) -> Array:
+        """Return L⁻¹ x, given L₁⁻¹ x₁ and x₂."""
+        first = self._within.shrink(solved)
         second = self._corner(second - first @ self._half_border.T, 0)
         return np.concatenate([first, second], axis=-1)
 
@@ -149,18 +166,18 @@ class PrecisionFactor:
 
     @cached_property
     def _inverse(self) -> Array:
-        """(L₁ L₁ᵀ)⁻¹ within the band, flat."""
-        return self._within.banded.inverse()
+        """(L₁ L₁ᵀ)⁻¹ where L₁ has entries, flat."""
+        return self._within.factor.inverse()
 
     @cached_property
     def _regression(self) -> Array:
-        """What the rest of M⁻¹ within the band is made of, shape (r, n).
+        """What the rest of M⁻¹ there is made of, shape (r, n).
 
-        M⁻¹ is (L₁ L₁ᵀ)⁻¹ + Gᵀ J G there: G has the border's regression on what is within the band,
+        M⁻¹ is (L₁ L₁ᵀ)⁻¹ + Gᵀ J G there: G has the border's regression on what is in B,
         and what a term of low rank takes off.
         """
         of_border = self._within.transpose_solve(self._half_border)
-        return np.vstack([of_border, self._within.banded.transpose_solve(self._within.basis)])
+        return np.vstack([of_border, self._within.factor.transpose_solve(self._within.basis)])
 
     @cached_property
     def _core(self) -> Array:
@@ -178,26 +195,30 @@ class PrecisionFactor:
         return border - self.design.apply_within(self._regression).T
 
     def cov_of_entries(self, index: int, rows: Index, cols: Index) -> Array:
-        """Return covariances of values of a block within the band that meet in M.
+        """Return covariances of values of a block in B that meet in M.
 
         Of an intrinsic block they are those of x.
         """
-        columns, band = self.pattern.columns(index), self.pattern.band
+        columns, sparsity = self.pattern.columns(index), self.pattern.sparsity
         rows, cols = columns[rows], columns[cols]
-        known = self._inverse[band.positions(rows, cols)]
+        meet = (rows >= 0) & (cols >= 0)
+        rows, cols = rows[meet], cols[meet]
         half, G = self._core @ self._regression, self._regression
-        found = known + np.einsum("ik,ik->k", half[:, band.place[rows]], G[:, band.place[cols]])
-        return np.where((rows >= 0) & (cols >= 0), found, 0.0)
+        left, right = half[:, sparsity.place[rows]], G[:, sparsity.place[cols]]
+        found = np.zeros(meet.size)
+        found[meet] = self._inverse[sparsity.positions(rows, cols)]
+        found[meet] += np.einsum("ik,ik->k", left, right)
+        return found
 
     def var(self, index: int) -> Array:
-        """Return the variances of a block within the band."""
+        """Return the variances of a block in B."""
         columns = self.pattern.columns(index)
         own = np.arange(columns.size)
         var = self.cov_of_entries(index, own, own)
         if index in self.pattern.intrinsic:
             level = self.pattern.level(index) - self.pattern.size
             with_level = -self.corner_cov[level] @ self._regression[: self.pattern.border]
-            with_level = with_level[self.pattern.band.place[columns]]
+            with_level = with_level[self.pattern.sparsity.place[columns]]
             var += self.corner_cov[level, level] + 2.0 * np.where(columns >= 0, with_level, 0.0)
         return var
 
@@ -224,7 +245,7 @@ class PrecisionFactor:
         column = pattern.columns(index)[design.maps[index].index]
         H = self._rest
         weighted = np.array([coupling.product(lam, t) for t in H.T]).reshape(H.T.shape)
-        through = (self._core @ self._regression)[:, pattern.band.place[column]]
+        through = (self._core @ self._regression)[:, pattern.sparsity.place[column]]
         total = -np.einsum("ik,ik->k", weighted, np.where(column >= 0, through, 0.0))
         if index in pattern.intrinsic:
             m = pattern.border

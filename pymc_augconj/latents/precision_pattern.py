@@ -1,4 +1,4 @@
-"""The precision of structured latents and of those beside them, given sites: a band with a border.
+"""The precision of structured latents and of those beside them, given sites: sparse, with a border.
 
 With Q the prior precision of the structured blocks, in their own coordinates u, and the identity of
 the others, in whitened coordinates v, η′ = Φ x with x = (u, v) and
@@ -6,13 +6,13 @@ the others, in whitened coordinates v, η′ = Φ x with x = (u, v) and
     M = blockdiag(Q, I) + ΦᵀΛΦ = [B  Cᵀ]
                                  [C  D ].
 
-Structured blocks that each predictor takes one value of stand in B, which is banded after
-reordering, and with them diagonal blocks of which the same is true and which keep the band narrow
-(a map's independent effects). The others, an intercept or coefficients, are the border. So
+Structured blocks that each predictor takes one value of stand in B, which is a band or else sparse,
+and with them diagonal blocks of which the same is true and which keep it so (a map's independent
+effects). The others, an intercept or coefficients, are the border. So
 
     B = L₁ L₁ᵀ,        W = L₁⁻¹ Cᵀ,        D − WᵀW = L₂ L₂ᵀ.
 
-An intrinsic block, u = x + t 1 (:mod:`.intrinsic`), has x within the band, t in the border, and the
+An intrinsic block, u = x + t 1 (:mod:`.intrinsic`), has x in B, t in the border, and the
 precision of its sum, c² (Σ x + n t)², is a term P Pᵀ of rank one beside M. With V = L₁⁻¹P₁ the
 factor of B + P₁P₁ᵀ is L₁ (I + V Vᵀ)^½, and the corner D − WᵀW becomes
 
@@ -34,17 +34,18 @@ from functools import cached_property
 import numpy as np
 
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.linalg.banded import BandPattern
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.sparse import find_pattern
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
+from .base import BlockPrior
 from .diagonal import DiagonalPrior
 from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .precision import PrecisionPrior
 
-__all__ = ["PrecisionPattern", "Products"]
+__all__ = ["PrecisionPattern", "Products", "scaled"]
 
 
 @dataclass(frozen=True)
@@ -58,9 +59,9 @@ class Products:
     coupled : bool
         Whether the pairs of rows are those that sites couple; else they are each row with itself.
     which : ndarray of int, or None
-        Those of the pairs whose values both stand within the band; None where all do.
+        Those of the pairs whose values both stand in B; None where all do.
     positions : ndarray of int
-        In the flat band.
+        In B's flat values.
     twice : ndarray, or None
         2 where entry and transposed entry are the same one, so that both count; else 1.
     """
@@ -106,7 +107,7 @@ class PrecisionPattern:
         if not self.fits_model:
             return
         self._choose(structured)
-        # Diagonal blocks whose effects are many are taken into the band where that saves work.
+        # Diagonal blocks whose effects are many are taken into B where that saves work.
         others = [
             i
             for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
@@ -119,7 +120,7 @@ class PrecisionPattern:
                 self._choose(known)
 
     def _choose(self, within: Sequence[int]) -> None:
-        """Take these blocks into the band."""
+        """Take these blocks into B."""
         sizes = [block.total_size for block in self._blocks]
         self.within = list(within)
         self.outside = [i for i in range(len(sizes)) if i not in self.within]
@@ -139,11 +140,12 @@ class PrecisionPattern:
             meet = (left >= 0) & (right >= 0)
             rows.append(left[meet])
             cols.append(right[meet])
-        self.band = BandPattern(self.size, np.concatenate(rows), np.concatenate(cols))
-        for name in ("products", "_prior_positions", "_is_one_band"):
+        #: Where B has entries, and the order of its elimination.
+        self.sparsity = find_pattern(self.size, np.concatenate(rows), np.concatenate(cols))
+        for name in ("products", "_places", "_prior_positions", "_is_of_one_block"):
             self.__dict__.pop(name, None)
         n, m = float(self.size), float(self.border)
-        self.multiplications = n * (self.band.width + 1.0) ** 2 + n * (m + 1.0) ** 2 + m**3 / 3.0
+        self.multiplications = self.sparsity.multiplications + n * (m + 1.0) ** 2 + m**3 / 3.0
 
     def _columns_of(self, index: int) -> Index:
         """Return the columns of a block's values; −1 of the origin of an intrinsic one."""
@@ -184,7 +186,7 @@ class PrecisionPattern:
                 which = np.flatnonzero(meet)
                 left, right = left[which], right[which]
             twice = np.where(left == right, 2.0, 1.0) if coupled else None
-            positions = self.band.positions(left, right)
+            positions = self.sparsity.positions(left, right)
             found.append(Products(a, b, coupled, which, positions, twice))
         return found
 
@@ -198,42 +200,62 @@ class PrecisionPattern:
                 entries = np.tile(np.arange(columns.size), (2, 1))
             rows, cols = columns[entries]
             lower = np.flatnonzero((entries[0] >= entries[1]) & (rows >= 0) & (cols >= 0))
-            found[i] = lower, self.band.positions(rows[lower], cols[lower])
+            found[i] = lower, self.sparsity.positions(rows[lower], cols[lower])
         return found
 
     def _pinned(self, index: int) -> int:
         """Return the value of an intrinsic block that is the origin of the others."""
-        return int(self._blocks[index].band.order[-1])
+        return int(self._blocks[index].sparsity.order[-1])
+
+    def compile(self) -> None:
+        """Compile what factorises and solves, where that is not LAPACK."""
+        structured = [block for block in self._blocks if block.entries is not None]
+        for sparsity in (self.sparsity, *(block.sparsity for block in structured)):
+            flat = np.zeros(sparsity.n_flat)
+            flat[sparsity.diagonal] = 1.0
+            factor = sparsity.factorize(flat)
+            factor.transpose_product(factor.half_solve(np.ones(sparsity.size)))
 
     def holds(self, maps: Sequence[LinearMap]) -> bool:
-        """Return whether maps take the same values of the blocks within the band."""
+        """Return whether maps take the same values of the blocks in B."""
         return self.fits_model and all(_same_index(maps[i], self._maps[i]) for i in self.within)
 
-    # -- coordinates: those within the band, in its order, then the border -------------------------
+    # -- coordinates: those in B, in its order of elimination, then the border ---------------------
 
     def columns(self, index: int) -> Index:
-        """Return where the values of a block within the band stand, before reordering, or −1."""
+        """Return where the values of a block in B stand, before reordering, or −1."""
         return self._columns[index]
 
     def level(self, index: int) -> int:
         """Return where t of an intrinsic block stands in x."""
         return self.size + self.n_whitened + self.intrinsic.index(index)
 
-    def within_band(self, index: int, x: Array) -> Array:
-        """Return what is within the band of a block, in its own order; zero at an origin."""
-        columns = self._columns[index]
-        part = self.band.back(x[..., : self.size])
+    def within_block(self, index: int, x: Array) -> Array:
+        """Return what is in B of a block, in its own order; zero at an origin."""
         if index not in self.intrinsic:
-            return part[..., columns[0] : columns[0] + columns.size]
-        return np.where(columns >= 0, part[..., columns], 0.0)
+            return x[..., self._places[index]]
+        found = x[..., self._places[index]]
+        found[..., self._pinned(index)] = 0.0
+        return found
+
+    @cached_property
+    def _places(self) -> dict[int, Index | slice]:
+        """Where the values of a block stand in x; of an origin any place."""
+        found: dict[int, Index | slice] = {}
+        for i, columns in self._columns.items():
+            found[i] = self.sparsity.place[columns]
+            if self.sparsity.is_reversed and i not in self.intrinsic:
+                stop = self.size - columns[0] - columns.size
+                found[i] = slice(self.size - columns[0] - 1, stop - 1 if stop else None, -1)
+        return found
 
     def part(self, index: int, x: Array) -> Array:
         """Return the part of one block, in its own order, of x, shape (…, D)."""
         if index in self.intrinsic:
             level = self.level(index)
-            return self.within_band(index, x) + x[..., level : level + 1]
+            return self.within_block(index, x) + x[..., level : level + 1]
         if index in self._columns:
-            return self.within_band(index, x)
+            return self.within_block(index, x)
         start = self.size + sum(self._blocks[i].total_size for i in self.outside if i < index)
         return x[..., start : start + self._blocks[index].total_size]
 
@@ -256,7 +278,7 @@ class PrecisionPattern:
                 levels.append(level(part, pinned))
                 part = np.delete(part - levels[-1] if subtract else part, pinned, axis=-1)
             within.append(part)
-        joined = self.band.forward(np.concatenate(within, axis=-1))
+        joined = self.sparsity.forward(np.concatenate(within, axis=-1))
         return np.concatenate([joined, *(parts[i] for i in self.outside), *levels], axis=-1)
 
     def of_sums(self, prior: LatentPrior) -> Array:
@@ -266,7 +288,7 @@ class PrecisionPattern:
             block = prior.blocks[i]
             assert isinstance(block, IntrinsicPrior)
             columns, c = self._columns[i], np.sqrt(block.common)
-            row[self.band.place[columns[columns >= 0]]] = c
+            row[self.sparsity.place[columns[columns >= 0]]] = c
             row[self.level(i)] = c * columns.size
         return found
 
@@ -278,6 +300,10 @@ class PrecisionPattern:
                 for block, part in zip(prior.blocks, prior.split(v), strict=True)
             ]
         )
+
+    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
+        """Return every block's u."""
+        return [scaled(block, self.part(i, x)) for i, block in enumerate(prior.blocks)]
 
     def to_whitened(self, prior: LatentPrior, x: Array) -> Array:
         """Return all whitened latents."""
@@ -293,28 +319,32 @@ class PrecisionPattern:
     # -- the precision -----------------------------------------------------------------------------
 
     @cached_property
-    def _is_one_band(self) -> bool:
-        """Whether the band is that of one block, where the predictors couple no values."""
+    def _is_of_one_block(self) -> bool:
+        """Whether B's entries stand where those of one block's Q do."""
         block = self._blocks[self.within[0]]
-        return (
-            len(self.within) == 1
-            and block.kind == PrecisionPrior.kind
-            and block.band.width == self.band.width
-            and np.array_equal(block.band.order, self.band.order)
-        )
+        if len(self.within) > 1 or block.kind != PrecisionPrior.kind:
+            return False
+        assert block.entries is not None
+        own, here = (p.positions(*block.entries) for p in (block.sparsity, self.sparsity))
+        return block.sparsity.n_flat == self.sparsity.n_flat and np.array_equal(own, here)
 
     def prior_precision(self, prior: LatentPrior) -> Array:
-        """Return the prior precision of what is within the band, flat."""
-        if self._is_one_band:
+        """Return the prior precision of what is in B, flat."""
+        if self._is_of_one_block:
             (index,) = self.within
             block = prior.blocks[index]
             assert isinstance(block, PrecisionPrior)
             return block.flat
-        flat = np.zeros(self.band.n_flat)
+        flat = np.zeros(self.sparsity.n_flat)
         for i, (lower, positions) in self._prior_positions.items():
             block = prior.blocks[i]
             flat[positions] = block.array[lower] if isinstance(block, PrecisionPrior) else 1.0
         return flat
+
+
+def scaled(block: BlockPrior, part: Array) -> Array:
+    """Return u from a block's coordinates: u of structured blocks, v of the others."""
+    return part if isinstance(block, PrecisionPrior) else block.scale(part)
 
 
 def _same_index(A: LinearMap, known: LinearMap) -> bool:

@@ -8,7 +8,10 @@
 ``bordered_kernels``   its loops
 ``cholesky``           Cholesky factor of a covariance, with a ladder of jitters
 ``linear_map``         the linear map A from latents to predictors
+``sparse``             Cholesky factors of sparse matrices, and inverses where they have entries
+``sparse_kernels``     its loops
 ``triangular_factor``  solving with a triangular factor
 ``unlocked``           triangular products and solves that let other threads run
+``updated``            a Cholesky factor of a matrix and a few more outer products
 =====================  =======================================================================
 """

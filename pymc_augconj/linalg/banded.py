@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import reverse_cuthill_mckee
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["BandPattern", "BandedFactor", "UpdatedFactor", "compile_solutions"]
+__all__ = ["BandPattern", "BandedFactor", "refuse_improper"]
 
 # Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
 _NARROW = 0.1
@@ -75,6 +75,16 @@ class BandPattern:
         """Length of a flat band."""
         return self.size * (self.width + 1)
 
+    @property
+    def diagonal(self) -> slice:
+        """Where the diagonal stands in a flat band."""
+        return slice(None, None, self.width + 1)
+
+    @property
+    def multiplications(self) -> float:
+        """Those of a factorisation, about."""
+        return self.size * (self.width + 1.0) ** 2
+
     def positions(self, rows: Index, cols: Index) -> Index:
         """Return where entries stand in a flat band; those of either triangle are the same."""
         i, j = self.place[rows], self.place[cols]
@@ -91,32 +101,35 @@ class BandPattern:
     def factorize(self, flat: Array, name: str = "a banded matrix") -> BandedFactor:
         """Return the Cholesky factor of a flat band, which is overwritten.
 
-        Of a band that lacks its last rows, the factor is that of the others.
-
         Raises
         ------
         NotPositiveDefiniteError
             If there is none, if the matrix is singular to working precision, or an entry is not
             finite; ``name`` is for the message.
         """
-        diagonal = flat[:: self.width + 1].copy()
+        diagonal = flat[self.diagonal].copy()
         factorize = _tridiagonal if self.width == 1 and diagonal.size > 1 else _banded
         band, info = factorize(flat.reshape(-1, self.width + 1).T)
         log_det = 2.0 * float(np.log(band[0]).sum()) if info == 0 else np.nan
-        # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding
-        # leaves positive pivots.
-        digits = self.size * np.finfo(float).eps
-        if not (np.isfinite(log_det) and np.all(diagonal * digits < band[0] ** 2)):
-            raise NotPositiveDefiniteError(
-                f"{name} has no Cholesky factor: expected a positive definite matrix"
-            )
+        refuse_improper(name, diagonal, band[0], log_det)
         return BandedFactor(band, log_det)
 
 
-def compile_solutions() -> None:
-    """Compile what :class:`BandedFactor` solves with, where that is not LAPACK."""
-    factor = BandedFactor(np.ones((2, 1), order="F"), 0.0)
-    factor.half_solve(np.ones(1))
+def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
+    """Raise unless a factor with the diagonal ``roots`` is that of a proper matrix.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If its log determinant is not finite, or the matrix singular to working precision.
+    """
+    # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding leaves
+    # positive pivots.
+    digits = diagonal.size * np.finfo(float).eps
+    if not (np.isfinite(log_det) and np.all(diagonal * digits < roots**2)):
+        raise NotPositiveDefiniteError(
+            f"{name} has no Cholesky factor: expected a positive definite matrix"
+        )
 
 
 def _banded(band: Array) -> tuple[Array, int]:
@@ -225,34 +238,3 @@ class BandedFactor:
         if x.ndim == 2:
             return np.array([self._multiply(row, trans) for row in x]).reshape(x.shape)
         return dtbmv(self.band.shape[0] - 1, self.band, x, lower=1, trans=trans) if x.size else x
-
-
-class UpdatedFactor:
-    """The factor L (I + V Vᵀ)^½ of L Lᵀ + P Pᵀ, with L banded and Vᵀ = ``rows``, shape (r, n)."""
-
-    def __init__(self, banded: BandedFactor, rows: Array) -> None:
-        self.banded, self.rows = banded, rows
-        # Vᵀ in coordinates in which its rows are orthogonal.
-        self.squares, vectors = np.linalg.eigh(rows @ rows.T)
-        self.basis = vectors.T @ rows
-        self.log_det = banded.log_det + float(np.log1p(self.squares).sum())
-
-    def _along(self, x: Array, factors: Array) -> Array:
-        return x + ((x @ self.basis.T) * factors) @ self.basis if factors.size else x
-
-    def shrink(self, x: Array) -> Array:
-        """Return (I + V Vᵀ)^−½ x."""
-        return self._along(x, (1.0 / np.sqrt(1.0 + self.squares) - 1.0) / self.squares)
-
-    def half_solve(self, x: Array) -> Array:
-        """Return the inverse times x."""
-        return self.shrink(self.banded.half_solve(x))
-
-    def transpose_solve(self, x: Array) -> Array:
-        """Return the inverse of the transpose times x."""
-        return self.banded.transpose_solve(self.shrink(x))
-
-    def transpose_product(self, x: Array) -> Array:
-        """Return the transpose times x."""
-        stretch = (np.sqrt(1.0 + self.squares) - 1.0) / self.squares
-        return self._along(self.banded.transpose_product(x), stretch)

@@ -59,17 +59,20 @@ class RowSelection:
     @cached_property
     def is_identity(self) -> bool:
         """Whether A is the identity matrix."""
-        return (
-            self.coef is None
-            and self.index.size == self.size
-            and bool(np.array_equal(self.index, np.arange(self.size)))
+        return self.coef is None and self.is_diagonal
+
+    @cached_property
+    def is_diagonal(self) -> bool:
+        """Whether the predictors take the latent values in their order, each once."""
+        return self.index.size == self.size and bool(
+            np.array_equal(self.index, np.arange(self.size))
         )
 
     def apply(self, u: Array) -> Array:
         """Return A u, shape (N,)."""
         if self.is_identity:
             return u.copy()
-        taken = u[self.index]
+        taken = u if self.is_diagonal else u[self.index]
         return taken if self.coef is None else self.coef * taken
 
     def magnitude(self, u: Array) -> Array:
@@ -87,11 +90,15 @@ class RowSelection:
         if self.is_identity:
             return w.copy()
         weighted = w if self.coef is None else self.coef * w
+        if self.is_diagonal:
+            return weighted
         return np.bincount(self.index, weights=weighted, minlength=self.size)
 
     def apply_rows(self, u: Array) -> Array:
         """Return A u for each row of u, shape (count, N)."""
-        taken = u[:, self.index]
+        if self.is_identity:
+            return u.copy()
+        taken = u if self.is_diagonal else u[:, self.index]
         return taken if self.coef is None else taken * self.coef
 
     def transpose_rows(self, w: Array) -> Array:
@@ -99,6 +106,8 @@ class RowSelection:
         if self.is_identity:
             return w
         weighted = w if self.coef is None else w * self.coef
+        if self.is_diagonal:
+            return weighted
         result = np.zeros((w.shape[0], self.size))
         np.add.at(result.T, self.index, weighted.T)
         return result
@@ -147,6 +156,11 @@ class _Multiple(RowSelection):
     def multiple_of(self) -> tuple[float, RowSelection]:
         """C and B."""
         return self._of
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the predictors take the latent values in their order, each once."""
+        return self._of[1].is_diagonal
 
     @cached_property
     def coef(self) -> Array:

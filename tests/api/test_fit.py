@@ -9,6 +9,7 @@ from scipy.optimize import minimize
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
+from pymc_augconj.engines import hyperparameters
 
 METHODS = ("cavi", "vgp")
 QUIET = {"progressbar": False}
@@ -78,6 +79,19 @@ def test_normal_likelihood_learns_what_marginal_likelihood_does(data, regression
         logp += pm.logp(pm.HalfNormal.dist(1), vi.theta["sigma"]).eval()
     expected = vi.log_evidence + (float(logp) if hyper == "map" else 0.0)
     assert vi.objective == pytest.approx(expected, abs=1e-6)
+
+
+def test_climbs_that_end_early_find_the_same_hyperparameters(classification, monkeypatch):
+    found = {}
+    for of_slope in (hyperparameters._OF_SLOPE, 0.0):
+        monkeypatch.setattr(hyperparameters, "_OF_SLOPE", of_slope)
+        fit = found[of_slope] = pac.fit("vgp", model=classification, hyper="ml", **QUIET)
+        assert fit.converged
+        assert fit.history["residual"].iloc[-1] <= 1e-6
+    early, full = found.values()
+    assert len(early.history) < 0.8 * len(full.history)
+    assert abs(early.log_evidence - full.log_evidence) < 1e-7
+    assert abs(early.theta["amp"] / full.theta["amp"] - 1.0) < 1e-3
 
 
 def test_fixed_hyperparameters_stay(regression, data):

@@ -8,6 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.api.elliptical_update import EllipticalUpdate, MixedUpdate
 from pymc_augconj.python_mode import python_mode
 
 N = 8
@@ -140,3 +141,19 @@ def test_a_sample_of_a_walk_comes_with_its_names(tmp_path):
     loaded = pac.Approximation.load(tmp_path / "walk.npz")
     np.testing.assert_allclose(loaded.mean["z"], fit.mean["z"])
     np.testing.assert_allclose(loaded.std["z"], fit.std["z"])
+
+
+def test_scales_of_a_map_have_slices_along_axes_too():
+    """Ellipses alone are long in leaving the tail in which one of two scales is near zero."""
+    n = 40
+    W = np.roll(np.eye(n, dtype=int), 1, axis=0)
+    with pm.Model() as model:
+        scales = pm.HalfNormal("scales", 1, shape=2)
+        phi, theta = pm.ICAR("phi", W=W + W.T), pm.Normal("theta", 0, 1, shape=n)
+        pm.Poisson("y", pm.math.exp(scales[0] * phi + scales[1] * theta), observed=np.arange(n))
+    step = pac.AugmentedGibbs(model=model)
+    assert step.held == ("y",)
+    assert step._kinds["collapsed"] is MixedUpdate
+    assert step._choose_updates("elliptical")["collapsed"] is EllipticalUpdate
+    step._sizes["collapsed"] = 1
+    assert step._choose_updates("auto")["collapsed"] is EllipticalUpdate

@@ -303,7 +303,6 @@ def with_intercepts(common: bool, likelihood=None, **params):
 
 def test_intercepts_of_each_class_are_drawn_with_their_class():
     model = with_intercepts(common=False)
-    assert choose_held(model, {}) == ()
     sampler = GibbsSampler(model, make_plan(model), start(model))
     assert [[own.tolist() for own in part.latents] for part in sampler.parts] == [
         [[0, 1], [0]],
@@ -312,8 +311,11 @@ def test_intercepts_of_each_class_are_drawn_with_their_class():
     ]
 
 
-def test_a_common_intercept_is_sampled_by_held_sites():
-    assert choose_held(with_intercepts(common=True), {}) == ("y",)
+@pytest.mark.parametrize("common", [False, True])
+def test_sites_of_classes_are_held_unless_asked_for(common):
+    model = with_intercepts(common)
+    assert choose_held(model, {}) == ("y",)
+    assert choose_held(model, {}, "augmented") == ()
 
 
 def test_a_predictor_without_latents_is_left_out():

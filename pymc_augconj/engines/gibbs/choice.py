@@ -45,8 +45,27 @@ Gaussian process, Laplace                     20     –       0.15  0.14       
 
 So ``sites="auto"`` holds the sites of counts and classes where nothing but the latents is learned,
 γ is below 0.3, and latents are fewer than observations and so few that γ costs next to nothing.
-And it holds those of several groups of predictors that a latent ties together, a common intercept
-of all classes, say, for which there is no Gaussian conditional.
+
+Several classes have a predictor each, and auxiliary variables draw one given the others, which
+adds slowness of its own. The same measurement:
+
+====================================  =====  =========  ====  ========
+model of three classes                    n  auxiliary  held  a second
+====================================  =====  =========  ====  ========
+softmax regression                      100       0.03  0.85        26
+softmax regression                     1000      0.002  0.87       106
+softmax, processes, kernel fixed        100       0.10  0.75       5.1
+softmax, processes, kernel learned      100      0.005  0.58        80
+softmax, processes, kernel learned      250       0.03  0.57       7.8
+softmax, processes, kernel learned      500      0.006  0.28       6.4
+softmax, the same of eight classes       60       0.06  0.47       3.1
+logistic-softmax, kernel fixed          100       0.07  0.28       1.0
+logistic-softmax, kernel learned        100       0.08  0.12       1.1
+logistic-softmax, iris, kernel learned  150       0.01  0.17        16
+====================================  =====  =========  ====  ========
+
+So they are held too. And so are several groups of predictors that a latent ties together, a common
+part of a mean and of a scale, say, for which there is no Gaussian conditional.
 
 References
 ----------
@@ -97,11 +116,14 @@ def choose_held(
     held = held_names(model, sites)
     if sites != "auto":
         return held
+    classes = {
+        s.name for s in model.sites if s.likelihood.discrete and s.likelihood.n_predictors > 1
+    }
     # Groups of predictors are sampled one after the other only where no latent ties them, and not
     # beside held sites.
-    grouped = [site.name for site in model.sites if len(site.terms.groups) > 1]
-    if grouped and (held or _is_tied(model, [point, *probes])):
-        return tuple(site.name for site in model.sites if site.name in {*held, *grouped})
+    grouped = {site.name for site in model.sites if len(site.terms.groups) > 1}
+    if classes or (grouped and (held or _is_tied(model, [point, *probes]))):
+        return tuple(s.name for s in model.sites if s.name in {*held, *classes, *grouped})
     if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]

@@ -28,7 +28,7 @@ OVERRELAXATION = 0.4
 def draw(
     posterior: AffinePosterior, rng: np.random.Generator, current: Array | None = None
 ) -> Array:
-    """Return one exact joint draw of the whitened latents, shape (D,).
+    """Return one exact joint draw of the latents' coordinates, shape (D,).
 
     Where ``current`` is given, a draw from the same distribution at these sites, the result is
     over-relaxed with respect to it: see :data:`OVERRELAXATION`.
@@ -36,7 +36,7 @@ def draw(
     nu = rng.standard_normal(posterior.size)
     if current is None:
         return posterior.apply(nu)
-    # With v = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same distribution as v.
-    # As T(ν) = μ + Gν, that is (1 + a) T(√(1 − a²)/(1 + a) ν) − a v: one solution, not two.
+    # With x = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same distribution as x.
+    # As T(ν) = μ + Gν, that is (1 + a) T(√(1 − a²)/(1 + a) ν) − a x: one solution, not two.
     a = OVERRELAXATION
     return (1.0 + a) * posterior.apply(np.sqrt((1.0 - a) / (1.0 + a)) * nu) - a * current

@@ -152,9 +152,10 @@ class HeldGibbsSampler(GibbsSampler):
             data.params = data.site.params(point)
         prior, posterior = self._approximation(point)
         for _ in range(_START_ATTEMPTS):
-            v = posterior.apply(rng.standard_normal(posterior.size))
-            if np.isfinite(self._residual(prior.predictor(prior.innovations(v)))):
-                return self.point_of(point, prior.innovations(v), prior.split(v))
+            x = posterior.apply(rng.standard_normal(posterior.size))
+            innovations = posterior.innovations(prior, x)
+            if np.isfinite(self._residual(prior.predictor(innovations))):
+                return self.point_of(point, innovations, prior.split(posterior.whitened(x)))
         return dict(point)
 
     # -- sites --------------------------------------------------------------------------------
@@ -246,23 +247,25 @@ class HeldGibbsSampler(GibbsSampler):
         if not self.plan.collapsed:
             return
         posterior, prior, _ = self._posterior(point, part)
-        present = posterior.solve(rng, np.concatenate(self._whitened(point, prior)))
+        v = np.concatenate(self._whitened(point, prior))
+        present = posterior.solve(rng, posterior.coordinates(v))
         others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
         self._nu = np.vstack([present, others])
         super()._update_collapsed(rng, point, updates, info, part)
         posterior, prior, _ = self._posterior(point, part)
-        v = posterior.apply(self._nu)
-        residual = self._residual(prior.predictor(prior.innovations(v)))
+        x = posterior.apply(self._nu)
+        residual = self._residual(prior.predictor(posterior.innovations(prior, x)))
         # Draws from probabilities that are known by their logarithms, up to a constant.
-        chosen = v[np.argmax(residual + rng.gumbel(size=residual.size))]
-        point.update(self.point_of(point, prior.innovations(chosen), prior.split(chosen)))
+        chosen = x[np.argmax(residual + rng.gumbel(size=residual.size))]
+        innovations, v = posterior.innovations(prior, chosen), posterior.whitened(chosen)
+        point.update(self.point_of(point, innovations, prior.split(v)))
 
     def _log_marginal(
         self, candidate: Point, part: Part, prior: LatentPrior, sites: SiteSum
     ) -> float:
         prior = prior.factorized()
         posterior = part.space.posterior(prior, sites)
-        eta = prior.predictor(prior.innovations(posterior.apply(self._nu)))
+        eta = prior.predictor(posterior.innovations(prior, posterior.apply(self._nu)))
         return posterior.log_evidence + float(np.logaddexp.reduce(self._residual(eta, candidate)))
 
     # -- move 4 -------------------------------------------------------------------------------
@@ -283,7 +286,7 @@ class HeldGibbsSampler(GibbsSampler):
         # An elliptical slice starts at the present latents.
         return super()._draw_latents(rng, point, part, info, relax=True)
 
-    def _draw_whitened(
+    def _draw_coordinates(
         self,
         rng: np.random.Generator,
         prior: LatentPrior,
@@ -292,25 +295,46 @@ class HeldGibbsSampler(GibbsSampler):
         info: GibbsInfo,
     ) -> Array:
         assert current is not None  # see _draw_latents
-        v, mean = current, posterior.mean
-        eta = prior.predictor(prior.innovations(v))
-        centre = prior.predictor(prior.innovations(mean))
-        value = float(self._residual(eta))
+        mean = posterior.mean
+        away = current - mean
+        eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
+        here, value = eta - centre, float(self._residual(eta))
         follow = self.follows
-        for _ in range((self._given or 1) if follow else self._count_slices()):
-            fresh = posterior.apply(rng.standard_normal(posterior.size))
-            eta_fresh = prior.predictor(prior.innovations(fresh))
-            here, there = eta - centre, eta_fresh - centre
+        count = (self._given or 1) if follow else self._count_slices()
+        # Several at once: to solve for many takes hardly longer than for one.
+        fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
+        etas = prior.predictor(posterior.innovations(prior, fresh))
+        for one, there in zip(fresh - mean, etas - centre, strict=True):
             residual = partial(self._residual_on_ellipse, centre, here, there)
             cos, sin, value, trials = elliptical_slice(rng, residual, value)
-            v = mean + cos * (v - mean) + sin * (fresh - mean)
-            eta = centre + cos * here + sin * there
+            away = cos * away + sin * one
+            here = cos * here + sin * there
             info.trials += trials
             info.slices += 1
             if follow:
-                v, eta, value = self._follow(rng, prior, posterior, v, info)
+                x, eta, value = self._follow(rng, prior, posterior, mean + away, info)
+                away, here = x - mean, eta - centre
         info.residual = value
-        return v
+        return mean + away
+
+    def _follow(
+        self,
+        rng: np.random.Generator,
+        prior: LatentPrior,
+        posterior: AffinePosterior,
+        x: Array,
+        info: GibbsInfo,
+    ) -> tuple[Array, Array, float]:
+        """Return the end of a trajectory, its predictors and r."""
+        residual = partial(self._residual_of, prior, posterior)
+        angle, nu = self.sites.angle, posterior.solve(rng, x)
+        steps = int(np.clip(math.ceil(_TURN / angle), 1, _MOST_STEPS))
+        with np.errstate(all="ignore"):
+            nu, value, acceptance = trajectory(rng, residual, nu, angle, steps)
+        info.trajectories += 1
+        info.acceptance += acceptance
+        x = posterior.apply(nu)
+        return x, prior.predictor(posterior.innovations(prior, x)), value
 
     def _residual_of(
         self, prior: LatentPrior, posterior: AffinePosterior, nu: Array
@@ -318,28 +342,9 @@ class HeldGibbsSampler(GibbsSampler):
         """Return r and its gradient as functions of ν."""
         groups = self._part.priors.groups
         value, slope = self._residual_and_gradient(
-            prior.predictor(prior.innovations(posterior.apply(nu)))
+            prior.predictor(posterior.innovations(prior, posterior.apply(nu)))
         )
         if groups.inverse is not None:
             slope = np.bincount(groups.inverse, slope, groups.size)
         pull = cast(InvertiblePosterior, posterior).pull
         return value, pull(prior.whitened_transpose(slope))
-
-    def _follow(
-        self,
-        rng: np.random.Generator,
-        prior: LatentPrior,
-        posterior: AffinePosterior,
-        v: Array,
-        info: GibbsInfo,
-    ) -> tuple[Array, Array, float]:
-        """Return v after a trajectory, its predictors and r."""
-        residual = partial(self._residual_of, prior, posterior)
-        angle, nu = self.sites.angle, posterior.solve(rng, v)
-        steps = int(np.clip(math.ceil(_TURN / angle), 1, _MOST_STEPS))
-        with np.errstate(all="ignore"):
-            nu, value, acceptance = trajectory(rng, residual, nu, angle, steps)
-        info.trajectories += 1
-        info.acceptance += acceptance
-        v = posterior.apply(nu)
-        return v, prior.predictor(prior.innovations(v)), value

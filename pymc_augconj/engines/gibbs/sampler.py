@@ -377,10 +377,12 @@ class GibbsSampler:
             pairs = zip(part.blocks, part.latents, strict=True)
             current = np.concatenate([whitened[i][own] for i, own in pairs])
         posterior, prior, constant = self._posterior(point, part)
-        drawn = self._draw_whitened(rng, prior, posterior, current, info)
+        if current is not None:
+            current = posterior.coordinates(current)
+        drawn = self._draw_coordinates(rng, prior, posterior, current, info)
         info.log_evidence += posterior.log_evidence + constant
-        whitened = prior.split(drawn)
-        innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
+        whitened = prior.split(posterior.whitened(drawn))
+        innovations = posterior.innovations(prior, drawn)
         part.eta = prior.predictor(innovations)
         part.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
         return self._replaced(point, part, innovations, whitened)
@@ -399,7 +401,7 @@ class GibbsSampler:
             every[i][own], entries[i][own] = u, v
         return self.point_of(point, every, entries)
 
-    def _draw_whitened(
+    def _draw_coordinates(
         self,
         rng: np.random.Generator,
         prior: LatentPrior,
@@ -407,7 +409,7 @@ class GibbsSampler:
         current: Array | None,
         info: GibbsInfo,
     ) -> Array:
-        """Return the next whitened latents, given the sites."""
+        """Return the coordinates of the next latents, given the sites."""
         return draw(posterior, rng, current)
 
     # -- move 3 -------------------------------------------------------------------------------

@@ -149,8 +149,8 @@ class Interpreter:
         1997): what cancels later, or is amplified, shows in the result. What PyTensor computes in
         single precision, as it does with small integers, counts with its difference from double
         precision. A number that it has in single precision, the √2 of a normal distribution
-        function say, is moved by units in the last place of that: another graph of the same
-        density may have it in double precision.
+        function say, is moved by a unit in the last place of that, which is twice what rounding
+        can do: another graph of the same density may have it in double precision.
 
         Raises
         ------
@@ -160,18 +160,39 @@ class Interpreter:
         rng = np.random.default_rng(0)
         with _failures_as_not_interpreted():
             values, in_double = self._evaluate(arguments), self._in_double(arguments)
-            moved = [self._in_double(arguments, rng) for _ in range(_N_ROUNDINGS)]
+            fine = [self._in_double(arguments, rng) for _ in range(_N_ROUNDINGS)]
+            n_coarse = _N_ROUNDINGS if self._has_single() else 0
+            coarse = [self._in_double(arguments, rng, single=True) for _ in range(n_coarse)]
             bounds = []
-            for value, exact, *others in zip(values, in_double, *moved, strict=True):
-                error = np.max([np.abs(other - exact) for other in others], axis=0)
-                bound = _SAFETY * error + 2.0 * np.abs(value - exact)
+            for value, exact, *others in zip(values, in_double, *fine, *coarse, strict=True):
+                errors = [np.abs(other - exact) for other in others]
+                bound = _SAFETY * np.max(errors[:_N_ROUNDINGS], axis=0)
+                bound += np.max(errors[_N_ROUNDINGS:], axis=0, initial=0.0)
+                bound += 2.0 * np.abs(value - exact)
                 bounds.append(np.where(np.isnan(bound), np.inf, bound))
         return values, bounds
 
+    def _has_single(self) -> bool:
+        """Return whether the graph has a number in single precision that is rounded."""
+        nodes = [*self._constant_nodes, *self._moving_nodes]
+        return any(
+            any(map(_is_rounded, node.inputs))
+            or (_is_single(node.outputs[0]) and not is_exact(node))
+            for node in nodes
+        )
+
     def _in_double(
-        self, arguments: Sequence[Any], rng: np.random.Generator | None = None
+        self,
+        arguments: Sequence[Any],
+        rng: np.random.Generator | None = None,
+        *,
+        single: bool = False,
     ) -> list[np.ndarray]:
-        """Return the outputs in double precision, each operation's result moved by ``rng``."""
+        """Return the outputs in double precision.
+
+        With ``rng`` the arguments and the result of each operation are moved by some units in the
+        last place, with ``single`` only numbers in single precision, by one unit of that.
+        """
         if self._calls_in_double is None:
             nodes = [*self._constant_nodes, *self._moving_nodes]
             self._calls_in_double = [
@@ -179,19 +200,20 @@ class Interpreter:
                 for node, last in zip(nodes, _last_uses(nodes, self._outputs), strict=True)
             ]
         values: dict[Variable, Any] = {}
-        if rng is not None:
-            arguments = [_moved(value, rng) for value in arguments]
+        if rng is not None and single:
             numbers = dict.fromkeys(v for _, vs, *_ in self._calls_in_double for v in vs)
-            values = {v: _moved(v.data, rng, _SINGLE) for v in numbers if _is_rounded(v)}
+            values = {v: _moved_single(v.data, rng) for v in numbers if _is_rounded(v)}
+        elif rng is not None:
+            arguments = [_moved(value, rng) for value in arguments]
         values |= dict(zip(self._inputs, arguments, strict=True))
         values |= {var: _value(var) for var in self._shared}
         for call, inputs, outputs, exact, last in self._calls_in_double:
             found = call(*[values.get(v, getattr(v, "data", None)) for v in inputs])
             if rng is not None and not exact:
-                found = [
-                    _moved(value, rng, _SINGLE if _is_single(var) else _DOUBLE)
-                    for value, var in zip(found, outputs, strict=True)
-                ]
+                if not single:
+                    found = [_moved(value, rng) for value in found]
+                elif _is_single(outputs[0]):
+                    found = [_moved_single(value, rng) for value in found]
             self._store(values, outputs, found)
             for var in last:
                 values.pop(var, None)
@@ -267,14 +289,19 @@ def _failures_as_not_interpreted() -> Iterator[None]:
         raise NotInterpretedError(str(error)) from error
 
 
-def _moved(value: Any, rng: np.random.Generator, eps: float = _DOUBLE) -> Any:
+def _moved(value: Any, rng: np.random.Generator) -> Any:
     """Return ``value`` moved by a few units in the last place."""
     value = np.asarray(value)
     if value.dtype.kind != "f":
         return value
     ulps = _ULPS[rng.integers(0, _ULPS.size, value.shape, dtype=np.uint8)]
     # Of numbers below the smallest normal one the last place is an absolute amount.
-    return value * (1.0 + eps * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
+    return value * (1.0 + _DOUBLE * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
+
+
+def _moved_single(value: Any, rng: np.random.Generator) -> Any:
+    """Return a number of single precision moved by one unit in the last place of that."""
+    return value * (1.0 + _SINGLE * rng.choice([-1.0, 1.0]))
 
 
 def _is_single(var: Variable) -> bool:

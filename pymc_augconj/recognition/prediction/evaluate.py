@@ -248,7 +248,8 @@ def kernel_function(
 ) -> PointFunction:
     """Return several of the functions of :func:`kernel_functions` as one, with a list of values."""
     graphs, inputs = _kernel_graphs(model, gp, Xnew, X)
-    return PointFunction([graphs[key] for key in keys], inputs)
+    # Draws of an approximation have one value of the hyperparameters.
+    return PointFunction([graphs[key] for key in keys], inputs, first_calls=1)
 
 
 def _kernel_graphs(
