@@ -61,13 +61,16 @@ class SparseGibbs(AugmentedGibbs):
     def _density_of(self, model: Model) -> WholeDensity | None:
         assert self._given is not None  # in the constructor
         lgm = self.recognition.model
-        largest = lgm.n_rows * lgm.latent_size
+        largest, by_rule = lgm.n_rows * lgm.latent_size, False
         for site in lgm.sites:
+            assert isinstance(site.likelihood, ExpectedDensity)
             assert isinstance(site.params, WithResidual)
+            # That of PyMC's model is another one.
+            by_rule |= site.likelihood.terms.expected_by_rule
             _, weights = nodes_of(max(site.params.outputs, 1), site.shape[0])
             largest = max(largest, weights.size * site.row_numbers.size)
         large = largest > _LARGEST_COMPARED
-        return None if self._given.inexact or large else WholeDensity(model)
+        return None if self._given.inexact or by_rule or large else WholeDensity(model)
 
     def _warn(self, trials: float) -> SamplerWarning | None:
         first = not (self.tune or self._warned)
@@ -87,7 +90,7 @@ class SparseGibbs(AugmentedGibbs):
             return None
         return SamplerWarning(
             WarningType.BAD_PARAMS,
-            f"The expected log densities of {inexact}: Gauss–Hermite quadrature has an error of "
+            f"The expected log densities of {inexact}: their quadrature has an error of "
             f"more than {_LARGEST} in their sum, since the process varies between the inducing "
             "points by more than the width of the densities. Use more inducing points.",
             "warn",

@@ -90,7 +90,8 @@ class AugmentedGibbs(BlockedStep):
     A likelihood without an augmentation has *held* Gaussian sites instead of ω: those of the
     variational Gaussian approximation, chosen during tuning and constant afterwards. Given them,
     hyperparameters and latents are drawn from the Gaussian approximation as they are given ω, and
-    elliptical slice sampling with the ratio of density to sites makes the draws exact.
+    elliptical slice sampling with the ratio of density to sites makes the draws exact; through
+    inducing points, where slices hardly move, with a Hamiltonian trajectory after each.
 
     Hyperparameters are updated on the unconstrained scale; see Notes.
 
@@ -120,7 +121,7 @@ class AugmentedGibbs(BlockedStep):
         Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
         hyperparameters factorises covariances, as many again cost less than it; 1 otherwise. With
         held sites, elliptical slices in each step; by default 4 to 16, four times the evaluations
-        that one took during tuning.
+        that one took during tuning, and 1 where trajectories follow.
     sites : {"auto", "augmented", "held"}
         ``"augmented"``: auxiliary variables for all, or an error; ``"held"``: held sites for all.
         ``"auto"``: auxiliary variables for every likelihood that has an augmentation and held sites
@@ -381,7 +382,8 @@ class AugmentedGibbs(BlockedStep):
         }
         if self._sites is not None:
             if self.tune:
-                self._sites.learn(new, info.trials / info.slices)
+                accepted = (info.acceptance / info.trajectories,) if info.trajectories else ()
+                self._sites.learn(new, info.trials / info.slices, *accepted)
             stats["elliptical_trials"] = info.trials / info.slices
             stats["residual_std"] = info.residual_std
             stats["warning"] = self._warn(self._sites.trials)
@@ -393,7 +395,8 @@ class AugmentedGibbs(BlockedStep):
         if self.tune or self._warned:
             return None
         self._warned = True
-        if trials < _MANY_TRIALS:
+        assert isinstance(self._sampler, HeldGibbsSampler)  # it has held sites
+        if trials < _MANY_TRIALS or self._sampler.follows:
             return None
         listed = ", ".join(repr(name) for name in self.held)
         return SamplerWarning(

@@ -41,7 +41,13 @@ from pymc_augconj.typing import Array
 from .joint import LatentPrior
 from .rows import SiteSum
 
-__all__ = ["AffinePosterior", "Conditioner", "FactorMemory", "WhitenedCoordinates"]
+__all__ = [
+    "AffinePosterior",
+    "Conditioner",
+    "FactorMemory",
+    "InvertiblePosterior",
+    "WhitenedCoordinates",
+]
 
 
 class AffinePosterior(Protocol):
@@ -106,12 +112,23 @@ class WhitenedCoordinates:
         return prior.innovations(x)
 
 
+class InvertiblePosterior(AffinePosterior, Protocol):
+    """One whose T is invertible, and whose coordinates are v."""
+
+    def pull(self, slope: Array) -> Array:
+        """Return the gradient by ν of a function of v = T(ν), given that by v."""
+        ...
+
+
 class Conditioner(Protocol):
     """What the Gibbs sampler asks of a space.
 
     It keeps its work array and its last factor. A subclass is made with the order of its matrix and
     the coupling of the rows.
     """
+
+    #: Whether posteriors are :class:`InvertiblePosterior`.
+    invertible: bool = False
 
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 

@@ -44,6 +44,10 @@ class AffineByWeights(WhitenedCoordinates):
             return dtrsv(self._chol, self._half + nu, lower=1, trans=1, overwrite_x=1)
         return dtrsm(1.0, self._chol, (self._half + nu).T, lower=1, trans_a=1, overwrite_b=1).T
 
+    def pull(self, slope: Array) -> Array:
+        """See :class:`.InvertiblePosterior`."""
+        return dtrsv(self._chol, slope, lower=1)
+
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""
         return lower_transpose_product(self._chol, v) - self._half
@@ -51,6 +55,8 @@ class AffineByWeights(WhitenedCoordinates):
 
 class WeightSpace(Conditioner):
     """A :class:`.Conditioner`: one D × D factorisation, D the total number of latent values."""
+
+    invertible = True
 
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")

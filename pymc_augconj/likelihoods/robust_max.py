@@ -13,6 +13,17 @@ d = m_y − m_j and q_j the same integral without class j, under N(m_y − d s_y
 
     ∂q/∂m_j = −N(d; 0, t) q_j,      ∂q/∂s_j² = ½ ∂²q/∂m_j²  (Price).
 
+Held sites are to resemble the posterior of predictors that are *not* independent: a common shift of
+all changes no density. Since 1 − q ≤ Σ_{j≠y} P(η_j > η_y), log p is taken to be a sum over rivals j
+of functions of one difference δ = η_y − η_j. With a = log(1 − ε) − log(ε/(K − 1)) and a residual
+variance of s² that of δ is a Φ(δ/s), and e^{a (Φ(x) − 1)} close to the distribution function of a
+normal variable with its own mean c and variance κ. So a site has the Λ
+
+    Σ_{j≠y} λ_j (e_y − e_j)(e_y − e_j)ᵀ,
+
+where λ_j is found by expectation propagation for e^{−a} + (1 − e^{−a}) Φ((δ − c s)/(√κ s)): the
+variational λ_j, of a mean of log p, is too large by far where s is small.
+
 References
 ----------
 Hernández-Lobato, Hernández-Lobato & Dupont (2011), Robust multi-class Gaussian process
@@ -26,7 +37,7 @@ from collections.abc import Callable
 from functools import partial
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, ndtr, ndtri
 
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
@@ -41,8 +52,12 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 # The trapezoidal rule over standardised f: its range, its step for an integrand as smooth as a
 # normal density (an error of exp(−½ (2π/0.9)²) = 3e-11), the nodes from which single integrals that
 # adapt to sharp integrands take over, and how many numbers are worked on at once.
-_RANGE, _STEP, _MOST_NODES, _CHUNK = 8.5, 0.9, 128, 200_000
+_RANGE, _STEP, _MOST_NODES, _CHUNK = 7.0, 0.9, 128, 200_000
 _FAR = 1e4
+# Standard deviations of a difference beyond which its sign is certain, to rounding.
+_DECIDED = 8.5
+# Least part of a precision that a site leaves to the others, and least variance of a difference.
+_LEAST_LEFT, _SMALLEST_VAR = 1e-6, 1e-12
 
 
 @register
@@ -78,38 +93,106 @@ class RobustMax(MultiDensity):
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
+        var = np.einsum("ppn->pn", cov)
+        value, d_mean, d_var = self.expected_log_density_apart(y, mean, var, params)
+        return value, d_mean, np.einsum("pq,pn->pqn", np.eye(len(mean)), d_var)
+
+    def expected_log_density_apart(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
         right, wrong = self._log_levels(params)
-        q, d_mean, d_var = _largest(y.astype(int), mean, np.einsum("ppn->pn", cov))
-        d_cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), (right - wrong) * d_var)
-        return wrong + q * (right - wrong), (right - wrong) * d_mean, d_cov
+        q, d_mean, d_var = _largest(y.astype(int), mean, var)
+        scale = right - wrong
+        return wrong + q * scale, scale * d_mean, scale * d_var
+
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array]:
+        K, size = mean.shape
+        own, everyone = y.astype(int), np.arange(size)
+        rivals = (own + np.arange(1, K)[:, None]) % K
+        right, wrong = self._log_levels(params)
+        step = right - wrong
+        c, kappa = _as_normal(float(np.mean(step)))
+        # Cavities of the differences.
+        m = mean[own, everyone] - mean[rivals, everyone]
+        V = cov[own, own, everyone] + cov[rivals, rivals, everyone]
+        V = np.maximum(V - 2.0 * cov[own, rivals, everyone], _SMALLEST_VAR)
+        h, lam = -sites[0][rivals, everyone], -sites[1][own, rivals, everyone]
+        left = 1.0 / V - lam
+        proper = left > _LEAST_LEFT / V
+        left, h_left = np.where(proper, left, 1.0 / V), m / V - np.where(proper, h, 0.0)
+        # Moments of the tilted distributions.
+        s2 = residual_var[own, everyone] + residual_var[rivals, everyone]
+        width = np.sqrt(1.0 / left + kappa * s2)
+        z = (h_left / left - c * np.sqrt(s2)) / width
+        floor = np.exp(-step)
+        slope = np.exp(-0.5 * z**2 - _HALF_LOG_2PI) / width
+        slope *= (1.0 - floor) / (floor + (1.0 - floor) * ndtr(z))
+        curvature = slope * (slope + z / width)
+        tilted_mean = (h_left + slope) / left
+        precision = left / np.maximum(1.0 - curvature / left, _LEAST_LEFT)
+        new = np.maximum(precision - left, 0.0)
+        new_h = (left + new) * tilted_mean - h_left
+        H, Lam = np.zeros((K, size)), np.zeros((K, K, size))
+        H[own, everyone], H[rivals, everyone] = new_h.sum(axis=0), -new_h
+        Lam[own, own, everyone], Lam[rivals, rivals, everyone] = new.sum(axis=0), new
+        Lam[own, rivals, everyone] = Lam[rivals, own, everyone] = -new
+        return H, Lam
+
+
+def _as_normal(step: float) -> tuple[float, float]:
+    """Return mean and variance of the distribution function e^{a (Φ(x) − 1)}, x > −∞."""
+    u = (np.arange(1000) + 0.5) / 1000
+    weights, x = np.exp(step * (u - 1.0)), ndtri(u)
+    weights /= weights.sum()
+    c = float(weights @ x)
+    return c, float(weights @ x**2) - c**2
 
 
 def _largest(own: Index, mean: Array, var: Array) -> tuple[Array, Array, Array]:
     """Return P(η_own is the largest) and its derivatives by means and variances."""
     K, size = mean.shape
-    std = np.sqrt(var)
+    everyone, std = np.arange(size), np.sqrt(var)
+    # How far η_own is above the others, in standard deviations of the difference.
+    above = (mean[own, everyone] - mean) / np.sqrt(var[own, everyone] + var)
+    above[own, everyone] = np.inf
+    least = above.min(axis=0)
+    # What is not a number stays so.
+    q, d_mean, d_var = np.heaviside(least, 0.0), np.zeros((K, size)), np.zeros((K, size))
+    # Rivals that may be above it, these first; none where one is above it for certain.
+    near = above < _DECIDED
+    near[:, least < -_DECIDED] = False
+    rivals, counts = np.argsort(above, axis=0), np.count_nonzero(near, axis=0)
     # The integrand's spectrum is at most as wide as that of normal densities with these variances.
-    ratios = np.sum((std[own, np.arange(size)] / std) ** 2, axis=0)
-    counts = 16 * np.ceil(_RANGE / (8.0 * _STEP) * np.sqrt(ratios)).astype(int)
-    counts = np.minimum(counts, 2 * _MOST_NODES)
-    q, d_mean, d_var = np.empty(size), np.empty((K, size)), np.empty((K, size))
-    for count in np.unique(counts):
-        which = np.flatnonzero(counts == count)
-        rule = _largest_adaptively if count > _MOST_NODES else partial(_largest_by_nodes, count)
-        length = max(_CHUNK // (K * count), 1)
-        for some in np.split(which, range(length, which.size, length)):
-            found = rule(own[some], mean[:, some], std[:, some])
+    ratios = 1.0 + np.sum((std[own, everyone] / std) ** 2, axis=0, where=near)
+    nodes = 8 * np.ceil(_RANGE / (4.0 * _STEP) * np.sqrt(ratios)).astype(int)
+    nodes = np.minimum(nodes, 2 * _MOST_NODES)
+    for count, length in np.unique([counts[counts > 0], nodes[counts > 0]], axis=1).T:
+        which = np.flatnonzero((counts == count) & (nodes == length))
+        rule = _largest_adaptively if length > _MOST_NODES else partial(_largest_by_nodes, length)
+        step = max(_CHUNK // (count * length), 1)
+        for some in np.split(which, range(step, which.size, step)):
+            found = rule(own[some], rivals[:count, some], mean[:, some], std[:, some])
             q[some], d_mean[:, some], d_var[:, some] = found
     return q, d_mean, d_var
 
 
 def _largest_by_nodes(
-    count: int, own: Index, mean: Array, std: Array
+    count: int, own: Index, rivals: Index, mean: Array, std: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the same by the trapezoidal rule over f, all derivatives from its nodes."""
+    """Return the same by the trapezoidal rule over f, all derivatives from its nodes.
+
+    ``rivals`` are the classes that η_own is compared with, shape (·, N).
+    """
     K, size = mean.shape
     everyone = np.arange(size)
-    rivals = (own + np.arange(1, K)[:, None]) % K
     m, s = mean[rivals, everyone], std[rivals, everyone]
     m_own, s_own = mean[own, everyone], std[own, everyone]
     z = np.linspace(-_RANGE, _RANGE, count)
@@ -122,7 +205,7 @@ def _largest_by_nodes(
     # The product with φ/Φ in the place of one Φ.
     slopes = np.exp(-0.5 * t**2 - log_each - _HALF_LOG_2PI) * product
     by_rival = slopes.sum(axis=-1) / s
-    d_mean, d_var = np.empty((K, size)), np.empty((K, size))
+    d_mean, d_var = np.zeros((K, size)), np.zeros((K, size))
     d_mean[rivals, everyone] = -by_rival
     d_var[rivals, everyone] = -0.5 * (slopes * t).sum(axis=-1) / s**2
     # A common shift of all predictors changes nothing.
@@ -131,7 +214,9 @@ def _largest_by_nodes(
     return product.sum(axis=-1), d_mean, d_var
 
 
-def _largest_adaptively(own: Index, mean: Array, std: Array) -> tuple[Array, Array, Array]:
+def _largest_adaptively(
+    own: Index, rivals: Index, mean: Array, std: Array
+) -> tuple[Array, Array, Array]:
     """Return the same where η_own varies far more than another, one integral at a time."""
     K, size = mean.shape
     everyone = np.arange(size)
@@ -149,8 +234,6 @@ def _largest_adaptively(own: Index, mean: Array, std: Array) -> tuple[Array, Arr
 
         return product
 
-    # Rivals of y, in the order of classes after it.
-    rivals = (own + np.arange(1, K)[:, None]) % K
     m_own, v_own = mean[own, everyone], var[own, everyone]
     q, _, d_var_own = gaussian_expectation(product_of(rivals), m_own, v_own)
     d_mean, d_var = np.zeros((K, size)), np.zeros((K, size))

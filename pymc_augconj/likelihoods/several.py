@@ -39,6 +39,8 @@ class MultiDensity(LikelihoodFacts):
     factorises: bool = False
     #: Whether :meth:`expected_log_density` is a quadrature, not a closed form.
     expected_by_rule: bool = False
+    #: Whether there is a :meth:`log_density_and_gradient`.
+    has_gradient: bool = False
 
     #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
     #: (P, N).
@@ -54,6 +56,10 @@ class MultiDensity(LikelihoodFacts):
     @abstractmethod
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(y | η) for η of shape (P, …), normalised; arguments broadcast."""
+
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        """Return log p(y | η), shape (N,), and an approximation of its gradient, (P, N)."""
+        raise NotImplementedError(f"{self.name} has no gradient")
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
@@ -85,6 +91,58 @@ class MultiDensity(LikelihoodFacts):
         cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), var)
         found = self.expected_log_density(y, mean, cov, params)
         return None if found is None else (*found[:2], np.einsum("ppn->pn", found[2]))
+
+    def expected_with_gradient(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array] | None:
+        """Return the expectation for independent predictors and its derivative by their means.
+
+        A sampler asks for it at every evaluation: ``expected_by_rule`` it may be by a rule that is
+        cheaper than that of fits. None where there is neither that nor a closed form.
+        """
+        if self.expected_by_rule:
+            return None
+        found = self.expected_log_density_apart(y, mean, var, params)
+        return None if found is None else found[:2]
+
+    def expected_roughly(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
+        """Return what :meth:`expected_log_density` does with the few digits that held sites need.
+
+        None where that is cheap enough.
+        """
+        return None
+
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array] | None:
+        """Return the sites that expectation propagation replaces ``sites`` by.
+
+        Parameters
+        ----------
+        y : ndarray, shape (N,)
+        mean : ndarray, shape (P, N)
+            Of the predictors under the approximation of which ``sites`` are a part.
+        cov : ndarray, shape (P, P, N)
+        residual_var : ndarray, shape (P, N)
+            The density is E log p(y | η + e) with e ~ N(0, residual_var), if these are not zero.
+        sites : pair of ndarray, shapes (P, N) and (P, P, N)
+        params : mapping
+
+        Returns
+        -------
+        pair of ndarray, or None
+            Of the shapes of ``sites``, Λ without negative eigenvalues. None where the variational
+            sites are as good: where the density is no step.
+        """
+        return None
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         """Return a warning about what a Gaussian approximation misses, or None."""

@@ -12,7 +12,9 @@ Where one class is the reference, its η is zero and no predictor.
 There is no distribution of the ω of all classes that would make a bound for coordinate ascent; E
 log p is taken by a rule. With d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) is found
 to 1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.quasi_monte_carlo`, which states
-its error.
+its error. A sampler leaves classes out whose part of the sum is negligible, E e^{η_j − η_k} < 1e-7
+beside the class k of the largest mean, and where no more than two others are left it takes
+:mod:`~pymc_augconj.quadrature.product_rule`.
 
 References
 ----------
@@ -25,6 +27,7 @@ variables, JASA 108.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -34,6 +37,7 @@ from scipy.special import gammaln, softmax
 from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
 from pymc_augconj.auxiliary.polya_gamma.distribution import random_polya_gamma
 from pymc_augconj.quadrature.cubature import gaussian_cubature
+from pymc_augconj.quadrature.product_rule import MOST_DIMENSIONS, product_rule
 from pymc_augconj.quadrature.quasi_monte_carlo import (
     quasi_monte_carlo,
     quasi_monte_carlo_apart,
@@ -47,8 +51,8 @@ from .several import MultiLikelihood
 __all__ = ["Categorical", "Multinomial"]
 
 _LOG_2 = np.log(2.0)
-# Differences of predictors for which a product rule is cheaper than fixed points.
-_MOST_BY_PRODUCT_RULE = 2
+# The logarithm of a part of a sum that is left out.
+_NEGLIGIBLE = np.log(1e-7)
 
 
 class Softmax(MultiLikelihood):
@@ -105,21 +109,44 @@ class Softmax(MultiLikelihood):
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
+        return self._expected(y, mean, cov, params, rough=False)
+
+    def expected_roughly(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array]:
+        # A prior of wide processes would take a hundred thousand nodes.
+        return self._expected(y, mean, cov, params, rough=True)
+
+    def _expected(
+        self, y: Array, mean: Array, cov: Array, params: Params, *, rough: bool
+    ) -> tuple[Array, Array, Array]:
         # Differences from the last logit, in which the log of the sum is one of d = K − 1 numbers.
         P = self.n_predictors
         A, last = np.eye(P), np.zeros(P)
         if self.reference is None:
             A, last = np.hstack([np.eye(P - 1), -np.ones((P - 1, 1))]), np.eye(P)[-1]
-        log_sum, d_mean, d_cov = _expected_log_sum(A @ mean, np.einsum("ap,pqn,bq->abn", A, cov, A))
+        expected = quasi_monte_carlo if rough else _expected_log_sum
+        log_sum, d_mean, d_cov = expected(
+            partial(_log_sum, with_zero=True), A @ mean, np.einsum("ap,pqn,bq->abn", A, cov, A)
+        )
         n, counts, log_arrangements = self._trials(y, params)
         value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * (last @ mean + log_sum)
         by_mean = counts[:P] - n * (last[:, None] + A.T @ d_mean)
         return value, by_mean, -n * np.einsum("ap,abn,bq->pqn", A, d_cov, A)
 
+    def expected_with_gradient(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array] | None:
+        P = self.n_predictors
+        n, counts, log_arrangements = self._trials(y, params)
+        log_sum, d_mean = _log_sum_of_few(self._logits(mean), self._logits(var))
+        value = log_arrangements + np.sum(counts[:P] * mean, axis=0) - n * log_sum
+        return value, counts[:P] - n * d_mean[:P]
+
     def expected_log_density_apart(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array, Array] | None:
-        if self.n_classes <= _MOST_BY_PRODUCT_RULE:
+        if self.n_classes <= MOST_DIMENSIONS:
             return super().expected_log_density_apart(y, mean, var, params)
         log_sum, d_mean, d_var = quasi_monte_carlo_apart(
             partial(_log_sum, with_zero=self.reference is not None), mean, var
@@ -226,18 +253,46 @@ class Multinomial(Softmax):
         return y, counts, gammaln(y + 1.0) - gammaln(counts + 1.0).sum(axis=0)
 
 
-def _expected_log_sum(mean: Array, cov: Array) -> tuple[Array, Array, Array]:
+def _expected_log_sum(
+    log_sum: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
+) -> tuple[Array, Array, Array]:
     """Return E log(1 + Σ exp(δ_j)), δ ~ N(mean, cov) in R^d, and its derivatives."""
+    if len(mean) > MOST_DIMENSIONS:
+        return quasi_monte_carlo(log_sum, mean, cov)
+    # It may overwrite what it is given.
+    return gaussian_cubature(lambda delta, which: log_sum(delta.copy(), which)[0], mean, cov)
 
-    def with_zero(delta: Array) -> Array:
-        return np.concatenate([delta, np.zeros_like(delta[:1])])
 
-    if len(mean) <= _MOST_BY_PRODUCT_RULE:
-        return gaussian_cubature(
-            lambda delta, which: np.logaddexp.reduce(with_zero(delta), axis=0), mean, cov
+def _log_sum_of_few(mean: Array, var: Array) -> tuple[Array, Array]:
+    """Return E log Σ exp(η_j) for independent normal η_j, and its derivatives by means.
+
+    Shapes are (K, N).
+    """
+    K, size = mean.shape
+    everyone, top = np.arange(size), mean.argmax(axis=0)
+    m_top, v_top = mean[top, everyone], var[top, everyone]
+    # The logarithm of the mean of each part.
+    part = mean - m_top + 0.5 * (var + v_top)
+    part[top, everyone] = -np.inf
+    others, count = np.argsort(-part, axis=0), np.count_nonzero(part > _NEGLIGIBLE, axis=0)
+    value, d_mean = m_top.copy(), np.zeros((K, size))
+    d_mean[top, everyone] = 1.0
+    for d in range(1, min(K - 1, MOST_DIMENSIONS) + 1):
+        some = np.flatnonzero(count == d)
+        near = others[:d, some]
+        cov = np.eye(d)[:, :, None] * var[near, some] + v_top[some]
+        found, slopes = product_rule(
+            partial(_log_sum, with_zero=True), mean[near, some] - m_top[some], cov
         )
-
-    return quasi_monte_carlo(partial(_log_sum, with_zero=True), mean, cov)
+        value[some] += found
+        d_mean[near, some] = slopes
+        d_mean[top[some], some] -= slopes.sum(axis=0)
+    if (many := np.flatnonzero(count > MOST_DIMENSIONS)).size:
+        found, slopes, _ = quasi_monte_carlo_apart(
+            partial(_log_sum, with_zero=False), mean[:, many], var[:, many]
+        )
+        value[many], d_mean[:, many] = found, slopes
+    return value, d_mean
 
 
 def _log_sum(eta: Array, which: Index, *, with_zero: bool) -> tuple[Array, Array]:

@@ -8,6 +8,7 @@
 ``legendre``           the Gauss–Legendre rule of 16 nodes
 ``mesh``               modes of tilted distributions and panels that cover them
 ``panels``             integrals over panels, bisected until they have converged
+``product_rule``       expectations of the log of a sum of exponentials in two dimensions
 ``probit_shift``       the Numba loop behind the variance of quantile propagation, probit sites
 ``quasi_monte_carlo``  expectations under many joint normal distributions, on fixed points
 ``quantile_shift``     the Numba loop behind the variance of quantile propagation

@@ -6,10 +6,13 @@ import numpy as np
 import pytest
 
 from pymc_augconj.engines.sparse.expected import ExpectedDensity, residual_name
+from pymc_augconj.engines.variational.vgp import expectations
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
 from pymc_augconj.likelihoods.poisson_log import PoissonLog
+from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.several import MultiDensity, as_several
-from pymc_augconj.likelihoods.softmax import Categorical
+from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.quadrature.nodes import normal_nodes
@@ -93,10 +96,56 @@ def test_classes_are_expected_as_a_sum_that_states_its_error():
     np.testing.assert_allclose(
         density.summed(y, eta, params, *normal_nodes(3, n_nodes=32)), exact, rtol=1e-9
     )
+    # Held sites need few digits, from however wide a prior.
+    rough = density.expected_log_density(y, eta, cov, params)
+    for found, own in zip(rough, terms.expected_log_density(y, eta, 2.0 * cov, {}), strict=True):
+        np.testing.assert_allclose(found, own, atol=0.01)
+        assert not np.array_equal(found, own)
+    # The sampler's rule has fewer nodes than PyMC's model, and is more accurate.
     found = density.log_density(y, eta[:, None], params)[0]
-    np.testing.assert_allclose(found, exact, atol=2e-5)
-    error = np.abs(np.sum(found - exact))
-    assert 0.9 * error < density.error(y, eta, params) < 1.1 * error
+    np.testing.assert_allclose(found, exact, atol=2e-6)
+    whole = density.summed(y, eta, params, *normal_nodes(3, 2)).sum()
+    assert density.error(y, eta, params) == pytest.approx(abs(whole - found.sum()))
+    np.testing.assert_allclose(density.summed(y, eta, params, *normal_nodes(3)), exact, atol=2e-5)
+
+
+SEVERAL = {
+    "softmax of two": (Categorical(2), np.array([0.0, 1.0, 1.0]), {}),
+    "softmax": (Categorical(3), np.array([0.0, 2.0, 1.0]), {}),
+    "softmax with a reference": (Categorical(2, reference=1), np.array([0.0, 2.0, 1.0]), {}),
+    "softmax of five": (Categorical(5), np.array([0.0, 4.0, 1.0]), {}),
+    "multinomial": (
+        Multinomial(2),
+        np.array([3.0, 5.0, 2.0]),
+        {"count_0": np.array([1.0, 5.0, 0.0]), "count_1": np.array([2.0, 0.0, 2.0])},
+    ),
+    "logistic-softmax": (LogisticSoftmax(2), np.array([0.0, 1.0, 1.0]), {}),
+    "robust-max": (RobustMax(4), np.array([0.0, 2.0, 3.0]), {"epsilon": np.array(0.01)}),
+    "Student-t": (as_several(StudentT()), *CASES["student"][1:]),
+}
+
+
+@pytest.mark.parametrize("scale", [1.0, 8.0])
+@pytest.mark.parametrize("name", SEVERAL)
+def test_value_and_gradient_are_those_of_the_expectation(name, scale):
+    """Also where classes are so far apart that some are left out."""
+    terms, y, params = SEVERAL[name]
+    rng, P = np.random.default_rng(4), terms.n_predictors
+    eta, along = rng.normal(size=(2, P, 3))
+    eta *= scale
+    var = rng.uniform(0.1, 0.6, (P, 3))
+    params = params | {residual_name(p): own for p, own in enumerate(var)}
+    density = ExpectedDensity(terms)
+    value, gradient = density.log_density_and_gradient(y, eta, params)
+    np.testing.assert_allclose(density.log_density(y, eta, params), value, rtol=1e-13)
+    cov = np.einsum("pq,pn->pqn", np.eye(P), var)
+    whole = expectations(terms, y, eta, cov, params)[0]
+    # For more than three classes both are by fixed points, of which each has its own.
+    np.testing.assert_allclose(value, whole, atol=3e-3 if name == "softmax of five" else 1e-5)
+    step = 1e-4
+    ends = [density.log_density(y, eta + t * along, params) for t in (step, -step)]
+    slope = (ends[0] - ends[1]) / (2.0 * step)
+    np.testing.assert_allclose(np.sum(gradient * along, axis=0), slope, atol=1e-5)
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 5])

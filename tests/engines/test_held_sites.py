@@ -12,6 +12,7 @@ from pymc_augconj.api.elliptical_update import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
 from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.trajectory import trajectory
 from pymc_augconj.plan import held_names, make_plan
 
 FALSE_ALARMS = 1e-5  # of each test
@@ -160,6 +161,58 @@ def test_an_elliptical_slice_finds_the_support_or_stays():
     assert elliptical_slice(rng, lambda c, s: np.nan, -1.0)[:3] == (1.0, 0.0, -1.0)
 
 
+def gamma_from_trajectories(rng, factor, steps):
+    """One trajectory from a Gamma(3) variable beside a log-Gamma(2) one, around N(2, 2²) and 0."""
+    start = np.array([0.5 * (rng.gamma(3.0) - 2.0), np.log(rng.gamma(2.0))])
+
+    def residual(nu):
+        x = 2.0 + 2.0 * nu[0]
+        if not x > 0.0:
+            return -np.inf, np.full(2, np.nan)
+        value = 2.0 * np.log(x) - x + 2.0 * nu[1] - np.exp(nu[1]) + 0.5 * (nu @ nu)
+        # A gradient that is not quite that of the density costs acceptance alone.
+        slope = np.array([4.0 / x - 2.0 + nu[0], 2.0 - np.exp(nu[1]) + 0.8 * nu[1]])
+        return factor * value, slope
+
+    nu, value, acceptance = trajectory(rng, residual, start, 0.35, steps)
+    assert value == residual(nu)[0] > -np.inf
+    return 2.0 + 2.0 * nu[0], np.exp(nu[1]), acceptance
+
+
+@pytest.mark.parametrize(
+    ("factor", "steps", "exact"), [(1.0, 1, True), (1.0, 6, True), (0.5, 6, False)]
+)
+def test_a_trajectory_keeps_a_density_with_a_support(factor, steps, exact):
+    rng = np.random.default_rng(7)
+    first, second, accepted = np.array(
+        [gamma_from_trajectories(rng, factor, steps) for _ in range(3000)]
+    ).T
+    p_values = [stats.kstest(x, stats.gamma(a).cdf).pvalue for x, a in ((first, 3), (second, 2))]
+    assert (min(p_values) > FALSE_ALARMS) == exact
+    assert 0.5 < accepted.mean() < 0.99
+
+
+def test_without_a_residual_a_trajectory_turns_and_accepts_all():
+    rng, start = np.random.default_rng(8), np.array([3.0, 0.0, 0.0])
+    found = [
+        trajectory(rng, lambda nu: (0.0, np.zeros(3)), start, np.pi / 8, 8) for _ in range(400)
+    ]
+    assert min(acceptance for *_, acceptance in found) == pytest.approx(1.0)
+    # Each point of the trajectory is as likely, those before the start as those after.
+    cos = np.array([nu[0] / 3.0 for nu, *_ in found])
+    angles = np.pi / 8 * np.subtract.outer(np.arange(9), np.arange(9))
+    assert abs(cos.mean() - np.cos(angles).mean()) < 5.0 * cos.std() / 20.0
+
+
+def test_the_angle_of_trajectories_is_adapted_while_tuning():
+    sites = HeldSites(pac.recognize(learned_kernel(DENSITIES["Poisson, log"])).model, ["y"], [])
+    first = sites.angle
+    for _ in range(5):
+        sites.learn({}, trials=5.0, acceptance=0.95)
+    assert sites.angle > 1.2 * first
+    assert not sites.fit_badly  # the window has not ended
+
+
 @pytest.mark.parametrize("kind", [EllipticalUpdate, MixedUpdate])
 @pytest.mark.parametrize(("factor", "exact"), [(1.0, True), (0.5, False)])
 def test_the_elliptical_update_keeps_its_target(kind, factor, exact):
@@ -234,3 +287,23 @@ def test_negative_precisions_are_cut_and_the_mean_is_kept():
     assert with_signs.lam.min() < 0.0 <= case.sites.lam.min()
     found = (MEAN / STD**2 + case.sites.h) / (1 / STD**2 + case.sites.lam)
     np.testing.assert_allclose(found, with_signs.mean["f"], atol=0.02)
+
+
+def test_sites_of_steps_are_as_wide_as_the_posterior():
+    """A common shift of all predictors, which changes no density, has its prior's variance."""
+    labels = np.array([0, 1, 2, 1])
+    with pm.Model() as model:
+        pac.RobustMax("y", pm.Normal("F", 0, 1, shape=(4, 3)), epsilon=0.01, observed=labels)
+    recognition = pac.recognize(model)
+    sites = HeldSites(recognition.model, ["y"], [])
+    sites.choose(recognition.start)
+    h, lam = sites.of("y")
+    cov = np.linalg.inv(np.eye(3) + np.moveaxis(lam, -1, 0))
+    np.testing.assert_allclose(cov.sum(axis=(1, 2)), 3.0, rtol=1e-9)
+    mean = np.einsum("npq,qn->np", cov, h)
+    draws = np.random.default_rng(0).normal(size=(200_000, 3))
+    for label, m, V in zip(labels, mean, cov, strict=True):
+        weights = np.where(draws.argmax(axis=1) == label, 0.99, 0.005)
+        exact = np.average(draws, axis=0, weights=weights)
+        np.testing.assert_allclose(m, exact, atol=0.05)
+        np.testing.assert_allclose(V, np.cov(draws.T, aweights=weights), atol=0.05)

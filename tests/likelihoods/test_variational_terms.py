@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from pymc_augconj.likelihoods import robust_max
 from pymc_augconj.likelihoods.base import DensityLikelihood, Likelihood
@@ -192,6 +193,53 @@ def test_closed_predictive_densities_are_exact(example):
     np.testing.assert_allclose(np.exp(closed), value, atol=1e-9)
 
 
+def tilted_by_sites(residual):
+    """Return moments of differences of two predictors given a site, and as its density has them.
+
+    In units of the standard deviation without the site.
+    """
+    y, params = np.array([0.0, 0.0, 1.0]), {"epsilon": np.array(0.01)}
+    likelihood, r = robust_max.RobustMax(2), np.full((2, 3), residual)
+    mean = np.array([[0.5, -0.4, 0.0], [0.0, 0.3, 0.2]])
+    cov = np.array([[[0.6], [0.2]], [[0.2], [0.5]]]) * np.array([1.0, 0.3, 2.0])
+    none = np.zeros((2, 3)), np.zeros((2, 2, 3))
+    h, lam = likelihood.propagated_sites(y, mean, cov, r, none, params)
+    # Functions of the difference alone.
+    np.testing.assert_allclose(lam.sum(axis=0), 0.0, atol=1e-12)
+    np.testing.assert_allclose(h.sum(axis=0), 0.0, atol=1e-12)
+    sign = np.array([1.0, 1.0, -1.0])
+    m, V = sign * (mean[0] - mean[1]), cov[0, 0] + cov[1, 1] - 2.0 * cov[0, 1]
+    found_var = 1.0 / (1.0 / V + lam[0, 0])
+    found_mean = found_var * (m / V + sign * h[0])
+    delta = np.linspace(-12.0, 12.0, 40_001)[:, None]
+    below = stats.norm.cdf(delta / np.sqrt(2.0 * residual)) if residual else delta > 0.0
+    density = np.exp(np.log(99.0) * below) * stats.norm.pdf(delta, m, np.sqrt(V))
+    density /= density.sum(axis=0)
+    tilted = (delta * density).sum(axis=0)
+    var = (delta**2 * density).sum(axis=0) - tilted**2
+    # The site that is there is taken away before it is found anew.
+    prior = np.linalg.inv(np.moveaxis(cov, -1, 0))
+    with_site = np.linalg.inv(prior + np.moveaxis(lam, -1, 0))
+    moved = np.einsum("npq,nq->pn", with_site, np.einsum("npq,qn->np", prior, mean) + h.T)
+    again = likelihood.propagated_sites(
+        y, moved, np.moveaxis(with_site, 0, -1), r, (h, lam), params
+    )
+    for one, other in zip(again, (h, lam), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-8)
+    differences = np.array([found_mean - tilted, np.sqrt(found_var) - np.sqrt(np.minimum(var, V))])
+    return np.abs(differences / np.sqrt(V)).max()
+
+
+def test_robust_max_has_sites_of_tilted_moments(monkeypatch):
+    """A step exactly; its expectation over a residual as well as a normal integral resembles it."""
+    assert tilted_by_sites(0.0) < 1e-3
+    close = tilted_by_sites(0.3)
+    assert close < 0.15
+    # The integral that the density itself has is further off.
+    monkeypatch.setattr(robust_max, "_as_normal", lambda step: (0.0, 1.0))
+    assert tilted_by_sites(0.3) > 2.0 * close
+
+
 @pytest.mark.parametrize("spread", [1.0, 2.5])
 def test_largest_predictor_by_nodes_is_what_single_integrals_give(spread):
     """Where standard deviations differ by orders of magnitude single integrals take over."""
@@ -199,6 +247,7 @@ def test_largest_predictor_by_nodes_is_what_single_integrals_give(spread):
     mean, std = 3.0 * rng.normal(size=(6, 60)), np.exp(rng.uniform(-spread, spread, (6, 60)))
     own = rng.integers(6, size=60)
     found = robust_max._largest(own, mean, std**2)
-    expected = robust_max._largest_adaptively(own, mean, std)
+    rivals = (own + np.arange(1, 6)[:, None]) % 6
+    expected = robust_max._largest_adaptively(own, rivals, mean, std)
     for ours, theirs in zip(found, expected, strict=True):
         np.testing.assert_allclose(ours, theirs, atol=1e-9)

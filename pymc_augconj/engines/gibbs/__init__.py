@@ -10,5 +10,6 @@
 ``sampler``       one step: the moves in the order that makes them exact
 ``site_terms``    the sites of a part given ω, at any hyperparameters
 ``targets``       the log density that a move hands to its update
+``trajectory``    Hamiltonian trajectories around a Gaussian distribution
 ================  =======================================================
 """

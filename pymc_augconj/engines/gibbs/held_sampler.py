@@ -16,7 +16,8 @@ in which ν = ν_κ. Moves 1 and 2 of :mod:`.sampler` are as they were; then
 3. ν_k for k ≠ κ from N(0, I); hyperparameters of the prior given ω and all ν_k, κ summed out, from
    p(θ) Z(θ) Σ_k exp r(f(θ, ν_k)); and κ, with probabilities in proportion to these terms;
 4. the latents given θ and ω by elliptical slices, each with a fresh draw of the Gaussian
-   distribution and no factorisation.
+   distribution and no factorisation; and where these hardly move, because r is steep, by a
+   Hamiltonian trajectory of ν, see :mod:`.trajectory`.
 
 With K = 1 the posterior of θ is conditioned on how one f deviates from its Gaussian distribution,
 which K → ∞ would integrate out.
@@ -34,15 +35,16 @@ Fagan, Bhandari & Cunningham (2016), Elliptical slice sampling with expectation 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.latents.affine import AffinePosterior
+from pymc_augconj.latents.affine import AffinePosterior, InvertiblePosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import LatentGaussianModel, Point
@@ -55,6 +57,7 @@ from .parts import Part
 from .sampler import GibbsInfo, GibbsSampler
 from .site_terms import SiteData
 from .targets import Update
+from .trajectory import trajectory
 
 __all__ = ["HeldGibbsSampler"]
 
@@ -65,6 +68,8 @@ _START_ATTEMPTS = 100
 _ENSEMBLE = 8
 # Draws of ω in each step, where there are some.
 _SWEEPS = 4
+# The angle that a trajectory turns by, and the most steps that it takes.
+_TURN, _MOST_STEPS = math.pi, 64
 # Steps over which the standard deviation of r is taken.
 _RECENT = 50
 
@@ -80,8 +85,9 @@ class HeldGibbsSampler(GibbsSampler):
         The observed variables whose sites are held.
     sites : HeldSites
     sweeps : int, optional
-        Elliptical slices in each step. By default as many as the held sites ask for; where ω is
-        drawn too, it is drawn anew before each of four parts of them.
+        Elliptical slices in each step. By default as many as the held sites ask for, and one where
+        trajectories follow; where ω is drawn too, it is drawn anew before each of four parts of
+        them.
     """
 
     def __init__(
@@ -107,6 +113,9 @@ class HeldGibbsSampler(GibbsSampler):
         (self._part,) = self.parts
         self.sites = sites
         self._held = [data for data in self._data if self._is_held(data)]
+        self._can_follow = self._part.space.invertible and all(
+            data.site.terms.has_gradient for data in self._held
+        )
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._nu = np.empty((0, 0))
         # The sites that have had a posterior.
@@ -126,6 +135,11 @@ class HeldGibbsSampler(GibbsSampler):
             self._recent.append(info.residual)
         info.residual_std = float(np.std(self._recent)) if self._recent else np.inf
         return new, info
+
+    @property
+    def follows(self) -> bool:
+        """Whether the latents are drawn by trajectories too."""
+        return self._can_follow and self.sites.fit_badly
 
     def draw_from_prior(self, rng: np.random.Generator, point: Point) -> dict[str, np.ndarray]:
         """Return ``point`` with the latents drawn from the Gaussian approximation at its θ.
@@ -203,6 +217,18 @@ class HeldGibbsSampler(GibbsSampler):
         total[np.isnan(total)] = -np.inf
         return total if eta.ndim == 2 else total[0]
 
+    def _residual_and_gradient(self, eta: Array) -> tuple[float, Array]:
+        """Return r at the predictors η, (n,), and its gradient there."""
+        total, gradient = 0.0, np.zeros_like(eta)
+        for data in self._held:
+            site, (h, lam) = data.site, self.sites.of(data.site.name)
+            own = site.select(eta)
+            value, slope = site.terms.log_density_and_gradient(data.y, own, data.params)
+            weighted = np.einsum("pqn,qn->pn", lam, own)
+            total += float(value.sum() - np.sum(own * (h - 0.5 * weighted)))
+            gradient[site.row_numbers] = slope - h + weighted
+        return total, gradient
+
     def _residual_on_ellipse(
         self, centre: Array, here: Array, there: Array, cos: float, sin: float
     ) -> float:
@@ -272,11 +298,13 @@ class HeldGibbsSampler(GibbsSampler):
         mean = posterior.mean
         eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
         here, value = eta - centre, float(self._residual(eta))
+        follow = self.follows
+        count = (self._given or 1) if follow else self._count_slices()
         # Several at once: to solve for many takes hardly longer than for one.
-        fresh = posterior.apply(rng.standard_normal((self._count_slices(), posterior.size)))
+        fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
         etas = prior.predictor(posterior.innovations(prior, fresh)) - centre
-        # Of the present deviation from the mean, and of the fresh ones.
-        weights = np.eye(len(fresh) + 1)[0]
+        # Of the deviation from the mean at the start, and of the fresh ones.
+        away, weights = current - mean, np.eye(count + 1)[0]
         for k, there in enumerate(etas, start=1):
             residual = partial(self._residual_on_ellipse, centre, here, there)
             cos, sin, value, trials = elliptical_slice(rng, residual, value)
@@ -285,5 +313,41 @@ class HeldGibbsSampler(GibbsSampler):
             here = cos * here + sin * there
             info.trials += trials
             info.slices += 1
+            if follow:
+                x = mean + weights[0] * away + weights[1:] @ (fresh - mean)
+                x, eta, value = self._follow(rng, prior, posterior, x, info)
+                away, here, weights = x - mean, eta - centre, np.eye(count + 1)[0]
         info.residual = value
-        return mean + weights[0] * (current - mean) + weights[1:] @ (fresh - mean)
+        return mean + weights[0] * away + weights[1:] @ (fresh - mean)
+
+    def _follow(
+        self,
+        rng: np.random.Generator,
+        prior: LatentPrior,
+        posterior: AffinePosterior,
+        x: Array,
+        info: GibbsInfo,
+    ) -> tuple[Array, Array, float]:
+        """Return the end of a trajectory, its predictors and r."""
+        residual = partial(self._residual_of, prior, posterior)
+        angle, nu = self.sites.angle, posterior.solve(rng, x)
+        steps = int(np.clip(math.ceil(_TURN / angle), 1, _MOST_STEPS))
+        with np.errstate(all="ignore"):
+            nu, value, acceptance = trajectory(rng, residual, nu, angle, steps)
+        info.trajectories += 1
+        info.acceptance += acceptance
+        x = posterior.apply(nu)
+        return x, prior.predictor(posterior.innovations(prior, x)), value
+
+    def _residual_of(
+        self, prior: LatentPrior, posterior: AffinePosterior, nu: Array
+    ) -> tuple[float, Array]:
+        """Return r and its gradient as functions of ν."""
+        groups = self._part.priors.groups
+        value, slope = self._residual_and_gradient(
+            prior.predictor(posterior.innovations(prior, posterior.apply(nu)))
+        )
+        if groups.inverse is not None:
+            slope = np.bincount(groups.inverse, slope, groups.size)
+        pull = cast(InvertiblePosterior, posterior).pull
+        return value, pull(prior.whitened_transpose(slope))

@@ -6,6 +6,8 @@ densities. They are those of the variational Gaussian approximation at a typical
     λ = −E ∂² log p(y | η),        h = E ∂ log p(y | η) + λ E η,
 
 chosen when a chain starts, again at the end of windows that double during tuning, and never after.
+Those of steps, which say so, are by expectation propagation: an ellipse should be as wide as the
+posterior (Fagan et al. 2016), and a variational approximation lies within the walls.
 Where log p is not concave, negative eigenvalues of λ are set to zero, and h is such that the mean
 of the approximation stays as it is. Sites (0, 0) hold where there is no approximation: the ellipses
 of the latents are then those of their prior.
@@ -13,13 +15,14 @@ of the latents are then those of their prior.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
 
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.bound import Bound, BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -36,10 +39,16 @@ __all__ = ["HeldSites"]
 _FIRST_WINDOW = 10
 # The sites need not be at the fixed point, only close.
 _MAX_ITER, _TOL = 50, 1e-2
+# Of expectation propagation: how far sites move towards what replaces them.
+_DAMPING = 0.5
 # Elliptical slices a step: this many times the evaluations that a slice takes, within bounds.
 # Where sites fit, a slice takes 1.2 evaluations, and 4 slices give 0.8 effective samples a step;
 # where one takes 3 evaluations, 0.2 effective samples a step with 4 slices and 0.5 with 12.
 _SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
+# Evaluations of a slice from which trajectories take over; the angle of their first steps, the
+# acceptance that it is adapted to, and the power of the number of steps by which that slows down.
+_MANY_TRIALS = 4.0
+_FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 
 
 class _Rule(VariationalGaussian):
@@ -91,6 +100,8 @@ class HeldSites:
         Elliptical slices a step.
     trials : float
         Evaluations that an elliptical slice took in the last window.
+    angle : float
+        Of the steps of trajectories.
     """
 
     def __init__(
@@ -112,6 +123,7 @@ class HeldSites:
         # Asked for at every evaluation of r: kept with the sites that it is of.
         self._parts: tuple[Array | None, Array | None, list] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
+        self.angle = _FIRST_ANGLE
         self._count, self._window = 0, _FIRST_WINDOW
         self._sums: dict[str, Array] = {}
 
@@ -134,7 +146,7 @@ class HeldSites:
     @property
     def state(self) -> dict[str, Any]:
         """What was chosen and learned."""
-        known = ("h", "lam", "slices", "trials", "_count", "_window")
+        known = ("h", "lam", "slices", "trials", "angle", "_count", "_window")
         return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
 
     @state.setter
@@ -142,7 +154,12 @@ class HeldSites:
         for name, value in state.items():
             setattr(self, name, value)
 
-    def learn(self, point: Point, trials: float) -> None:
+    @property
+    def fit_badly(self) -> bool:
+        """Whether ellipses hardly move."""
+        return self.trials >= _MANY_TRIALS
+
+    def learn(self, point: Point, trials: float, acceptance: float = _ACCEPTANCE) -> None:
         """Add a step of tuning; at the end of a window choose the sites at the mean θ.
 
         Parameters
@@ -151,11 +168,14 @@ class HeldSites:
             Where the step ended.
         trials : float
             Evaluations that each elliptical slice took.
+        acceptance : float
+            That of the points of trajectories.
         """
         sums, self._count = self._sums, self._count + 1
         for name in self._names:
             sums[name] = np.asarray(sums.get(name, 0.0) + point[name])
         sums[""] = np.asarray(sums.get("", 0.0) + trials)
+        self.angle *= math.exp((acceptance - _ACCEPTANCE) * self._count**-_SLOWING)
         if self._count < self._window:
             return
         self.trials = float(sums.pop("")) / self._count
@@ -170,14 +190,49 @@ class HeldSites:
         coupling = self._layout.coupling
         try:
             family = BoundFamily(self._model, self._rule, [point, *self._probes])
-            found = climb(family.at(point, factorized=True), start, max_iter=_MAX_ITER, tol=_TOL)
-            end = found.evaluation
-            with np.errstate(invalid="ignore"):
-                lam = coupling.nonnegative(end.target_lam)
-                h = end.target_h + coupling.product(lam - end.target_lam, end.mean)
+            bound = family.at(point, factorized=True)
+            found = self._propagate(bound, start)
+            if found is not None:
+                h, lam = found
+            else:
+                end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
+                with np.errstate(invalid="ignore"):
+                    lam = coupling.nonnegative(end.target_lam)
+                    h = end.target_h + coupling.product(lam - end.target_lam, end.mean)
         except NotPositiveDefiniteError:
             h = lam = np.full(coupling.size, np.nan)
         if np.isfinite(h).all() and np.isfinite(lam).all():
             self.h, self.lam = h, lam
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
+
+    def _propagate(
+        self, bound: Bound, start: tuple[Array, Array] | None
+    ) -> tuple[Array, Array] | None:
+        """Return sites by expectation propagation; None unless all densities ask for it."""
+        family, layout = bound.family, self._layout
+        h, lam = start or (np.zeros(layout.coupling.n_rows), np.zeros(layout.coupling.size))
+        for _ in range(_MAX_ITER):
+            posterior = family.space(
+                bound.prior, family.priors.groups, h, lam,
+                work=family.buffers[0], second_work=family.scratch,
+            )  # fmt: skip
+            new = []
+            for site, y, params, moments, own in zip(
+                self._model.sites, family.y, bound.params,
+                layout.moments(posterior.mean, posterior.cov), layout.moments(h, lam),
+                strict=True,
+            ):  # fmt: skip
+                zero = np.zeros(site.shape)
+                found = site.terms.propagated_sites(y, *moments, zero, own, params)
+                if found is None:
+                    return None
+                new.append(found)
+            move_h = layout.stack_rows([h for h, _ in new]) - h
+            move_lam = layout.stack_precisions([lam for _, lam in new]) - lam
+            # Of the means of predictors if each site were alone, in standard deviations.
+            moved = move_h - layout.coupling.product(move_lam, posterior.mean)
+            h, lam = h + _DAMPING * move_h, lam + _DAMPING * move_lam
+            if np.mean(moved**2 * posterior.var) < _TOL**2:
+                break
+        return h, lam

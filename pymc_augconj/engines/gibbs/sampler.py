@@ -59,6 +59,8 @@ class GibbsInfo:
         The model's log density at the new point, as PyMC defines it.
     slices, trials : int
         Elliptical slices, where sites are held, and the evaluations of densities they took.
+    trajectories, acceptance : float
+        Hamiltonian trajectories, and the mean acceptance of their points.
     residual, residual_std : float
         r, the log ratio of densities to their held sites; and its standard deviation over the
         last steps.
@@ -70,6 +72,8 @@ class GibbsInfo:
     log_density: float = 0.0
     slices: int = 0
     trials: int = 0
+    trajectories: int = 0
+    acceptance: float = 0.0
     residual: float = 0.0
     residual_std: float = 0.0
 

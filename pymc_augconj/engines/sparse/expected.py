@@ -50,6 +50,8 @@ class ExpectedDensity(MultiDensity):
         What is expected, as engines see it.
     """
 
+    has_gradient = True
+
     def __init__(self, terms: MultiDensity) -> None:
         self.terms = terms
         self.n_predictors, self.factorises = terms.n_predictors, terms.factorises
@@ -85,10 +87,7 @@ class ExpectedDensity(MultiDensity):
 
     def closed(self, y: Array, mean: Array, params: Params) -> Array | None:
         """Return the expectation where it has a closed form; None where it is a sum."""
-        # A rule for fits finds derivatives too, and more digits than it takes here.
-        if self.terms.expected_by_rule:
-            return None
-        found = self.terms.expected_log_density(y, mean, self._residual_cov(params), params)
+        found = self.terms.expected_with_gradient(y, mean, self._residual_var(params), params)
         return None if found is None else found[0]
 
     def summed(self, y: Array, mean: Array, params: Params, nodes: Array, weights: Array) -> Array:
@@ -101,15 +100,40 @@ class ExpectedDensity(MultiDensity):
             total += weights[part] @ self.terms.log_density(y, eta, params)
         return total
 
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        """Return E log p(y | η + e) and an approximation of its gradient, for η of shape (P, N)."""
+        var = self._residual_var(params)
+        found = self.terms.expected_with_gradient(y, eta, var, params)
+        if found is not None:
+            return found
+        # What is sampled is the sum, from which the integral differs a little.
+        return self.expected(y, eta, params), expectations(self.terms, y, eta, var, params)[1]
+
+    def propagated_sites(
+        self,
+        y: Array,
+        mean: Array,
+        cov: Array,
+        residual_var: Array,
+        sites: tuple[Array, Array],
+        params: Params,
+    ) -> tuple[Array, Array] | None:
+        """See :meth:`.MultiDensity.propagated_sites`."""
+        residual_var = residual_var + self._residual_var(params)
+        return self.terms.propagated_sites(y, mean, cov, residual_var, sites, params)
+
     def error(self, y: Array, eta: Array, params: Params) -> float:
         """Return by how much twice the nodes move Σ E log p(y | η + e); 0 for a closed form."""
-        if self.closed(y, eta, params) is not None:
+        if self.closed(y, eta, params) is not None and not self.terms.expected_by_rule:
             return 0.0
-        few, many = (self.summed(y, eta, params, *normal_nodes(len(eta), k)) for k in (1, 2))
+        few = self.expected(y, eta, params)
+        many = self.summed(y, eta, params, *normal_nodes(len(eta), 2))
         return float(abs(many.sum() - few.sum()))
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        """Return the expectation with cov + r in place of r, to the accuracy of the VGP."""
-        return expectations(self.terms, y, mean, cov + self._residual_cov(params), params)
+        """Return the expectation with cov + r in place of r, as held sites need it."""
+        cov = cov + self._residual_cov(params)
+        found = self.terms.expected_roughly(y, mean, cov, params)
+        return expectations(self.terms, y, mean, cov, params) if found is None else found
