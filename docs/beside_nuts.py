@@ -2,6 +2,7 @@
 
 Sphinx-gallery calls :func:`scrape` after each block of a script, as it calls what collects figures.
 After the last block the script's model is sampled by NUTS too, and the page gets a line about it.
+Two scripts run at a time, each in its own process, so both samplers share the cores with another.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ def sentence(result: dict[str, Any]) -> str:
         f"**× NUTS: {number(result['ratio'])}**, and {number(result['ratio_of_sampling'])} when "
         f"sampling alone is timed. {ours}; NUTS (nutpie){mixed} {nuts['ess']:.0f} in "
         f"{nuts['compilation'] + nuts['sampling']:.1f} s, of which {nuts['sampling']:.1f} s. "
-        "Measured when this page was built."
+        "Measured when this page was built, another one beside it."
     )
 
 
