@@ -102,7 +102,7 @@ def autoregression_with_outliers():
 
 # With the steps from one draw that is kept to the next: cutpoints move more slowly.
 GROUPED = {heteroscedastic: 4, softmax: 2}
-HELD = {poisson: 2, gamma: 2, ordinal: 4, censored: 3}
+HELD = {poisson: 2, gamma: 2, ordinal: 4, censored: 3, softmax: 2}
 STRUCTURED = {walk_of_counts: 2, autoregression_with_outliers: 2}
 
 
@@ -175,7 +175,7 @@ def test_ranks_with_held_sites_are_uniform(joint_distribution, build):
 @pytest.mark.slow
 @pytest.mark.parametrize("build", GROUPED, ids=lambda build: build.__name__)
 def test_ranks_of_groups_of_predictors_are_uniform(joint_distribution, build):
-    joint = joint_distribution(build, seed=6)
+    joint = joint_distribution(build, seed=6, sites="augmented")
     assert not joint.step.held
     # Of one process alone its scale is updated with that integrated out, of all classes not.
     assert [h.name for h in joint.step.plan.joint] == ([] if build is heteroscedastic else ["eta"])
