@@ -67,6 +67,11 @@ class _Factor:
     log_det: float
     parts: Sequence[slice]
 
+    def posterior(self, prior: LatentPrior, h: Array) -> AffineByWeights:
+        """Return the posterior of v given sites with these h."""
+        half = dtrsv(self.chol, prior.whitened_transpose(h), lower=1)
+        return AffineByWeights(self.chol, half, self.log_det)
+
     def inverse(self, work: Array | None) -> Array:
         """Return M⁻¹."""
         found = square_work_array(len(self.chol), work)
@@ -189,9 +194,7 @@ class CopiesSpace(Conditioner):
         def make() -> _Factor:
             return _Design(prior, self._coupling).factorize(sites.lam, self._work)
 
-        factor = self._memory.get(prior, sites, make)
-        half = dtrsv(factor.chol, prior.whitened_transpose(sites.h), lower=1, overwrite_x=1)
-        return AffineByWeights(factor.chol, half, factor.log_det)
+        return self._memory.get(prior, sites, make).posterior(prior, sites.h)
 
 
 class CopiesPosterior(WeightPosterior):
@@ -204,11 +207,7 @@ class CopiesPosterior(WeightPosterior):
         design = _Design(self.prior, self.groups.merged)
         factor = design.factorize(self.merged_lam, work)
         self._chol = factor.chol
-        posterior = AffineByWeights(
-            factor.chol,
-            dtrsv(factor.chol, self.prior.whitened_transpose(self.merged_h), lower=1),
-            factor.log_det,
-        )
+        posterior = factor.posterior(self.prior, self.merged_h)
         self._latent_mean = posterior.mean
         centred = self.prior.whitened_product(posterior.mean)
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)

@@ -68,6 +68,7 @@ class RobustMax(MultiDensity):
     link = "robust-max"
     discrete = True
     factorises = True
+    propagates = True
     patterns = (
         MultiPattern(
             "RobustMaxRV",

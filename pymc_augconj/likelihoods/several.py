@@ -41,6 +41,9 @@ class MultiDensity(LikelihoodFacts):
     expected_by_rule: bool = False
     #: Whether there is a :meth:`log_density_and_gradient`.
     has_gradient: bool = False
+    #: Whether held sites are those of :meth:`propagated_sites`: where the density is a step, which
+    #: the variational ones resemble badly.
+    propagates: bool = False
 
     #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
     #: (P, N).
@@ -122,7 +125,7 @@ class MultiDensity(LikelihoodFacts):
         residual_var: Array,
         sites: tuple[Array, Array],
         params: Params,
-    ) -> tuple[Array, Array] | None:
+    ) -> tuple[Array, Array]:
         """Return the sites that expectation propagation replaces ``sites`` by.
 
         Parameters
@@ -138,11 +141,10 @@ class MultiDensity(LikelihoodFacts):
 
         Returns
         -------
-        pair of ndarray, or None
-            Of the shapes of ``sites``, Λ without negative eigenvalues. None where the variational
-            sites are as good: where the density is no step.
+        pair of ndarray
+            Of the shapes of ``sites``, Λ without negative eigenvalues.
         """
-        return None
+        raise NotImplementedError(f"{self.name} has no sites by expectation propagation")
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         """Return a warning about what a Gaussian approximation misses, or None."""

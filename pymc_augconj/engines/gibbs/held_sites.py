@@ -191,9 +191,8 @@ class HeldSites:
         try:
             family = BoundFamily(self._model, self._rule, [point, *self._probes])
             bound = family.at(point, factorized=True)
-            found = self._propagate(bound, start)
-            if found is not None:
-                h, lam = found
+            if all(site.terms.propagates for site in self._model.sites):
+                h, lam = self._propagate(bound, start)
             else:
                 end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
                 with np.errstate(invalid="ignore"):
@@ -206,10 +205,8 @@ class HeldSites:
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
 
-    def _propagate(
-        self, bound: Bound, start: tuple[Array, Array] | None
-    ) -> tuple[Array, Array] | None:
-        """Return sites by expectation propagation; None unless all densities ask for it."""
+    def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array]:
+        """Return sites by expectation propagation."""
         family, layout = bound.family, self._layout
         h, lam = start or (np.zeros(layout.coupling.n_rows), np.zeros(layout.coupling.size))
         for _ in range(_MAX_ITER):
@@ -217,17 +214,14 @@ class HeldSites:
                 bound.prior, family.priors.groups, h, lam,
                 work=family.buffers[0], second_work=family.scratch,
             )  # fmt: skip
-            new = []
-            for site, y, params, moments, own in zip(
-                self._model.sites, family.y, bound.params,
-                layout.moments(posterior.mean, posterior.cov), layout.moments(h, lam),
-                strict=True,
-            ):  # fmt: skip
-                zero = np.zeros(site.shape)
-                found = site.terms.propagated_sites(y, *moments, zero, own, params)
-                if found is None:
-                    return None
-                new.append(found)
+            new = [
+                site.terms.propagated_sites(y, *moments, np.zeros(site.shape), own, params)
+                for site, y, params, moments, own in zip(
+                    self._model.sites, family.y, bound.params,
+                    layout.moments(posterior.mean, posterior.cov), layout.moments(h, lam),
+                    strict=True,
+                )
+            ]  # fmt: skip
             move_h = layout.stack_rows([h for h, _ in new]) - h
             move_lam = layout.stack_precisions([lam for _, lam in new]) - lam
             # Of the means of predictors if each site were alone, in standard deviations.

@@ -55,6 +55,7 @@ class ExpectedDensity(MultiDensity):
     def __init__(self, terms: MultiDensity) -> None:
         self.terms = terms
         self.n_predictors, self.factorises = terms.n_predictors, terms.factorises
+        self.propagates = terms.propagates
         self.name, self.link, self.discrete = terms.name, terms.link, terms.discrete
         self.is_normalized, self.has_observations = terms.is_normalized, terms.has_observations
 
@@ -117,7 +118,7 @@ class ExpectedDensity(MultiDensity):
         residual_var: Array,
         sites: tuple[Array, Array],
         params: Params,
-    ) -> tuple[Array, Array] | None:
+    ) -> tuple[Array, Array]:
         """See :meth:`.MultiDensity.propagated_sites`."""
         residual_var = residual_var + self._residual_var(params)
         return self.terms.propagated_sites(y, mean, cov, residual_var, sites, params)

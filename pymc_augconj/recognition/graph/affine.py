@@ -15,12 +15,11 @@ import pytensor.tensor as pt
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import walk
-from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
 from .affine_ops import affine_by_its_ops
-from .rewrite import simplify, substitute
+from .rewrite import is_random, simplify, substitute
 
 __all__ = [
     "at_zero",
@@ -107,7 +106,7 @@ def is_affine(predictor: TensorVariable, inputs: Sequence[TensorVariable]) -> bo
     if found is not None:
         return found
     between = descendants(predictor, used)
-    if any(has_misleading_derivative(var) or _is_drawn(var) for var in between):
+    if any(has_misleading_derivative(var) or is_random(var) for var in between):
         return False
     try:
         _, gradients = pullback(predictor, used)
@@ -137,10 +136,6 @@ def has_misleading_derivative(var: TensorVariable) -> bool:
 def scalar_name(var: Variable) -> str:
     """Return the name of the scalar op of an elementwise node; "NoneType" for other nodes."""
     return "" if var.owner is None else type(getattr(var.owner.op, "scalar_op", None)).__name__
-
-
-def _is_drawn(var: TensorVariable) -> bool:
-    return isinstance(var.owner.op, RNGConsumerOp)
 
 
 def descendants(predictor: Variable, inputs: Sequence[Variable]) -> list[TensorVariable]:

@@ -11,11 +11,11 @@ from pymc.distributions.distribution import PartialObservedRV, support_point
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
-from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
+from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.type import TensorType
 
 from .dependence import direct_parents, static_shape
-from .rewrite import substitute
+from .rewrite import is_random, substitute
 
 __all__ = ["log_cdf_of", "log_density_of", "support_point_of"]
 
@@ -91,11 +91,7 @@ def _without_draws(graph: Variable) -> Variable:
     shapes only. They are replaced by NaN, which would show if their values were used.
     """
     drawn = [
-        var
-        for var in ancestors([graph])
-        if var.owner is not None
-        and isinstance(var.owner.op, RNGConsumerOp)
-        and isinstance(var.type, TensorType)
+        var for var in ancestors([graph]) if is_random(var) and isinstance(var.type, TensorType)
     ]
     arrays = {}
     for var in drawn:

@@ -16,10 +16,10 @@ from pytensor.compile.ops import ViewOp
 from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.basic import Join
-from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.subtensor import Subtensor
 
 from .affine import scalar_name
+from .rewrite import is_random
 
 __all__ = ["distribution_name", "name_of_op"]
 
@@ -52,7 +52,7 @@ def _public_names() -> dict[str, str]:
 
 def _name_of_mixture(name: str, rv: Variable) -> str:
     _, _, *components = rv.owner.inputs  # behind the generator and the weights
-    components = [var for var in components if _is(var, RNGConsumerOp)]
+    components = [var for var in components if is_random(var)]
     names = [name_of_op(type(component.owner.op).__name__) for component in components]
     if names == ["Normal"]:
         return "NormalMixture"
