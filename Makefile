@@ -66,10 +66,9 @@ dist: $(VENV)/.installed-dist
 	cd $(DIST_VENV) && bin/python -I "$(CURDIR)/.ci/smoke.py"
 
 # Every page is executed, with warnings as errors; what has not changed since the last build is not
-# run again. Open docs/_build/html/index.html afterwards. One page at a time: kernels that start at
-# once may pick the same port.
+# run again. Open docs/_build/html/index.html afterwards.
 docs: $(VENV)/.installed-docs
-	$(ONE_BLAS_THREAD) $(PYTHON) -m sphinx -W --keep-going -b html $(ARGS) docs docs/_build/html
+	$(ONE_BLAS_THREAD) $(PYTHON) -m sphinx -W --keep-going -j $(WORKERS) -b html $(ARGS) docs docs/_build/html
 
 # The built site in the system's Chromium: errors, alt texts, narrow windows, search, screenshots.
 # Without a network: ARGS="--cdn <folder of node packages with mathjax>".

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 import os
 import re
 import sys
+import tempfile
+import uuid
 import warnings
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+from nbclient import NotebookClient
 
 import pymc_augconj as pac
 
@@ -22,6 +26,21 @@ sys.path[:0] = [str(HERE), str(ROOT)]
 for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 mpl.use("agg")
+
+# Pages are run two at a time, and kernels that start at once may pick the same TCP port: they
+# listen on files instead, in a folder whose path is short because such paths may have 107 letters.
+SOCKETS = tempfile.TemporaryDirectory(prefix="docs-", ignore_cleanup_errors=True)
+create_kernel_manager = NotebookClient.create_kernel_manager
+
+
+def listen_on_files(client: NotebookClient) -> Any:
+    """Return a manager of a kernel that needs no port."""
+    manager = create_kernel_manager(client)
+    manager.transport, manager.ip = "ipc", f"{SOCKETS.name}/{uuid.uuid4().hex}"
+    return manager
+
+
+NotebookClient.create_kernel_manager = listen_on_files
 
 # Once the threads are set.
 import beside_nuts  # noqa: E402
@@ -144,8 +163,15 @@ def describe_thumbnails(app: Any, page: str, source: list[str]) -> None:
         )
 
 
+def spread(app: Any, env: Any, docnames: list[str]) -> None:
+    """Reorder pages so that the long ones, neighbours by name, go to different processes."""
+    step = max(1, math.isqrt(len(docnames)))
+    docnames[:] = [name for first in range(step) for name in docnames[first::step]]
+
+
 def setup(app: Any) -> None:
     """Write the tables of the page on performance once the gallery has been measured."""
+    app.connect("env-before-read-docs", spread)
     app.connect("source-read", describe_thumbnails)
     app.connect(
         "builder-inited",
