@@ -29,7 +29,7 @@ from benchmarks.several_classes import EPSILON, load_fold
 POINTS, SIDE, CLASSES, LENGTH = 750, 10.0, 3, 2.0
 # Data, likelihood, inducing points, steps of the fit, draws, steps of tuning.
 PLANS = (
-    ("toy", "robust-max", 40, 1000, 400, 200),
+    ("toy", "robust-max", 40, 1000, 2000, 500),
     ("toy", "softmax", 40, 1000, 400, 200),
     ("digits", "robust-max", 200, 800, 60, 40),
 )

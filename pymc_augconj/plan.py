@@ -3,6 +3,7 @@
 The moves, in their order within a step:
 
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
+   *level* ones once more, while the level of a predictor moves against them;
    *joint* ones, which enter a covariance too, likewise but with a new factorisation;
 2. ω given everything, exactly;
 3. *collapsed* hyperparameters given ω, the latents integrated out;
@@ -35,10 +36,12 @@ LARGEST_SLICED = 60
 class Plan:
     """Hyperparameters by the move that updates them, and those that are left to PyMC.
 
-    ``of_blocks`` has those of move 3 by latent block, where there are groups of predictors.
+    ``of_blocks`` has those of move 3 by latent block, where there are groups of predictors;
+    ``level`` is a part of ``likelihood``.
     """
 
     likelihood: tuple[Hyperparameter, ...]
+    level: tuple[Hyperparameter, ...]
     joint: tuple[Hyperparameter, ...]
     collapsed: tuple[Hyperparameter, ...]
     prior_only: tuple[Hyperparameter, ...]
@@ -52,9 +55,15 @@ class Plan:
             "prior_only": self.prior_only,
             "joint": self.joint,
             "likelihood": self.likelihood,
+            "level": self.level,
             "collapsed": self.collapsed,
         }
         return found | {f"collapsed {name}": own for name, own in self.of_blocks.items()}
+
+    @cached_property
+    def updated(self) -> tuple[Hyperparameter, ...]:
+        """The hyperparameters that moves update, each once."""
+        return tuple({h.name: h for own in self.moves.values() for h in own}.values())
 
     def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
         """Return the plan of some of the hyperparameters."""
@@ -64,6 +73,7 @@ class Plan:
 
         return Plan(
             likelihood=some(self.likelihood),
+            level=some(self.level),
             joint=some(self.joint),
             collapsed=some(self.collapsed),
             prior_only=some(self.prior_only),
@@ -99,9 +109,19 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
     chosen["joint"] = tuple(h for h in chosen["joint"] if h.name not in of_own)
     return Plan(
         **chosen,
+        level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h)),
         of_blocks=of_blocks,
         left_to_pymc=tuple(h for h in model.hyperparameters if h not in ours),
     )
+
+
+def _moves_level(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> bool:
+    """Return whether the level of a predictor may stand in for it, which it is no part of."""
+    name = hyperparameter.value_name
+    means = [block.mean for block in model.blocks if block.mean is not None]
+    if any(name in read.names for read in (model.offset, *model.maps, *means)):
+        return False
+    return any(s.likelihood.levels and name in s.params.names for s in model.sites)
 
 
 def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
@@ -182,7 +202,8 @@ def describe(
     """
     if hyperparameter in plan.likelihood:
         without = "" if held else ", ω integrated out"
-        return f"slice sampling given the latents{without}"
+        level = ", and with their level" if hyperparameter in plan.level else ""
+        return f"slice sampling given the latents{without}{level}"
     if hyperparameter in plan.joint:
         how = "elliptical slices" if held else "slice sampling"
         return f"{how} given the whitened latents" + ("" if held else ", ω integrated out")

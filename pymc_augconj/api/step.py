@@ -300,7 +300,7 @@ class AugmentedGibbs(BlockedStep):
         self._updates = {
             move: self._kinds.get(move, SliceUpdate)(size) for move, size in self._sizes.items()
         }
-        names = [h.value_name for own in self.plan.moves.values() for h in own]
+        names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
         self._sites = HeldSites(lgm, self.held, names, probes) if self.held else None
         self._warned = False
@@ -434,9 +434,8 @@ class AugmentedGibbs(BlockedStep):
         if not all(np.allclose(point[n], start[n], rtol=_ROUNDING, atol=_ROUNDING) for n in ours):
             return point
         moved = dict(point)
-        hyper = [h for own in self.plan.moves.values() for h in own]
         for _ in range(_START_ATTEMPTS):
-            for h in hyper:
+            for h in self.plan.updated:
                 jitter = self.rng.uniform(-_START_JITTER, _START_JITTER, h.shape)
                 moved[h.value_name] = np.asarray(point[h.value_name] + jitter)
             if np.isfinite(self.recognition.model.log_prior(moved)):
@@ -506,7 +505,7 @@ def _value_variables(
 ) -> list[Any]:
     lgm = recognition.model
     names = [block.value_name for block in lgm.blocks]
-    names += [h.value_name for own in plan.moves.values() for h in own]
+    names += [h.value_name for h in plan.updated]
     names += [variable.value_name for variable in lgm.forward]
     if vars is not None:
         known = {n: n for n in names}

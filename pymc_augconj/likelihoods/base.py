@@ -25,6 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -255,6 +256,9 @@ class LikelihoodFacts(ABC):
     is_normalized: bool = True
     #: Whether y takes integer values only.
     discrete: bool = False
+    #: Positive parameters whose logarithm moves against the level of a predictor, with its number:
+    #: the data determine their product better than either.
+    levels: Mapping[str, int] = MappingProxyType({})
     #: False for a potential, of which y says no more than which term an entry belongs to.
     has_observations: bool = True
 

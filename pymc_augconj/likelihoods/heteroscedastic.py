@@ -24,6 +24,7 @@ non-conjugate Gaussian process models. AISTATS. (It draws f and g at once.)
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,7 @@ class Heteroscedastic(MultiLikelihood):
     augmentation = "none for f; thinned count n ~ Poisson(r σ(−g) e²/2), PG(½ + n, g) for g"
     n_predictors = 2
     groups = ((0,), (1,))
+    levels = MappingProxyType({"r": 1})
     patterns = (
         MultiPattern(
             "NormalRV",

@@ -12,6 +12,8 @@ An exposure that is written as an offset, exp(log c + η), belongs to η.
 
 from __future__ import annotations
 
+from types import MappingProxyType
+
 import numpy as np
 from scipy.special import gammaln, pdtr, xlogy
 
@@ -30,6 +32,7 @@ class PoissonLog(DensityLikelihood):
     name = "Poisson"
     link = "log"
     discrete = True
+    levels = MappingProxyType({"exposure": 0})
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_log", scale="exposure"),
     )

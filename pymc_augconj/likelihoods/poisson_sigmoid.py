@@ -19,6 +19,7 @@ Journal of Machine Learning Research 19.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,7 @@ class PoissonSigmoid(Likelihood):
     link = "scaled logit"
     augmentation = "thinned count n ~ Poisson(r σ(−η)), Pólya–Gamma PG(y + n, η)"
     discrete = True
+    levels = MappingProxyType({"rate": 0})
     patterns = (
         Pattern("PoissonRV", inputs=("mu",), predictor="mu", link="scaled_logit", scale="rate"),
     )

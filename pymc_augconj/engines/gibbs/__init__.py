@@ -6,6 +6,7 @@
 ``elliptical``    slices along an ellipse of two draws of a Gaussian distribution
 ``held_sampler``  one step where some sites are held
 ``held_sites``    choosing the sites of densities without an auxiliary variable
+``levels``        parameters that move together with the level of a predictor
 ``parts``         the parts into which the latents are divided, one Gaussian move each
 ``sampler``       one step: the moves in the order that makes them exact
 ``site_terms``    the sites of a part given ω, at any hyperparameters

@@ -17,7 +17,7 @@ from pymc_augconj.typing import Array, Index
 
 from .site_terms import SiteData, SitesOf, SiteTerms
 
-__all__ = ["Part", "make_parts"]
+__all__ = ["Groups", "Part", "make_parts"]
 
 Groups = tuple[tuple[int, ...], ...]
 

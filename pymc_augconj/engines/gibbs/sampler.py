@@ -1,6 +1,7 @@
 """The Gibbs step: four moves, in the order that makes them exact.
 
-1. hyperparameters of the likelihoods given the latents, ω integrated out;
+1. hyperparameters of the likelihoods given the latents, ω integrated out; some of them once more
+   while the level of a predictor moves against them, see :mod:`.levels`;
 2. ω given everything;
 3. hyperparameters of the prior given ω, the latents integrated out;
 4. the latents given everything.
@@ -32,6 +33,7 @@ from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
 from .conditioning import draw
+from .levels import Level, find_levels
 from .parts import Part, make_parts
 from .site_terms import SiteData
 from .targets import Gradient, PointTarget, Update
@@ -113,6 +115,8 @@ class GibbsSampler:
             model, self._data, [point, *probes], self._groups_of, self._is_full, self._is_exact,
             self._sites_of,
         )  # fmt: skip
+        names = {h.value_name for h in plan.level}
+        self._levels = find_levels(self.parts, self._groups_of, names)
         # Of some predictors, which no latent enters, there may be no part.
         self._is_whole = len(self.parts) == 1 and self.parts[0].rows.size == model.n_rows
         whole = self._is_whole
@@ -230,6 +234,8 @@ class GibbsSampler:
         self._update(rng, point, updates, info, "prior_only", self.model.log_prior)
         self._update_joint(rng, point, updates, info)
         self._update_likelihood(rng, point, updates, info)
+        for level in self._levels:
+            point = self._update_level(rng, point, updates, info, level)
         for part in self.parts:
             point = self._move(rng, point, updates, info, part)
         for _ in range(self.sweeps - 1):
@@ -311,6 +317,45 @@ class GibbsSampler:
             # What is held fixed is u: a value mean(θ) + u moves with its mean.
             whitened = [np.ravel(point[b.value_name]) for b in self.model.blocks]
             point.update(self.point_of(point, innovations, whitened))
+
+    def _update_level(
+        self,
+        rng: np.random.Generator,
+        point: dict,
+        updates: Mapping[str, Update],
+        info: GibbsInfo,
+        level: Level,
+    ) -> dict:
+        part = level.part
+        prior = self.priors.at(point).factorized()
+        eta = prior.predictor(self.innovations(point, prior))
+        pairs = list(zip(part.blocks, part.latents, strict=True))
+        innovations, whitened = self.innovations(point, prior), self._whitened(point, prior)
+        innovations = [innovations[i][own] for i, own in pairs]
+        whitened = [whitened[i][own] for i, own in pairs]
+        own_prior = part.priors.at(point).factorized()
+        by_v, by_u, raised = level.direction(own_prior)
+        start = level.log_parameter(point)
+
+        def shift(candidate: Point) -> float:
+            return level.log_parameter(candidate) - start
+
+        def log_density(candidate: Point) -> float:
+            total = float(self.model.log_prior(candidate))
+            if not np.isfinite(total):
+                return -np.inf
+            t = shift(candidate)
+            at = eta.copy()
+            at[part.rows] -= t * raised
+            for block, v, b in zip(own_prior.blocks, whitened, by_v, strict=True):
+                total += block.log_density(v - t * b)
+            return total + _log_likelihood(self._data, at, candidate)
+
+        self._update(rng, point, updates, info, "level", log_density)
+        t = shift(point)
+        innovations = [u - t * b for u, b in zip(innovations, by_u, strict=True)]
+        whitened = [v - t * b for v, b in zip(whitened, by_v, strict=True)]
+        return self._replaced(point, part, innovations, whitened)
 
     def _update_joint(
         self, rng: np.random.Generator, point: dict, updates: Mapping[str, Update], info: GibbsInfo

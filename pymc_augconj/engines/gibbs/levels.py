@@ -1,0 +1,96 @@
+"""Parameters of likelihoods that move together with the level of a predictor.
+
+Of a rate r σ(η), or a precision r σ(η), the data determine hardly more than the product where σ is
+small, and of a rate r exp(η) nothing else: given the latents r scarcely moves, and given r the
+level of η does not. So, besides r given the whitened latents v, a step updates r given
+
+    w = v + b log r.
+
+For any b that depends on neither, (θ, v) → (θ, w) has the Jacobian one, so that the density of θ
+given w is proportional to p(θ) N(v; 0, I) p(y | η(θ, v), r) at v = w − b log r, ω integrated out.
+How good a choice of b is decides about speed alone. It is what the mean of v becomes given the
+sites h = λ = ½ for the rows of that predictor and none for the others: the latents that raise the
+predictor by one, as far as their prior allows.
+
+References
+----------
+Yu & Meng (2011), To center or not to center: that is not the question — an
+ancillarity-sufficiency interweaving strategy. Journal of Computational and Graphical Statistics 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import SiteSum
+from pymc_augconj.model import Point
+from pymc_augconj.typing import Array, Index
+
+from .parts import Groups, Part
+from .site_terms import SiteData
+
+__all__ = ["Level", "find_levels"]
+
+# λ of a row: the Fisher information of log r in a normal observation of the precision r.
+_INFORMATION = 0.5
+
+
+@dataclass(frozen=True)
+class Level:
+    """One parameter, and the predictor whose level it moves against.
+
+    Attributes
+    ----------
+    data : SiteData
+        The observed variable.
+    parameter : str
+        r, an entry of its parameters.
+    part : Part
+        What has the latents of the predictor.
+    rows : ndarray of int
+        Those of the predictor among the part's rows.
+    """
+
+    data: SiteData
+    parameter: str
+    part: Part
+    rows: Index
+
+    def log_parameter(self, point: Point) -> float:
+        """Return log r, its mean where observations have parameters of their own."""
+        with np.errstate(invalid="ignore", divide="ignore"):
+            return float(np.log(self.data.site.params(point)[self.parameter]).mean())
+
+    def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
+        """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
+        groups = self.part.priors.groups
+        lam = np.zeros(groups.coupling.size)
+        lam[self.rows] = _INFORMATION
+        h = lam[: groups.coupling.n_rows]
+        sites = SiteSum((groups.merge(h, lam, np.zeros(h.size)),))
+        posterior = self.part.space.posterior(prior, sites)
+        x = posterior.mean
+        innovations = posterior.innovations(prior, x)
+        raised = prior.predictor(innovations) - prior.offset
+        return prior.split(posterior.whitened(x)), innovations, raised
+
+
+def find_levels(
+    parts: Sequence[Part], groups_of: Callable[[SiteData], Groups], names: Set[str]
+) -> tuple[Level, ...]:
+    """Return the parameters that a level moves against, of what depends on ``names``."""
+    found = []
+    for part in parts:
+        for data, group in part.members:
+            if names.isdisjoint(data.site.params.names):
+                continue
+            for name, predictor in data.site.likelihood.levels.items():
+                if predictor in groups_of(data)[group]:
+                    own = data.site.row_numbers[predictor]
+                    rows = np.flatnonzero(np.isin(part.rows, own))
+                    found.append(Level(data, name, part, rows))
+    return tuple(found)

@@ -1,0 +1,150 @@
+"""Parameters of likelihoods that move together with the level of a predictor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy import stats
+from scipy.special import log_expit
+
+import pymc_augconj as pac
+from pymc_augconj.engines.gibbs.levels import Level
+
+X = np.linspace(0.0, 1.0, 4)[:, None]
+COUNTS = np.array([4, 7, 5, 6, 3, 8, 5, 4])
+
+
+def gp_prior(name, scale):
+    cov = scale**2 * pm.gp.cov.ExpQuad(1, ls=0.4)
+    return pm.gp.Latent(cov_func=cov).prior(name, X=X)
+
+
+def bounded_precision():
+    """Two parts of latents, the level of the second one moves; an amplitude learned beside it."""
+    r, scale = pm.Gamma("r", 4, 1), pm.HalfNormal("scale", 1.0)
+    f, g = gp_prior("f", 1.0), gp_prior("g", scale)
+    y = pm.Data("y data", np.zeros(4))
+    pm.Normal("y", f, tau=r * pm.math.sigmoid(g), observed=y)
+
+
+def bound_of_two_factors():
+    """A rate of a line, in weight space; its bound is a product of two parameters."""
+    first, second = pm.Gamma("first", 4, 4), pm.Gamma("second", 4, 2)
+    beta = pm.Normal("beta", 0, 1, shape=2)
+    design = np.column_stack([np.ones(4), X[:, 0]])
+    y = pm.Data("y data", np.zeros(4, dtype="int64"))
+    pm.Poisson("y", mu=first * second * pm.math.sigmoid(design @ beta), observed=y)
+
+
+def random_exposure():
+    """Held sites; each observation has an exposure of its own, of which one factor is random."""
+    c, scale = pm.Gamma("c", 4, 2), pm.HalfNormal("scale", 1.0)
+    f = gp_prior("f", scale)
+    y = pm.Data("y data", np.zeros(4, dtype="int64"))
+    pm.Poisson("y", mu=c * np.array([1.0, 2.0, 0.5, 1.0]) * pm.math.exp(f), observed=y)
+
+
+@pytest.mark.parametrize(
+    "build",
+    [bounded_precision, bound_of_two_factors, random_exposure],
+    ids=lambda build: build.__name__,
+)
+def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
+    joint = joint_distribution(build, seed=3)
+    assert joint.step.plan.level
+    z = joint.z_scores(60)
+    assert not {label: value for label, value in z.items() if abs(value) > 5.0}
+
+
+def test_the_direction_raises_the_predictor_by_one():
+    with pm.Model() as model:
+        r = pm.Gamma("r", 4, 1)
+        f, g = gp_prior("f", 1.0), gp_prior("g", 100.0)
+        pm.Normal("y", f, tau=r * pm.math.sigmoid(g), observed=np.zeros(4))
+    step = pac.AugmentedGibbs(model=model)
+    point = model.initial_point()
+    sampler = step._make_sampler(point)
+    (level,) = sampler._levels
+    prior = level.part.priors.at(point).factorized()
+    by_v, by_u, raised = level.direction(prior)
+    np.testing.assert_allclose(raised, 1.0, rtol=1e-3)
+    np.testing.assert_allclose(by_u[0], raised, rtol=1e-12)
+    np.testing.assert_allclose(prior.blocks[0].scale(by_v[0]), by_u[0], rtol=1e-9)
+
+
+def test_what_is_no_parameter_of_a_level_keeps_its_moves():
+    with pm.Model() as model:
+        s = pm.Gamma("s", 3, 3)
+        f = pm.Normal("f", 0, 1, shape=4)
+        pm.Poisson("y", mu=s * pm.math.exp(s * f), observed=np.arange(4))
+    assert not pac.AugmentedGibbs(model=model).plan.level
+
+
+def ridge(draws=3000, level=True):
+    """Return draws of a and log r, (2, chain, draw), of counts of mean r σ(a)."""
+    with pm.Model():
+        rate, a = pm.Gamma("rate", 1.5, 0.01), pm.Normal("a", -2, 1)
+        pm.Poisson("y", mu=rate * pm.math.sigmoid(a * np.ones(COUNTS.size)), observed=COUNTS)
+        step = pac.AugmentedGibbs()
+        assert [h.name for h in step.plan.level] == ["rate"]
+        if not level:
+            step.plan = replace(step.plan, level=())
+            step._sizes["level"] = 0
+        posterior = pm.sample(
+            draws, tune=300, chains=2, cores=1, step=step, random_seed=1, progressbar=False,
+            compute_convergence_checks=False,
+        ).posterior  # fmt: skip
+    return np.stack([posterior["a"].values, np.log(posterior["rate"].values)])
+
+
+def exact_means():
+    """Return the means of a and log r on a grid."""
+    a, log_rate = np.meshgrid(
+        np.linspace(-10.0, 6.0, 1500), np.linspace(0.0, 9.0, 1500), indexing="ij"
+    )
+    log_p = stats.norm.logpdf(a, -2.0, 1.0) + log_rate
+    log_p += stats.gamma.logpdf(np.exp(log_rate), 1.5, scale=100.0)
+    mean = np.exp(log_rate + log_expit(a))
+    log_p += COUNTS.sum() * np.log(mean) - COUNTS.size * mean
+    weights = np.exp(log_p - log_p.max())
+    return [np.average(value, weights=weights) for value in (a, log_rate)]
+
+
+def z_scores(draws):
+    found = []
+    for values, expected in zip(draws, exact_means(), strict=True):
+        effective = float(az.ess(values))
+        assert effective > 400.0
+        found.append((values.mean() - expected) / (values.std() / np.sqrt(effective)))
+    return np.abs(found)
+
+
+@pytest.fixture(scope="module")
+def draws():
+    return ridge()
+
+
+def test_the_move_has_the_posterior(draws):
+    assert z_scores(draws).max() < 5.0
+
+
+def test_a_move_without_its_prior_does_not(monkeypatch):
+    """The negative control: the prior of the latents does not see the way that they go."""
+    direction = Level.direction
+
+    def wrong(self, prior):
+        by_v, by_u, raised = direction(self, prior)
+        return [0.0 * b for b in by_v], by_u, raised
+
+    monkeypatch.setattr(Level, "direction", wrong)
+    assert z_scores(ridge()).max() > 5.0
+
+
+def test_a_parameter_and_the_level_mix(draws):
+    without = ridge(1500, level=False)
+    with_level = draws[:, :, : without.shape[2]]
+    assert float(az.ess(with_level[0])) > 5.0 * float(az.ess(without[0]))
