@@ -1,26 +1,27 @@
 """The public functions: the step method for PyMC's samplers, fits, predictions and tables.
 
-=====================  =======================================================================
-``augment``            ``pac.augment``: a copy of the model in which ω is a free variable
-``bin_points``         ``pac.bin_points``: events in time or space as counts on a grid
-``chains``             the chains of ``pac.sample`` as tasks of a cluster
-``chunks``             arrays of ``pac.fit(data=…)`` in chunks
-``elliptical_update``  generalised elliptical slices for the hyperparameters of one move
-``fit``                ``pac.fit``: a Gaussian approximation of the posterior
-``inducing``           options of ``pac.fit`` about inducing points and minibatches
-``plot_fit``           ``pac.plot_fit``: data, mean and bands over one or two inputs
-``predict``            ``pac.predict``: predictions from draws or from an approximation
-``predict_chunks``     predictions at the inputs of a Dask array
-``predict_series``     forecasts of the next steps of a time series
-``predict_several``    predictions of observed variables with several predictors
-``process_draws``      draws of a process at new inputs
-``progress``           the progress bar of ``pac.fit`` and the user's callback
-``report``             ``pac.recognize``: what was found and how it will be sampled, as tables
-``sample``             ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
-``sparse_step``        the Gibbs step of a model through inducing points
-``sparsify``           ``pac.sparsify``: a model through inducing points, for any sampler
-``step``               ``pac.AugmentedGibbs``: the step method for ``pm.sample``
-``trace``              PyMC's recorder of draws, without its virtual machine
-``updates``            slice sampling and NUTS for the hyperparameters of one move
-=====================  =======================================================================
+=========================  =======================================================================
+``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
+``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
+``chains``                 the chains of ``pac.sample`` as tasks of a cluster
+``chunks``                 arrays of ``pac.fit(data=…)`` in chunks
+``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
+``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
+``inducing``               options of ``pac.fit`` about inducing points and minibatches
+``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
+``predict``                ``pac.predict``: predictions from draws or from an approximation
+``predict_chunks``         predictions at the inputs of a Dask array
+``predict_series``         forecasts of the next steps of a time series
+``predict_several``        predictions of observed variables with several predictors
+``process_draws``          draws of a process at new inputs
+``progress``               the progress bar of ``pac.fit`` and the user's callback
+``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
+``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
+``sparse_log_likelihood``  log densities at draws through inducing points
+``sparse_step``            the Gibbs step of a model through inducing points
+``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
+``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``trace``                  PyMC's recorder of draws, without its virtual machine
+``updates``                slice sampling and NUTS for the hyperparameters of one move
+=========================  =======================================================================
 """

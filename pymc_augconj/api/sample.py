@@ -17,6 +17,7 @@ from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import sample_chains
+from .sparse_log_likelihood import add_log_likelihood, observed_names
 from .sparse_step import SparseGibbs
 from .sparsify import sparsified
 from .step import AugmentedGibbs
@@ -73,7 +74,9 @@ def sample(
         as without. An interrupt stops the chains on a Dask cluster.
     **kwargs
         Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
-        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default.
+        ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default. With ``gp``,
+        ``idata_kwargs={"log_likelihood": True}`` keeps E log p(y | f) of each observation at each
+        draw, for leave-one-out: an array of N × draws.
 
     Returns
     -------
@@ -103,6 +106,7 @@ def sample(
         "compile_kwargs": compile_kwargs,
     }
     step: AugmentedGibbs
+    add = _as_it_is
     if gp is None:
         if inducing is not None:
             raise AugmentationError(
@@ -113,8 +117,16 @@ def sample(
     else:
         _check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
+        step = SparseGibbs(model=found.model, sparsified=found, **options)
+        # PyMC's own is of the model through inducing points, which has no observed variables.
+        idata_kwargs = dict(kwargs.get("idata_kwargs") or {})
+        names = observed_names(model, idata_kwargs.pop("log_likelihood", False))
+        if names:
+            kwargs["idata_kwargs"] = idata_kwargs
+            add = partial(
+                add_log_likelihood, step=step, sparse=found.model, model=model, names=names
+            )
         model = found.model
-        step = SparseGibbs(model=model, sparsified=found, **options)
     if client is not None:
         if isinstance(client, ThreadPoolExecutor):
             raise AugmentationError(
@@ -122,8 +134,12 @@ def sample(
                 f"ProcessPoolExecutor, got {client!r}"
             )
         run = partial(_run, step=step, model=model, compile_kwargs=compile_kwargs)
-        return sample_chains(client, run, model, draws, kwargs)
-    return _run(draws, step=step, model=model, compile_kwargs=compile_kwargs, **kwargs)
+        return add(sample_chains(client, run, model, draws, kwargs))
+    return add(_run(draws, step=step, model=model, compile_kwargs=compile_kwargs, **kwargs))
+
+
+def _as_it_is(tree: DataTree) -> DataTree:
+    return tree
 
 
 def _run(

@@ -234,7 +234,7 @@ class AugmentedGibbs(BlockedStep):
         _prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
-        for part in self._make_sampler(self._default_start).parts:
+        for part in self.make_sampler(self._default_start).parts:
             part.space.compile()
         self.tune = True
 
@@ -366,7 +366,7 @@ class AugmentedGibbs(BlockedStep):
 
     def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         if self._sampler is None:
-            self._sampler = self._make_sampler(point)
+            self._sampler = self.make_sampler(point)
         sampler = self._sampler
         if not self.started:
             self.started = True
@@ -417,7 +417,8 @@ class AugmentedGibbs(BlockedStep):
             where = f"at step {self._taken} of this chain"
             self._pymc.check(point, info.log_density, sampler, where)
 
-    def _make_sampler(self, point: Point) -> GibbsSampler:
+    def make_sampler(self, point: Point) -> GibbsSampler:
+        """Return one chain's sampler."""
         model, probes = self.recognition.model, self.recognition.probes
         if self._sites is None:
             assert self.sweeps is not None

@@ -51,8 +51,9 @@ def predictions_tree(
     coords: Mapping[str, Any],
     attrs: Mapping[str, Any],
     sampled: Sampled | None = None,
+    group: str = "predictions",
 ) -> xr.DataTree:
-    """Return the group ``predictions``.
+    """Return a DataTree of one group.
 
     Parameters
     ----------
@@ -63,6 +64,8 @@ def predictions_tree(
     attrs : mapping
     sampled : tuple of ndarray, optional
         Coordinates of chain and draw, if a variable has the dim ``"sample"``.
+    group : str
+        Its name.
     """
     data, coords = {}, dict(coords)
     for name, (dims, values) in variables.items():
@@ -75,7 +78,7 @@ def predictions_tree(
     used = {dim for dims, _ in data.values() for dim in dims}
     dataset = xr.Dataset(data, coords={dim: c for dim, c in coords.items() if dim in used})
     dataset.attrs.update(attrs)
-    return xr.DataTree.from_dict({"predictions": dataset})
+    return xr.DataTree.from_dict({group: dataset})
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import gammaln
 from scipy.stats import invgamma
 
 import pymc_augconj as pac
@@ -460,3 +461,44 @@ def test_predictions_of_several_outputs_are_those_of_the_process_given_its_value
     idata["posterior"]["F_u"] = idata["posterior"]["F_u"] + 0.5
     with pytest.raises(pac.AugmentationError, match="agree"):
         pac.predict(idata, gp, Z, model=model)
+
+
+def expected_log_likelihood(posterior, Z):
+    """E log p(y | f) of the Poisson model at every draw, from the formulas."""
+    rows = []
+    for c, d in np.ndindex(posterior["b"].shape):
+        one = posterior.isel(chain=c, draw=d)
+        ls, var = float(one["ls"]), float(one["eta"]) ** 2
+
+        def kernel(first, second, ls=ls, var=var):
+            return var * np.exp(-0.5 * (first - second.T) ** 2 / ls**2)
+
+        solved = np.linalg.solve(kernel(Z, Z) + 1e-6 * np.eye(len(Z)), kernel(Z, X)).T
+        mean = float(one["b"]) + 0.3 + solved @ (one["f_u"].values - 0.3)
+        residual = var - np.sum(solved * kernel(X, Z), axis=1)
+        rows.append(COUNTS * mean - np.exp(mean + 0.5 * residual) - gammaln(COUNTS + 1.0))
+    return np.reshape(rows, (*posterior["b"].shape, N))
+
+
+# Leave-one-out says of which of fifteen counts the draws know too much.
+@pytest.mark.filterwarnings("ignore:Estimated shape parameter of Pareto")
+@pytest.mark.parametrize("Z", [X, Z], ids=["own inputs", "three"])
+def test_log_likelihood_of_draws(Z):
+    model, gp = make(poisson)
+    with model:
+        idata = pac.sample(
+            300, tune=100, chains=2, gp=gp, inducing=Z, random_seed=1,
+            idata_kwargs={"log_likelihood": ["y"]}, **QUIET,
+        )  # fmt: skip
+    found = idata["log_likelihood"]["y"]
+    assert found.dims == ("chain", "draw", "where")
+    expected = expected_log_likelihood(idata["posterior"].to_dataset(), Z)
+    np.testing.assert_allclose(found.values, expected, rtol=1e-4, atol=1e-4)
+    table = pac.compare({"sparse": idata})
+    assert np.isfinite(table.loc["sparse", "elpd_loo"])
+
+
+def test_log_likelihood_of_what_is_not_observed():
+    model, gp = make(poisson)
+    with model, pytest.raises(pac.AugmentationError, match="expected True or names among"):
+        pac.sample(5, gp=gp, inducing=Z, idata_kwargs={"log_likelihood": ["b"]}, **QUIET)

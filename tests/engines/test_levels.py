@@ -67,7 +67,7 @@ def test_the_direction_raises_the_predictor_by_one():
         pm.Normal("y", f, tau=r * pm.math.sigmoid(g), observed=np.zeros(4))
     step = pac.AugmentedGibbs(model=model)
     point = model.initial_point()
-    sampler = step._make_sampler(point)
+    sampler = step.make_sampler(point)
     (level,) = sampler._levels
     prior = level.part.priors.at(point).factorized()
     by_v, by_u, raised = level.direction(prior)

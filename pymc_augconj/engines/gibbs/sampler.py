@@ -186,11 +186,15 @@ class GibbsSampler:
         innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
         return self.point_of(point, innovations, whitened)
 
-    def site_log_densities(self, point: Point) -> dict[str, float]:
-        """Return the log density of every observed variable, by name."""
+    def log_densities(self, point: Point) -> dict[str, Array]:
+        """Return log p(y | η) of every observation of each observed variable, by name."""
         prior = self.priors.at(point)
         eta = prior.predictor(self.innovations(point, prior))
-        return {d.site.name: _log_likelihood([d], eta, point) for d in self._data}
+        return {d.site.name: _log_densities(d, eta, point) for d in self._data}
+
+    def site_log_densities(self, point: Point) -> dict[str, float]:
+        """Return the log density of every observed variable, by name."""
+        return {name: float(one.sum()) for name, one in self.log_densities(point).items()}
 
     def rounding(self, point: Point) -> float:
         """Return by how much rounding of the prior's covariances moves the log density at a point.
@@ -551,11 +555,12 @@ class GibbsSampler:
 
 
 def _log_likelihood(data: list[SiteData], eta: Array, point: Point) -> float:
-    total = 0.0
-    for d in data:
-        params = d.site.params(point)
-        total += float(d.site.terms.log_density(d.y, d.site.select(eta), params).sum())
-    return total
+    return sum(float(_log_densities(d, eta, point).sum()) for d in data)
+
+
+def _log_densities(data: SiteData, eta: Array, point: Point) -> Array:
+    site = data.site
+    return site.terms.log_density(data.y, site.select(eta), site.params(point))
 
 
 def _topological(model: LatentGaussianModel) -> list[int]:

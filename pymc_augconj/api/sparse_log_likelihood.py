@@ -1,0 +1,78 @@
+"""Log densities of the observations at draws through inducing points, for leave-one-out."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.recognition.prediction.points import point_function
+from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import posterior_draws, predictions_tree
+
+from .sparse_step import SparseGibbs
+
+__all__ = ["add_log_likelihood", "observed_names"]
+
+_GROUP = "log_likelihood"
+
+
+def observed_names(model: Model, asked: bool | Collection[str]) -> list[str]:
+    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for."""
+    known = [rv.name for rv in model.observed_RVs]
+    if isinstance(asked, bool):
+        return known if asked else []
+    if unknown := set(asked) - set(known):
+        raise AugmentationError(
+            f"idata_kwargs['log_likelihood']: expected True or names among {known}, got "
+            f"{sorted(unknown)}"
+        )
+    return [name for name in known if name in asked]
+
+
+def add_log_likelihood(
+    tree: DataTree,
+    step: SparseGibbs,
+    sparse: Model,
+    model: Model,
+    names: Collection[str],
+) -> DataTree:
+    """Return draws with the group ``log_likelihood``.
+
+    Its entries are E log p(y_i | f_i) given the values at the inducing inputs and the
+    hyperparameters of a draw: what the draws' own distribution has a factor of for each
+    observation, so that leaving one out divides by it.
+
+    Parameters
+    ----------
+    tree : DataTree
+        Draws of ``sparse``.
+    step : SparseGibbs
+        What drew them.
+    sparse, model : pymc.Model
+        The model through inducing points, and the user's.
+    names : collection of str
+        Observed variables.
+    """
+    draws, sampled = posterior_draws(tree, [rv.name for rv in sparse.free_RVs])
+    to_point, sampler = point_function(sparse), step.make_sampler(step.recognition.start)
+    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for i in range(len(sampled[0]) * len(sampled[1])):
+        point = to_point({name: values[i] for name, values in draws.items()})
+        for name, densities in sampler.log_densities(point).items():
+            if name in found:
+                found[name].append(densities)
+    variables = {
+        name: (("sample", *_dims(model, name)), np.array(rows)) for name, rows in found.items()
+    }
+    coords = {dim: np.array(labels) for dim, labels in model.coords.items() if labels is not None}
+    tree.update(predictions_tree(variables, coords, {}, sampled, _GROUP))
+    return tree
+
+
+def _dims(model: Model, name: str) -> tuple[str, ...]:
+    """Return the dims of an observed variable, one where it is a vector of observations."""
+    dims = model.named_vars_to_dims.get(name, ())
+    return tuple(map(str, dims)) if len(dims) == 1 else (f"{name}_dim_0",)
