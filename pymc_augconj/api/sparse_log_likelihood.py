@@ -8,7 +8,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.recognition.prediction.points import point_function
+from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import posterior_draws, predictions_tree
 
@@ -57,18 +57,21 @@ def add_log_likelihood(
         Observed variables.
     """
     draws, sampled = posterior_draws(tree, [rv.name for rv in sparse.free_RVs])
-    to_point, sampler = point_function(sparse), step.make_sampler(step.recognition.start)
+    variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}
+    entries = unconstrained_function(sparse, list(variables))
+    sampler = step.make_sampler(step.recognition.start)
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for i in range(len(sampled[0]) * len(sampled[1])):
-        point = to_point({name: values[i] for name, values in draws.items()})
+        point = entries({name: draws[name][i] for name in entries.names})
+        point = dict(zip(variables.values(), map(np.asarray, point), strict=True))
         for name, densities in sampler.log_densities(point).items():
             if name in found:
                 found[name].append(densities)
-    variables = {
+    dimmed = {
         name: (("sample", *_dims(model, name)), np.array(rows)) for name, rows in found.items()
     }
     coords = {dim: np.array(labels) for dim, labels in model.coords.items() if labels is not None}
-    tree.update(predictions_tree(variables, coords, {}, sampled, _GROUP))
+    tree.update(predictions_tree(dimmed, coords, {}, sampled, _GROUP))
     return tree
 
 

@@ -85,13 +85,14 @@ def match_observed(
     """
     if isinstance(rv.owner.op, MinibatchRandomVariable):
         raise RecognitionError(total_size(rv))
+    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     try:
-        return _match_augmented(model, rv, latents)
+        return _match_augmented(model, rv, params, latents)
     except (NotAffineError, UnknownLikelihoodError) as error:
-        found = _match_density(model, rv, latents) if scope >= Scope.DENSITIES else None
+        found = _match_density(model, rv, params, latents) if scope >= Scope.DENSITIES else None
         stated = isinstance(rv.owner.op, SuperGaussianRV)  # and wrong, rather than something else
         if found is None and scope >= Scope.SEVERAL and not stated:
-            several = _match_several(model, rv, latents)
+            several = _match_several(model, rv, params, latents)
             if isinstance(several, str):
                 raise type(error)(
                     f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
@@ -109,10 +110,9 @@ def match_observed(
 
 
 def _match_augmented(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
 ) -> ObservedGraph:
     inputs = [latent.input for latent in latents]
-    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     op_name = type(rv.owner.op).__name__
     if isinstance(rv.owner.op, SuperGaussianRV):
         return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
@@ -139,12 +139,11 @@ def _match_augmented(
 
 
 def _match_density(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | None:
     """Match a likelihood that has no augmentation, or return None."""
     if isinstance(rv.owner.op, SuperGaussianRV):
         return None  # what was stated to be super-Gaussian is wrong, rather than something else
-    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
     with suppress(NotAffineError):
         found = _match_patterns(model, rv, params, latents, candidates)
@@ -157,10 +156,9 @@ def _match_density(
 
 
 def _match_several(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
+    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | str:
     """Match a likelihood of several predictors, or return what was found."""
-    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
     found = match_several(model, rv, params, latents, augmented=False)
     if found is not None:
         return found

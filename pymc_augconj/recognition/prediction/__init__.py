@@ -5,7 +5,6 @@
 ``evaluate``      functions of the model that results need
 ``latent_draws``  from latents to the variables of the user's model
 ``new_inputs``    the predictor of an observed variable at new inputs
-``points``        from the model's variables to the entries of a point
 ``several``       several predictors of an observed variable at new inputs
 ``transitions``   how a time series goes on
 ``variables``     from innovations back to the model's variables

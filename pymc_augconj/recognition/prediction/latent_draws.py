@@ -81,17 +81,23 @@ class LatentDraws:
         self._function: BatchFunction | None = None
 
     def __call__(
-        self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
+        self,
+        entries: Mapping[str, np.ndarray],
+        rng: np.random.Generator,
+        known: Collection[str] = (),
     ) -> dict[str, np.ndarray]:
-        """Return free variables and deterministics, draws on the first axis."""
+        """Return free variables and deterministics, draws on the first axis.
+
+        Those that are ``known`` are left out: every call must name the same.
+        """
         entries = dict(entries)
         moving = [*entries, *(v.value_name for v in self._forward)]
         if self._function is None:
-            hidden = {name for _, name, _ in self._blocks}
+            hidden = {*known, *(name for _, name, _ in self._blocks)}
             names = [rv.name for rv in self._model.unobserved_RVs if rv.name not in hidden]
             self._function = BatchFunction(self._model, names, moving, self._point, self._data)
         entries |= self._draw_forward(entries, rng)
-        return self._function(entries)
+        return self._function(entries) if self._function.names else {}
 
     def _draw_forward(
         self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
