@@ -90,8 +90,9 @@ class AugmentedGibbs(BlockedStep):
     A likelihood without an augmentation has *held* Gaussian sites instead of ω: those of the
     variational Gaussian approximation, chosen during tuning and constant afterwards. Given them,
     hyperparameters and latents are drawn from the Gaussian approximation as they are given ω, and
-    elliptical slice sampling with the ratio of density to sites makes the draws exact; through
-    inducing points, where slices hardly move, with a Hamiltonian trajectory after each.
+    elliptical slice sampling with the ratio of density to sites makes the draws exact; where slices
+    hardly move and the density has a gradient, as it has through inducing points, with a
+    Hamiltonian trajectory after each.
 
     Hyperparameters are updated on the unconstrained scale; see Notes.
 

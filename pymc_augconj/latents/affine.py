@@ -44,8 +44,8 @@ from .rows import SiteSum
 __all__ = [
     "AffinePosterior",
     "Conditioner",
+    "DifferentiablePosterior",
     "FactorMemory",
-    "InvertiblePosterior",
     "WhitenedCoordinates",
 ]
 
@@ -112,8 +112,8 @@ class WhitenedCoordinates:
         return prior.innovations(x)
 
 
-class InvertiblePosterior(AffinePosterior, Protocol):
-    """One whose T is invertible, and whose coordinates are v."""
+class DifferentiablePosterior(AffinePosterior, Protocol):
+    """One that pulls gradients back through T, and whose coordinates are v."""
 
     def pull(self, slope: Array) -> Array:
         """Return the gradient by ν of a function of v = T(ν), given that by v."""
@@ -127,8 +127,8 @@ class Conditioner(Protocol):
     the coupling of the rows.
     """
 
-    #: Whether posteriors are :class:`InvertiblePosterior`.
-    invertible: bool = False
+    #: Whether posteriors are :class:`DifferentiablePosterior`.
+    differentiable: bool = False
 
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 

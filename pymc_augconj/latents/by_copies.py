@@ -177,7 +177,7 @@ class _Design:
 class CopiesSpace(Conditioner):
     """A :class:`.Conditioner` by the factor of M."""
 
-    invertible = True
+    differentiable = True
 
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")

@@ -47,6 +47,16 @@ class AffineByObservations(WhitenedCoordinates):
         w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
         return xi + self._prior.whitened_transpose(self._rotation.back(w))
 
+    def pull(self, slope: Array) -> Array:
+        """See :class:`.DifferentiablePosterior`."""
+        moved = self._rotation.forward(self._prior.whitened_product(slope))
+        zeros, root = np.zeros_like(moved), np.sqrt(self._factor.lam)
+        # −C⁻¹Φ slope, which is zero where λ is.
+        w = observation_space.matheron_weights(self._factor, zeros, moved, zeros)
+        by_xi = slope + self._prior.whitened_transpose(self._rotation.back(w))
+        by_eps = np.divide(w, root, out=zeros, where=root > 0.0)
+        return np.concatenate([by_xi, by_eps])
+
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""
         nu = rng.standard_normal(self.size)
@@ -59,6 +69,8 @@ class AffineByObservations(WhitenedCoordinates):
 
 class ObservationSpace(Conditioner):
     """A :class:`.Conditioner`: one R × R factorisation, R the number of distinct predictors."""
+
+    differentiable = True
 
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")

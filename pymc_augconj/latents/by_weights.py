@@ -45,7 +45,7 @@ class AffineByWeights(WhitenedCoordinates):
         return dtrsm(1.0, self._chol, (self._half + nu).T, lower=1, trans_a=1, overwrite_b=1).T
 
     def pull(self, slope: Array) -> Array:
-        """See :class:`.InvertiblePosterior`."""
+        """See :class:`.DifferentiablePosterior`."""
         return dtrsv(self._chol, slope, lower=1)
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
@@ -56,7 +56,7 @@ class AffineByWeights(WhitenedCoordinates):
 class WeightSpace(Conditioner):
     """A :class:`.Conditioner`: one D × D factorisation, D the total number of latent values."""
 
-    invertible = True
+    differentiable = True
 
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")

@@ -32,6 +32,7 @@ class HeteroscedasticLog(MultiDensity):
     name = "Normal"
     link = "identity, log of the standard deviation"
     n_predictors = 2
+    has_gradient = True
     patterns = (
         MultiPattern(
             "NormalRV",
@@ -43,6 +44,12 @@ class HeteroscedasticLog(MultiDensity):
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         f, g = eta
         return -_HALF_LOG_2PI - g - 0.5 * ((y - f) * np.exp(-g)) ** 2
+
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        f, g = eta
+        scaled = (y - f) * np.exp(-g)
+        slope = np.stack([scaled * np.exp(-g), scaled**2 - 1.0])
+        return -_HALF_LOG_2PI - g - 0.5 * scaled**2, slope
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         return eta[0], np.exp(2.0 * eta[1])

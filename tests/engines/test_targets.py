@@ -446,6 +446,10 @@ def test_standard_normals_of_given_latents(build):
         )
         np.testing.assert_allclose(of_v @ of_v.T + of_noise @ of_noise.T, np.eye(size), atol=1e-7)
         nu, noise = case.rng.standard_normal((2, size))
+        slope = case.rng.standard_normal(posterior.mean.size)
+        pulled = posterior.pull(slope)
+        moved = [slope @ (posterior.apply(e) - posterior.mean) for e in np.eye(size)]
+        np.testing.assert_allclose(pulled, moved, atol=1e-8)
         v = posterior.apply(nu)
         np.testing.assert_allclose(posterior.apply(redrawn(nu, noise)), v, atol=1e-7)
 

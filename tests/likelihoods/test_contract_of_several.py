@@ -61,6 +61,8 @@ over = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 AUGMENTED = {name: case for name, case in CASES.items() if case.build().can_augment}
 over_augmented = pytest.mark.parametrize("case", AUGMENTED.values(), ids=AUGMENTED)
 
+DIFFERENTIABLE = {name: case for name, case in CASES.items() if case.build().has_gradient}
+
 
 def spread(case: Case, rng: np.random.Generator, copies: int, scale: float = 1.5):
     """Return likelihood, y, parameters and predictors of many observations."""
@@ -327,3 +329,15 @@ def test_expected_log_density_of_many_classes(likelihood, params):
     slope = (8.0 * (at(1e-4) - at(-1e-4)) - at(2e-4) + at(-2e-4)) / 12e-4
     expected = np.sum(by_mean * d_mean, axis=0) + np.sum(by_cov * d_cov, axis=(0, 1))
     np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("case", DIFFERENTIABLE.values(), ids=DIFFERENTIABLE)
+def test_gradient_is_the_derivative(case):
+    likelihood, y, params, eta = spread(case, np.random.default_rng(3), 4)
+    value, gradient = likelihood.log_density_and_gradient(y, eta, params)
+    np.testing.assert_allclose(value, likelihood.log_density(y, eta, params), rtol=1e-12)
+    for p, step in enumerate(1e-5 * np.eye(len(eta))):
+        above, below = (
+            likelihood.log_density(y, eta + sign * step[:, None], params) for sign in (1.0, -1.0)
+        )
+        np.testing.assert_allclose(gradient[p], (above - below) / 2e-5, rtol=1e-6, atol=1e-6)

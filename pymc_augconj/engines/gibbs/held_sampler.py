@@ -44,7 +44,7 @@ from typing import Any, cast
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.latents.affine import AffinePosterior, InvertiblePosterior
+from pymc_augconj.latents.affine import AffinePosterior, DifferentiablePosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import LatentGaussianModel, Point
@@ -113,7 +113,7 @@ class HeldGibbsSampler(GibbsSampler):
         (self._part,) = self.parts
         self.sites = sites
         self._held = [data for data in self._data if self._is_held(data)]
-        self._can_follow = self._part.space.invertible and all(
+        self._can_follow = self._part.space.differentiable and all(
             data.site.terms.has_gradient for data in self._held
         )
         self._recent: deque[float] = deque(maxlen=_RECENT)
@@ -349,5 +349,5 @@ class HeldGibbsSampler(GibbsSampler):
         )
         if groups.inverse is not None:
             slope = np.bincount(groups.inverse, slope, groups.size)
-        pull = cast(InvertiblePosterior, posterior).pull
+        pull = cast(DifferentiablePosterior, posterior).pull
         return value, pull(prior.whitened_transpose(slope))

@@ -47,7 +47,7 @@ _DAMPING = 0.5
 _SLICES, _FEWEST_SLICES, _MOST_SLICES = 4.0, 4, 16
 # Evaluations of a slice from which trajectories take over; the angle of their first steps, the
 # acceptance that it is adapted to, and the power of the number of steps by which that slows down.
-_MANY_TRIALS = 4.0
+_MANY_TRIALS = 3.0
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 
 
