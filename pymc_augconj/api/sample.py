@@ -106,7 +106,8 @@ def sample(
         "compile_kwargs": compile_kwargs,
     }
     step: AugmentedGibbs
-    add = _as_it_is
+    names: list[str] = []
+    user = model
     if gp is None:
         if inducing is not None:
             raise AugmentationError(
@@ -117,16 +118,13 @@ def sample(
     else:
         _check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
-        step = SparseGibbs(model=found.model, sparsified=found, **options)
+        model = found.model
+        step = SparseGibbs(model=model, sparsified=found, **options)
         # PyMC's own is of the model through inducing points, which has no observed variables.
         idata_kwargs = dict(kwargs.get("idata_kwargs") or {})
-        names = observed_names(model, idata_kwargs.pop("log_likelihood", False))
+        names = observed_names(user, idata_kwargs.pop("log_likelihood", False))
         if names:
             kwargs["idata_kwargs"] = idata_kwargs
-            add = partial(
-                add_log_likelihood, step=step, sparse=found.model, model=model, names=names
-            )
-        model = found.model
     if client is not None:
         if isinstance(client, ThreadPoolExecutor):
             raise AugmentationError(
@@ -134,12 +132,10 @@ def sample(
                 f"ProcessPoolExecutor, got {client!r}"
             )
         run = partial(_run, step=step, model=model, compile_kwargs=compile_kwargs)
-        return add(sample_chains(client, run, model, draws, kwargs))
-    return add(_run(draws, step=step, model=model, compile_kwargs=compile_kwargs, **kwargs))
-
-
-def _as_it_is(tree: DataTree) -> DataTree:
-    return tree
+        tree = sample_chains(client, run, model, draws, kwargs)
+    else:
+        tree = _run(draws, step=step, model=model, compile_kwargs=compile_kwargs, **kwargs)
+    return add_log_likelihood(tree, step, model, user, names) if names else tree
 
 
 def _run(

@@ -9,10 +9,12 @@ from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
+from pymc_augconj.results.approximation.layout import Labels
 from pymc_augconj.results.comparison.fits import DataTree
-from pymc_augconj.results.predictions import posterior_draws, predictions_tree
+from pymc_augconj.results.predictions import predictions_tree
 
-from .sparse_step import SparseGibbs
+from .process_draws import needed_draws
+from .step import AugmentedGibbs
 
 __all__ = ["add_log_likelihood", "observed_names"]
 
@@ -34,7 +36,7 @@ def observed_names(model: Model, asked: bool | Collection[str]) -> list[str]:
 
 def add_log_likelihood(
     tree: DataTree,
-    step: SparseGibbs,
+    step: AugmentedGibbs,
     sparse: Model,
     model: Model,
     names: Collection[str],
@@ -49,14 +51,14 @@ def add_log_likelihood(
     ----------
     tree : DataTree
         Draws of ``sparse``.
-    step : SparseGibbs
+    step : AugmentedGibbs
         What drew them.
     sparse, model : pymc.Model
         The model through inducing points, and the user's.
     names : collection of str
         Observed variables.
     """
-    draws, sampled = posterior_draws(tree, [rv.name for rv in sparse.free_RVs])
+    draws, sampled = needed_draws(tree, [rv.name for rv in sparse.free_RVs])
     variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}
     entries = unconstrained_function(sparse, list(variables))
     sampler = step.make_sampler(step.recognition.start)
@@ -67,15 +69,15 @@ def add_log_likelihood(
         for name, densities in sampler.log_densities(point).items():
             if name in found:
                 found[name].append(densities)
+    labels = Labels.of_model(model)
     dimmed = {
-        name: (("sample", *_dims(model, name)), np.array(rows)) for name, rows in found.items()
+        name: (("sample", _dim(labels, name)), np.array(rows)) for name, rows in found.items()
     }
-    coords = {dim: np.array(labels) for dim, labels in model.coords.items() if labels is not None}
-    tree.update(predictions_tree(dimmed, coords, {}, sampled, _GROUP))
+    tree.update(predictions_tree(dimmed, labels.coords, {}, sampled, _GROUP))
     return tree
 
 
-def _dims(model: Model, name: str) -> tuple[str, ...]:
-    """Return the dims of an observed variable, one where it is a vector of observations."""
-    dims = model.named_vars_to_dims.get(name, ())
-    return tuple(map(str, dims)) if len(dims) == 1 else (f"{name}_dim_0",)
+def _dim(labels: Labels, name: str) -> str:
+    """Return the dim of the observations of a variable, which may be more than a vector."""
+    dims = labels.of(name, 1)
+    return dims[0] if len(dims) == 1 else f"{name}_dim_0"

@@ -72,29 +72,24 @@ def _mean_of_whitened(
 
 
 class LatentDraws:
-    """Every variable of the model from draws of its latents, at one θ and the current data."""
+    """The model's other variables from draws of its latents, at one θ and the current data."""
 
     def __init__(self, model: Model, lgm: LatentGaussianModel, point: Point) -> None:
         self._model, self._forward, self._point = model, lgm.forward, point
         self._data = data_as_constants(model.unobserved_RVs)
         self._blocks = [(b.name, b.value_name, b.whitened) for b in lgm.blocks]
+        self._hyperparameters = {h.name for h in lgm.hyperparameters}
         self._function: BatchFunction | None = None
 
     def __call__(
-        self,
-        entries: Mapping[str, np.ndarray],
-        rng: np.random.Generator,
-        known: Collection[str] = (),
+        self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
     ) -> dict[str, np.ndarray]:
-        """Return free variables and deterministics, draws on the first axis.
-
-        Those that are ``known`` are left out: every call must name the same.
-        """
+        """Return what is neither latent nor hyperparameter, draws on the first axis."""
         entries = dict(entries)
         moving = [*entries, *(v.value_name for v in self._forward)]
         if self._function is None:
-            hidden = {*known, *(name for _, name, _ in self._blocks)}
-            names = [rv.name for rv in self._model.unobserved_RVs if rv.name not in hidden]
+            known = {name for block in self._blocks for name in block[:2]} | self._hyperparameters
+            names = [rv.name for rv in self._model.unobserved_RVs if rv.name not in known]
             self._function = BatchFunction(self._model, names, moving, self._point, self._data)
         entries |= self._draw_forward(entries, rng)
         return self._function(entries) if self._function.names else {}

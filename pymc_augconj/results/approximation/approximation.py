@@ -111,7 +111,7 @@ class Approximation:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
     # The model's other variables from draws of its latents; needs the model, so it is not saved.
-    _evaluate: Callable[..., dict[str, Array]] | None = None
+    _evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict[str, Array]] | None = None
     # Log likelihoods of single observations at draws of the predictors; not saved.
     _pointwise: PointwiseLogLikelihood | None = None
 
@@ -320,7 +320,7 @@ class Approximation:
             )
         known |= entries
         if self._evaluate is not None:
-            known = {**self._evaluate(entries, rng, known), **known}
+            known = {**self._evaluate(entries, rng), **known}
         return {name: np.asarray(known[name]) for name in self._variables if name in known}
 
     # -- storage --------------------------------------------------------------------------------

@@ -71,15 +71,7 @@ def approximation_of(
             for block, part in zip(lgm.blocks, parts, strict=True)
         ]
 
-    labels = Labels(
-        {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
-        {
-            # One label per entry, also where labels are tuples.
-            str(d): pd.Index(c, tupleize_cols=False).to_numpy()
-            for d, c in model.coords.items()
-            if c is not None
-        },
-    )
+    labels = Labels.of_model(model)
     evaluate = LatentDraws(model, lgm, point)
     facts: dict[str, Any] = {
         "method": method,

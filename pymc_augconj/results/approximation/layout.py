@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from pymc_augconj.typing import Array
@@ -56,6 +57,19 @@ class Labels:
 
     dims: dict[str, list[str]] = field(default_factory=dict)
     coords: dict[str, Array] = field(default_factory=dict)
+
+    @classmethod
+    def of_model(cls, model: Any) -> Labels:
+        """Return those of a PyMC model."""
+        return cls(
+            {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
+            {
+                # One label per entry, also where labels are tuples.
+                str(d): pd.Index(c, tupleize_cols=False).to_numpy()
+                for d, c in model.coords.items()
+                if c is not None
+            },
+        )
 
     def of(self, name: str, ndim: int) -> list[str]:
         """Return the dims of a variable, with ArviZ's defaults where the model names none."""
