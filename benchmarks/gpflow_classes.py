@@ -102,12 +102,13 @@ def main() -> None:
         break
     probabilities, _ = model.predict_y(problem["X_test"])
     probabilities, y_test = probabilities.numpy(), problem["y_test"]
-    own = probabilities[np.arange(len(y_test)), y_test]
+    own = np.log(probabilities[np.arange(len(y_test)), y_test])
     print(
         json.dumps(
             {
                 "accuracy": float((probabilities.argmax(axis=1) == y_test).mean()),
-                "log_density": float(np.log(own).mean()),
+                "log_density": float(own.mean()),
+                "log_densities": own.tolist(),
                 "size": len(y_test),
                 "seconds": spent,
                 "cpu_seconds": cpu,

@@ -373,6 +373,14 @@ class LatentGaussianModel:
             block.copies == 1 for block in self.blocks
         )
 
+    @property
+    def has_bounded_densities(self) -> bool:
+        """Whether fits let the observations gain their weight little by little.
+
+        See :attr:`.MultiDensity.is_bounded`.
+        """
+        return any(site.terms.is_bounded for site in self.sites)
+
     def cautions(self, point: Point) -> list[str]:
         """Return warnings about properties of the posterior that Gaussian approximations miss."""
         prior_mean = np.asarray(self.offset(point))

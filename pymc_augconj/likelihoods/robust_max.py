@@ -69,6 +69,7 @@ class RobustMax(MultiDensity):
     discrete = True
     factorises = True
     propagates = True
+    is_bounded = True
     patterns = (
         MultiPattern(
             "RobustMaxRV",

@@ -44,6 +44,9 @@ class MultiDensity(LikelihoodFacts):
     #: Whether held sites are those of :meth:`propagated_sites`: where the density is a step, which
     #: the variational ones resemble badly.
     propagates: bool = False
+    #: Whether log p is bounded below: an observation that a fit has far on the wrong side pulls no
+    #: more, so that fits give the observations their weight little by little.
+    is_bounded: bool = False
 
     #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
     #: (P, N).

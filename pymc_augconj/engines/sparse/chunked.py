@@ -134,6 +134,7 @@ class ChunkedFamily:
 
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         self.rule, self.stages = rule, [Stage()]
+        self.warms_up = problem.model.has_bounded_densities
         #: Where the first climb begins, if not at the prior.
         self.first: tuple[Array, Array] | None
         sparse = problem.sparse

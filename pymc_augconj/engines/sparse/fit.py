@@ -55,6 +55,7 @@ class _SparseFamily:
 
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         self.rule = rule
+        self.warms_up = problem.model.has_bounded_densities
         sparse = problem.sparse
         assert sparse is not None
         self.model = sparse_model(problem)

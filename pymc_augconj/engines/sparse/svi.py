@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, Iteration
-from pymc_augconj.engines.variational.ascent import NARROW, WILD
+from pymc_augconj.engines.variational.ascent import LEAST_WEIGHT, NARROW, WILD
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
@@ -55,6 +55,8 @@ _SETTLING = 0.9
 # is exponential in η: none of the first steps, and none while the bound is not finite, may lower
 # the minibatch's bound.
 _CAREFUL = 50
+# Where log densities are bounded below: the share of the iterations in which weights grow to one.
+_WARM_UP = 0.5
 # Convergence is judged by what this share of all iterations, the last, was good for.
 _WINDOW = 0.2
 
@@ -79,6 +81,7 @@ class _Ascent:
         # All predictors move at once, also where coordinate ascent would take them in turn.
         in_turn = any(len(site.terms.groups) > 1 for site in problem.model.sites)
         self.overshoots = in_turn or not rule.monotone
+        self.warms_up = self.sparse.first is None and problem.model.has_bounded_densities
         self.sites = SparseSites(problem.model, rule, self.point)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
         self.q: Posterior = self.model.prior_posterior(self.inducing)
@@ -177,11 +180,17 @@ class _Ascent:
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, divided: Any, rows: Any, q: Posterior) -> float:
-        """Return the bound on all the data as some rows tell it."""
+    def _bound_of(self, divided: Any, rows: Any, q: Posterior, weight: float = 1.0) -> float:
+        """Return the bound on all the data, of this weight, as some rows tell it."""
         value, size = divided.expected(self.point, self.inducing, rows, q)
-        bound = self.n_rows / size * value - q.divergence
+        bound = weight * self.n_rows / size * value - q.divergence
         return bound if np.isfinite(bound) else -np.inf
+
+    def _weight_at(self, count: int) -> float:
+        """Return the weight of the observations at an iteration."""
+        if not self.warms_up:
+            return 1.0
+        return min(LEAST_WEIGHT ** (1.0 - count / (_WARM_UP * self.problem.max_iter)), 1.0)
 
     def _is_careful(self, count: int, expected: float) -> bool:
         early = count < _CAREFUL or not np.isfinite(expected)
@@ -201,14 +210,14 @@ class _Ascent:
         if count % _EVERY == 0:
             self.divergence = q.divergence
         mean, var = batch.moments()
-        rate = rate_at(self.rate, self.before_first + count)
+        rate, weight = rate_at(self.rate, self.before_first + count), self._weight_at(count)
         climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
         accepts = None
         if self._is_careful(count, expected):
-            before = expected - q.divergence
+            before = weight * expected - q.divergence
 
             def accepts(new: Posterior) -> bool:
-                return self._bound_of(divided, batch.rows, new) >= before
+                return self._bound_of(divided, batch.rows, new, weight) >= before
 
         # The other threads wait for q(w) when they have begun with the next minibatch.
         early = not climbs and accepts is None
@@ -225,7 +234,7 @@ class _Ascent:
                 gradient = batch.gradient()
             if early:
                 following = start()
-            self.q, rate = _moved(batch, rate, scale, accepts)
+            self.q, rate = _moved(batch, rate, weight * scale, accepts)
             posterior.set_result(self.q)
         finally:
             # Whatever happened, no thread waits for ever.

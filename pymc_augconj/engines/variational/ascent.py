@@ -26,7 +26,7 @@ from pymc_augconj.typing import Array
 
 from .bound import Bound, Stage
 
-__all__ = ["NARROW", "WILD", "climb"]
+__all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "climb"]
 
 
 _SMALLEST_RATE = 2.0**-20
@@ -34,6 +34,12 @@ _SMALLEST_RATE = 2.0**-20
 #: rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
 #: standard deviations about the prior mean is taken.
 WILD, NARROW = 1e6, (1.0, 0.1)
+#: Where log densities are bounded below, an observation that is lost in the first steps stays lost,
+#: and a whole class may be. So observations begin with this weight, at which the prior leaves
+#: everything open, which grows to one geometrically.
+LEAST_WEIGHT = 0.01
+# Steps in which it grows here, and their rate.
+_WARM_UP, _WARM_UP_RATE = 20, 0.5
 
 
 # Far out there are infinities, which every step is checked for.
@@ -120,6 +126,8 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
             if np.isfinite(resumed.bound):
                 return resumed
     first = bound.at_prior()
+    if bound.family.warms_up:
+        return _warm_up(bound, first)
     if bound.family.rule.monotone or (np.isfinite(first.bound) and first.residual <= WILD):
         return first
     best, finite = first, np.isfinite(first.bound) and np.isfinite(first.residual)
@@ -128,6 +136,25 @@ def _first(bound: Bound, start: tuple[Array, Array] | None) -> Evaluation:
         if found is not None and not (finite and best.bound >= found.bound):
             best, finite = found, True
     return best
+
+
+def _warm_up(bound: Bound, current: Evaluation) -> Evaluation:
+    """Climb from the prior while the weight of the observations grows to one."""
+    for weight in np.geomspace(LEAST_WEIGHT, 1.0, _WARM_UP):
+        rate = _WARM_UP_RATE
+        while rate >= _SMALLEST_RATE:
+            h = current.h + rate * (weight * current.target_h - current.h)
+            lam = current.lam + rate * (weight * current.target_lam - current.lam)
+            found = _try(bound, current, (h, lam))
+            if found is not None and _weighted(found, weight) >= _weighted(current, weight):
+                current = found
+                break
+            rate *= 0.5
+    return current
+
+
+def _weighted(at: Evaluation, weight: float) -> float:
+    return weight * at.expected - at.divergence
 
 
 def _describe(number: int, at: Evaluation, *details: Any) -> Iteration:

@@ -68,6 +68,7 @@ class BoundFamily:
         self.model = model
         # Any, because an engine with targets of its own calls nothing that asks for a rule.
         self.rule: Any = rule
+        self.warms_up = model.has_bounded_densities
         self.layout = SiteLayout(
             [site.shape for site in model.sites],
             [rule is not None and rule.full(site.terms) for site in model.sites],

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
+from functools import cached_property
 from itertools import product
 
 from pymc.model import Model
@@ -42,7 +43,7 @@ from .match_several import match_several
 from .observed_graph import ObservedGraph
 from .super_gaussian import likelihood_of, parameters_of_family
 
-__all__ = ["Scope", "match_observed"]
+__all__ = ["Matcher", "Scope"]
 
 
 class Scope(IntEnum):
@@ -56,57 +57,104 @@ class Scope(IntEnum):
     SEVERAL = 2
 
 
-def match_observed(
-    model: Model,
-    rv: Variable,
-    latents: Sequence[GaussianVariable],
-    scope: Scope = Scope.AUGMENTED,
-) -> ObservedGraph:
-    """Match one observed variable to a registered likelihood.
+class Matcher:
+    """Matches the observed variables of a model to registered likelihoods.
 
-    Parameters
+    What was found for a set of latents is found no second time, whatever the scope.
+
+    Attributes
     ----------
     model : pymc.Model
-    rv : Variable
-        The observed variable.
-    latents : sequence of GaussianVariable
-    scope : Scope
-        The first that there is one in is taken.
-
-    Raises
-    ------
-    UnknownLikelihoodError
-        If no likelihood of this distribution and link is registered, or a parameter other than
-        the predictor depends on a latent variable.
-    NotAffineError
-        If the predictor is not affine in the latents.
-    RecognitionError
-        If the observations count more than once.
     """
-    if isinstance(rv.owner.op, MinibatchRandomVariable):
-        raise RecognitionError(total_size(rv))
-    params = simplify(in_innovations(model, distribution_parameters(rv), latents))
-    try:
-        return _match_augmented(model, rv, params, latents)
-    except (NotAffineError, UnknownLikelihoodError) as error:
-        found = _match_density(model, rv, params, latents) if scope >= Scope.DENSITIES else None
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self._readings: dict[tuple[Variable, ...], _Reading] = {}
+
+    def is_observed(self, rv: Variable, latents: Sequence[GaussianVariable]) -> bool:
+        """Return whether the distribution of an observed variable depends on one of the latents."""
+        inputs = [latent.input for latent in latents]
+        return depends_on(self._reading(rv, latents).graphs, inputs)
+
+    def match(
+        self, rv: Variable, latents: Sequence[GaussianVariable], scope: Scope
+    ) -> ObservedGraph:
+        """Match one observed variable.
+
+        Parameters
+        ----------
+        rv : Variable
+            The observed variable.
+        latents : sequence of GaussianVariable
+        scope : Scope
+            The first that there is one in is taken.
+
+        Raises
+        ------
+        UnknownLikelihoodError
+            If no likelihood of this distribution and link is registered, or a parameter other than
+            the predictor depends on a latent variable.
+        NotAffineError
+            If the predictor is not affine in the latents.
+        RecognitionError
+            If the observations count more than once.
+        """
+        if isinstance(rv.owner.op, MinibatchRandomVariable):
+            raise RecognitionError(total_size(rv))
+        reading = self._reading(rv, latents)
+        if isinstance(reading.augmented, ObservedGraph):
+            return reading.augmented
+        error = reading.augmented
+        found = reading.density if scope >= Scope.DENSITIES else None
         stated = isinstance(rv.owner.op, SuperGaussianRV)  # and wrong, rather than something else
         if found is None and scope >= Scope.SEVERAL and not stated:
-            several = _match_several(model, rv, params, latents)
-            if isinstance(several, str):
+            if isinstance(reading.several, str):
                 raise type(error)(
                     f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
                     "parameters must be functions of affine predictors with one entry for each "
-                    f"observation: found {several}"
-                ) from None
-            found = several
+                    f"observation: found {reading.several}"
+                )
+            found = reading.several
         if found is None:
-            raise
+            raise error
         engines = DENSITY_ENGINES if len(found.predictors) == 1 else SEVERAL_ENGINES
         refusal = type(error)(f"{str(error).rstrip('.')}. {engines}")
         # What to say where the density turns out to be of no use either.
         refusal.__cause__ = error
         return replace(found, refusal=refusal)
+
+    def _reading(self, rv: Variable, latents: Sequence[GaussianVariable]) -> _Reading:
+        key = (rv, *(latent.input for latent in latents))
+        if key not in self._readings:
+            self._readings[key] = _Reading(self.model, rv, latents)
+        return self._readings[key]
+
+
+class _Reading:
+    """One observed variable in the innovations of some latents, and what it matches."""
+
+    def __init__(self, model: Model, rv: Variable, latents: Sequence[GaussianVariable]) -> None:
+        self._model, self._rv, self._latents = model, rv, latents
+        self.graphs = in_innovations(model, distribution_parameters(rv), latents)
+
+    @cached_property
+    def params(self) -> list[Variable]:
+        return simplify(self.graphs)
+
+    @cached_property
+    def augmented(self) -> ObservedGraph | NotAffineError | UnknownLikelihoodError:
+        try:
+            return _match_augmented(self._model, self._rv, self.params, self._latents)
+        except (NotAffineError, UnknownLikelihoodError) as error:
+            return error
+
+    @cached_property
+    def density(self) -> ObservedGraph | None:
+        return _match_density(self._model, self._rv, self.params, self._latents)
+
+    @cached_property
+    def several(self) -> ObservedGraph | str:
+        return _match_several(self._model, self._rv, self.params, self._latents)
 
 
 def _match_augmented(

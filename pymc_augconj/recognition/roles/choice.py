@@ -22,16 +22,15 @@ from pymc_augconj.errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import (
     direct_parents,
     distribution_parameters,
     parameters_of,
 )
-from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
+from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
-from pymc_augconj.recognition.observed.match import Scope, match_observed
+from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.potentials import match_potential, read_potential
 
@@ -71,7 +70,7 @@ def choose_structure(
     """
     forward, undrawn = forward_variables(model)
     found = _find(model, forward, chosen)
-    candidates, demoted, matched = _choose(model, found, forward)
+    candidates, demoted, matched = _choose(Matcher(model), found, forward)
     for observed in matched:
         if observed.size == 0:
             raise DataError(
@@ -112,7 +111,7 @@ def choose_structure(
 
 
 def _choose(
-    model: Model, found: Sequence[GaussianVariable], forward: Sequence[Variable]
+    matcher: Matcher, found: Sequence[GaussianVariable], forward: Sequence[Variable]
 ) -> _Choice:
     """Choose the latents; densities without an augmentation only if there is no other way.
 
@@ -121,21 +120,21 @@ def _choose(
     first: _Choice | None = None
     error: AugmentationError | None = None
     try:
-        first = _choice(model, found, forward, Scope.AUGMENTED)
+        first = _choice(matcher, found, forward, Scope.AUGMENTED)
     except (NotAffineError, UnknownLikelihoodError) as why:
         error = why
-    in_potentials = direct_parents(model.potentials, model) & {c.rv for c in found}
+    in_potentials = direct_parents(matcher.model.potentials, matcher.model) & {c.rv for c in found}
     augmented = first is not None and bool(first.latents or not in_potentials)
     if not augmented:
         try:
-            first = _choice(model, found, forward, Scope.DENSITIES)
+            first = _choice(matcher, found, forward, Scope.DENSITIES)
         except AugmentationError as why:
             # This one says what is wrong with a potential.
             error = why if error is None or in_potentials else error
     if first is not None and not _lost(first, found, augmented):
         return first
     try:
-        several = _choice(model, found, forward, Scope.SEVERAL)
+        several = _choice(matcher, found, forward, Scope.SEVERAL)
     except AugmentationError as why:
         if first is not None:
             return first
@@ -170,14 +169,14 @@ class _Choice(NamedTuple):
 
 
 def _choice(
-    model: Model,
+    matcher: Matcher,
     found: Sequence[GaussianVariable],
     forward: Sequence[Variable],
     scope: Scope,
 ) -> _Choice:
     densities = scope >= Scope.DENSITIES
-    candidates, demoted = _acting_through_means(model, found, forward, densities)
-    latents, matched = _match_most(model, candidates, forward, scope)
+    candidates, demoted = _acting_through_means(matcher.model, found, forward, densities)
+    latents, matched = _match_most(matcher, candidates, forward, scope)
     return _Choice(latents, demoted, matched)
 
 
@@ -222,32 +221,34 @@ def _roots(model: Model) -> list[Variable]:
 
 
 def _match_most(
-    model: Model,
+    matcher: Matcher,
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
     scope: Scope,
 ) -> tuple[Sequence[GaussianVariable], list[ObservedGraph]]:
     """Return as many of the candidates as can be latents, and the matches with these."""
     try:
-        return candidates, _match(model, candidates, scope)
+        return candidates, _match(matcher, candidates, scope)
     except AugmentationError as error:
-        return _largest_consistent(model, candidates, forward, error, scope)
+        return _largest_consistent(matcher, candidates, forward, error, scope)
 
 
-def _match(model: Model, latents: Sequence[GaussianVariable], scope: Scope) -> list[ObservedGraph]:
+def _match(
+    matcher: Matcher, latents: Sequence[GaussianVariable], scope: Scope
+) -> list[ObservedGraph]:
     """Match what depends on a latent; raises if an observed variable or potential has no match."""
-    inputs = [latent.input for latent in latents]
+    model = matcher.model
     matched = [
-        match_observed(model, rv, latents, scope)
+        matcher.match(rv, latents, scope)
         for rv in model.observed_RVs
-        if depends_on(in_innovations(model, distribution_parameters(rv), latents), inputs)
+        if matcher.is_observed(rv, latents)
     ]
     potentials = [match_potential(model, potential, latents) for potential in model.potentials]
     return matched + [potential for potential in potentials if potential is not None]
 
 
 def _largest_consistent(
-    model: Model,
+    matcher: Matcher,
     candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
     error: AugmentationError,
@@ -259,7 +260,7 @@ def _largest_consistent(
         try:
             if len(accepted) + 1 == len(candidates):
                 raise error  # of all of them, as before
-            _match(model, [*accepted, candidate], scope)
+            _match(matcher, [*accepted, candidate], scope)
         except AugmentationError as why:
             # A latent known by its density is kept, with a likelihood without an augmentation.
             if candidate.kind not in (_OPTIONAL if scope >= Scope.DENSITIES else _OPTIONAL[:1]):
@@ -268,10 +269,10 @@ def _largest_consistent(
             accepted.append(candidate)
     # The prior of a rejected candidate may depend on an accepted one.
     densities = scope >= Scope.DENSITIES
-    accepted, _ = _acting_through_means(model, accepted, forward, densities)
+    accepted, _ = _acting_through_means(matcher.model, accepted, forward, densities)
     if not accepted:
         raise error
-    return accepted, _match(model, accepted, scope)
+    return accepted, _match(matcher, accepted, scope)
 
 
 def _acting_through_means(
@@ -363,7 +364,7 @@ def _refused_without_transforms(
     found = find_gaussian_variables(model, _roots(model), transformed=True)
     try:
         found = [candidate for candidate in found if candidate.rv not in forward]
-        found = list(_choice(model, found, forward, Scope.SEVERAL).latents)
+        found = list(_choice(Matcher(model), found, forward, Scope.SEVERAL).latents)
     except AugmentationError as error:
         return error
     return None if found else RecognitionError("it enters the model not only through means")
