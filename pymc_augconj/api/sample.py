@@ -122,7 +122,7 @@ def sample(
         step = SparseGibbs(model=model, sparsified=found, **options)
         # PyMC's own is of the model through inducing points, which has no observed variables.
         idata_kwargs = dict(kwargs.get("idata_kwargs") or {})
-        names = observed_names(user, idata_kwargs.pop("log_likelihood", False))
+        names = observed_names(user, model, idata_kwargs.pop("log_likelihood", False), kwargs)
         if names:
             kwargs["idata_kwargs"] = idata_kwargs
     if client is not None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from typing import Any
 
 import numpy as np
 from pymc.model import Model
@@ -19,19 +20,48 @@ from .step import AugmentedGibbs
 __all__ = ["add_log_likelihood", "observed_names"]
 
 _GROUP = "log_likelihood"
+_OPTION = f"idata_kwargs[{_GROUP!r}]"
 
 
-def observed_names(model: Model, asked: bool | Collection[str]) -> list[str]:
-    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for."""
+def observed_names(
+    model: Model, sparse: Model, asked: bool | Collection[str], kwargs: Mapping[str, Any]
+) -> list[str]:
+    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for.
+
+    Parameters
+    ----------
+    model, sparse : pymc.Model
+        The user's, and the one through inducing points.
+    asked : bool or collection of str
+    kwargs : mapping
+        Other arguments of ``pm.sample``.
+
+    Raises
+    ------
+    AugmentationError
+        If a name is not known, or if what is computed from would not be kept.
+    """
     known = [rv.name for rv in model.observed_RVs]
     if isinstance(asked, bool):
-        return known if asked else []
-    if unknown := set(asked) - set(known):
+        names = known if asked else []
+    elif unknown := set(asked) - set(known):
         raise AugmentationError(
-            f"idata_kwargs['log_likelihood']: expected True or names among {known}, got "
-            f"{sorted(unknown)}"
+            f"{_OPTION}: expected True or names among {known}, got {sorted(unknown)}"
         )
-    return [name for name in known if name in asked]
+    else:
+        names = [name for name in known if name in asked]
+    if names and not kwargs.get("return_inferencedata", True):
+        raise AugmentationError(
+            f"{_OPTION}: expected a DataTree to add to, got return_inferencedata=False; leave out "
+            "one of them"
+        )
+    free = [rv.name for rv in sparse.free_RVs]
+    if names and (missing := set(free) - set(kwargs.get("var_names") or free)):
+        raise AugmentationError(
+            f"{_OPTION}: expected the draws of all free variables to be kept, found no "
+            f"{sorted(missing)} in var_names; add them, or leave out var_names"
+        )
+    return names
 
 
 def add_log_likelihood(

@@ -233,6 +233,7 @@ class OnePredictor(MultiLikelihood):
         self.likelihood: Any = likelihood
         self.name, self.link = likelihood.name, likelihood.link
         self.can_augment, self.has_auxiliary = likelihood.can_augment, likelihood.has_auxiliary
+        self.levels = likelihood.levels
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self.likelihood.log_density(y, eta[0], params)

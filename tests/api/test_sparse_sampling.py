@@ -498,7 +498,16 @@ def test_log_likelihood_of_draws(Z):
     assert np.isfinite(table.loc["sparse", "elpd_loo"])
 
 
-def test_log_likelihood_of_what_is_not_observed():
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"idata_kwargs": {"log_likelihood": ["b"]}}, "expected True or names among"),
+        ({"return_inferencedata": False}, "expected a DataTree"),
+        ({"var_names": ["b", "ls"]}, "'eta', 'f_u_rotated_'. in var_names"),
+    ],
+)
+def test_log_likelihood_that_cannot_be_kept(options, message):
     model, gp = make(poisson)
-    with model, pytest.raises(pac.AugmentationError, match="expected True or names among"):
-        pac.sample(5, gp=gp, inducing=Z, idata_kwargs={"log_likelihood": ["b"]}, **QUIET)
+    options = {"idata_kwargs": {"log_likelihood": True}} | options
+    with model, pytest.raises(pac.AugmentationError, match=message):
+        pac.sample(5, gp=gp, inducing=Z, **options, **QUIET)

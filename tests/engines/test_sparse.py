@@ -10,6 +10,7 @@ from scipy.stats import multivariate_normal
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse import batch as sparse_batch
+from pymc_augconj.engines.sparse import svi
 from pymc_augconj.engines.sparse.batch import DividedModel
 from pymc_augconj.engines.sparse.fit import SparseBound, _gradient, _SparseFamily
 from pymc_augconj.engines.sparse.gradient import DesignGradient, slopes_by_factor
@@ -250,3 +251,28 @@ def test_divergence_of_weights():
     expected = 0.5 * (np.trace(S) + mean @ mean - 5 - np.linalg.slogdet(S)[1])
     assert q.divergence == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(q.mean, mean, rtol=1e-12)
+
+
+def rings(method, **options):
+    """Fit eight classes on a circle, from minibatches of two or three of each."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(8, size=240)
+    angle = 0.25 * np.pi * y
+    X = np.column_stack([np.cos(angle), np.sin(angle)]) + 0.1 * rng.standard_normal((240, 2))
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=9.0 * pm.gp.cov.ExpQuad(2, ls=0.8))
+        F = gp.prior("F", X=X, n_outputs=8)
+        pac.RobustMax("y", F.T, epsilon=1e-3, observed=y)
+        return pac.fit(method, gp=gp, inducing=25, random_seed=0, progressbar=False, **options)
+
+
+@pytest.mark.filterwarnings("ignore:.*still rising")
+def test_no_class_is_lost_on_the_way(monkeypatch):
+    """Of a density that is bounded below: what minibatches lose they do not find again."""
+    best = rings("vgp")
+    assert best.converged
+    options = {"batch_size": 20, "max_iter": 150}
+    assert best.log_evidence - 4.0 < rings("svi", **options).log_evidence <= best.log_evidence
+    # The negative control: all the weight from the beginning.
+    monkeypatch.setattr(svi, "LEAST_WEIGHT", 1.0)
+    assert rings("svi", **options).log_evidence < best.log_evidence - 20.0

@@ -10,6 +10,7 @@ import pytest
 from pymc_augconj.api.report import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsInfo
 from pymc_augconj.errors import NotAffineError, RecognitionError
+from pymc_augconj.recognition.observed import match
 
 N = 8
 RNG = np.random.default_rng(4)
@@ -281,3 +282,19 @@ def test_the_table_names_everything(read):
         "unused: drawn from its distribution given the rest",
     ):
         assert words in text
+
+
+def test_what_was_found_for_some_latents_is_found_no_second_time(monkeypatch):
+    """Scopes are tried one after the other, with the same sets of latents."""
+    tried = []
+    match_augmented = match._match_augmented
+
+    def counted(model, rv, params, latents):
+        tried.append(tuple(latent.name for latent in latents))
+        return match_augmented(model, rv, params, latents)
+
+    monkeypatch.setattr(match, "_match_augmented", counted)
+    with pm.Model() as model:
+        pm.Normal("y", process("f"), exp(process("g")), observed=REAL)
+    assert recognize(model).model.blocks[1].name == "g"
+    assert len(tried) == len(set(tried)) > 1

@@ -33,7 +33,7 @@ from pymc_augconj.typing import Array, Index
 from .parts import Groups, Part
 from .site_terms import SiteData
 
-__all__ = ["Level", "find_levels"]
+__all__ = ["Level", "Path", "find_levels"]
 
 # λ of a row: the Fisher information of log r in a normal observation of the precision r.
 _INFORMATION = 0.5
@@ -65,6 +65,13 @@ class Level:
         with np.errstate(invalid="ignore", divide="ignore"):
             return float(np.log(self.data.site.params(point)[self.parameter]).mean())
 
+    def path(
+        self, point: Point, eta: Array, innovations: Sequence[Array], whitened: Sequence[Array]
+    ) -> Path:
+        """Return where the part's latents, and so all predictors ``eta``, go from ``point``."""
+        prior = self.part.priors.at(point).factorized()
+        return Path(self, prior, point, eta, innovations, whitened, *self.direction(prior))
+
     def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
         """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
         groups = self.part.priors.groups
@@ -77,6 +84,44 @@ class Level:
         innovations = posterior.innovations(prior, x)
         raised = prior.predictor(innovations) - prior.offset
         return prior.split(posterior.whitened(x)), innovations, raised
+
+
+@dataclass(frozen=True)
+class Path:
+    """Latents that keep w while the parameter moves, from ``point`` on."""
+
+    level: Level
+    prior: LatentPrior
+    point: Point
+    eta: Array
+    innovations: Sequence[Array]
+    whitened: Sequence[Array]
+    by_v: Sequence[Array]
+    by_u: Sequence[Array]
+    raised: Array
+
+    def latents(self, candidate: Point) -> tuple[list[Array], list[Array]]:
+        """Return the part's u and v at other values of the parameters."""
+        t = self._rise(candidate)
+        return (
+            [u - t * b for u, b in zip(self.innovations, self.by_u, strict=True)],
+            [v - t * b for v, b in zip(self.whitened, self.by_v, strict=True)],
+        )
+
+    def predictors(self, candidate: Point) -> Array:
+        """Return all predictors at other values of the parameters."""
+        eta = self.eta.copy()
+        eta[self.level.part.rows] -= self._rise(candidate) * self.raised
+        return eta
+
+    def log_density(self, candidate: Point) -> float:
+        """Return the log density of the part's latents at other values of the parameters."""
+        _, whitened = self.latents(candidate)
+        blocks = zip(self.prior.blocks, whitened, strict=True)
+        return sum(block.log_density(v) for block, v in blocks)
+
+    def _rise(self, candidate: Point) -> float:
+        return self.level.log_parameter(candidate) - self.level.log_parameter(self.point)
 
 
 def find_levels(

@@ -332,34 +332,25 @@ class GibbsSampler:
     ) -> dict:
         part = level.part
         prior = self.priors.at(point).factorized()
-        eta = prior.predictor(self.innovations(point, prior))
+        u, v = self.innovations(point, prior), self._whitened(point, prior)
         pairs = list(zip(part.blocks, part.latents, strict=True))
-        innovations, whitened = self.innovations(point, prior), self._whitened(point, prior)
-        innovations = [innovations[i][own] for i, own in pairs]
-        whitened = [whitened[i][own] for i, own in pairs]
-        own_prior = part.priors.at(point).factorized()
-        by_v, by_u, raised = level.direction(own_prior)
-        start = level.log_parameter(point)
-
-        def shift(candidate: Point) -> float:
-            return level.log_parameter(candidate) - start
+        path = level.path(
+            dict(point),
+            prior.predictor(u),
+            [u[i][own] for i, own in pairs],
+            [v[i][own] for i, own in pairs],
+        )
 
         def log_density(candidate: Point) -> float:
-            total = float(self.model.log_prior(candidate))
-            if not np.isfinite(total):
+            log_prior = float(self.model.log_prior(candidate))
+            if not np.isfinite(log_prior):
                 return -np.inf
-            t = shift(candidate)
-            at = eta.copy()
-            at[part.rows] -= t * raised
-            for block, v, b in zip(own_prior.blocks, whitened, by_v, strict=True):
-                total += block.log_density(v - t * b)
-            return total + _log_likelihood(self._data, at, candidate)
+            eta = path.predictors(candidate)
+            log_likelihood = _log_likelihood(self._data, eta, candidate)
+            return log_prior + path.log_density(candidate) + log_likelihood
 
         self._update(rng, point, updates, info, "level", log_density)
-        t = shift(point)
-        innovations = [u - t * b for u, b in zip(innovations, by_u, strict=True)]
-        whitened = [v - t * b for v, b in zip(whitened, by_v, strict=True)]
-        return self._replaced(point, part, innovations, whitened)
+        return self._replaced(point, part, *path.latents(point))
 
     def _update_joint(
         self, rng: np.random.Generator, point: dict, updates: Mapping[str, Update], info: GibbsInfo

@@ -55,7 +55,7 @@ class ExpectedDensity(MultiDensity):
     def __init__(self, terms: MultiDensity) -> None:
         self.terms = terms
         self.n_predictors, self.factorises = terms.n_predictors, terms.factorises
-        self.propagates = terms.propagates
+        self.propagates, self.levels = terms.propagates, terms.levels
         self.name, self.link, self.discrete = terms.name, terms.link, terms.discrete
         self.is_normalized, self.has_observations = terms.is_normalized, terms.has_observations
 
