@@ -32,7 +32,7 @@ EPSILON = 1e-3
 STEPS = 3000
 # Of ours: all the data until the sites stand still, in standard deviations of thousands of them
 # together, or so many minibatches.
-TOLERANCE, SVI_STEPS = 1e-3, 400
+TOLERANCE, SVI_STEPS = 1e-3, 350
 SPEED_UP = 5.0
 # Accuracy that a fit may be below scikit-learn's dense one.
 LEEWAY = 0.005

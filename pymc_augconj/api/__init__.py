@@ -10,6 +10,7 @@
 ``inducing``               options of ``pac.fit`` about inducing points and minibatches
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
+``predict_apart``          classes at new inputs by their integrals
 ``predict_chunks``         predictions at the inputs of a Dask array
 ``predict_series``         forecasts of the next steps of a time series
 ``predict_several``        predictions of observed variables with several predictors

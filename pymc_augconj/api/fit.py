@@ -239,7 +239,7 @@ def fit(
         recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
         if not sparse:
-            _check_gp(gp, lgm)
+            _check_gps(gps, lgm)
         first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
@@ -322,13 +322,14 @@ def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None
         )
 
 
-def _check_gp(gp: Any, lgm: LatentGaussianModel) -> None:
+def _check_gps(gps: Sequence[Any], lgm: LatentGaussianModel) -> None:
     names = [block.name for block in lgm.blocks]
-    if gp is not None and getattr(getattr(gp, "f", None), "name", None) not in names:
-        raise AugmentationError(
-            f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, got "
-            f"{gp!r}"
-        )
+    for gp in gps:
+        if getattr(getattr(gp, "f", None), "name", None) not in names:
+            raise AugmentationError(
+                "gp: expected the pm.gp.Latent whose prior is one of the model's latents "
+                f"{names}, got {gp!r}"
+            )
 
 
 def _members(lgm: LatentGaussianModel) -> tuple[Hyperparameter, ...]:

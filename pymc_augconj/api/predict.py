@@ -16,10 +16,12 @@ from pymc_augconj.prediction.mixtures import (
     GroupedMixture,
     Mixture,
 )
+from pymc_augconj.prediction.several import IndependentMixture
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.draws import predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_functions
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor, read_predictor
+from pymc_augconj.recognition.prediction.several import SeveralNewPredictors
 from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
 from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
@@ -38,6 +40,7 @@ from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
 
 from .chunks import is_dask_array
+from .predict_apart import independent_classes
 from .predict_chunks import predict_chunks
 from .predict_series import predict_series
 from .predict_several import predict_several
@@ -89,7 +92,8 @@ def predict(
     kind : {"f", "y"}
         Predict the process or the observations. ``"y"`` needs a predictor that is the process,
         perhaps times a coefficient, plus terms that are the same for all observations. With
-        several predictors an approximation is drawn from, 1000 times.
+        several predictors an approximation is drawn from, 1000 times, but for robust-max, whose
+        probabilities are integrals.
     steps : int, optional
         Forecast so many values after the last one of a series, one path for each posterior draw of
         its values and of the parameters of its steps; an approximation is drawn from, 1000 times.
@@ -199,15 +203,26 @@ def predict(
         for process in gps:
             check_data(result if drawn is None else drawn, model, process, kind, observed)
         everything = with_all_data(model)
-        tree = _drawn_from(result, random_seed) if drawn is None else drawn
-        for process in gps:
-            check_draws(tree, everything, process.f.name)
         numbers = {
             name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
             for name, value in (params or {}).items()
         }
+
+        def draw() -> DataTree:
+            return _drawn_from(result, random_seed) if drawn is None else drawn
+
+        def moments_of(process: Any) -> tuple[Array, Array]:
+            found = predict(result, process, Xnew, model=model).predictions
+            return tuple(found[f"{process.f.name}_{end}"].values for end in ("mean", "std"))
+
+        def apart(read: SeveralNewPredictors) -> IndependentMixture | None:
+            if drawn is not None:
+                return None
+            theta = _typed(model, result.theta)
+            return independent_classes(result, model, gps, Xnew, read, theta, moments_of)
+
         return predict_several(
-            tree, model, everything, gps, Xnew,
+            draw, apart, model, everything, gps, Xnew,
             Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, numbers,
             jitter=jitter, joint=joint, rng=_generator(random_seed),
             recognition=None if drawn is not None else result.recognition_of(everything),

@@ -1,11 +1,12 @@
 """Predictions of observed variables with several predictors: from draws, of every process at once.
 
-An approximation is drawn from first.
+An approximation is drawn from first, unless its predictors are independent and the probabilities of
+classes are integrals over them, see :mod:`.predict_apart`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,15 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.prediction.mixtures import GroupedMixture
-from pymc_augconj.prediction.several import SeveralMixture
-from pymc_augconj.recognition.prediction.several import NewProcess, read_several_predictors
+from pymc_augconj.prediction.several import IndependentMixture, SeveralMixture
+from pymc_augconj.recognition.prediction.several import (
+    NewProcess,
+    SeveralNewPredictors,
+    read_several_predictors,
+)
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.results.approximation.model_check import check_draws
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import Request, Variables
 
@@ -28,7 +34,8 @@ __all__ = ["predict_several"]
 
 
 def predict_several(
-    tree: DataTree,
+    draw: Callable[[], DataTree],
+    apart: Callable[[SeveralNewPredictors], IndependentMixture | None],
     model: Model,
     everything: Model,
     gps: Sequence[Any],
@@ -46,8 +53,10 @@ def predict_several(
 
     Parameters
     ----------
-    tree : DataTree
-        With draws.
+    draw : callable
+        Returns posterior draws.
+    apart : callable
+        Returns the distribution of a class without draws, where there is one.
     model, everything : pymc.Model
         The user's model; and with all observations, where that has minibatches of them.
     gps : sequence of pm.gp.Latent
@@ -70,6 +79,12 @@ def predict_several(
             f"{list(site.params(recognition.start))}, got {unknown}"
         )
     read = read_several_predictors(lgm, recognition.start, site, names, params)
+    attrs = {"inference_library": "pymc_augconj"}
+    if (classes := apart(read)) is not None:
+        return request.tree(_of_classes(classes, request, site.name), attrs, read)
+    tree = draw()
+    for name in names:
+        check_draws(tree, everything, name)
     others = [lgm.blocks[i].value_name for i in read.others]
     wanted = [*(h.name for h in lgm.hyperparameters), *others]
     processes: list[NewProcess] = []
@@ -84,15 +99,22 @@ def predict_several(
     eta, values = read.of_draws(model, draws, processes)
     likelihood = site.likelihood
     assert isinstance(likelihood, MultiDensity)
-    mixture = SeveralMixture(likelihood, eta, values)
-    attrs = {"inference_library": "pymc_augconj"}
-    probabilities = mixture.class_probabilities()
-    if probabilities is None:
+    if likelihood.n_classes is None:
+        mixture = SeveralMixture(likelihood, eta, values)
         whole = GroupedMixture(mixture, read.varying) if read.varying else mixture
         return request.tree(request.of_y(whole, read), attrs, read)
-    y = site.name
+    mixture = SeveralMixture(likelihood, eta, {**values, **read.varying})
+    return request.tree(_of_classes(mixture, request, site.name), attrs, read)
+
+
+def _of_classes(
+    mixture: SeveralMixture | IndependentMixture, request: Request, y: str
+) -> Variables:
+    """Return the probabilities of classes, and of those that were asked for."""
+    probabilities = mixture.class_probabilities()
+    assert probabilities is not None
     found: Variables = {f"{y}_probability": (("*", f"{y}_class"), probabilities.T)}
-    return request.tree({**found, **request.log_density_of_y(mixture, y)}, attrs, read)
+    return {**found, **request.log_density_of_y(mixture, y)}
 
 
 def _site(lgm: LatentGaussianModel, names: Sequence[str], observed: str | None) -> Site:

@@ -107,6 +107,11 @@ class RobustMax(MultiDensity):
         scale = right - wrong
         return wrong + q * scale, scale * d_mean, scale * d_var
 
+    def class_probabilities_apart(self, mean: Array, var: Array, params: Params) -> Array:
+        right, wrong = (np.exp(level) for level in self._log_levels(params))
+        classes = [np.full(mean.shape[1], k) for k in range(self.n_predictors)]
+        return wrong + (right - wrong) * np.stack([_largest(k, mean, var)[0] for k in classes])
+
     def propagated_sites(
         self,
         y: Array,

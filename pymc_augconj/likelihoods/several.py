@@ -175,6 +175,13 @@ class MultiDensity(LikelihoodFacts):
         classes = [np.float64(k) for k in range(self.n_classes)]
         return np.exp([self.log_density(np.array(k), eta, params) for k in classes])
 
+    def class_probabilities_apart(self, mean: Array, var: Array, params: Params) -> Array:
+        """Return the probabilities' expectations over independent normal predictors, (P, N).
+
+        Of shape (K, N). Likelihoods of classes that :attr:`factorises` have them.
+        """
+        raise NotImplementedError(f"{self.name} has no class probabilities of normal predictors")
+
 
 class MultiLikelihood(MultiDensity):
     """One observation model of P predictors, augmented; see the module's docstring."""

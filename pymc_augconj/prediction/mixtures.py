@@ -19,7 +19,7 @@ from pymc_augconj.typing import Array, Index
 
 from .moments import has_formulas, response_moments
 
-__all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "quantiles"]
+__all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "Predictive", "quantiles"]
 
 
 _BISECTIONS = 60
@@ -30,11 +30,19 @@ _NODES = np.linspace(-8.0, 8.0, 65)
 _NEGLIGIBLE = 1e-9
 
 
-class Mixture(Protocol):
-    """A predictive distribution of y at P new inputs."""
+class Predictive(Protocol):
+    """The density of y at P new inputs."""
 
     likelihood: DensityLikelihood
     params: Params
+
+    def log_density(self, y: Array) -> Array:
+        """Return log E[p(y | η)] at each input, (P,)."""
+        ...
+
+
+class Mixture(Predictive, Protocol):
+    """A predictive distribution of y at P new inputs."""
 
     def moments(self) -> tuple[Array, Array]:
         """Return the mean and the variance of y, each (P,)."""
@@ -42,10 +50,6 @@ class Mixture(Protocol):
 
     def cdf(self, y: Array) -> Array:
         """Return P(Y ≤ y) at each input, (P,)."""
-        ...
-
-    def log_density(self, y: Array) -> Array:
-        """Return log E[p(y | η)] at each input, (P,)."""
         ...
 
     def at(self, which: Index, params: Params) -> Mixture:

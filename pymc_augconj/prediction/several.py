@@ -1,4 +1,7 @@
-"""Predictive distributions of y with several predictors: mixtures over draws of these."""
+"""Predictive distributions of y with several predictors: mixtures over draws of these.
+
+Or, of classes, over independent normal ones, where their probabilities have an integral.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from pymc_augconj.typing import Array, Index
 
 from .moments import response_moments
 
-__all__ = ["SeveralMixture"]
+__all__ = ["IndependentMixture", "SeveralMixture"]
 
 
 class _GivenOthers(DensityLikelihood):
@@ -82,3 +85,33 @@ class SeveralMixture:
         """Return the probability of each class, shape (K, N); None where y is no class."""
         found = self._several.class_probabilities(self.eta, self.params)
         return None if found is None else found.mean(axis=1)
+
+
+class IndependentMixture:
+    """Over independent normal predictors: the distribution of a class.
+
+    Parameters
+    ----------
+    several : MultiDensity
+        With :meth:`.MultiDensity.class_probabilities_apart`.
+    mean, var : ndarray, shape (P, N)
+    params : mapping
+        Each a scalar or of shape (N,).
+    """
+
+    def __init__(
+        self, several: MultiDensity, mean: Array, var: Array, params: Mapping[str, Array]
+    ) -> None:
+        self.likelihood: DensityLikelihood = _GivenOthers(several)
+        self._several, self.mean, self.var, self.params = several, mean, var, params
+
+    def class_probabilities(self) -> Array:
+        """Return the probability of each class, shape (K, N)."""
+        return self._several.class_probabilities_apart(self.mean, self.var, self.params)
+
+    def log_density(self, y: Array) -> Array:
+        probabilities = self.class_probabilities()
+        classes = np.arange(len(probabilities))[:, None]
+        # Not a number for what is no class.
+        found = np.where(y == classes, probabilities, np.nan)
+        return np.log(np.fmax.reduce(found, axis=0))

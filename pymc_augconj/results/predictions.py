@@ -12,7 +12,7 @@ import xarray as xr
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.prediction.cdf_moments import moments_of_y
-from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, quantiles
+from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, Predictive, quantiles
 from pymc_augconj.prediction.moments import has_formulas
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictor
 from pymc_augconj.recognition.prediction.several import SeveralNewPredictors
@@ -158,7 +158,7 @@ class Request:
             found[f"{y}_quantile"] = (("quantile", "*"), values)
         return {**found, **self.log_density_of_y(mixture, y)}
 
-    def log_density_of_y(self, mixture: Mixture | GroupedMixture, y: str) -> Variables:
+    def log_density_of_y(self, mixture: Predictive | GroupedMixture, y: str) -> Variables:
         """Return the log predictive density of ``ynew``, if that was given."""
         if self.ynew is None:
             return {}
@@ -175,7 +175,7 @@ class Request:
 
 
 def _check_possible(
-    mixture: Mixture | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
+    mixture: Predictive | GroupedMixture, ynew: np.ndarray, log_density: np.ndarray
 ) -> None:
     """Refuse values outside the likelihood's support, such as half a count or a class 3.
 

@@ -156,6 +156,77 @@ def test_an_approximation_is_drawn_from():
     np.testing.assert_allclose(found["y_probability"], expected, atol=1e-3)
 
 
+def wins(mean, std, size=400_000):
+    """Return how often each of independent normal predictors, (K, P), is the largest."""
+    eta = mean + std * np.random.default_rng(0).standard_normal((size, *np.shape(mean)))
+    return np.stack([(eta.argmax(axis=1) == k).mean(axis=0) for k in range(len(mean))])
+
+
+@pytest.mark.parametrize("inducing", [None, X[:2]], ids=["dense", "inducing"])
+@pytest.mark.parametrize("outputs", [True, False], ids=["outputs", "processes"])
+def test_robust_max_of_an_approximation_is_integrated(outputs, inducing):
+    with pm.Model() as model:
+        scale = np.ones(3)
+        if outputs:
+            pairs = [process("F", n_outputs=3)]
+            F = pairs[0][1]
+        else:
+            pairs, scale = [process(name) for name in "abc"], np.array([1.0, -2.0, 0.5])
+            F = pt.stack([factor * f for factor, (_, f) in zip(scale, pairs, strict=True)])
+        shift = np.array([0.0, 0.3, -0.2])
+        pac.RobustMax("y", F.T + shift, epsilon=0.05, observed=CLASSES)
+    gps = [gp for gp, _ in pairs]
+    if inducing is not None:
+        inducing = {gp.f.name: inducing for gp in gps}
+    fit = pac.fit("vgp", model=model, gp=gps, inducing=inducing, progressbar=False)
+    moments = [pac.predict(fit, gp, NEW, model=model).predictions for gp in gps]
+
+    def moment(end):
+        pairs = zip(moments, gps, strict=True)
+        return np.concatenate([np.atleast_2d(f[f"{gp.f.name}_{end}"]) for f, gp in pairs])
+
+    mean, std = moment("mean"), moment("std")
+    largest = wins(scale[:, None] * mean + shift[:, None], np.abs(scale)[:, None] * std)
+
+    def predict(seed=1, **kwargs):
+        return pac.predict(fit, gps, NEW, kind="y", model=model, random_seed=seed, **kwargs)
+
+    found = predict(ynew=[2, 0]).predictions
+    probability = found["y_probability"]
+    assert probability.dims == ("y_dim_0", "y_class")
+    np.testing.assert_allclose(probability.sum("y_class"), 1.0, rtol=1e-9)
+    np.testing.assert_allclose(probability.T, 0.025 + (0.95 - 0.025) * largest, atol=0.004)
+    np.testing.assert_allclose(found["y_log_density"], np.log(probability.values[[0, 1], [2, 0]]))
+    np.testing.assert_array_equal(predict(seed=2).predictions["y_probability"], probability)
+    # A probability of mistakes for each new input.
+    other = predict(params={"epsilon": [0.2, 0.05]}).predictions["y_probability"].values
+    exact = (probability.values[0] - 0.025) / (0.95 - 0.025)
+    np.testing.assert_allclose(other[0], 0.1 + (0.8 - 0.1) * exact)
+    np.testing.assert_array_equal(other[1], probability[1])
+    with pytest.raises(pac.AugmentationError, match=r"ynew \(Categorical\).*found 3"):
+        predict(ynew=3)
+
+
+def test_robust_max_with_an_intercept_is_drawn():
+    predict, eta = classes(lambda F: pac.RobustMax("y", F, epsilon=0.05, observed=CLASSES))
+    won = np.eye(3)[eta.argmax(axis=-1)].mean(axis=0)
+    found = predict(kind="y", params={"epsilon": [0.2, 0.05]})["y_probability"]
+    wrong = np.array([[0.1], [0.025]])
+    np.testing.assert_allclose(found, wrong + (1.0 - 3.0 * wrong) * won)
+
+
+def test_robust_max_of_an_approximation_with_an_intercept_is_drawn():
+    with pm.Model() as model:
+        gp, F = process("F", n_outputs=3)
+        pac.RobustMax("y", F.T + pm.Normal("c", shape=3), epsilon=0.05, observed=CLASSES)
+    fit = pac.fit("vgp", model=model, progressbar=False)
+    found = pac.predict(fit, [gp], X, kind="y", model=model, random_seed=1).predictions
+    posterior = fit.sample(random_seed=1).posterior
+    eta = np.swapaxes(posterior["F"].values[0], 1, 2) + posterior["c"].values[0][:, None]
+    won = np.eye(3)[eta.argmax(axis=-1)].mean(axis=0)
+    np.testing.assert_allclose(found["y_probability"], 0.025 + (0.95 - 0.025) * won, atol=0.01)
+
+
 def normal(mu, eta, scale):
     pm.Normal("y", mu, exp(eta), observed=REAL)
 
