@@ -55,6 +55,7 @@ class LogisticSoftmax(MultiLikelihood):
     link = "logistic-softmax"
     augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
+    has_gradient = True
     expected_by_rule = True
     patterns = (
         MultiPattern(
@@ -79,6 +80,12 @@ class LogisticSoftmax(MultiLikelihood):
         log_terms = log_expit(eta)
         own = np.sum(self._indicators(y, eta.ndim) * log_terms, axis=0)
         return np.asarray(own - np.logaddexp.reduce(log_terms, axis=0))
+
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        log_terms, own = log_expit(eta), self._indicators(y, eta.ndim)
+        log_sum = np.logaddexp.reduce(log_terms, axis=0)
+        slope = (own - np.exp(log_terms - log_sum)) * expit(-eta)
+        return np.sum(own * log_terms, axis=0) - log_sum, slope
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params

@@ -69,6 +69,7 @@ class Softmax(MultiLikelihood):
     link = "softmax"
     discrete = True
     expected_by_rule = True
+    has_gradient = True
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
@@ -105,6 +106,13 @@ class Softmax(MultiLikelihood):
         missing = range(1, 1 + logits.ndim - counts.ndim)
         linear = np.sum(np.expand_dims(counts, tuple(missing)) * logits, axis=0)
         return log_arrangements + linear - n * np.logaddexp.reduce(logits, axis=0)
+
+    def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
+        n, counts, log_arrangements = self._trials(y, params)
+        logits = self._logits(eta)
+        log_sum = np.logaddexp.reduce(logits, axis=0)
+        value = log_arrangements + np.sum(counts * logits, axis=0) - n * log_sum
+        return value, (counts - n * np.exp(logits - log_sum))[: self.n_predictors]
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
