@@ -71,7 +71,7 @@ class Matcher:
         self.model = model
         self._readings: dict[tuple[Variable, ...], _Reading] = {}
 
-    def is_observed(self, rv: Variable, latents: Sequence[GaussianVariable]) -> bool:
+    def depends(self, rv: Variable, latents: Sequence[GaussianVariable]) -> bool:
         """Return whether the distribution of an observed variable depends on one of the latents."""
         inputs = [latent.input for latent in latents]
         return depends_on(self._reading(rv, latents).graphs, inputs)

@@ -241,7 +241,7 @@ def _match(
     matched = [
         matcher.match(rv, latents, scope)
         for rv in model.observed_RVs
-        if matcher.is_observed(rv, latents)
+        if matcher.depends(rv, latents)
     ]
     potentials = [match_potential(model, potential, latents) for potential in model.potentials]
     return matched + [potential for potential in potentials if potential is not None]
