@@ -54,17 +54,14 @@ def independent_classes(
             return None  # its mean depends on another latent
         (means_old[gp.f.name],) = mean_old(theta)
     through, offsets, _ = read.at(point, means_old)
+    coefs = {gp.f.name: np.stack([each[gp.f.name].coef for each in through]) for gp in gps}
+    if (sum(np.count_nonzero(coef, axis=1) for coef in coefs.values()) > 1).any():
+        return None  # terms of one predictor, which are correlated
     mean = np.tile(np.array(offsets)[:, None], len(Xnew))
     var = np.zeros_like(mean)
-    terms = np.zeros(len(offsets), dtype=int)
     for gp in gps:
         f_mean, f_std = (np.atleast_2d(moment) for moment in moments_of(gp))
-        for p, found in enumerate(through):
-            coef = found[gp.f.name].coef
-            terms[p] += np.count_nonzero(coef)
-            mean[p] += coef @ f_mean
-            var[p] += coef**2 @ f_std**2
-    if (terms > 1).any():
-        return None  # which are correlated
+        mean += coefs[gp.f.name] @ f_mean
+        var += coefs[gp.f.name] ** 2 @ f_std**2
     params = {**common_parameters(read.site, point, read.overrides), **read.varying}
     return IndependentMixture(read.likelihood, mean, var, params)

@@ -69,8 +69,8 @@ class Level:
         self, point: Point, eta: Array, innovations: Sequence[Array], whitened: Sequence[Array]
     ) -> Path:
         """Return where the part's latents, and so all predictors ``eta``, go from ``point``."""
-        prior = self.part.priors.at(point).factorized()
-        return Path(self, prior, point, eta, innovations, whitened, *self.direction(prior))
+        prior, start = self.part.priors.at(point).factorized(), self.log_parameter(point)
+        return Path(self, prior, start, eta, innovations, whitened, *self.direction(prior))
 
     def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
         """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
@@ -88,11 +88,11 @@ class Level:
 
 @dataclass(frozen=True)
 class Path:
-    """Latents that keep w while the parameter moves, from ``point`` on."""
+    """Latents that keep w while the parameter moves, from log r = ``start`` on."""
 
     level: Level
     prior: LatentPrior
-    point: Point
+    start: float
     eta: Array
     innovations: Sequence[Array]
     whitened: Sequence[Array]
@@ -100,28 +100,25 @@ class Path:
     by_u: Sequence[Array]
     raised: Array
 
-    def latents(self, candidate: Point) -> tuple[list[Array], list[Array]]:
-        """Return the part's u and v at other values of the parameters."""
+    def at(self, candidate: Point) -> tuple[Array, float]:
+        """Return all predictors, and the log density of the part's latents, at another r."""
         t = self._rise(candidate)
-        return (
-            [u - t * b for u, b in zip(self.innovations, self.by_u, strict=True)],
-            [v - t * b for v, b in zip(self.whitened, self.by_v, strict=True)],
-        )
-
-    def predictors(self, candidate: Point) -> Array:
-        """Return all predictors at other values of the parameters."""
         eta = self.eta.copy()
-        eta[self.level.part.rows] -= self._rise(candidate) * self.raised
-        return eta
+        eta[self.level.part.rows] -= t * self.raised
+        blocks = zip(self.prior.blocks, self._whitened(t), strict=True)
+        return eta, sum(block.log_density(v) for block, v in blocks)
 
-    def log_density(self, candidate: Point) -> float:
-        """Return the log density of the part's latents at other values of the parameters."""
-        _, whitened = self.latents(candidate)
-        blocks = zip(self.prior.blocks, whitened, strict=True)
-        return sum(block.log_density(v) for block, v in blocks)
+    def latents(self, candidate: Point) -> tuple[list[Array], list[Array]]:
+        """Return the part's u and v at another r."""
+        t = self._rise(candidate)
+        innovations = zip(self.innovations, self.by_u, strict=True)
+        return [u - t * b for u, b in innovations], self._whitened(t)
+
+    def _whitened(self, t: float) -> list[Array]:
+        return [v - t * b for v, b in zip(self.whitened, self.by_v, strict=True)]
 
     def _rise(self, candidate: Point) -> float:
-        return self.level.log_parameter(candidate) - self.level.log_parameter(self.point)
+        return self.level.log_parameter(candidate) - self.start
 
 
 def find_levels(

@@ -335,7 +335,7 @@ class GibbsSampler:
         u, v = self.innovations(point, prior), self._whitened(point, prior)
         pairs = list(zip(part.blocks, part.latents, strict=True))
         path = level.path(
-            dict(point),
+            point,
             prior.predictor(u),
             [u[i][own] for i, own in pairs],
             [v[i][own] for i, own in pairs],
@@ -345,9 +345,8 @@ class GibbsSampler:
             log_prior = float(self.model.log_prior(candidate))
             if not np.isfinite(log_prior):
                 return -np.inf
-            eta = path.predictors(candidate)
-            log_likelihood = _log_likelihood(self._data, eta, candidate)
-            return log_prior + path.log_density(candidate) + log_likelihood
+            eta, of_latents = path.at(candidate)
+            return log_prior + of_latents + _log_likelihood(self._data, eta, candidate)
 
         self._update(rng, point, updates, info, "level", log_density)
         return self._replaced(point, part, *path.latents(point))
