@@ -13,6 +13,7 @@ __all__ = [
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
     "RecognitionError",
+    "UncertainEvidenceError",
     "UnknownLikelihoodError",
 ]
 
@@ -39,6 +40,10 @@ class DataError(AugmentationError):
 
 class NotPositiveDefiniteError(AugmentationError):
     """A covariance matrix has no Cholesky factor, even with jitter."""
+
+
+class UncertainEvidenceError(NotPositiveDefiniteError):
+    """Rounding leaves no digit of a log evidence, in whichever way it is computed."""
 
 
 class NotSuperGaussianError(AugmentationError):

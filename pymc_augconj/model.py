@@ -126,6 +126,9 @@ class LatentBlock:
     log_factor : callable, optional
         ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
         the normal one, where that depends on θ; it is part of ``log_prior``. None otherwise.
+    log_peak : PointMap, optional
+        For ``"precision"``: the normal log density at its mean, by the user's own formula, which
+        has digits where log|Q| as the entries tell it has none.
     """
 
     name: str
@@ -141,6 +144,7 @@ class LatentBlock:
     mean: PointMap[Array] | None = None
     entries: Index | None = None
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
+    log_peak: PointMap[Array] | None = None
 
     @property
     def total_size(self) -> int:

@@ -16,6 +16,7 @@
 ``predict_several``        predictions of observed variables with several predictors
 ``process_draws``          draws of a process at new inputs
 ``progress``               the progress bar of ``pac.fit`` and the user's callback
+``refusals``           values of hyperparameters refused for want of digits
 ``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
 ``sparse_log_likelihood``  log densities at draws through inducing points

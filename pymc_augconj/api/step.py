@@ -32,6 +32,7 @@ from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
 from .elliptical_update import EllipticalUpdate, MixedUpdate
+from .refusals import Refusals
 from .report import recognize
 from .updates import GradientUpdate, SliceUpdate
 
@@ -53,11 +54,7 @@ _MANY_TRIALS = 8
 # Types and shapes of statistics, as PyMC's step methods state them.
 _Stats = dict[str, tuple[type, list[int] | None]]
 
-_HELD_STATS: _Stats = {
-    "elliptical_trials": (np.float64, []),
-    "residual_std": (np.float64, []),
-    "warning": (SamplerWarning, None),
-}
+_HELD_STATS: _Stats = {"elliptical_trials": (np.float64, []), "residual_std": (np.float64, [])}
 
 # Steps of a chain at which its log density is compared with PyMC's, usually during tuning.
 _COMPARED = frozenset({1, 3, 10, 30, 100})
@@ -144,7 +141,8 @@ class AugmentedGibbs(BlockedStep):
     The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
     latents integrated out; ``evaluations``, of densities by the updates of the hyperparameters,
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
-    and ``lp``, PyMC's log density. Where sites are held, ``elliptical_trials`` is the number of
+    ``refusals``, updates that met values of hyperparameters at which rounding leaves the log
+    evidence no digits, so that these were not accepted; and ``lp``, PyMC's log density. Where sites are held, ``elliptical_trials`` is the number of
     evaluations that an elliptical slice took, 1 where they fit perfectly, and ``residual_std`` the
     standard deviation, over 50 steps, of the log ratio of densities to sites. 200 steps of tuning
     are the default.
@@ -196,6 +194,8 @@ class AugmentedGibbs(BlockedStep):
         "evaluations": (np.int64, []),
         "jitter": (np.float64, []),
         "model_logp": (np.float64, []),
+        "refusals": (np.int64, []),
+        "warning": (SamplerWarning, None),
     }
     _state_class = AugmentedGibbsState
 
@@ -305,6 +305,7 @@ class AugmentedGibbs(BlockedStep):
         lgm, probes = self.recognition.model, self.recognition.probes
         self._sites = HeldSites(lgm, self.held, names, probes) if self.held else None
         self._warned = False
+        self._refusals = Refusals({h.value_name: h.name for h in self.plan.updated}, lgm.blocks)
 
     @property
     def learned(self) -> dict[str, Any]:
@@ -369,17 +370,26 @@ class AugmentedGibbs(BlockedStep):
         if self._sampler is None:
             self._sampler = self.make_sampler(point)
         sampler = self._sampler
-        if not self.started:
-            self.started = True
-            point = self._disperse(sampler, point)
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
-        new, info = sampler.step(self.rng, point, updates)
+        if self.started:
+            new, info = sampler.step(self.rng, point, updates)
+        else:
+            self.started = True
+            for _ in range(_START_ATTEMPTS):
+                start = self._disperse(sampler, point)
+                new, info = sampler.step(self.rng, start, updates)
+                if not info.stays or start is point:
+                    break
+            self._refusals.check_start(info)
+        warning = None if self.tune else self._refusals.count(info, last=self._remaining == 1)
         stats: dict[str, Any] = {
             "tune": self.tune,
             "log_evidence": info.log_evidence,
             "evaluations": info.evaluations,
             "jitter": info.jitter,
             "model_logp": info.log_density,
+            "refusals": info.refusals,
+            "warning": warning,
         }
         if self._sites is not None:
             if self.tune:
@@ -387,7 +397,7 @@ class AugmentedGibbs(BlockedStep):
                 self._sites.learn(new, info.trials / info.slices, *accepted)
             stats["elliptical_trials"] = info.trials / info.slices
             stats["residual_std"] = info.residual_std
-            stats["warning"] = self._warn(self._sites.trials)
+            stats["warning"] = warning or self._warn(self._sites.trials)
         self._compare_with_pymc(sampler, new, info)
         return new, [stats]
 

@@ -27,6 +27,7 @@ Doucet (2010), A note on efficient conditional simulation of Gaussian distributi
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,6 +44,7 @@ from pymc_augconj.linalg.blas import (
     square_work_array,
     symmetric_product,
 )
+from pymc_augconj.linalg.rounding import EPS, dense_error
 from pymc_augconj.typing import Array
 
 __all__ = [
@@ -78,12 +80,19 @@ class ObservationSpaceFactor:
         array given to :func:`factorize`, so the factor lives until that array is used again.
     log_det : float
         log|I + ΛK|.
+    prior_var, diagonal : array, shape (N,)
+        Those of K and of C.
+    error : float
+        Estimated rounding error of ½ `log_det`.
     """
 
     K: Array
     lam: Array
     chol_C: Array
     log_det: float
+    prior_var: Array
+    diagonal: Array
+    error: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +108,15 @@ class ObservationSpacePosterior:
         α = K⁻¹(μ − m) = h − Λμ, also the derivative of `log_normalizer` by the prior mean.
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | m, K) dη.
+    error : float
+        Its estimated rounding error.
     """
 
     factor: ObservationSpaceFactor
     mean: Array
     alpha: Array
     log_normalizer: float
+    error: float
 
     def var(self, *, work: Array | None = None) -> Array:
         """Return the marginal variances diag Σ, shape (N,); `work` is (N, N), Fortran-ordered.
@@ -189,15 +201,13 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
 
     Raises
     ------
-    ValueError
-        If a precision is negative, NaN or infinite.
     NotPositiveDefiniteError
-        If C has no Cholesky factor: K is not finite or not positive semi-definite, or λK exceeds
-        about 1e15, beyond what float64 resolves.
+        If a precision is negative, NaN or infinite, or C has no Cholesky factor: K is not finite or
+        not positive semi-definite, or λK exceeds about 1e15, beyond what float64 resolves.
     """
     smallest, largest = lam.min(), lam.max()
     if not (smallest >= 0.0 and largest < np.inf):
-        raise ValueError(
+        raise NotPositiveDefiniteError(
             f"expected finite site precisions lam ≥ 0, got values from {smallest} to {largest}; "
             "for negative ones use weight_space.factorize with Phi = chol(K)"
         )
@@ -206,7 +216,9 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
     chol_C = square_work_array(lam.size, work)
     # A C-ordered symmetric K is the Fortran-ordered K.T; either way the copy is contiguous.
     copy_lower(K if K.flags.f_contiguous else K.T, chol_C)
+    prior_var = diagonal_view(chol_C).copy()
     diagonal_view(chol_C)[...] += 1.0 / lam
+    diagonal = diagonal_view(chol_C).copy()
     chol_C, info = dpotrf(chol_C, lower=1, clean=0, overwrite_a=1)
     # log|I + ΛK| = log|Λ| + log|C|, joined before the logarithm so that a tiny λ cancels.
     log_det = 2.0 * float(np.log(np.sqrt(lam) * diagonal_view(chol_C)).sum()) if info == 0 else 0.0
@@ -217,7 +229,8 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
             "about 1e15; check the kernel's hyperparameters, or factorise K with "
             "cholesky_with_jitter and add the jitter it reports"
         )
-    return ObservationSpaceFactor(K, lam, chol_C, log_det)
+    error = 0.5 * dense_error(chol_C, diagonal)
+    return ObservationSpaceFactor(K, lam, chol_C, log_det, prior_var, diagonal, error)
 
 
 def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> ObservationSpacePosterior:
@@ -241,7 +254,18 @@ def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> Observation
     shift = symmetric_product(factor.K, alpha)
     # hᵀm − ½ mᵀΛm = ½ mᵀ(h + r)
     log_normalizer = 0.5 * float(m @ (h + r) + r @ shift - factor.log_det)
-    return ObservationSpacePosterior(factor, m + shift, alpha, log_normalizer)
+    error = factor.error + _quadratic_error(factor, r - alpha, alpha)
+    return ObservationSpacePosterior(factor, m + shift, alpha, log_normalizer, error)
+
+
+def _quadratic_error(factor: ObservationSpaceFactor, pull: Array, alpha: Array) -> float:
+    """Return the estimated rounding error of ½ rᵀKα.
+
+    It moves by ½ (r − α)ᵀ ΔC α, with |ΔCᵢᵢ| ≤ ε Cᵢᵢ and |ΔCᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ) of random signs.
+    """
+    own = float(np.abs(pull * alpha) @ factor.diagonal)
+    product = float(pull**2 @ factor.prior_var) * float(alpha**2 @ factor.prior_var)
+    return 0.5 * EPS * (own + math.sqrt(alpha.size * product))
 
 
 def matheron_weights(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps: Array) -> Array:

@@ -23,6 +23,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import copy_lower, mirror_lower, square_work_array
+from pymc_augconj.linalg.rounding import dense_error
 from pymc_augconj.typing import Array, Index
 
 from . import observation_space
@@ -50,6 +51,8 @@ class SignedPosterior:
         log|I + ΛK|.
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K) dη = ½ (hᵀμ − log|I + ΛK|).
+    error : float
+        Its estimated rounding error.
 
     Raises
     ------
@@ -66,7 +69,7 @@ class SignedPosterior:
         self._factor = observation_space.factorize(K, np.maximum(lam, 0.0), work=work)
         self._positive = observation_space.condition(self._factor, np.zeros_like(h), h)
         self.mean, self.alpha = self._positive.mean, self._positive.alpha
-        self.log_det = self._factor.log_det
+        self.log_det, self.error = self._factor.log_det, self._positive.error
         # W, K W and the Cholesky factor of Q, where a precision is negative.
         self._correction: tuple[Array, Array, Array] | None = None
         if self._negative.size:
@@ -81,12 +84,15 @@ class SignedPosterior:
         W[where, np.arange(where.size)] += 1.0
         KW = self.K @ W
         size = -self.lam[where]
-        chol_Q, info = dpotrf(np.diag(1.0 / size) - KW[where], lower=1, clean=1)
+        Q = np.diag(1.0 / size) - KW[where]
+        chol_Q, info = dpotrf(Q, lower=1, clean=1)
         if info != 0:
             raise NotPositiveDefiniteError(
                 f"{where.size} negative site precisions (the smallest {-size.max():.2e}) outweigh "
                 "the prior, so that no Gaussian posterior exists; damp the update that made them"
             )
+        # Q is a difference: its rounding is that of the larger of its terms.
+        self.error += dense_error(chol_Q, np.maximum(np.diagonal(Q), 1.0 / size))
         weights, _ = dpotrs(chol_Q, self.mean[where], lower=1)
         self.alpha = self.alpha + W @ weights
         self.mean = self.mean + KW @ weights

@@ -28,6 +28,7 @@ from scipy.linalg.lapack import dpotrf, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.blas import diagonal_view, square_work_array
+from pymc_augconj.linalg.rounding import dense_error
 from pymc_augconj.typing import Array, Index
 
 __all__ = [
@@ -55,12 +56,18 @@ class WeightSpaceFactor:
         array given to :func:`factorize`, so the factor lives until that array is used again.
     log_det : float
         log|M| = log|I + ΛK|.
+    error : float
+        Its estimated rounding error.
+    diagonal : array, shape (D,)
+        That of M.
     """
 
     Phi: Array
     lam: Array
     chol_M: Array
     log_det: float
+    error: float
+    diagonal: Array
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +155,8 @@ def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpa
     return WeightSpaceFactor(Phi, lam, *cholesky(M, lam))
 
 
-def cholesky(M: Array, lam: Array) -> tuple[Array, float]:
-    """Return the lower factor of M = I + ΦᵀΛΦ, in the place of M, and log|M|.
+def cholesky(M: Array, lam: Array) -> tuple[Array, float, float, Array]:
+    """Return the lower factor of M = I + ΦᵀΛΦ, in its place, log|M|, its error, and diag M.
 
     Parameters
     ----------
@@ -163,6 +170,7 @@ def cholesky(M: Array, lam: Array) -> tuple[Array, float]:
     NotPositiveDefiniteError
         As for :func:`factorize`.
     """
+    diagonal = diagonal_view(M).copy()
     chol_M, info = dpotrf(M, lower=1, clean=0, overwrite_a=1)
     log_det = 2.0 * float(np.log(diagonal_view(chol_M)).sum()) if info == 0 else 0.0
     if info != 0 or not np.isfinite(log_det):
@@ -171,7 +179,7 @@ def cholesky(M: Array, lam: Array) -> tuple[Array, float]:
             f"from {lam.min():.2e} to {lam.max():.2e}): expected a finite design and precisions "
             "whose negative ones do not outweigh the prior; damp the update that made them"
         )
-    return chol_M, log_det
+    return chol_M, log_det, dense_error(chol_M, diagonal), diagonal
 
 
 def condition(factor: WeightSpaceFactor, m: Array, h: Array) -> WeightSpacePosterior:

@@ -9,6 +9,7 @@
 ``by_precision``       conditioning structured latents through their sparse precision
 ``by_weights``         conditioning through the precision of all whitened latents
 ``cache``              values kept until the entries that they depend on change
+``certified``          conditioning in whichever space the log evidence has digits
 ``components``         which latents one Gaussian move draws together
 ``dense``              a prior with any covariance matrix
 ``derivatives``        sums of derivatives by entry of the point

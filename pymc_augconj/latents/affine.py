@@ -62,10 +62,13 @@ class AffinePosterior(Protocol):
         Length of ν.
     log_evidence : float
         log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′.
+    error : float
+        Its estimated rounding error.
     """
 
     size: int
     log_evidence: float
+    error: float
 
     @property
     def mean(self) -> Array:
@@ -135,10 +138,6 @@ class Conditioner(Protocol):
     def compile(self) -> None:
         """Compile what it calls: before chains start, each in a process of its own."""
         return
-
-    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
-        """Return log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′."""
-        ...
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffinePosterior:
         """Return the posterior of the latents; valid until another factorisation."""

@@ -9,6 +9,7 @@ others follow from these, and are overridden where the structure offers less wor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import ClassVar, Protocol, Self
 
 import numpy as np
@@ -67,6 +68,20 @@ class BlockPrior(ABC):
             If K has no factor.
         """
         return self
+
+    @property
+    def scale_error(self) -> float:
+        """The estimated relative rounding error of S, where it is given by its inverse."""
+        return 0.0
+
+    @property
+    def log_det_error(self) -> float:
+        """The estimated rounding error of :meth:`log_det_scale`, likewise."""
+        return 0.0
+
+    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
+        """Take the log density at the mean from the user's own formula, where S does not tell it."""
+        return
 
     @property
     def diagonal_scale(self) -> Array | None:

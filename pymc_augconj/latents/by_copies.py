@@ -58,19 +58,24 @@ class _Factor:
     ----------
     chol : ndarray, shape (D, D)
         What is above the diagonal is meaningless.
-    log_det : float
+    log_det, error : float
+        log|M|, and its estimated rounding error.
+    diagonal : ndarray, shape (D,)
+        That of M.
     parts : sequence of slice
         The diagonal blocks outside of which it is zero.
     """
 
     chol: Array
     log_det: float
+    error: float
+    diagonal: Array
     parts: Sequence[slice]
 
     def posterior(self, prior: LatentPrior, h: Array) -> AffineByWeights:
         """Return the posterior of v given sites with these h."""
         half = dtrsv(self.chol, prior.whitened_transpose(h), lower=1)
-        return AffineByWeights(self.chol, half, self.log_det)
+        return AffineByWeights(self.chol, half, self.log_det, self.error, self.diagonal)
 
     def inverse(self, work: Array | None) -> Array:
         """Return M⁻¹."""
@@ -144,11 +149,12 @@ class _Design:
         diagonal_view(M)[...] += 1.0
         if not apart:
             return _Factor(*weight_space.cholesky(M, lam), [slice(0, self.size)])
-        log_det = 0.0
+        log_det, error, diagonal = 0.0, 0.0, diagonal_view(M).copy()
         for part in self.parts:
-            M[part, part], of_part = weight_space.cholesky(np.array(M[part, part], order="F"), lam)
-            log_det += of_part
-        return _Factor(M, log_det, self.parts)
+            own = weight_space.cholesky(np.array(M[part, part], order="F"), lam)
+            M[part, part] = own[0]
+            log_det, error = log_det + own[1], error + own[2]
+        return _Factor(M, log_det, error, diagonal, self.parts)
 
     def cov(self, S: Array | None) -> Array:
         """Return the variances of the rows of Φ v, and covariances of pairs, for Cov(v) = S.
@@ -184,10 +190,6 @@ class CopiesSpace(Conditioner):
         self._coupling = coupling
         self._memory = FactorMemory[_Factor]()
 
-    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
-        """See :class:`.Conditioner`."""
-        return self.posterior(prior, sites).log_evidence
-
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
         """See :class:`.Conditioner`."""
 
@@ -208,7 +210,7 @@ class CopiesPosterior(WeightPosterior):
         factor = design.factorize(self.merged_lam, work)
         self._chol = factor.chol
         posterior = factor.posterior(self.prior, self.merged_h)
-        self._latent_mean = posterior.mean
+        self._latent_mean, self.error = posterior.mean, posterior.error
         centred = self.prior.whitened_product(posterior.mean)
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
         cov = design.cov(factor.inverse(second_work))

@@ -25,6 +25,7 @@ import numpy as np
 
 from pymc_augconj.linalg.bordered import BorderedFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
+from pymc_augconj.linalg.rounding import precision_error
 from pymc_augconj.typing import Array, Index
 
 from .affine import Conditioner, FactorMemory, WhitenedCoordinates
@@ -48,7 +49,11 @@ class AffineByGram(WhitenedCoordinates):
     def __init__(self, factor: BorderedFactor, order: Index) -> None:
         self._factor, self._order = factor, order
         self.size = factor.half.size
-        self.log_evidence = 0.5 * (float(factor.half @ factor.half) - factor.log_det)
+        square = float(factor.half @ factor.half)
+        self.log_evidence = 0.5 * (square - factor.log_det)
+        self.error = precision_error(
+            factor.error, square, factor.diagonal, lambda: self.mean[order]
+        )
 
     @cached_property
     def mean(self) -> Array:
@@ -91,10 +96,6 @@ class GramSpace(Conditioner):
         pattern = self._pattern.pattern
         zeros = np.zeros(pattern.order.size)
         pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
-
-    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
-        """See :class:`.Conditioner`."""
-        return self.posterior(prior, sites).log_evidence
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
         """See :class:`.Conditioner`."""

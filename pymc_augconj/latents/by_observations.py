@@ -33,7 +33,9 @@ class AffineByObservations(WhitenedCoordinates):
         self._n_latent = sum(b.block.total_size for b in prior.blocks)
         self.size = self._n_latent + h.size
         posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
-        self._alpha, self.log_evidence = rotation.back(posterior.alpha), posterior.log_normalizer
+        self._alpha = rotation.back(posterior.alpha)
+        self.error = posterior.error + prior.scale_error
+        self.log_evidence = posterior.log_normalizer
 
     @cached_property
     def mean(self) -> Array:
@@ -87,12 +89,6 @@ class ObservationSpace(Conditioner):
 
         return self._memory.get(prior, sites, make)
 
-    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
-        """See :class:`.Conditioner`."""
-        factor, rotation = self._factorize(prior, sites)
-        h = rotation.forward(sites.h)
-        return observation_space.condition(factor, np.zeros_like(h), h).log_normalizer
-
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
         """See :class:`.Conditioner`."""
         factor, rotation = self._factorize(prior, sites)
@@ -116,6 +112,7 @@ class ObservationPosterior(SitePosterior):
             work=work,
         )
         self.alpha = rotation.back(signed.alpha)
+        self.error = signed.error + prior.scale_error
         centred = rotation.back(signed.mean)
         cov = self._site_cov(prior.predictor_cov, second_work)
         self._finish(signed.log_det, centred, cov, signed.log_normalizer)

@@ -15,6 +15,7 @@ import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.linalg.rounding import precision_error
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
@@ -40,7 +41,11 @@ class AffineByPrecision:
     def __init__(self, factor: PrecisionFactor, prior: LatentPrior) -> None:
         self._factor, self._prior, self._half = factor, prior, factor.half
         self.size = self._half.size
-        self.log_evidence = 0.5 * (float(self._half @ self._half) - factor.log_det)
+        square = float(self._half @ self._half)
+        self.log_evidence = 0.5 * (square - factor.log_det)
+        self.error = prior.log_det_error + precision_error(
+            factor.error, square, lambda: factor.diagonal, lambda: self.mean
+        )
 
     @cached_property
     def mean(self) -> Array:
@@ -83,10 +88,6 @@ class PrecisionSpace(Conditioner):
     def compile(self) -> None:
         """See :class:`.Conditioner`."""
         self._system.pattern.compile()
-
-    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
-        """See :class:`.Conditioner`."""
-        return self.posterior(prior, sites).log_evidence
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
         """See :class:`.Conditioner`."""
@@ -161,6 +162,9 @@ class PrecisionPosterior(SitePosterior):
         factor = self._factor = system.factorize(self.prior, self.merged_lam, self.merged_h)
         half = factor.half
         self._x = factor.transpose_solve(half)
+        self.error = self.prior.log_det_error + precision_error(
+            factor.error, float(half @ half), lambda: factor.diagonal, lambda: self._x
+        )
         centred = factor.design.apply(self._x)
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
         log_normalizer = 0.5 * (float(half @ half) - factor.log_det)

@@ -13,6 +13,7 @@ from pymc_augconj.gaussian import weight_space
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.gaussian.weight_space import WeightSpaceFactor
 from pymc_augconj.linalg.blas import lower_transpose_product
+from pymc_augconj.linalg.rounding import EPS, precision_error, probes
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
@@ -25,13 +26,34 @@ from .rows import RowGroups, SiteSum
 __all__ = ["WeightPosterior", "WeightSpace"]
 
 
+def _factor_error(prior: LatentPrior, factor: WeightSpaceFactor) -> float:
+    """Return the estimated error of log|M|, that of the factors of the blocks' K included.
+
+    The factor of K is that of K + ΔK, |ΔKᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ), which moves log|I + ΛC| by tr(R ΔK).
+    One vector of random signs z estimates n ε Σ Rᵢᵢ Kᵢᵢ, with R = Λ − ΛΦM⁻¹ΦᵀΛ.
+    """
+    found = factor.error + 2.0 * prior.scale_error
+    if all(b.diagonal_scale is not None or b.scale_error for b in prior.blocks):
+        return found
+    columns = [np.full(b.block.total_size, b.diagonal_scale is None) for b in prior.blocks]
+    of_dense = factor.Phi[:, np.concatenate(columns)]
+    z = probes(np.einsum("ij,ij->i", of_dense, of_dense))
+    weighted = factor.lam * z
+    half = dtrsm(1.0, factor.chol_M, (weighted @ factor.Phi).T, lower=1)
+    return found + EPS * z.shape[1] * float(np.vdot(weighted, z) - np.vdot(half, half)) / len(z)
+
+
 class AffineByWeights(WhitenedCoordinates):
     """An :class:`.AffinePosterior` from the factor of M; ``half`` is L⁻¹Φᵀh."""
 
-    def __init__(self, chol: Array, half: Array, log_det: float) -> None:
+    def __init__(
+        self, chol: Array, half: Array, log_det: float, error: float, diagonal: Array
+    ) -> None:
         self._chol, self._half = chol, half
         self.size = half.size
-        self.log_evidence = 0.5 * float(half @ half - log_det)
+        square = float(half @ half)
+        self.log_evidence = 0.5 * (square - log_det)
+        self.error = precision_error(error, square, lambda: diagonal, lambda: self.mean)
 
     @cached_property
     def mean(self) -> Array:
@@ -63,16 +85,12 @@ class WeightSpace(Conditioner):
         self._coupling = coupling
         self._memory = FactorMemory[WeightSpaceFactor]()
 
-    def log_evidence(self, prior: LatentPrior, sites: SiteSum) -> float:
-        """See :class:`.Conditioner`."""
-        factor, h = self._factorize(prior, sites)
-        return weight_space.condition(factor, np.zeros_like(h), h).log_normalizer
-
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
         """See :class:`.Conditioner`."""
         factor, h = self._factorize(prior, sites)
         half = dtrsv(factor.chol_M, h @ factor.Phi, lower=1, overwrite_x=1)
-        return AffineByWeights(factor.chol_M, half, factor.log_det)
+        error = _factor_error(prior, factor)
+        return AffineByWeights(factor.chol_M, half, factor.log_det, error, factor.diagonal)
 
     def _factorize(self, prior: LatentPrior, sites: SiteSum) -> tuple[WeightSpaceFactor, Array]:
         """Return the factor, and h, of rotated rows."""
@@ -100,6 +118,13 @@ class WeightPosterior(SitePosterior):
         zeros = np.zeros_like(self.merged_h)
         posterior = weight_space.condition(factor, zeros, rotation.forward(self.merged_h))
         self._latent_mean = posterior.latent_mean
+        square = 2.0 * posterior.log_normalizer + factor.log_det
+        self.error = precision_error(
+            _factor_error(self.prior, factor),
+            square,
+            lambda: factor.diagonal,
+            lambda: posterior.latent_mean,
+        )
         self.alpha = rotation.back(posterior.alpha)
         coupling = self.groups.merged
         cov = weight_space.cov_at(factor, Phi, coupling.first, coupling.second)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.gaussian import observation_space
 from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.rounding import LARGEST_ERROR
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
@@ -61,6 +63,8 @@ def log_evidence_and_gradient(
 
     Raises
     ------
+    UncertainEvidenceError
+        Where its rounding error is above one nat.
     NotPositiveDefiniteError
         Where the covariance has no Cholesky factor.
     """
@@ -71,6 +75,8 @@ def log_evidence_and_gradient(
     posterior = observation_space.condition(
         factor, np.zeros_like(merged.h), rotation.forward(merged.h)
     )
+    if not posterior.error <= LARGEST_ERROR:
+        raise UncertainEvidenceError("rounding leaves no digits of the log evidence")
     G = _DenseGradient(rotation.congruence_back(posterior.gradient_wrt_cov()))
     gradient: dict[str, Array] = {}
 

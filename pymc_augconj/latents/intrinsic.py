@@ -17,6 +17,7 @@ Besag & Kooperberg (1995), On conditional and intrinsic autoregressions. Biometr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -43,7 +44,7 @@ class IntrinsicPrior(PrecisionPrior):
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        self.pattern, self.common = block.sparsity, float(array[-1])
+        self.pattern, self.common, self._log_peak = block.sparsity, float(array[-1]), None
         assert block.entries is not None
         rows, cols = block.entries
         sums = np.bincount(rows, array[:-1], minlength=block.size)
@@ -59,6 +60,9 @@ class IntrinsicPrior(PrecisionPrior):
         meets_origin = (rows == origin) | (cols == origin)
         others = np.where(meets_origin, np.where(rows == cols, 1.0, 0.0), array[:-1])
         self.factor = self.pattern.factorize(block.flat_precision(others), name)
+
+    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
+        return
 
     @cached_property
     def cov(self) -> Array:

@@ -119,6 +119,16 @@ class LatentPrior:
             self._jittered = LatentPrior(self.offset, blocks, self.full_maps, self.maps)
         return self._jittered
 
+    @cached_property
+    def scale_error(self) -> float:
+        """The estimated relative rounding error of the blocks' S."""
+        return sum(b.scale_error for b in self.blocks)
+
+    @cached_property
+    def log_det_error(self) -> float:
+        """The estimated rounding error of the blocks' log determinants."""
+        return sum(b.log_det_error for b in self.blocks)
+
     @property
     def jitter(self) -> float:
         """The largest jitter that the blocks' covariances hold."""
@@ -201,7 +211,9 @@ class LatentPriors:
         self._values_key = None
         for i in sorted(stale):
             read, make = self._readers[i]
-            self._values[i] = make(read(point))
+            value = self._values[i] = make(read(point))
+            if isinstance(value, BlockPrior) and value.block.log_peak is not None:
+                value.set_log_peak(partial(value.block.log_peak, dict(point)))
         self._values_key = key
 
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:

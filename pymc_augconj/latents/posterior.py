@@ -53,9 +53,12 @@ class SitePosterior(ABC):
         h − Λμ on the merged rows.
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη.
+    error : float
+        Its estimated rounding error.
     """
 
     alpha: Array
+    error: float
     #: The name by which a space is chosen.
     space: ClassVar[str]
     #: Whether it takes the factors of the blocks' covariances.

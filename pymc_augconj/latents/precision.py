@@ -7,11 +7,13 @@ block is given by, and what derivatives are taken by, are the entries of Q.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
 
 from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.linalg.sparse import SymmetricFactor
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
@@ -34,6 +36,10 @@ class PrecisionPrior(DensePrior):
         self.flat = block.flat_precision(array)
         name = f"the prior precision of {block.name!r}"
         self.factor = self.pattern.factorize(self.flat.copy(), name)
+        self._log_peak: Callable[[], Array] | None = None
+
+    def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
+        self._log_peak = log_peak
 
     def factorized(self) -> PrecisionPrior:
         return self
@@ -56,7 +62,22 @@ class PrecisionPrior(DensePrior):
     def unscale_transpose(self, x: Array) -> Array:
         return self.pattern.back(self.factor.product(self.pattern.forward(x)))
 
+    @property
+    def _is_uncertain(self) -> bool:
+        return self.factor.error > SMALL_ERROR
+
+    @property
+    def scale_error(self) -> float:
+        return 0.5 * self.factor.error
+
+    @property
+    def log_det_error(self) -> float:
+        return 0.0 if self._is_uncertain and self._log_peak is not None else self.scale_error
+
     def log_det_scale(self) -> float:
+        # Of an explosive autoregression log|Q| is known, but its entries do not tell it.
+        if self._is_uncertain and self._log_peak is not None:
+            return -float(self._log_peak()) - 0.5 * self.block.size * float(np.log(2.0 * np.pi))
         return -0.5 * self.factor.log_det
 
     def apply_cov(self, x: Array) -> Array:

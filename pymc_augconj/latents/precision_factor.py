@@ -9,6 +9,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import times
+from pymc_augconj.linalg.rounding import dense_error, probes, trace_error
 from pymc_augconj.linalg.updated import UpdatedFactor
 from pymc_augconj.typing import Array, Index
 
@@ -66,10 +67,13 @@ class PrecisionSystem:
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
         # All at once: to solve for several takes hardly longer than for one.
         right = [design.transpose_within(weighted), first, linear[None, : pattern.size]]
-        solved = factor.half_solve(np.vstack(right))
-        half, rows, of_linear = np.split(solved, [pattern.border, pattern.border + len(sums)])
-        corner = weighted @ X - half @ half.T
+        solved = factor.half_solve(np.vstack([*right, probes(factor.diagonal)]))
+        counts = np.cumsum([len(rows) for rows in right])
+        half, rows, of_linear, of_probes = np.split(solved, counts)
+        corner = weighted @ X
         corner.ravel()[:: pattern.border + 1][: pattern.n_whitened] += 1.0
+        of_corner = np.diagonal(corner).copy()
+        corner -= half @ half.T
         within = UpdatedFactor(factor, rows)
         if pattern.intrinsic:
             left = second - within.rows @ half.T
@@ -84,10 +88,16 @@ class PrecisionSystem:
                 "the posterior precision of the latents has no Cholesky factor: expected a finite "
                 "design and precisions whose negative ones do not outweigh the prior"
             )
+        error = trace_error(of_probes)
+        if pattern.border:
+            error += dense_error(chol, of_corner)
         structured = [block for block in prior.blocks if isinstance(block, PrecisionPrior)]
         log_det += 2.0 * sum(block.log_det_scale() for block in structured)
         linear_parts = of_linear[0], linear[pattern.size :]
-        return PrecisionFactor(pattern, design, within, half, chol, log_det, linear_parts)
+        diagonal = np.concatenate([factor.diagonal, of_corner])
+        return PrecisionFactor(
+            pattern, design, within, half, chol, log_det, linear_parts, error, diagonal
+        )
 
 
 class PrecisionFactor:
@@ -101,6 +111,10 @@ class PrecisionFactor:
         L⁻¹ Φᵀh.
     log_det : float
         log|M| − log|Q| = log|I + ΛC|.
+    error : float
+        The estimated rounding error of log|M|.
+    diagonal : ndarray, shape (D,)
+        That of M, without the terms of sums.
     """
 
     def __init__(
@@ -112,8 +126,11 @@ class PrecisionFactor:
         chol: Array,
         log_det: float,
         linear: tuple[Array, Array],
+        error: float,
+        diagonal: Array,
     ) -> None:
         self.pattern, self.design, self.log_det = pattern, design, log_det
+        self.error, self.diagonal = error, diagonal
         self._within, self._half_border, self._chol = within, half_border, chol
         self.half = self._joined_half(*linear)
 

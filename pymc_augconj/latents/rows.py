@@ -28,11 +28,14 @@ class MergedSites:
         As :mod:`pymc_augconj.gaussian.sites` stacks it.
     constant : float
         Σ (h·offset − ½ offsetᵀΛ·offset), with h and Λ of all rows.
+    magnitude : float
+        That of the two terms of ``constant``.
     """
 
     h: Array
     lam: Array
     constant: float
+    magnitude: float = 0.0
 
     def equals(self, other: MergedSites) -> bool:
         """Return whether h and Λ are the same."""
@@ -68,6 +71,11 @@ class SiteSum:
     def constant(self) -> float:
         """Σ c · constant."""
         return sum(c * term.constant for c, term in zip(self.scales, self.terms, strict=True))
+
+    @property
+    def magnitude(self) -> float:
+        """Σ c · magnitude."""
+        return sum(c * term.magnitude for c, term in zip(self.scales, self.terms, strict=True))
 
     def equals(self, other: SiteSum) -> bool:
         """Return whether terms and scales are the same."""
@@ -177,14 +185,14 @@ class RowGroups:
     def merge(self, h: Array, lam: Array, offset: Array) -> MergedSites:
         """Return the merged sites of η − offset, and the constant that the shift leaves."""
         weighted = self.coupling.product(lam, offset)
-        constant = float(h @ offset - 0.5 * (weighted @ offset))
+        linear, square = float(h @ offset), 0.5 * float(weighted @ offset)
         h = h - weighted
         if self.inverse is not None:
             h = np.bincount(self.inverse, weights=h, minlength=self.size)
             n_rows = self.coupling.n_rows
             own = np.bincount(self.inverse, weights=lam[:n_rows], minlength=self.size)
             lam = np.concatenate([own, lam[n_rows:]])
-        return MergedSites(h, lam, constant)
+        return MergedSites(h, lam, linear - square, abs(linear) + abs(square))
 
     def expand(self, merged: Array) -> Array:
         """Return the entries of all predictors, and of their pairs, given those of the groups."""

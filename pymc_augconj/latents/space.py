@@ -6,18 +6,22 @@ All give the same numbers; the one that takes the fewest multiplications is chos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
-from pymc_augconj.errors import AugmentationError
+import numpy as np
+
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner
 from .by_copies import CopiesPosterior
 from .by_gram import GramSpace
 from .by_observations import ObservationPosterior
 from .by_precision import PrecisionPosterior
 from .by_weights import WeightPosterior
+from .certified import CertifiedConditioner
 from .diagonal import DiagonalPrior
 from .gram_pattern import GramPattern
 from .joint import LatentPrior
@@ -35,6 +39,8 @@ SPACES: dict[str, type[SitePosterior]] = {
 
 #: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
 LARGEST_MATRIX = 30_000
+#: The same where another space has been chosen, and this one may only be more accurate.
+LARGEST_ALTERNATIVE = 5_000
 
 # Multiplications that take less time than calling what makes them.
 _FEW = 64.0**3 / 3.0
@@ -67,8 +73,10 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePost
 
 def choose_conditioner(
     model: LatentGaussianModel, groups: RowGroups, maps: Sequence[LinearMap]
-) -> Conditioner:
+) -> CertifiedConditioner:
     """Return what the Gibbs sampler conditions with; raises as :func:`choose_space` does.
+
+    Spaces beside the cheapest one are taken where rounding leaves that no digits.
 
     Parameters
     ----------
@@ -77,16 +85,80 @@ def choose_conditioner(
     maps : sequence of LinearMap
         A_b on the merged rows at the chain's start.
     """
-    space = choose_space(model, groups)
+    cheapest = choose_space(model, groups)
+    spaces = [cheapest, *_others(model, groups, cheapest)]
+    ways = [partial(space.make_conditioner, model, groups) for space in spaces]
     if not groups.coupling.rows and all(b.kind == DiagonalPrior.kind for b in model.blocks):
         pattern = GramPattern(maps)
-        if pattern.multiplications <= max(_FEW, space.multiplications(model, groups)):
-            return GramSpace(pattern)
-    return space.make_conditioner(model, groups)
+        if pattern.multiplications <= max(_FEW, cheapest.multiplications(model, groups)):
+            ways.insert(0, partial(GramSpace, pattern))
+    return CertifiedConditioner(ways)
+
+
+def _others(
+    model: LatentGaussianModel, groups: RowGroups, cheapest: type[SitePosterior]
+) -> list[type[SitePosterior]]:
+    """Return the other spaces that take matrices of a possible size, the cheaper first."""
+    cost = {space: space.multiplications(model, groups) for space in SPACES.values()}
+    possible = [
+        space
+        for space in cost
+        if space is not cheapest
+        and np.isfinite(cost[space])
+        and space.largest_order(model, groups) <= LARGEST_ALTERNATIVE
+    ]
+    return sorted(possible, key=cost.__getitem__)
 
 
 def condition(
-    prior: LatentPrior, groups: RowGroups, h: Array, lam: Array, *, space: str, **work: Array | None
+    prior: LatentPrior,
+    groups: RowGroups,
+    h: Array,
+    lam: Array,
+    *,
+    space: str,
+    **work: Array | None,
 ) -> SitePosterior:
-    """Return the posterior of ``prior`` given the sites (h, λ) of every row, in a space by name."""
-    return SPACES[space](prior, groups, h, lam, **work)
+    """Return the posterior of ``prior`` given the sites (h, λ) of every row.
+
+    Parameters
+    ----------
+    space : str
+        Where conditioning is cheapest; another one is taken where rounding leaves no digits there.
+
+    Raises
+    ------
+    UncertainEvidenceError
+        If rounding leaves no digits in any of them.
+    NotPositiveDefiniteError
+        If there is no posterior.
+    """
+    found: SitePosterior | None = None
+    failure: NotPositiveDefiniteError | None = None
+    structured = any(b.block.entries is not None for b in prior.blocks)
+    others = ["precision"] * structured + ["weight", "observation"]
+    size = sum(b.block.total_size for b in prior.blocks)
+    for name in dict.fromkeys([space, *others]):
+        if name != space:
+            if max(size, groups.size) > LARGEST_ALTERNATIVE:
+                continue
+            work = {}
+        try:
+            posterior = SPACES[name](prior, groups, h, lam, **work)
+        except NotPositiveDefiniteError as error:
+            failure = failure or error
+            continue
+        if posterior.error <= SMALL_ERROR:
+            return posterior
+        if found is None or posterior.error < found.error:
+            found = posterior
+    if found is None:
+        assert failure is not None
+        raise failure
+    if not found.error <= LARGEST_ERROR:
+        raise UncertainEvidenceError(
+            "the Gaussian posterior: expected a log evidence with a rounding error below "
+            f"{LARGEST_ERROR:g}, found about {found.error:.1g}; bring priors and data to similar "
+            "scales"
+        )
+    return found

@@ -8,6 +8,7 @@
 ``bordered_kernels``   its loops
 ``cholesky``           Cholesky factor of a covariance, with a ladder of jitters
 ``linear_map``         the linear map A from latents to predictors
+``rounding``           estimates of the rounding error of a log determinant
 ``sparse``             Cholesky factors of sparse matrices, and inverses where they have entries
 ``sparse_kernels``     its loops
 ``triangular_factor``  solving with a triangular factor

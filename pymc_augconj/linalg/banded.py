@@ -14,14 +14,18 @@ models. Journal of Statistical Planning and Inference 137 (the recursion for the
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from scipy.linalg.blas import dtbmv
 from scipy.linalg.lapack import dpbtrf, dpbtrs, dpotri, dpttrf, dtbtrs
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.typing import Array, Index
+
+from .rounding import probes, trace_error
 
 __all__ = ["BandPattern", "BandedFactor", "refuse_improper"]
 
@@ -112,7 +116,7 @@ class BandPattern:
         band, info = factorize(flat.reshape(-1, self.width + 1).T)
         log_det = 2.0 * float(np.log(band[0]).sum()) if info == 0 else np.nan
         refuse_improper(name, diagonal, band[0], log_det)
-        return BandedFactor(band, log_det)
+        return BandedFactor(band, log_det, diagonal)
 
 
 def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
@@ -121,15 +125,19 @@ def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) ->
     Raises
     ------
     NotPositiveDefiniteError
-        If its log determinant is not finite, or the matrix singular to working precision.
+        If its log determinant is not finite.
+    UncertainEvidenceError
+        If the matrix is singular to working precision.
     """
     # An entry that is NaN passes some of LAPACK's tests, and of a singular matrix rounding leaves
     # positive pivots.
     digits = diagonal.size * np.finfo(float).eps
-    if not (np.isfinite(log_det) and np.all(diagonal * digits < roots**2)):
+    if not np.isfinite(log_det):
         raise NotPositiveDefiniteError(
             f"{name} has no Cholesky factor: expected a positive definite matrix"
         )
+    if not np.all(diagonal * digits < roots**2):
+        raise UncertainEvidenceError(f"{name}: expected an invertible one, found none to rounding")
 
 
 def _banded(band: Array) -> tuple[Array, int]:
@@ -157,10 +165,18 @@ class BandedFactor:
         L, Fortran-ordered: its diagonal, and the entries below it.
     log_det : float
         log|Q|.
+    diagonal : ndarray, shape (n,)
+        That of P Q Pᵀ.
     """
 
-    def __init__(self, band: Array, log_det: float) -> None:
-        self.band, self.log_det = band, log_det
+    def __init__(self, band: Array, log_det: float, diagonal: Array) -> None:
+        self.band, self.log_det, self.diagonal = band, log_det, diagonal
+
+    @cached_property
+    def error(self) -> float:
+        """The estimated rounding error of the log determinant."""
+        # Pivots tell nothing of errors that grow from one to the next.
+        return trace_error(self.half_solve(probes(self.diagonal)))
 
     @property
     def size(self) -> int:

@@ -17,9 +17,10 @@ Davis (2006), Direct Methods for Sparse Linear Systems, chapters 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from math import isfinite
+from functools import cached_property
+from math import exp, isfinite
 
 import numpy as np
 from scipy.linalg.blas import dtrmv, dtrsv
@@ -27,6 +28,8 @@ from scipy.linalg.lapack import dpotrf
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
+
+from .rounding import EPS, SCREEN, probes, trace_error
 
 __all__ = ["BorderedFactor", "BorderedPattern"]
 
@@ -120,6 +123,13 @@ class BorderedPattern:
         """Length of the flat entries."""
         return self.rows.size + self.size * self.border + self.border**2
 
+    @cached_property
+    def diagonal(self) -> Index:
+        """Where M's diagonal stands in the flat entries."""
+        corner = self.rows.size + self.size * self.border
+        of_corner = corner + (self.border + 1) * np.arange(self.border)
+        return np.concatenate([np.arange(self.size), of_corner])
+
     def parts(self, flat: Array) -> tuple[Array, Array, Array]:
         """Return views of B's values, of Cᵀ and of D."""
         n, n_border = self.size, self.border
@@ -171,7 +181,10 @@ class BorderedPattern:
                 "the posterior precision has no Cholesky factor: expected a finite design, finite "
                 "scales and finite site precisions"
             )
-        return BorderedFactor(self._starts, self.rows, values, border, corner, half, log_det)
+        return BorderedFactor(
+            self._starts, self.rows, values, border, corner, half, log_det,
+            lambda: 1.0 + flat[self.diagonal] * (s * s),
+        )  # fmt: skip
 
 
 def _independent(meets: dict[int, set[int]]) -> list[int]:
@@ -209,6 +222,8 @@ class BorderedFactor:
         L⁻¹ b.
     log_det : float
         log|I + S M S|.
+    diagonal : callable
+        That of I + S M S.
     """
 
     starts: Index
@@ -218,6 +233,22 @@ class BorderedFactor:
     corner: Array
     half: Array
     log_det: float
+    diagonal: Callable[[], Array]
+
+    @property
+    def error(self) -> float:
+        """The estimated rounding error of the log determinant."""
+        # I + S M S is at least I: the trace of H⁻¹ is at most its own, and no eigenvalue is larger
+        # than the determinant.
+        rough = EPS * self.half.size**2 * exp(min(self.log_det, 100.0))
+        if rough <= SCREEN:
+            return rough
+        diagonal = self.diagonal()
+        rough = EPS * diagonal.size * float(diagonal.sum())
+        if rough <= SCREEN:
+            return rough
+        solved = [self.solve_transpose(z) for z in probes(np.ones_like(diagonal))]
+        return trace_error(np.sqrt(diagonal) * solved)
 
     def solve_transpose(self, x: Array) -> Array:
         """Return L⁻ᵀ x."""

@@ -14,6 +14,8 @@ Takahashi, Fagan & Chin (1973), Formation of a sparse bus impedance matrix (the 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.linalg import spilu
@@ -21,6 +23,7 @@ from scipy.sparse.linalg import spilu
 from pymc_augconj.typing import Array, Index
 
 from .banded import BandedFactor, BandPattern, refuse_improper
+from .rounding import probes, trace_error
 
 __all__ = ["SparseFactor", "SparsePattern", "SymmetricFactor", "SymmetricPattern", "find_pattern"]
 
@@ -156,7 +159,7 @@ class SparsePattern:
         before = flat[self.diagonal]
         log_det = factorize_panels(*self.panels, self._panel_of, flat)
         refuse_improper(name, before, flat[self.diagonal], log_det)
-        return SparseFactor(self, flat, log_det)
+        return SparseFactor(self, flat, log_det, before)
 
     @property
     def panels(self) -> tuple[Index, Index, Index, Index]:
@@ -175,8 +178,16 @@ class SparseFactor:
     Vectors are in the order of elimination, (n,), or (count, n) where there are several.
     """
 
-    def __init__(self, pattern: SparsePattern, values: Array, log_det: float) -> None:
+    def __init__(
+        self, pattern: SparsePattern, values: Array, log_det: float, diagonal: Array
+    ) -> None:
         self._pattern, self._values, self.log_det = pattern, values, log_det
+        self.diagonal = diagonal
+
+    @cached_property
+    def error(self) -> float:
+        """See :attr:`.BandedFactor.error`."""
+        return trace_error(self.half_solve(probes(self.diagonal)))
 
     def half_solve(self, x: Array) -> Array:
         """Return L⁻¹ x."""

@@ -17,9 +17,11 @@ class UpdatedFactor:
     def __init__(self, factor: SymmetricFactor, rows: Array) -> None:
         self.factor, self.rows = factor, rows
         # Vᵀ in coordinates in which its rows are orthogonal.
-        self.squares, vectors = np.linalg.eigh(rows @ rows.T)
-        self.basis = vectors.T @ rows
-        self.log_det = factor.log_det + float(np.log1p(self.squares).sum())
+        self.squares, self.basis, self.log_det = np.empty(0), rows, factor.log_det
+        if len(rows):
+            self.squares, vectors = np.linalg.eigh(rows @ rows.T)
+            self.basis = vectors.T @ rows
+            self.log_det += float(np.log1p(self.squares).sum())
 
     def _along(self, x: Array, factors: Array) -> Array:
         return x + ((x @ self.basis.T) * factors) @ self.basis if factors.size else x

@@ -43,7 +43,11 @@ from typing import Any, cast
 
 import numpy as np
 
-from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.errors import (
+    AugmentationError,
+    NotPositiveDefiniteError,
+    UncertainEvidenceError,
+)
 from pymc_augconj.latents.affine import AffinePosterior, DifferentiablePosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import SiteSum
@@ -113,15 +117,15 @@ class HeldGibbsSampler(GibbsSampler):
         (self._part,) = self.parts
         self.sites = sites
         self._held = [data for data in self._data if self._is_held(data)]
-        self._can_follow = self._part.space.differentiable and all(
-            data.site.terms.has_gradient for data in self._held
-        )
+        self._has_gradients = all(data.site.terms.has_gradient for data in self._held)
         self._recent: deque[float] = deque(maxlen=_RECENT)
         self._nu = np.empty((0, 0))
         # The sites that have had a posterior.
         self._possible: tuple[Array | None, Array | None] = (None, None)
         # f(θ, ν) takes chol(K), and r is a factor of the density of move 3.
         self._factorize_candidates, self._evidence_is_exact = True, False
+        # ν is that of one space: another one is taken with other sites alone.
+        self._may_settle = False
 
     def step(
         self, rng: np.random.Generator, point: Point, updates: Mapping[str, Update]
@@ -139,7 +143,9 @@ class HeldGibbsSampler(GibbsSampler):
     @property
     def follows(self) -> bool:
         """Whether the latents are drawn by trajectories too."""
-        return self._can_follow and self.sites.fit_badly
+        # Any space may condition the draws where the preferred one has no digits.
+        can_follow = self._part.space.differentiable and self._has_gradients
+        return can_follow and self.sites.fit_badly
 
     def draw_from_prior(self, rng: np.random.Generator, point: Point) -> dict[str, np.ndarray]:
         """Return ``point`` with the latents drawn from the Gaussian approximation at its θ.
@@ -160,10 +166,10 @@ class HeldGibbsSampler(GibbsSampler):
 
     # -- sites --------------------------------------------------------------------------------
 
-    def _approximation(self, point: Point) -> tuple[LatentPrior, AffinePosterior]:
+    def _approximation(self, point: Point, **how: bool) -> tuple[LatentPrior, AffinePosterior]:
         prior = self.priors.at(point).factorized()
         sites = self.priors.groups.merge(*self.sites.chosen, prior.offset)
-        return prior, self._part.space.posterior(prior, SiteSum((sites,)))
+        return prior, self._part.space.posterior(prior, SiteSum((sites,)), **how)
 
     def _keep_possible(self, point: Point) -> None:
         """Go back to the sites before, where new ones have no posterior at the present θ.
@@ -173,7 +179,7 @@ class HeldGibbsSampler(GibbsSampler):
         if self.sites.h is self._possible[0]:
             return
         try:
-            self._approximation(point)
+            self._approximation(point, settle=True)
         except NotPositiveDefiniteError:
             if self._possible[0] is None:
                 raise
@@ -246,13 +252,17 @@ class HeldGibbsSampler(GibbsSampler):
     ) -> None:
         if not self.plan.collapsed:
             return
-        posterior, prior, _ = self._posterior(point, part)
+        try:
+            posterior, prior, _ = self._posterior(point, part, alone=True)
+        except UncertainEvidenceError:
+            info.stays += 1
+            return
         v = np.concatenate(self._whitened(point, prior))
         present = posterior.solve(rng, posterior.coordinates(v))
         others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
         self._nu = np.vstack([present, others])
         super()._update_collapsed(rng, point, updates, info, part)
-        posterior, prior, _ = self._posterior(point, part)
+        posterior, prior, _ = self._posterior(point, part, alone=True)
         x = posterior.apply(self._nu)
         residual = self._residual(prior.predictor(posterior.innovations(prior, x)))
         # Draws from probabilities that are known by their logarithms, up to a constant.
@@ -264,7 +274,7 @@ class HeldGibbsSampler(GibbsSampler):
         self, candidate: Point, part: Part, prior: LatentPrior, sites: SiteSum
     ) -> float:
         prior = prior.factorized()
-        posterior = part.space.posterior(prior, sites)
+        posterior = part.space.posterior(prior, sites, alone=True)
         eta = prior.predictor(posterior.innovations(prior, posterior.apply(self._nu)))
         return posterior.log_evidence + float(np.logaddexp.reduce(self._residual(eta, candidate)))
 
@@ -298,7 +308,7 @@ class HeldGibbsSampler(GibbsSampler):
         mean = posterior.mean
         eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
         here, value = eta - centre, float(self._residual(eta))
-        follow = self.follows
+        follow = self.follows and hasattr(posterior, "pull")
         count = (self._given or 1) if follow else self._count_slices()
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.apply(rng.standard_normal((count, posterior.size)))

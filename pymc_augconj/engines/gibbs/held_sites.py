@@ -27,6 +27,7 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.space import condition
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiDensity, MultiLikelihood
 from pymc_augconj.model import LatentGaussianModel, Point
@@ -210,8 +211,8 @@ class HeldSites:
         family, layout = bound.family, self._layout
         h, lam = start or (np.zeros(layout.coupling.n_rows), np.zeros(layout.coupling.size))
         for _ in range(_MAX_ITER):
-            posterior = family.space(
-                bound.prior, family.priors.groups, h, lam,
+            posterior = condition(
+                bound.prior, family.priors.groups, h, lam, space=family.space.space,
                 work=family.buffers[0], second_work=family.scratch,
             )  # fmt: skip
             new = [

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.affine import Conditioner
+from pymc_augconj.latents.certified import CertifiedConditioner
 from pymc_augconj.latents.components import find_components, restricted_model
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import choose_conditioner
@@ -40,7 +40,7 @@ class Part:
         Their sites given ω.
     priors : LatentPriors
         Of these latents and predictors alone.
-    space : Conditioner
+    space : CertifiedConditioner
     eta, log_prior : ndarray, float
         The predictors and the log prior density of the latents that were drawn last.
     """
@@ -51,7 +51,7 @@ class Part:
     rows: Index
     sites: SiteTerms
     priors: LatentPriors
-    space: Conditioner
+    space: CertifiedConditioner
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
 

@@ -16,19 +16,21 @@ given is not decided here: the caller passes an update (slice sampling, say) for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import SiteSum
-from pymc_augconj.model import Argument, LatentGaussianModel, Point
+from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR
+from pymc_augconj.model import Argument, Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
@@ -57,6 +59,13 @@ class GibbsInfo:
         Evaluations of a log density by the hyperparameter updates.
     jitter : float
         Largest jitter that a covariance needed.
+    updates, refusals : int
+        Updates that take a log evidence; and how many of them met values of hyperparameters at
+        which rounding leaves it no digits, so that these were refused.
+    stays : int
+        Updates, and draws of latents, that were left out because that is so at the present state.
+    refused : dict
+        By the names of hyperparameters, the least and the largest of the refused values.
     log_density : float
         The model's log density at the new point, as PyMC defines it.
     slices, trials : int
@@ -71,6 +80,10 @@ class GibbsInfo:
     log_evidence: float = 0.0
     evaluations: int = 0
     jitter: float = 0.0
+    updates: int = 0
+    refusals: int = 0
+    stays: int = 0
+    refused: dict[str, tuple[float, float]] = field(default_factory=dict)
     log_density: float = 0.0
     slices: int = 0
     trials: int = 0
@@ -78,6 +91,24 @@ class GibbsInfo:
     acceptance: float = 0.0
     residual: float = 0.0
     residual_std: float = 0.0
+
+
+    def note(
+        self, refused: Sequence[Array], members: Sequence[Hyperparameter], *, stays: bool
+    ) -> None:
+        """Count an update that takes a log evidence, and the values that it refused."""
+        self.updates += 1
+        if not refused:
+            return
+        self.refusals += 1
+        self.stays += stays
+        starts = np.cumsum([0, *(h.size for h in members)])
+        for h, start in zip(members, starts, strict=False):
+            for values in (x[start : start + h.size] for x in refused):
+                least, largest = self.refused.get(h.value_name, (np.inf, -np.inf))
+                self.refused[h.value_name] = (
+                    min(least, float(values.min())), max(largest, float(values.max())),
+                )  # fmt: skip
 
 
 class GibbsSampler:
@@ -122,8 +153,9 @@ class GibbsSampler:
         whole = self._is_whole
         self.priors = self.parts[0].priors if whole else LatentPriors(model, [point, *probes])
         self._factorize_candidates = False
-        # Whether the evidence given the sites is the whole density of move 3.
-        self._evidence_is_exact = True
+        # Whether the evidence given the sites is the whole density of move 3, and whether it is the
+        # same in every space of conditioning, of which one may take another's place at any time.
+        self._evidence_is_exact = self._may_settle = True
 
     def _groups_of(self, data: SiteData) -> tuple[tuple[int, ...], ...]:
         """Return the groups of predictors of an observed variable."""
@@ -394,13 +426,18 @@ class GibbsSampler:
     def _sites_of(self, data: SiteData, omega: Any, group: int) -> tuple[Array, Array]:
         return data.site.terms.sites(data.y, omega, data.params, data.eta, group)
 
-    def _posterior(self, point: Point, part: Part) -> tuple[AffinePosterior, LatentPrior, float]:
-        """Return the posterior of the part's latents, their prior, and what merging leaves."""
+    def _posterior(
+        self, point: Point, part: Part, **how: bool
+    ) -> tuple[AffinePosterior, LatentPrior, float]:
+        """Return the posterior of the part's latents, their prior, and what merging leaves.
+
+        ``how`` is passed to the part's space.
+        """
         prior = part.priors.at(point).factorized()
         for data, _ in part.members:
             data.params = data.site.params(point)
         sites = part.sites.at(prior.offset)
-        return part.space.posterior(prior, sites), prior, sites.constant
+        return part.space.posterior(prior, sites, **how), prior, sites.constant
 
     def _draw_latents(
         self,
@@ -415,7 +452,10 @@ class GibbsSampler:
             whitened = self._whitened(point, self.priors.at(point).factorized())
             pairs = zip(part.blocks, part.latents, strict=True)
             current = np.concatenate([whitened[i][own] for i, own in pairs])
-        posterior, prior, constant = self._posterior(point, part)
+        try:
+            posterior, prior, constant = self._posterior(point, part, settle=self._may_settle)
+        except UncertainEvidenceError:
+            return self._stay(point, part, info)
         if current is not None:
             current = posterior.coordinates(current)
         drawn = self._draw_coordinates(rng, prior, posterior, current, info)
@@ -425,6 +465,20 @@ class GibbsSampler:
         part.eta = prior.predictor(innovations)
         part.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
         return self._replaced(point, part, innovations, whitened)
+
+    def _stay(self, point: dict, part: Part, info: GibbsInfo) -> dict:
+        """Leave the latents as they are, which leaves their distribution as it is, too."""
+        info.stays += 1
+        info.log_evidence = np.nan
+        prior = part.priors.at(point).factorized()
+        whole = self.priors.at(point).factorized()
+        pairs = list(zip(part.blocks, part.latents, strict=True))
+        u, v = self.innovations(point, whole), self._whitened(point, whole)
+        part.eta = prior.predictor([u[i][own] for i, own in pairs])
+        part.log_prior = sum(
+            b.log_density(v[i][own]) for b, (i, own) in zip(prior.blocks, pairs, strict=True)
+        )
+        return point
 
     def _replaced(
         self, point: Point, part: Part, innovations: list[Array], whitened: list[Array]
@@ -483,7 +537,7 @@ class GibbsSampler:
         """Make one update of move 3."""
         names = {h.value_name for h in self.plan.moves[move]}
         moving = [d for d, _ in part.members if not names.isdisjoint(d.site.params.names)]
-        priors = part.priors
+        priors, digits = part.priors, EPS * math.sqrt(part.rows.size)
 
         def log_density(candidate: Point) -> float:
             total = float(self.model.log_prior(candidate))
@@ -495,7 +549,10 @@ class GibbsSampler:
             if self._factorize_candidates:
                 prior.factorized()
             sites = part.sites.at(prior.offset)
-            total += part.sites.log_base(sites, names) + sites.constant
+            base = part.sites.log_base(sites, names)
+            if digits * (abs(base) + sites.magnitude) > LARGEST_ERROR:
+                raise UncertainEvidenceError("rounding leaves no digits of the sites' constants")
+            total += base + sites.constant
             return total + self._log_marginal(candidate, part, prior, sites)
 
         def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
@@ -518,7 +575,7 @@ class GibbsSampler:
     def _log_marginal(
         self, candidate: Point, part: Part, prior: LatentPrior, sites: SiteSum
     ) -> float:
-        return part.space.log_evidence(prior, sites)
+        return part.space.posterior(prior, sites).log_evidence
 
     # -- updates ------------------------------------------------------------------------------
 
@@ -539,9 +596,13 @@ class GibbsSampler:
         target = PointTarget(point, members, log_density, gradient)
         start = np.concatenate([np.ravel(point[h.value_name]) for h in members])
         with np.errstate(over="ignore", invalid="ignore"):
-            value = updates[move](target, start, rng)
-        target.write(point, value)
+            # To stay where the density has no digits leaves it as it is, as ω alone decides that.
+            target(start)
+            value = start if target.refused else updates[move](target, start, rng)
         info.evaluations += target.evaluations
+        if gradient is not None:
+            info.note(target.refused, members, stays=value is start)
+        target.write(point, value)
 
 
 def _log_likelihood(data: list[SiteData], eta: Array, point: Point) -> float:

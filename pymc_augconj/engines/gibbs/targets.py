@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.model import Hyperparameter, Point
 from pymc_augconj.typing import Array
 
@@ -47,6 +47,8 @@ class PointTarget:
         self._candidate = dict(point)
         self._members, self._log_density, self._gradient = members, log_density, gradient
         self._known: dict[bytes, float] = {}
+        #: Values at which rounding leaves the density no digits.
+        self.refused: list[Array] = []
         stops = accumulate(h.size for h in members)
         self._slices = [
             (h.value_name, slice(stop - h.size, stop), h.shape)
@@ -74,6 +76,9 @@ class PointTarget:
         # mean of an explosive autoregression does.
         try:
             value = float(self._log_density(self._candidate))
+        except UncertainEvidenceError:
+            self.refused.append(x.copy())
+            return -np.inf
         except NotPositiveDefiniteError:
             return -np.inf
         return -np.inf if math.isnan(value) else value
@@ -84,6 +89,9 @@ class PointTarget:
         try:
             assert self._gradient is not None
             value, slopes = self._gradient(self._candidate)
+        except UncertainEvidenceError:
+            self.refused.append(x.copy())
+            return -np.inf, np.zeros_like(x)
         except NotPositiveDefiniteError:
             return -np.inf, np.zeros_like(x)
         zero = np.zeros(1)

@@ -32,7 +32,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.space import choose_space
+from pymc_augconj.latents.space import choose_space, condition
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array, Mask
 
@@ -204,11 +204,12 @@ class Bound:
         """
         family = self.family
         which = 1 if keep is not None and keep.buffer == 0 else 0
-        posterior = family.space(
+        posterior = condition(
             self.prior,
             family.priors.groups,
             h,
             lam,
+            space=family.space.space,
             work=family.buffers[which],
             second_work=family.scratch,
         )

@@ -62,6 +62,8 @@ class GaussianVariable:
     log_factor : Variable, optional
         Graph of what PyMC's log density of the value has beside the normal log density, where
         that is not zero.
+    log_peak : Variable, optional
+        Graph of the normal log density at its mean, as PyMC's own density has it.
     """
 
     rv: Variable
@@ -81,6 +83,7 @@ class GaussianVariable:
     precision: PrecisionGraph | None = None
     transform: Transform | None = None
     log_factor: Variable | None = None
+    log_peak: Variable | None = None
     entries: Index | None = None
     factor: Variable | None = None
 

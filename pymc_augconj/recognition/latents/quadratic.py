@@ -105,6 +105,7 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
     if formula is not None and numbers.are(formula):
         graph.formula = formula
     u, value_input = flat_inputs(rv.name, shape)
+    log_factor = numbers.log_factor(mean, [*near, initial])
     name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
     is_zero = isinstance(mean, Constant) and not np.any(mean.data)
     return GaussianVariable(
@@ -123,7 +124,8 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         input=u,
         value_input=value_input,
         precision=graph,
-        log_factor=numbers.log_factor(mean, [*near, initial]),
+        log_factor=log_factor,
+        log_peak=numbers.log_peak(mean, log_factor),
     )
 
 
@@ -285,9 +287,17 @@ class _Numbers:
             return None
         if np.all(np.abs(np.subtract(found, found[0])) <= rounding):
             return pt.constant(float(found[0]))
-        (peak,) = substitute([self._density.value], {self._density.x: mean.ravel()})
         log_det = log_determinant(self._graph.block, self._graph.entries)
-        return peak - 0.5 * log_det + self._half_log_two_pi
+        return self._peak(mean) - 0.5 * log_det + self._half_log_two_pi
+
+    def log_peak(self, mean: Variable, log_factor: Variable | None) -> Variable | None:
+        """Return the graph of the normal log density at its mean; None where c depends on θ."""
+        if log_factor is None:
+            return self._peak(mean)
+        return self._peak(mean) - log_factor if isinstance(log_factor, Constant) else None
+
+    def _peak(self, mean: Variable) -> Variable:
+        return substitute([self._density.value], {self._density.x: mean.ravel()})[0]
 
     @property
     def _half_log_two_pi(self) -> float:

@@ -1,0 +1,89 @@
+"""Values of hyperparameters that a chain refused because rounding leaves their evidence no digits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from pymc.stats.convergence import SamplerWarning, WarningType
+
+from pymc_augconj.engines.gibbs.sampler import GibbsInfo
+from pymc_augconj.errors import UncertainEvidenceError
+from pymc_augconj.model import LatentBlock
+
+__all__ = ["Refusals"]
+
+# A chain ends where more than this part of its updates met refused values, once there are some.
+_MANY, _FEWEST = 0.05, 100
+
+_ADVICE = (
+    "give them priors that exclude such values, bring priors and data to similar scales, or start "
+    "elsewhere (initvals=…)"
+)
+
+
+class Refusals:
+    """Those of one chain after tuning.
+
+    Parameters
+    ----------
+    names : mapping
+        The user's names of hyperparameters, by those of their entries in the point.
+    blocks : sequence of LatentBlock
+    """
+
+    def __init__(self, names: Mapping[str, str], blocks: Sequence[LatentBlock]) -> None:
+        self._names = names
+        self._latents = " and ".join(repr(block.name) for block in blocks)
+        self._total = GibbsInfo()
+
+    def check_start(self, info: GibbsInfo) -> None:
+        """Stop a chain whose first step could not be made.
+
+        Raises
+        ------
+        UncertainEvidenceError
+        """
+        if info.stays:
+            raise UncertainEvidenceError(self._sentence(info, "at the start of the chain"))
+
+    def count(self, info: GibbsInfo, *, last: bool) -> SamplerWarning | None:
+        """Add those of one step; at the last one return a warning if there were any.
+
+        Raises
+        ------
+        UncertainEvidenceError
+            If they are too many.
+        """
+        total = self._total
+        if info.refusals or info.stays:
+            total.refusals += info.refusals
+            total.stays += info.stays
+            for name, (least, largest) in info.refused.items():
+                known = total.refused.get(name, (np.inf, -np.inf))
+                total.refused[name] = min(least, known[0]), max(largest, known[1])
+        total.updates += max(info.updates, 1)
+        met = max(total.refusals, total.stays)
+        if not met:
+            return None
+        share = f"in {met} of {total.updates} updates"
+        if total.updates >= _FEWEST and met > _MANY * total.updates:
+            raise UncertainEvidenceError(self._sentence(total, share))
+        if not last:
+            return None
+        return SamplerWarning(
+            WarningType.BAD_ACCEPTANCE, f"Refused values: {self._sentence(total, share)}", "warn"
+        )
+
+    def _sentence(self, info: GibbsInfo, when: str) -> str:
+        ranges = [
+            f"{self._names[name]!r}" + (f" ({name})" if name != self._names[name] else "")
+            + f" from {least:.3g} to {largest:.3g}"
+            for name, (least, largest) in info.refused.items()
+        ]  # fmt: skip
+        where = f" at {', '.join(ranges)}" if ranges else ""
+        return (
+            f"latent variables {self._latents}: expected a log evidence with a rounding error below "
+            f"one nat, found a larger one {when}{where}, in whichever way it is computed, so that "
+            f"such values were not accepted; {_ADVICE}"
+        )

@@ -1,0 +1,94 @@
+"""Conditioning in the first of several spaces whose log evidence has digits.
+
+Every space estimates the rounding error of its log evidence. Which of them is accurate depends on
+θ: a covariance of 10⁵⁸ may have a tame precision, and a wide coefficient that hides everything else
+in a covariance hides nothing in the precision of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
+from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
+
+from .affine import AffinePosterior, Conditioner
+from .joint import LatentPrior
+from .rows import SiteSum
+
+__all__ = ["CertifiedConditioner"]
+
+
+class CertifiedConditioner:
+    """Conditions in one space, and in others where rounding leaves that no digits.
+
+    Parameters
+    ----------
+    ways : sequence of callable
+        Each makes a :class:`.Conditioner`, once it is needed; the preferred one first.
+    """
+
+    def __init__(self, ways: Sequence[Callable[[], Conditioner]]) -> None:
+        self._makers, self._ways = list(ways), [ways[0]()]
+
+    @property
+    def preferred(self) -> Conditioner:
+        """The space that is tried first."""
+        return self._ways[0]
+
+    @property
+    def differentiable(self) -> bool:
+        """See :class:`.Conditioner`."""
+        return self.preferred.differentiable
+
+    def compile(self) -> None:
+        """See :class:`.Conditioner`."""
+        self.preferred.compile()
+
+    def posterior(
+        self, prior: LatentPrior, sites: SiteSum, *, alone: bool = False, settle: bool = False
+    ) -> AffinePosterior:
+        """Return the posterior of the latents; valid until another factorisation.
+
+        Parameters
+        ----------
+        prior : LatentPrior
+        sites : SiteSum
+        alone : bool
+            Whether to ask no space but the preferred one.
+        settle : bool
+            Whether to prefer from now on the space that the posterior is made in.
+
+        Raises
+        ------
+        UncertainEvidenceError
+            If the estimated rounding error of the log evidence is above one nat.
+        NotPositiveDefiniteError
+            If there is no posterior.
+        """
+        failure: NotPositiveDefiniteError | None = None
+        best: AffinePosterior | None = None
+        for which, make in enumerate(self._makers[:1] if alone else self._makers):
+            if which == len(self._ways):
+                self._ways.append(make())
+            try:
+                posterior = self._ways[which].posterior(prior, sites)
+            except NotPositiveDefiniteError as error:
+                failure = failure or error
+                continue
+            if posterior.error <= SMALL_ERROR:
+                if settle and which:
+                    for ways in (self._makers, self._ways):
+                        ways.insert(0, ways.pop(which))
+                return posterior
+            if best is None or posterior.error < best.error:
+                best = posterior
+        if best is None:
+            assert failure is not None
+            raise failure
+        if not best.error <= LARGEST_ERROR:
+            raise UncertainEvidenceError(
+                "the log evidence of the Gaussian latents: expected a rounding error below "
+                f"{LARGEST_ERROR:g}, found about {best.error:.1g}"
+            )
+        return best

@@ -1,0 +1,172 @@
+"""A log evidence knows its rounding error: against 60 digits, over conditions from 1 to 1e18."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import mpmath
+import numpy as np
+import pytest
+
+from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.by_observations import ObservationSpace
+from pymc_augconj.latents.by_precision import PrecisionPosterior
+from pymc_augconj.latents.by_weights import WeightSpace
+from pymc_augconj.latents.certified import CertifiedConditioner
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
+from pymc_augconj.model import LatentBlock
+
+N_PROBLEMS = 60
+KINDS = ("process", "wide intercept", "walk", "autoregression", "columns")
+
+
+def block(name, kind, array, entries=None, size=None):
+    size = len(array) if size is None else size
+    record = LatentBlock(
+        name=name, value_name=name, form="", shape=(size,), size=size, copies=1, whitened=False,
+        kind=kind, scale=None, entries=entries,
+    )  # fmt: skip
+    return block_prior(record, array)
+
+
+def power(rng, low, high):
+    return 10.0 ** rng.uniform(low, high)
+
+
+def process(rng, n):
+    X = np.sort(rng.uniform(0.0, 10.0, n))
+    r = np.abs(np.subtract.outer(X, X)) / power(rng, -1.5, 1.5)
+    root = np.sqrt(3.0) * r
+    K = power(rng, -3, 3) * (np.exp(-(r**2) / 2) if rng.random() < 0.5 else (1 + root) * np.exp(-root))
+    K[np.diag_indices(n)] += 1e-6 * K[0, 0] * (rng.random() < 0.7)
+    return block("f", "dense", K), RowSelection(np.arange(n), None, n)
+
+
+def tridiagonal(diagonal, below):
+    n = len(diagonal)
+    at, next_ = np.arange(n), np.arange(n - 1)
+    entries = np.hstack([[at, at], [next_ + 1, next_], [next_, next_ + 1]])
+    array = np.concatenate([diagonal, below, below])
+    return block("w", "precision", array, entries, n), RowSelection(at, None, n)
+
+
+def autoregression(rng, n, rho):
+    steps, first = power(rng, -6, 6), power(rng, -9, 9) if rho == 1.0 else 1.0
+    if rho != 1.0:
+        steps = 1.0
+    diagonal = np.full(n, (1.0 + rho**2) / steps**2)
+    diagonal[0] = rho**2 / steps**2 + first**-2
+    diagonal[-1] = steps**-2
+    return tridiagonal(diagonal, np.full(n - 1, -rho / steps**2))
+
+
+def problem(kind, seed):
+    """Return the prior, the sites and the ways of conditioning of one problem."""
+    rng = np.random.default_rng([KINDS.index(kind), seed])
+    n = int(rng.integers(5, 13))
+    parts = []
+    if kind in ("process", "wide intercept"):
+        parts.append(process(rng, n))
+    if kind == "wide intercept":
+        parts.append((block("b", "diagonal", np.array([power(rng, 0, 12)])), DenseMap(np.ones((n, 1)))))
+    if kind == "walk":
+        parts.append(autoregression(rng, n, 1.0))
+    if kind == "autoregression":
+        n = int(rng.integers(10, 31))
+        parts.append(autoregression(rng, n, rng.uniform(0.2, 3.0)))
+    if kind == "columns":
+        X = rng.normal(size=(n, 3))
+        X[:, 2] = X[:, 1] + power(rng, -10, 0) * X[:, 2]
+        parts.append((block("b", "diagonal", np.full(3, power(rng, -2, 8))), DenseMap(X)))
+    lam = power(rng, -4, 14 if kind == "process" else 8) * rng.uniform(0.3, 3.0, n)
+    h = lam * rng.normal(size=n) * np.sqrt(1.0 + 1.0 / lam.min())
+    blocks, maps = zip(*parts, strict=True)
+    prior = LatentPrior(np.zeros(n), blocks, maps, maps)
+    coupling = Coupling(n)
+    ways = [partial(ObservationSpace, n, coupling)]
+    size = sum(b.block.total_size for b in blocks)
+    if kind in ("walk", "autoregression"):
+        groups = RowGroups.apart(n, coupling, maps)
+        model = type("Model", (), {"blocks": [b.block for b in blocks]})
+        ways.append(partial(PrecisionPosterior.make_conditioner, model, groups))
+    ways.append(partial(WeightSpace, size, coupling))
+    return prior, SiteSum((MergedSites(h, lam, 0.0),)), ways
+
+
+def exact(prior, sites):
+    """Return log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη with 60 digits, given the numbers as they are.
+
+    None where they are no prior: what rounding makes of K or Q need not be positive definite.
+    """
+    with mpmath.workdps(90):
+        number = np.vectorize(mpmath.mpf, otypes=[object])
+        n = sites.h.size
+        C = number(np.zeros((n, n)))
+        for b, A in zip(prior.blocks, prior.maps, strict=True):
+            if b.kind == "precision":
+                Q = number(np.zeros((n, n)))
+                Q[tuple(b.block.entries)] = number(b.array)
+                K = np.array((mpmath.matrix(Q.tolist()) ** -1).tolist(), dtype=object)
+            else:
+                K = number(b.array) if b.kind == "dense" else np.diag(number(b.array) ** 2)
+            D = number(A.dense())
+            C = C + D @ K @ D.T
+        lam, h = number(sites.lam), number(sites.h)
+        C = C + np.diag(1 / lam)
+        try:
+            L = mpmath.cholesky(mpmath.matrix(C.tolist()))
+        except ValueError:
+            return None
+        z = mpmath.lu_solve(L, mpmath.matrix((h / lam).tolist()))
+        log_det = sum(2 * mpmath.log(L[i, i]) + mpmath.log(lam[i]) for i in range(n))
+        return (sum(h**2 / lam) - sum(v**2 for v in z) - log_det) / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_errors_are_known(kind):
+    """Where an error is above SMALL_ERROR its estimate is, and hopeless ones are refused."""
+    wrong = harmless = taken = 0
+    for seed in range(N_PROBLEMS):
+        try:
+            prior, sites, ways = problem(kind, seed)
+        except NotPositiveDefiniteError:
+            wrong += 1
+            continue
+        expected = exact(prior, sites)
+        if expected is None:
+            continue
+        for make in ways:
+            try:
+                posterior = make().posterior(prior, sites)
+            except NotPositiveDefiniteError:
+                wrong += 1
+                continue
+            error = abs(float(mpmath.mpf(posterior.log_evidence) - expected))
+            if error > SMALL_ERROR:
+                wrong += 1
+                assert posterior.error > SMALL_ERROR, (seed, make, error, posterior.error)
+            harmless += posterior.error <= SMALL_ERROR
+        try:
+            found = CertifiedConditioner(ways).posterior(prior, sites)
+        except NotPositiveDefiniteError:
+            continue
+        taken += 1
+        error = abs(float(mpmath.mpf(found.log_evidence) - expected))
+        assert error <= (SMALL_ERROR if found.error <= SMALL_ERROR else LARGEST_ERROR)
+    # The problems are hard ones, and most of them are solved all the same.
+    assert wrong >= 3
+    assert harmless >= N_PROBLEMS
+    assert taken >= 0.6 * N_PROBLEMS
+
+
+def test_hopeless_evidence_is_refused():
+    prior, _, ways = problem("process", 1)
+    n = prior.offset.size
+    sites = SiteSum((MergedSites(np.full(n, 1e22), np.full(n, 1e20), 0.0),))
+    with pytest.raises((UncertainEvidenceError, NotPositiveDefiniteError)):
+        CertifiedConditioner(ways).posterior(prior, sites)
