@@ -453,8 +453,10 @@ class AugmentedGibbs(BlockedStep):
             if np.isfinite(self.recognition.model.log_prior(moved)):
                 # The latents have no prior where a standard deviation is negative, say.
                 with suppress(NotPositiveDefiniteError):
-                    return sampler.draw_from_prior(self.rng, moved)
-        return sampler.draw_from_prior(self.rng, point)
+                    drawn = sampler.draw_from_prior(self.rng, moved)
+                    if np.isfinite(list(sampler.site_log_densities(drawn).values())).all():
+                        return drawn
+        return point
 
     @staticmethod
     def _progressbar_config(n_chains: int = 1) -> tuple[list[TextColumn], dict[str, list[int]]]:

@@ -158,7 +158,8 @@ def test_an_elliptical_slice_finds_the_support_or_stays():
     rng = np.random.default_rng(4)
     *_, value, _ = elliptical_slice(rng, lambda c, s: 0.0 if c > 0.9 else -np.inf, -np.inf)
     assert value == 0.0
-    assert elliptical_slice(rng, lambda c, s: np.nan, -1.0)[:3] == (1.0, 0.0, -1.0)
+    for value in (np.nan, np.inf):
+        assert elliptical_slice(rng, lambda c, s, r=value: r, -1.0)[:3] == (1.0, 0.0, -1.0)
 
 
 def gamma_from_trajectories(rng, factor, steps):

@@ -141,6 +141,22 @@ def test_the_direction_raises_the_predictor_by_one():
     np.testing.assert_allclose(prior.blocks[0].scale(by_v[0]), by_u[0], rtol=1e-9)
 
 
+def test_a_parameter_that_underflows_stays_in_the_posterior():
+    """Its logarithm is a number where its value, and so the level's logarithm, is none."""
+    with pm.Model() as model:
+        c = pm.Gamma("c", 0.01, 0.01, shape=2)
+        beta = pm.Normal("beta", 0, 1)
+        pm.Poisson("y", mu=c * pm.math.exp(beta * X), observed=np.outer(COUNTS[:4], [1, 0]))
+    step = pac.AugmentedGibbs(model=model, rng=1)
+    assert step.plan.level
+    step.setup_chain(1, tune=0, draws=10)
+    point = {**step.recognition.start, "c_log__": np.array([1.0, -800.0])}
+    for _ in range(10):
+        point, (stats_of_step,) = step.step(point)
+        assert np.isfinite(stats_of_step["model_logp"])
+        assert abs(point["c_log__"][0] - np.log(COUNTS[:4].mean())) < 5.0
+
+
 def test_what_is_no_parameter_of_a_level_keeps_its_moves():
     with pm.Model() as model:
         s = pm.Gamma("s", 3, 3)

@@ -14,8 +14,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
+from pymc_augconj.api.updates import GradientUpdate, SliceUpdate
 from pymc_augconj.engines.gibbs.conditioning import OVERRELAXATION, draw
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.gibbs.targets import PointTarget
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_observations import ObservationSpace
 from pymc_augconj.latents.by_weights import WeightSpace
@@ -362,6 +364,28 @@ def test_latents_follow_their_mean_when_a_likelihood_parameter_moves(monkeypatch
     named = dict(zip([b.name for b in case.model.blocks], before, strict=True))
     moved = {**case.point, "s_log__": new["s_log__"]}
     np.testing.assert_allclose(seen["eta"], case.model.predictor(moved, named), rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [SliceUpdate, GradientUpdate])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_updates_begin_and_end_where_the_density_is_finite(kind, value):
+    case = Case(hierarchy)
+    (alpha,) = case.plan.likelihood
+
+    def log_density(point):
+        x = float(point[alpha.value_name][()])
+        return -0.5 * x**2 if x > 0.0 else value
+
+    def gradient(point):
+        return log_density(point), {alpha.value_name: -point[alpha.value_name]}
+
+    update, x = kind(1), np.array([0.1])
+    for _ in range(30):
+        x = update(PointTarget(case.point, (alpha,), log_density, gradient), x, case.rng, True)
+        assert x[0] > 0.0
+    target = PointTarget(case.point, (alpha,), log_density, gradient)
+    with pytest.raises(pac.AugmentationError, match=f"^alpha: expected a finite .* found {value}"):
+        update(target, np.array([-0.1]), case.rng, True)
 
 
 # -- both spaces, merged rows ---------------------------------------------------------------------

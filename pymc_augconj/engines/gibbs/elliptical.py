@@ -33,7 +33,7 @@ def elliptical_slice(
     ----------
     rng : numpy.random.Generator
     residual : callable
-        r at (cos φ, sin φ); −∞ or NaN outside the support.
+        r at (cos φ, sin φ); infinite or NaN outside the support.
     current : float
         r at φ = 0. Where it is −∞, any point of the support is accepted.
 
@@ -51,7 +51,7 @@ def elliptical_slice(
     for trials in range(1, _LARGEST_TRIALS + 1):
         cos, sin = math.cos(phi), math.sin(phi)
         value = residual(cos, sin)
-        if value > level:
+        if level < value < math.inf:
             return cos, sin, value, trials
         if phi < 0.0:
             lower = phi

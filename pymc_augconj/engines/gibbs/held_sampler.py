@@ -220,7 +220,7 @@ class HeldGibbsSampler(GibbsSampler):
                 log_density = site.terms.log_density(data.y, own, params)
                 slope = h[:, None] - 0.5 * np.einsum("pqn,qkn->pkn", lam, own)
                 total += (log_density - (own * slope).sum(axis=0)).sum(axis=-1)
-        total[np.isnan(total)] = -np.inf
+        total[~np.isfinite(total)] = -np.inf
         return total if eta.ndim == 2 else total[0]
 
     def _residual_and_gradient(self, eta: Array) -> tuple[float, Array]:

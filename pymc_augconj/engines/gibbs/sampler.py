@@ -362,6 +362,9 @@ class GibbsSampler:
         info: GibbsInfo,
         level: Level,
     ) -> dict:
+        if not np.isfinite(level.log_parameter(point)):
+            # Of a value that underflows; nor is any such value reached from another one.
+            return point
         part = level.part
         prior = self.priors.at(point).factorized()
         u, v = self.innovations(point, prior), self._whitened(point, prior)

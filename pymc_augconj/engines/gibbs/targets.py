@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
+
 from pymc_augconj.model import Hyperparameter, Point
 from pymc_augconj.typing import Array
 
@@ -30,12 +30,21 @@ class Target(Protocol):
 
 #: The log density and its derivatives, by entry of the point.
 Gradient = Callable[[Point], tuple[float, Mapping[str, Array]]]
-#: ``(target, flat value, generator) -> new value``
+#: ``(target, flat value, generator) -> new value``, which evaluates the flat value first.
 Update = Callable[[Target, Array, np.random.Generator], Array]
 
 
 class PointTarget:
-    """A :class:`Target` on the flattened entries of some hyperparameters."""
+    """A :class:`Target` on the flattened entries of some hyperparameters.
+
+    A density that is no number, or infinite where a value over- or underflows, is taken as zero.
+
+    Raises
+    ------
+    AugmentationError
+        If it is zero at the first value asked for, where an update starts: above that level
+        everything would be accepted.
+    """
 
     def __init__(
         self,
@@ -69,34 +78,48 @@ class PointTarget:
         return self._known[key]
 
     def _evaluate(self, x: Array) -> float:
-        self.evaluations += 1
         self.write(self._candidate, x)
         # Where a covariance has no Cholesky factor in floating point the density is taken as
-        # zero, which is what PyMC's own log density does there; and where numbers overflow, as the
-        # mean of an explosive autoregression does.
+        # zero, which is what PyMC's own log density does there.
         try:
-            value = float(self._log_density(self._candidate))
         except UncertainEvidenceError:
-            self.refused.append(x.copy())
-            return -np.inf
-        except NotPositiveDefiniteError:
-            return -np.inf
-        return -np.inf if math.isnan(value) else value
+            return self._refuse(x), np.zeros_like(x)
+            return self._finite(float(self._log_density(self._candidate)))
+        except NotPositiveDefiniteError as error:
+            return self._finite(-math.inf, error)
+
+    def _finite(self, value: float, error: Exception | None = None) -> float:
+        """Return a value if it is finite, −∞ otherwise."""
+        self.evaluations += 1
+        if math.isfinite(value):
+            return value
+        if self.evaluations == 1:
+            names = ", ".join(h.name for h in self._members)
+            raise AugmentationError(
+                f"{names}: expected a finite log density where an update begins, found "
+                f"{error or value}; start elsewhere, initvals={{…}}, or give a prior that keeps "
+                "values from over- and underflow"
+            ) from error
+        return -math.inf
 
     def value_and_gradient(self, x: Array) -> tuple[float, Array]:
-        self.evaluations += 1
         self.write(self._candidate, x)
         try:
             assert self._gradient is not None
             value, slopes = self._gradient(self._candidate)
+<<<<<<< HEAD
         except UncertainEvidenceError:
             self.refused.append(x.copy())
             return -np.inf, np.zeros_like(x)
         except NotPositiveDefiniteError:
             return -np.inf, np.zeros_like(x)
+=======
+        except NotPositiveDefiniteError as error:
+            return self._finite(-math.inf, error), np.zeros_like(x)
+>>>>>>> f2ed4ef (No update accepts, or begins at, a density that is not finite; a level whose logarithm underflows keeps its place)
         zero = np.zeros(1)
         parts = [
             np.broadcast_to(np.ravel(slopes.get(h.value_name, zero)), (h.size,))
             for h in self._members
         ]
-        return value, np.concatenate(parts)
+        return self._finite(value), np.concatenate(parts)
