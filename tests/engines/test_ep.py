@@ -18,6 +18,7 @@ from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
 from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.normal import Normal
+from pymc_augconj.likelihoods.poisson_log import PoissonLog
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.linalg.linear_map import RowSelection
 
@@ -319,6 +320,18 @@ def test_double_loop_alone_reaches_the_fixed_point(monkeypatch):
     assert (info.method, swept.method) == ("double loop", "parallel")
     assert info.converged
     assert info.evidence == pytest.approx(swept.evidence, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "rho"), [(20, 3.0), (30, 1.8)])
+def test_double_loop_ends_where_no_digits_are_left(n, rho):
+    """An explosive autoregression: its Newton system has no factor, or no step changes anything."""
+    root = np.linalg.inv(np.eye(n) - rho * np.eye(n, k=-1))
+    y = np.random.default_rng(1).poisson(3.0, n).astype(float)
+    _, info = run_ep(root @ root.T + 1.0, np.zeros(n), density_of(PoissonLog(), y, exposure=1.0))
+    assert info.method == "double loop"
+    assert "the double loop" in info.message
+    assert not info.converged
+    assert info.sweeps < 100
 
 
 def test_double_loop_is_not_for_very_many_sites(monkeypatch):

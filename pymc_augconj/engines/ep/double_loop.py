@@ -24,10 +24,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import LinAlgError, cho_factor, cho_solve
+from scipy.linalg import cho_solve
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
@@ -91,6 +92,9 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         new = inner.posterior.mean / inner.posterior.var, 1.0 / inner.posterior.var
         step = _proper_step(marginal[1], new[1], objective.power * inner.lam)
         nu, tau = (a + step * (b - a) for a, b in zip(marginal, new, strict=True))
+        if inner.h is h and np.array_equal(tau, marginal[1]):
+            # Nothing has moved, nor will it.
+            return best, failure
         marginal = nu, tau
         h, lam = inner.h, inner.lam
         outer += 1
@@ -118,7 +122,11 @@ def minimise_inner(
     for _ in range(MAX_NEWTON):
         if current is None:
             return None
-        direction, decrement = _newton(objective, current)
+        try:
+            direction, decrement = _newton(objective, current)
+        except NotPositiveDefiniteError:
+            # Of variances so far apart the system has no digits left.
+            break
         current = InnerOptimum(
             current.h, current.lam, current.value, current.posterior, current.tilted, decrement
         )
@@ -174,15 +182,12 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     H[first, second] += power * cross
     H[second, first] += power * cross
     # Diagonal scaling: the unknowns' units differ by powers of the standard deviations.
-    scale = 1.0 / np.sqrt(np.diagonal(H))
-    H *= scale
-    H *= scale[:, None]
-    try:
-        factor = cho_factor(H, lower=True, overwrite_a=True)
-    except LinAlgError:
-        H[np.diag_indices(2 * n)] += 1e-8
-        factor = cho_factor(H, lower=True)
-    step = -scale * cho_solve(factor, scale * gradient)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scale = 1.0 / np.sqrt(np.diagonal(H))
+        H *= scale
+        H *= scale[:, None]
+    chol, _ = cholesky_with_jitter(H, relative_jitters=(0.0, 1e-8), name="the Newton system")
+    step = -scale * cho_solve((chol, True), scale * gradient, check_finite=False)
     d_lam = step[n:]
     # h̃ = h − λμ is the coefficient of x = f − μ.
     return (step[:n] + mean * d_lam, d_lam), float(-gradient @ step)
