@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cloudpickle
 import numpy as np
 import pymc as pm
 import pytest
@@ -280,6 +281,16 @@ def test_they_follow_the_typical_hyperparameters_of_tuning():
     other = HeldSites(recognition.model, ["y"], ["ls_log__"])
     other.state = sites.state
     np.testing.assert_array_equal(other.h, sites.h)
+
+
+def test_a_copy_chooses_the_same_sites():
+    recognition = pac.recognize(learned_kernel(DENSITIES["Poisson, log"]))
+    sites = HeldSites(recognition.model, ["y"], [])
+    copy = cloudpickle.loads(cloudpickle.dumps(sites))
+    for chosen in (sites, copy):
+        chosen.choose(recognition.start)
+    np.testing.assert_array_equal(copy.lam, sites.lam)
+    np.testing.assert_array_equal(copy.h, sites.h)
 
 
 def test_negative_precisions_are_cut_and_the_mean_is_kept():

@@ -55,11 +55,12 @@ _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 class _Rule(VariationalGaussian):
     """The rule of the VGP for held sites; that of CAVI, which integrates ω out, for the others."""
 
-    def __init__(self, held: Collection[int]) -> None:
+    def __init__(self, held: Sequence[MultiDensity]) -> None:
         self._held, self._cavi = held, CoordinateAscent()
 
     def _other(self, terms: MultiDensity) -> TypeGuard[MultiLikelihood]:
-        return id(terms) not in self._held
+        # By identity, which copies of a whole chain keep, and not by id, which they do not.
+        return not any(terms is held for held in self._held)
 
     def full(self, terms: MultiDensity) -> bool:
         # Held sites couple the predictors, or may do so.
@@ -113,7 +114,7 @@ class HeldSites:
         probes: Sequence[Point] = (),
     ) -> None:
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
-        self._rule = _Rule({id(site.terms) for site in model.sites if site.name in held})
+        self._rule = _Rule([site.terms for site in model.sites if site.name in held])
         self._layout = SiteLayout(
             [site.shape for site in model.sites],
             [self._rule.full(site.terms) for site in model.sites],
