@@ -1,4 +1,4 @@
-"""Values of hyperparameters that a chain refused because rounding leaves their evidence no digits."""
+"""Values of hyperparameters that a chain refused, as rounding leaves their evidence no digits."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Refusals:
         ]  # fmt: skip
         where = f" at {', '.join(ranges)}" if ranges else ""
         return (
-            f"latent variables {self._latents}: expected a log evidence with a rounding error below "
-            f"one nat, found a larger one {when}{where}, in whichever way it is computed, so that "
+            f"latent variables {self._latents}: expected a log evidence with a rounding error of at "
+            f"most one nat, found a larger one {when}{where}, in whichever way it is computed, so that "
             f"such values were not accepted; {_ADVICE}"
         )

@@ -59,6 +59,9 @@ _HELD_STATS: _Stats = {"elliptical_trials": (np.float64, []), "residual_std": (n
 # Steps of a chain at which its log density is compared with PyMC's, usually during tuning.
 _COMPARED = frozenset({1, 3, 10, 30, 100})
 
+# Steps of tuning at which log evidences are compared with those of another factorisation.
+_VERIFIED = frozenset({2, 20, 70, 150})
+
 # Key of the held sites in the learned state of a chain.
 _HELD = "held sites"
 # Updates after which further draws of the latents reuse their factorised prior.
@@ -142,8 +145,9 @@ class AugmentedGibbs(BlockedStep):
     latents integrated out; ``evaluations``, of densities by the updates of the hyperparameters,
     which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
     ``refusals``, updates that met values of hyperparameters at which rounding leaves the log
-    evidence no digits, so that these were not accepted; and ``lp``, PyMC's log density. Where sites are held, ``elliptical_trials`` is the number of
-    evaluations that an elliptical slice took, 1 where they fit perfectly, and ``residual_std`` the
+    evidence no digits, so that these were not accepted; and ``lp``, PyMC's log density. Where sites
+    are held, ``elliptical_trials`` is the number of evaluations that an elliptical slice took, 1
+    where they fit perfectly, and ``residual_std`` the
     standard deviation, over 50 steps, of the log ratio of densities to sites. 200 steps of tuning
     are the default.
 
@@ -371,6 +375,7 @@ class AugmentedGibbs(BlockedStep):
             self._sampler = self.make_sampler(point)
         sampler = self._sampler
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
+        sampler.verifies = self.tune and self._taken in _VERIFIED
         if self.started:
             new, info = sampler.step(self.rng, point, updates)
         else:

@@ -80,7 +80,7 @@ class BlockPrior(ABC):
         return 0.0
 
     def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
-        """Take the log density at the mean from the user's own formula, where S does not tell it."""
+        """Take the user's own formula of the log density at the mean, for where S does not tell."""
         return
 
     @property

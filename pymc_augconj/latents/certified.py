@@ -78,8 +78,8 @@ class CertifiedConditioner:
                 continue
             if posterior.error <= SMALL_ERROR:
                 if settle and which:
-                    for ways in (self._makers, self._ways):
-                        ways.insert(0, ways.pop(which))
+                    self._makers.insert(0, self._makers.pop(which))
+                    self._ways.insert(0, self._ways.pop(which))
                 return posterior
             if best is None or posterior.error < best.error:
                 best = posterior

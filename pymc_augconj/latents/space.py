@@ -5,7 +5,7 @@ All give the same numbers; the one that takes the fewest multiplications is chos
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,6 +16,7 @@ from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
+from .affine import Conditioner
 from .by_copies import CopiesPosterior
 from .by_gram import GramSpace
 from .by_observations import ObservationPosterior
@@ -87,6 +88,7 @@ def choose_conditioner(
     """
     cheapest = choose_space(model, groups)
     spaces = [cheapest, *_others(model, groups, cheapest)]
+    ways: list[Callable[[], Conditioner]]
     ways = [partial(space.make_conditioner, model, groups) for space in spaces]
     if not groups.coupling.rows and all(b.kind == DiagonalPrior.kind for b in model.blocks):
         pattern = GramPattern(maps)

@@ -52,7 +52,7 @@ _N_PROBES = 2
 
 @lru_cache(maxsize=64)
 def _signs(size: int) -> Array:
-    return np.random.default_rng(size).choice([-1.0, 1.0], (_N_PROBES, size))
+    return np.where(np.random.default_rng(size).random((_N_PROBES, size)) < 0.5, -1.0, 1.0)
 
 
 def probes(diagonal: Array) -> Array:

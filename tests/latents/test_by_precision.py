@@ -208,7 +208,9 @@ def test_affine_posterior(case):
     coupling = case.groups.merged
     expected = ObservationSpace(case.h.size, coupling).posterior(case.prior, sites)
     space = PrecisionPosterior.make_conditioner(model, case.groups)
-    assert space.posterior(case.prior, sites).log_evidence == pytest.approx(expected.log_evidence, rel=1e-9)
+    assert space.posterior(case.prior, sites).log_evidence == pytest.approx(
+        expected.log_evidence, rel=1e-9
+    )
     found = space.posterior(case.prior, sites)
     np.testing.assert_allclose(found.whitened(found.mean), expected.mean, atol=1e-9)
     covs = []

@@ -35,6 +35,7 @@ from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
 from .conditioning import draw
+from .evidence_check import check_log_evidence
 from .levels import Level, find_levels
 from .parts import Part, make_parts
 from .site_terms import SiteData
@@ -91,7 +92,6 @@ class GibbsInfo:
     acceptance: float = 0.0
     residual: float = 0.0
     residual_std: float = 0.0
-
 
     def note(
         self, refused: Sequence[Array], members: Sequence[Hyperparameter], *, stays: bool
@@ -153,6 +153,8 @@ class GibbsSampler:
         whole = self._is_whole
         self.priors = self.parts[0].priors if whole else LatentPriors(model, [point, *probes])
         self._factorize_candidates = False
+        #: Whether log evidences are compared with those of another factorisation.
+        self.verifies = False
         # Whether the evidence given the sites is the whole density of move 3, and whether it is the
         # same in every space of conditioning, of which one may take another's place at any time.
         self._evidence_is_exact = self._may_settle = True
@@ -463,7 +465,11 @@ class GibbsSampler:
             current = posterior.coordinates(current)
         drawn = self._draw_coordinates(rng, prior, posterior, current, info)
         info.log_evidence += posterior.log_evidence + constant
-        whitened = prior.split(posterior.whitened(drawn))
+        v = posterior.whitened(drawn)
+        if self.verifies:
+            sites, coupling = part.sites.at(prior.offset), part.priors.groups.merged
+            check_log_evidence(prior, sites, coupling, v, posterior.log_evidence)
+        whitened = prior.split(v)
         innovations = posterior.innovations(prior, drawn)
         part.eta = prior.predictor(innovations)
         part.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
@@ -598,7 +604,7 @@ class GibbsSampler:
             return
         target = PointTarget(point, members, log_density, gradient)
         start = np.concatenate([np.ravel(point[h.value_name]) for h in members])
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             # To stay where the density has no digits leaves it as it is, as ω alone decides that.
             target(start)
             value = start if target.refused else updates[move](target, start, rng)

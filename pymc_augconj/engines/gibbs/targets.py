@@ -9,7 +9,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-
+from pymc_augconj.errors import (
+    AugmentationError,
+    NotPositiveDefiniteError,
+    UncertainEvidenceError,
+)
 from pymc_augconj.model import Hyperparameter, Point
 from pymc_augconj.typing import Array
 
@@ -82,11 +86,16 @@ class PointTarget:
         # Where a covariance has no Cholesky factor in floating point the density is taken as
         # zero, which is what PyMC's own log density does there.
         try:
-        except UncertainEvidenceError:
-            return self._refuse(x), np.zeros_like(x)
             return self._finite(float(self._log_density(self._candidate)))
+        except UncertainEvidenceError:
+            return self._refuse(x)
         except NotPositiveDefiniteError as error:
             return self._finite(-math.inf, error)
+
+    def _refuse(self, x: Array) -> float:
+        self.evaluations += 1
+        self.refused.append(x.copy())
+        return -math.inf
 
     def _finite(self, value: float, error: Exception | None = None) -> float:
         """Return a value if it is finite, −∞ otherwise."""
@@ -107,16 +116,10 @@ class PointTarget:
         try:
             assert self._gradient is not None
             value, slopes = self._gradient(self._candidate)
-<<<<<<< HEAD
         except UncertainEvidenceError:
-            self.refused.append(x.copy())
-            return -np.inf, np.zeros_like(x)
-        except NotPositiveDefiniteError:
-            return -np.inf, np.zeros_like(x)
-=======
+            return self._refuse(x), np.zeros_like(x)
         except NotPositiveDefiniteError as error:
             return self._finite(-math.inf, error), np.zeros_like(x)
->>>>>>> f2ed4ef (No update accepts, or begins at, a density that is not finite; a level whose logarithm underflows keeps its place)
         zero = np.zeros(1)
         parts = [
             np.broadcast_to(np.ravel(slopes.get(h.value_name, zero)), (h.size,))

@@ -51,9 +51,9 @@ def read_block(
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
         log_factor=_log_factor(latent, space),
-        log_peak=None if latent.log_peak is None else space.function(
-            *space.in_values([latent.log_peak])
-        ),
+        log_peak=None
+        if latent.log_peak is None
+        else space.function(*space.in_values([latent.log_peak])),
     )
 
 
