@@ -10,7 +10,7 @@ WORKERS ?= 2
 # ARGS="--quick".
 ARGS    ?=
 # make fuzz: how many random models, and the seed of the first. With ARGS=--moments small ones are
-# sampled and compared with importance sampling.
+# sampled and compared with importance sampling; with ARGS=--chains models of wild scales are sampled.
 N       ?= 200
 SEED    ?= 0
 

@@ -25,7 +25,12 @@ __all__ = ["MismatchError", "Outcome", "build", "check_step", "compare_densities
 Array = NDArray[np.float64]
 
 _STEPS = 2
-_SECONDS = 60
+_SECONDS = 60.0
+
+_FAILURES = (
+    *("mismatch", "traceback", "invalid", "slow"),
+    *("not finite", "fallen", "misread"),
+)
 
 # How far beyond a draw from its prior a latent is pushed, and a hyperparameter.
 _FAR = (1.0, 6.0, 40.0)
@@ -41,7 +46,8 @@ class Outcome:
     kind : str
         ``"read"``, ``"refused"``, ``"unverified"`` (PyMC's own density has no digits anywhere),
         ``"unsupported"`` (PyMC's density cannot be evaluated here), ``"slow"``, ``"mismatch"``,
-        ``"traceback"`` or ``"invalid"`` (no model of PyMC's).
+        ``"traceback"`` or ``"invalid"`` (no model of PyMC's); and of chains those of
+        :func:`fuzz.chains.sample_chain`.
     detail : str
         The refusal's sentence, what differs, or the traceback.
     """
@@ -52,7 +58,7 @@ class Outcome:
     @property
     def is_failure(self) -> bool:
         """Whether the package, or the fuzzer, is wrong."""
-        return self.kind in ("mismatch", "traceback", "invalid", "slow")
+        return self.kind in _FAILURES
 
 
 class MismatchError(Exception):
@@ -72,13 +78,13 @@ def build(text: str) -> Model:
     return namespace["model"]
 
 
-def guarded(text: str, check) -> Outcome:
+def guarded(text: str, check, seconds: float = _SECONDS) -> Outcome:
     """Return what ``check(model)`` finds, or how it ends."""
     try:
-        with _time_limit():
+        with _time_limit(seconds):
             return _outcome(text, check)
     except _OutOfTime:
-        return Outcome("slow", f"more than {_SECONDS} seconds of processor time")
+        return Outcome("slow", f"more than {seconds:g} seconds of processor time")
 
 
 def _outcome(text: str, check) -> Outcome:
@@ -107,12 +113,12 @@ def sentence(error: Exception) -> str:
 
 
 @contextmanager
-def _time_limit() -> Iterator[None]:
+def _time_limit(seconds: float) -> Iterator[None]:
     def stop(*_):
         raise _OutOfTime
 
     before = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, _SECONDS)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         yield
     finally:

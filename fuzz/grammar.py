@@ -18,11 +18,11 @@ __all__ = ["random_model"]
 _LINK_SCALES = (1.0, 1.0, 1.0, 0.5, 0.01, 5.0, 30.0)
 _SMALL = (1e-2, 1e-4, 1e-7, 1e-10, 1e-13)
 
-_MOST_OBSERVATIONS = 8
+_MOST_OBSERVATIONS, _MOST_WILD_OBSERVATIONS = 8, 25
 _TINY_SCALARS = 3
 
 
-def random_model(seed: int, *, tiny: bool = False) -> str:
+def random_model(seed: int, *, tiny: bool = False, wild: bool = False) -> str:
     """Return the source text of a model.
 
     Parameters
@@ -30,8 +30,11 @@ def random_model(seed: int, *, tiny: bool = False) -> str:
     seed : int
     tiny : bool
         Whether the model is to have at most three free scalars.
+    wild : bool
+        Whether scales are from 1e-9 to 1e9 that do not go with one another, and autoregressions
+        may explode.
     """
-    source = Source(seed, _TINY_SCALARS if tiny else None)
+    source = Source(seed, _TINY_SCALARS if tiny else None, wild=wild)
     observed = 1 if tiny or source.chance(0.92) else 2
     for _ in range(observed):
         _observe(source)
@@ -43,7 +46,8 @@ def random_model(seed: int, *, tiny: bool = False) -> str:
 def _observe(source: Source) -> None:
     weights = np.array([weight for _, weight, _ in LIKELIHOODS])
     kind, _, spellings = LIKELIHOODS[source.rng.choice(len(LIKELIHOODS), p=weights / weights.sum())]
-    size = int(source.rng.integers(1, _MOST_OBSERVATIONS + 1))
+    most = _MOST_WILD_OBSERVATIONS if source.wild else _MOST_OBSERVATIONS
+    size = int(source.rng.integers(1, most + 1))
     if source.is_tiny:
         size = max(size, 2)
     _Observed(source, kind, size).write(source.pick(spellings))
@@ -105,7 +109,9 @@ class _Observed:
             bounds = np.where(source.rng.random(self._shape) < 0.5, bound, none)
             return f"np.array({bounds.tolist()})".replace("inf", "np.inf")
         simple = {
-            "s": lambda: positive(source, unit * source.pick((1.0, 1.0, 0.1, 10.0))),
+            "s": lambda: positive(
+                source, source.wild_scale(unit * source.pick((1.0, 1.0, 0.1, 10.0)))
+            ),
             "per_s": lambda: positive(source, 1.0 / unit),
             "k": lambda: positive(source, source.pick((1.0, 2.0))),
             "p": lambda: probability(source),

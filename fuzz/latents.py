@@ -19,6 +19,7 @@ def scalar_latent(source: Source, scale: float) -> str:
     """Return a Gaussian scalar: an intercept, or a coefficient."""
     if not source.afford(1):
         return literal(source.number(scale))
+    scale = source.wild_scale(scale)
     mean = real(source, scale) if source.chance(0.3) else "0.0"
     return source.free("b", "pm.Normal", f"{mean}, {_spread(source, scale)}")
 
@@ -29,7 +30,8 @@ def latent(source: Source, size: int, scale: Scale) -> str:
         return _tiny(source, size, scale)
     if np.ndim(scale):
         return source.pick((_normal, _normal, _non_centred, _multivariate))(source, size, scale)
-    return source.pick(_KINDS)(source, size, scale)
+    kinds = _STRUCTURED if source.wild and source.chance(0.4) else _KINDS
+    return source.pick(kinds)(source, size, source.wild_scale(float(scale)))
 
 
 def _tiny(source: Source, size: int, scale: Scale) -> str:
@@ -157,7 +159,7 @@ def _solved(source: Source, size: int, scale: Scale) -> str:
 
 def _random_walk_of_pymc(source: Source, size: int, scale: Scale) -> str:
     step = positive(source, float(scale) / np.sqrt(size))
-    start = f"init_dist=pm.Normal.dist(0.0, {float(scale)!r})"
+    start = f"init_dist=pm.Normal.dist(0.0, {source.wild_scale(float(scale))!r})"
     length = max(size, 2)
     walk = source.free("rw", "pm.GaussianRandomWalk", f"sigma={step}, {start}, shape={length}")
     return f"{walk}[:{size}]"
@@ -166,9 +168,12 @@ def _random_walk_of_pymc(source: Source, size: int, scale: Scale) -> str:
 def _autoregression(source: Source, size: int, scale: Scale) -> str:
     noise = positive(source, float(scale))
     rho = source.free("rho", "pm.Uniform", "-0.9, 0.9") if source.chance(0.5) else "0.6"
+    if source.wild:
+        rho = _wild_coefficient(source)
     order = source.pick(("one", "one", "constant", "two"))
     start = f"init_dist=pm.Normal.dist(0.0, {float(scale)!r})"
-    length = max(size, 3)
+    # Powers of a coefficient beyond one are the larger, the longer the series is.
+    length = max(size, 3) if not source.wild else source.pick((max(size, 3), 30))
     if order == "two":
         coefficients = f"rho=pt.stack([{rho}, -0.2])"
         start = f"init_dist=pm.Normal.dist(0.0, {float(scale)!r}, shape=2)"
@@ -178,6 +183,19 @@ def _autoregression(source: Source, size: int, scale: Scale) -> str:
         coefficients = f"rho=pt.stack([{rho}])"
     series = source.free("ar", "pm.AR", f"{coefficients}, sigma={noise}, {start}, shape={length}")
     return f"{series}[:{size}]"
+
+
+def _wild_coefficient(source: Source) -> str:
+    """Return an autoregression's coefficient around one and beyond."""
+    if source.chance(0.3):
+        return source.pick(("0.999999", "1.0", "-1.0", "1.3", "-2.0", "5.0"))
+    arguments = source.pick(
+        (
+            *(("pm.Normal", "0.5, 0.5"), ("pm.Normal", "0.0, 3.0"), ("pm.Normal", "1.0, 0.01")),
+            ("pm.Uniform", "-1.5, 1.5"),
+        )
+    )
+    return source.free("rho", *arguments)
 
 
 def _map(source: Source, size: int, scale: Scale) -> str:
@@ -234,9 +252,9 @@ def _process(source: Source, size: int, scale: Scale) -> str:
 
 def _kernel(source: Source, n_dims: int, unit: float) -> str:
     if n_dims == 2 and source.chance(0.3):
-        length = positives(source, 2, unit)
+        length = positives(source, 2, source.wild_scale(unit))
         return f"pm.gp.cov.Matern52(2, ls={length})"
-    length = positive(source, unit)
+    length = positive(source, source.wild_scale(unit))
     kind = source.pick(("ExpQuad", "Matern52", "Matern32", "Exponential", "RatQuad", "Periodic"))
     if kind == "RatQuad":
         return f"pm.gp.cov.RatQuad({n_dims}, alpha={positive(source)}, ls={length})"
@@ -264,4 +282,9 @@ _KINDS: tuple[Callable[[Source, int, Scale], str], ...] = (
     *(_centred, _centred, _centred, _multivariate, _multivariate, _multivariate, _walk, _solved),
     *(_process, _process, _process, _process, _process, _process, _basis_functions, _correlated),
     *(_random_walk_of_pymc, _autoregression, _map, _zero_sum),
+)
+# What conditioning is hard for.
+_STRUCTURED = (
+    *(_process, _process, _process, _autoregression, _autoregression, _random_walk_of_pymc),
+    *(_walk, _centred, _basis_functions, _map),
 )

@@ -17,6 +17,9 @@ def predictor(source: Source, size: int, scale: float) -> str:
     """Return the code of a predictor of shape (size,), of prior standard deviation ``scale``."""
     count = source.pick((1, 1, 1, 1, 2, 2, 2, 3) if not source.is_tiny else (1, 1, 2))
     terms = [_term(source, size, scale) for _ in range(count)]
+    if source.wild and source.chance(0.3):
+        wide = source.number(10.0 ** int(source.rng.integers(3, 10)))
+        terms.append(source.free("wide", "pm.Normal", f"0.0, {wide!r}"))
     if source.chance(0.3):
         terms.append(_offset(source, size, scale))
     if all("(" not in term and "_" not in term for term in terms):
@@ -94,7 +97,9 @@ def _regression(source: Source, size: int, scale: float) -> str:
     if source.chance(0.3):
         # Entries of very different sizes within a column.
         X = X * 10.0 ** source.rng.integers(-6, 1, (size, count))
-    v = latent(source, count, scale / units if source.chance(0.8) else scale)
+    v = latent(
+        source, count, scale / units if source.chance(0.4 if source.wild else 0.8) else scale
+    )
     design = source.data("X", np.array([[float(f"{x:.5g}") for x in row] for row in X]), shared=0.3)
     forms = (
         f"pt.as_tensor({design}) @ {v}",

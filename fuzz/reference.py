@@ -129,6 +129,12 @@ class Reference:
                 densities[name] = self._choose(density, self._in_stable_form(name, point))
         return densities
 
+    def log_density(self, point: Point) -> float:
+        """Return the log density of the whole model as it is written; −∞ where it is no number."""
+        terms = self._written([point[var.name] for var in self._inputs])
+        total = float(sum(np.sum(term) for term in terms))
+        return -np.inf if np.isnan(total) else total
+
     def _evaluate(self, function: Interpreter, point: Point) -> list[Density]:
         values = [point[var.name] for var in self._inputs]
         exact = function(values)

@@ -37,11 +37,13 @@ class Source:
         The same seed gives the same program.
     scalars : int, optional
         Number of free scalars that the model may have; None where it does not matter.
+    wild : bool
+        Whether scales are from 1e-9 to 1e9 that do not go with one another.
     """
 
-    def __init__(self, seed: int, scalars: int | None = None):
-        self.seed, self.scalars = seed, scalars
-        self.rng = np.random.default_rng([seed, scalars or 0])
+    def __init__(self, seed: int, scalars: int | None = None, *, wild: bool = False):
+        self.seed, self.scalars, self.wild = seed, scalars, wild
+        self.rng = np.random.default_rng([seed, scalars or 0, *([1] if wild else [])])
         self._data: list[str] = []
         self._model: list[str] = []
         self._coords: list[str] = []
@@ -61,6 +63,12 @@ class Source:
         """Return a unit of measurement: mostly one, otherwise from 1e-9 to 1e9."""
         power = int(self.rng.integers(-9, 10))
         return _odd(10.0**power) if self.chance(probability) else 1.0
+
+    def wild_scale(self, scale: float) -> float:
+        """Return ``scale``, or in a wild model perhaps one that does not go with the others."""
+        if not self.wild or not self.chance(0.25):
+            return scale
+        return _odd(_rounded(np.clip(scale * 10.0 ** self.rng.uniform(-9, 9), 1e-9, 1e9)))
 
     def number(self, scale: float = 1.0) -> float:
         """Return a positive number of the order of ``scale``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,13 +10,17 @@ import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
+import pymc_augconj as pac
 from fuzz import reading
 from fuzz.__main__ import main
+from fuzz.chains import low_states, relaxed, sample_chain
 from fuzz.comparison import Outcome, compare_densities, guarded
 from fuzz.grammar import random_model
 from fuzz.importance import importance_sample
 from fuzz.moments import compare_moments
 from fuzz.reference import Reference
+from pymc_augconj.api.elliptical_update import EllipticalUpdate
+from pymc_augconj.api.updates import SliceUpdate
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.linalg.linear_map import DenseMap
 
@@ -154,6 +159,105 @@ def test_a_wrong_site_is_found_by_moments_alone(monkeypatch):
     found = guarded(SMALL, compare_moments)
     assert found.kind == "mismatch"
     assert "standard errors" in found.detail
+
+
+# -- chains ---------------------------------------------------------------------------------------
+
+
+def sampled(text: str, steps: int = 60) -> Outcome:
+    return guarded(text, lambda model: sample_chain(model, steps=steps))
+
+
+def test_a_chain_whose_update_accepts_everything_is_found(monkeypatch):
+    assert sampled(SCALED).kind == "sampled"
+    walked = SliceUpdate.__call__
+
+    def accept(self, target, start, rng, tune):
+        # Right during tuning, and afterwards no matter what the density says.
+        return walked(self, target, start, rng, tune) if tune else start + 1.0
+
+    monkeypatch.setattr(SliceUpdate, "__call__", accept)
+    monkeypatch.setattr(EllipticalUpdate, "__call__", accept)
+    found = sampled(SCALED)
+    assert found.kind == "fallen", found
+    assert "slice sampling" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda point, stats: point.update(b=np.array(np.nan)), "not finite"),
+        (lambda point, stats: stats.update(model_logp=np.inf), "not finite"),
+        (lambda point, stats: stats.update(model_logp=stats["model_logp"] + 1e-3), "mismatch"),
+    ],
+)
+def test_wrong_states_of_a_chain_are_found(monkeypatch, change, kind):
+    plain = pac.AugmentedGibbs.step
+
+    def step(self, point):
+        point, (stats,) = plain(self, point)
+        change(point, stats)
+        return point, [stats]
+
+    monkeypatch.setattr(pac.AugmentedGibbs, "step", step)
+    assert sampled(SCALED, steps=4).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (pac.NotPositiveDefiniteError("no Cholesky factor"), "stopped"),
+        (pac.RecognitionError("the model was misread"), "misread"),
+        (np.linalg.LinAlgError("Eigenvalues did not converge"), "traceback"),
+    ],
+)
+def test_the_end_of_a_chain_is_told(monkeypatch, error, kind):
+    def stop(self, point):
+        raise error
+
+    monkeypatch.setattr(pac.AugmentedGibbs, "step", stop)
+    assert sampled(SCALED, steps=4).kind == kind
+
+
+def test_low_states_are_those_below_a_level_that_was_reached():
+    level = np.zeros(100)
+    assert low_states(level, 50).size == 0
+    dip, early, climb = level.copy(), level.copy(), level.copy()
+    dip[70:72] = -60.0
+    early[30:] = -1e9  # and never back
+    climb[:80] = -60.0
+    np.testing.assert_array_equal(low_states(dip, 50), [70, 71])
+    np.testing.assert_array_equal(low_states(early, 50), np.arange(50, 100))
+    assert low_states(climb, 50).size == 0
+
+
+def test_slice_sampling_leaves_an_impossible_state_and_stays_in_a_wide_one():
+    """Of a funnel: fifteen latents of a large standard deviation have a low density, rightly."""
+    with pm.Model() as model:
+        s = pm.LogNormal("s", 0.0, 3.0)
+        pm.Normal("x", 0.0, s, shape=15)
+    rng, reference = np.random.default_rng(0), Reference(model)
+
+    def state(log_s: float, x: float) -> dict:
+        return {"s_log__": np.array(log_s), "x": x * rng.standard_normal(15)}
+
+    chain = [state(log_s, np.exp(log_s)) for log_s in rng.normal(0.0, 3.0, 20)]
+    wide, impossible = state(4.0, np.exp(4.0)), state(0.0, np.exp(4.0))
+    assert reference.log_density(wide) < reference.log_density(state(0.0, 1.0)) - 50.0
+    climbs = [
+        relaxed(point, chain, reference, rng) - reference.log_density(point)
+        for point in (wide, impossible)
+    ]
+    assert climbs[0] < 25.0 < 500.0 < climbs[1]
+
+
+def test_wild_models_are_of_scales_that_do_not_go_together():
+    texts = [random_model(seed, wild=True) for seed in range(40)]
+    assert texts[7] == random_model(7, wild=True) != random_model(7)
+    numbers = [abs(float(x)) for x in re.findall(r"(?<![\w.])\d+\.?\d*e?-?\d*", "".join(texts))]
+    assert min(x for x in numbers if x > 0.0) < 1e-8
+    assert max(numbers) > 1e8
+    assert any("rho" in text and "0.0, 3.0" in text for text in texts)
 
 
 def test_other_errors_than_the_packages_are_told_from_refusals(monkeypatch):
