@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -115,7 +116,7 @@ def _judge(
         )
     below = np.median(after) - after
     if below.max() >= _FAR_BELOW:
-        return Outcome("unsettled", f"{below.max():.4g} below the median")
+        return Outcome("unsettled", f"{below.max():.4g} below the median; {_said(found)}")
     return None
 
 
@@ -199,11 +200,14 @@ def _ended(kind: str, error: Exception) -> Outcome:
 
 
 def _warned(found: list[dict[str, Any]], caught: list[warnings.WarningMessage]) -> Outcome:
-    said = [str(warning.message) for warning in caught if _is_ours(warning)]
-    said += [stats["warning"].message for stats in found if stats.get("warning") is not None]
-    if said:
-        return Outcome("warned", "; ".join(sorted({sentence(Exception(text)) for text in said})))
-    return Outcome("sampled")
+    said = _said(found, [str(warning.message) for warning in caught if _is_ours(warning)])
+    return Outcome("warned", said) if said else Outcome("sampled")
+
+
+def _said(found: list[dict[str, Any]], others: Sequence[str] = ()) -> str:
+    """Return the sentences of a chain's warnings."""
+    said = [stats["warning"].message for stats in found if stats.get("warning") is not None]
+    return "; ".join(sorted({sentence(text) for text in (*others, *said)}))
 
 
 def _is_ours(warning: warnings.WarningMessage) -> bool:

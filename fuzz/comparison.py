@@ -106,8 +106,8 @@ def _outcome(text: str, check) -> Outcome:
         return Outcome("traceback", traceback.format_exc(limit=-6))
 
 
-def sentence(error: Exception) -> str:
-    """Return an error's sentence without the names and numbers of this model."""
+def sentence(error: Exception | str) -> str:
+    """Return an error's sentence, or a warning's, without the names and numbers of this model."""
     text = re.sub(r"(?<!\w)'[^' ]*'", "‘…’", str(error))
     return re.sub(r"\d[\d.e+-]*", "#", text)
 
