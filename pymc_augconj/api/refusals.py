@@ -83,7 +83,7 @@ class Refusals:
         ]  # fmt: skip
         where = f" at {', '.join(ranges)}" if ranges else ""
         return (
-            f"latent variables {self._latents}: expected a log evidence with a rounding error of at "
-            f"most one nat, found a larger one {when}{where}, in whichever way it is computed, so that "
-            f"such values were not accepted; {_ADVICE}"
+            f"latent variables {self._latents}: expected a log evidence with a rounding error of "
+            f"at most one nat, found a larger one {when}{where}, in whichever way it is computed, "
+            f"so that such values were not accepted; {_ADVICE}"
         )

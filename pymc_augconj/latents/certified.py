@@ -62,9 +62,8 @@ class CertifiedConditioner:
         Raises
         ------
         UncertainEvidenceError
-            If the estimated rounding error of the log evidence is above one nat.
-        NotPositiveDefiniteError
-            If there is no posterior.
+            If the estimated rounding error of the log evidence is above one nat, or no space has a
+            posterior.
         """
         failure: NotPositiveDefiniteError | None = None
         best: AffinePosterior | None = None
@@ -83,12 +82,10 @@ class CertifiedConditioner:
                 return posterior
             if best is None or posterior.error < best.error:
                 best = posterior
-        if best is None:
-            assert failure is not None
-            raise failure
-        if not best.error <= LARGEST_ERROR:
+        if best is None or not best.error <= LARGEST_ERROR:
+            found = failure if best is None else f"about {best.error:.1g}"
             raise UncertainEvidenceError(
-                "the log evidence of the Gaussian latents: expected a rounding error below "
-                f"{LARGEST_ERROR:g}, found about {best.error:.1g}"
-            )
+                "the log evidence of the Gaussian latents: expected a rounding error of at most "
+                f"{LARGEST_ERROR:g}, found {found}"
+            ) from failure
         return best

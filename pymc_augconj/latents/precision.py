@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.linalg.sparse import SymmetricFactor
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
@@ -22,6 +21,9 @@ from .base import BlockPrior, PredictorGradient
 from .dense import DensePrior
 
 __all__ = ["PrecisionPrior", "pull_root"]
+
+# An estimated error of log|Q| from which the user's own formula is evaluated, if it is there.
+_LEAST_ERROR = 1e-6
 
 
 class PrecisionPrior(DensePrior):
@@ -64,7 +66,7 @@ class PrecisionPrior(DensePrior):
 
     @property
     def _is_uncertain(self) -> bool:
-        return self.factor.error > SMALL_ERROR
+        return self.factor.error > _LEAST_ERROR
 
     @property
     def scale_error(self) -> float:

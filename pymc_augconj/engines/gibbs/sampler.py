@@ -23,7 +23,11 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
+from pymc_augconj.errors import (
+    AugmentationError,
+    NotPositiveDefiniteError,
+    UncertainEvidenceError,
+)
 from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
@@ -295,7 +299,14 @@ class GibbsSampler:
         prior = self.priors.at(point).factorized()
         values = self._latent_values(point, prior) if self.model.forward else {}
         for variable in self.model.forward:
-            draw = variable.draw(rng, {**point, **values})
+            try:
+                draw = variable.draw(rng, {**point, **values})
+            except ValueError as error:
+                raise AugmentationError(
+                    f"variable {variable.name!r}: expected parameters that it can be drawn with, "
+                    f"found some that overflow ({error}); give the predictor priors that keep it "
+                    "in range"
+                ) from error
             point[variable.value_name] = draw.reshape(np.shape(point[variable.value_name]))
         info.log_density += sum(
             float(variable.log_density({**point, **values})) for variable in self.model.forward
