@@ -215,5 +215,5 @@ def describe(
         how = "NUTS" if by_gradient else "slice sampling"
         return f"{how} given ω, latents integrated out"
     if hyperparameter in plan.prior_only:
-        return "slice sampling of its prior given the other hyperparameters"
+        return "slice sampling given the other hyperparameters"
     return "left to PyMC's own step methods"

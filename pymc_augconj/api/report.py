@@ -107,6 +107,8 @@ class RecognitionReport(Recognition):
                 how = describe(plan, hyper, by_gradient=nuts, held=bool(held))
                 table.add_row(hyper.name, _shape(hyper.shape), how)
             tables.append(table)
+        for name, written in self.as_normal.items():
+            tables.append(Text(f"{name}: as {written}, a latent drawn jointly with the others"))
         for variable in self.model.forward:
             tables.append(Text(f"{variable.name}: drawn from its distribution given the rest"))
         for name in self.factors:

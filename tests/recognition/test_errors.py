@@ -7,6 +7,7 @@ import pymc as pm
 import pytensor
 import pytensor.tensor as pt
 import pytest
+from scipy.stats import kstest
 
 from pymc_augconj.api.report import recognize
 from pymc_augconj.errors import DataError, NotAffineError, RecognitionError, UnknownLikelihoodError
@@ -92,7 +93,7 @@ ELSEWHERE = {
     "potential": (
         lambda f: (bernoulli(f), pm.Potential("p", -((f[0] * f[1]) ** 2))),
         r"'f' \(GP \(whitened\)\).*the potential 'p' depends on it.*found one of shape \(\) that "
-        r"depends on several.*pm\.Censored",
+        r"depends on several, (?!.*Censored)",
     ),
     "scale of another": (
         lambda f: bernoulli(pm.Normal("e", 0, exp(f))),
@@ -118,7 +119,7 @@ UNKNOWN = {
         lambda: pm.gp.Marginal(
             mean_func=pm.gp.mean.Constant(pm.Normal("c", 0, 1)), cov_func=pm.gp.cov.ExpQuad(2, ls=1)
         ).marginal_likelihood("y", X=X, y=REAL, sigma=1.0),
-        r"'y': expected one distribution .*found MvNormal.*use pm\.gp\.Latent",
+        r"'y': expected one distribution .*found one MvNormal of all.*pm\.gp\.Latent",
     ),
     "Poisson, log": (
         lambda: pm.Poisson("y", mu=exp(process()), observed=COUNTS),
@@ -147,7 +148,13 @@ UNKNOWN = {
     ),
     "Categorical": (
         lambda: pm.Categorical("y", logit_p=process()[:, None] * np.eye(2)[0], observed=BINARY),
-        "distribution Categorical; expected one of",
+        r"Categorical with these parameters; expected p = softmax\(…\) of affine predictors.*NUTS",
+    ),
+    "Multinomial": (
+        lambda: pm.Multinomial(
+            "y", n=9, p=pt.stack([p := invlogit(pm.Normal("b")), 1 - p]).T, observed=[4, 5]
+        ),
+        r"Multinomial with these parameters; expected p = softmax\(…\)",
     ),
     "Censored": (
         lambda: pm.Censored("y", pm.Normal.dist(process(), 1), -1, 1, observed=REAL.clip(-1, 1)),
@@ -189,7 +196,7 @@ UNKNOWN = {
     ),
     "MvNormal": (
         lambda: pm.MvNormal("y", mu=process(), cov=np.eye(N), observed=REAL),
-        r"found MvNormal, which pm\.gp\.Marginal writes",
+        r"found one MvNormal of all; write what they share as .* f = pm\.MvNormal",
     ),
     "latent scale": (
         lambda: pm.Normal("y", process(), exp(process("g")), observed=REAL),
@@ -230,7 +237,14 @@ NO_LATENT = {
             pm.Normal("y", 0, pm.HalfNormal("s", 1), observed=REAL),
             pm.Potential("p", pt.switch(pm.Normal("b", 0, 1) > 0, 0.0, -np.inf)),
         ),
-        r"'b' is Gaussian, but the potential 'p' depends on it.*pm\.Censored.*NUTS",
+        r"'b' is Gaussian, but the potential 'p' depends on it(?!.*(Censored|no other)).*NUTS",
+    ),
+    "two that are none": (
+        lambda: (
+            pm.Normal("y", 0, pm.HalfNormal("s", 1), observed=REAL),
+            pm.Potential("p", pt.switch(pm.Normal("b", 0, 1) > pm.Normal("c", 0, 1), 0.0, -np.inf)),
+        ),
+        "variable 'c' is Gaussian, but .*; variable 'b' is Gaussian, but .*NUTS",
     ),
     "transform": (
         lambda: bernoulli(pm.Normal("b", 0, 1, transform=ordered, shape=N, initval=np.arange(N))),
@@ -244,7 +258,7 @@ NO_LATENT = {
         lambda: pm.gp.Marginal(
             cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ls", 1))
         ).marginal_likelihood("y", X=X, y=REAL, sigma=1.0),
-        r"'y': expected one distribution for each observation, found MvNormal.*pm\.gp\.Latent",
+        r"'y': expected one distribution for each observation, found one MvNormal.*pm\.gp\.Latent",
     ),
     "marginal process, approximated": (
         lambda: pm.gp.MarginalApprox(
@@ -268,6 +282,47 @@ NO_LATENT = {
 def test_there_is_no_latent(case):
     build, sentence = NO_LATENT[case]
     refused(build, RecognitionError, sentence)
+
+
+COEFFICIENTS = {
+    "Flat": lambda: pm.Flat("b", shape=2),
+    "Laplace": lambda: pm.Laplace("b", 0.0, 2.0, shape=2),
+    "StudentT": lambda: pm.StudentT("b", 3.0, mu=0.0, sigma=2.0, shape=2),
+    "Cauchy": lambda: pm.Cauchy("b", 0.0, 2.0, shape=2),
+}
+
+
+@pytest.mark.parametrize("prior", COEFFICIENTS)
+def test_coefficients_that_could_be_latents(prior):
+    """What the message says can be evaluated as it stands, and is read."""
+    with pm.Model() as model:
+        bernoulli(X @ COEFFICIENTS[prior]())
+    with pytest.raises(RecognitionError, match=r"write coefficients as pm\.Normal\('b'") as caught:
+        recognize(model)
+    written = str(caught.value).split(" as ")[1].split(" of a sigma")[0].split(", or")[0]
+    values = {"mu": 0.0, "b": 2.0, "sigma": 2.0, "nu": 3.0, "alpha": 0.0, "beta": 2.0, "pm": pm}
+    with pm.Model() as mixture:
+        bernoulli(X @ eval(written, values))
+    assert [block.name for block in recognize(mixture).model.blocks] == ["b"]
+    if prior == "Flat":
+        return
+    theirs, ours = (pm.draw(m["b"], 4000, random_seed=1).ravel() for m in (model, mixture))
+    assert kstest(ours, theirs).pvalue > 1e-3
+
+
+def test_table_names_hyperparameters_that_could_be_latents():
+    with pm.Model() as model:
+        sigma, _ = pm.HalfNormal("sigma"), pm.Flat("alone")
+        pm.Normal("w", pm.Flat("m") * pm.Normal("c"), pm.math.exp(pm.Flat("s")), observed=REAL)
+        bernoulli(pm.Flat("a") + pm.Normal("b") * X[:, 0])
+        pm.Normal("z", 0, sigma, observed=REAL)
+        pm.Potential("t", -(model["alone"] ** 2))
+    text = str(recognize(model))
+    assert "a: as pm.Normal('a', 0, sigma) of a sigma far above" in text
+    assert text.count(": as pm.Normal") == 1
+    # It has data.
+    assert "slice sampling given the other hyperparameters" in text
+    assert "of its prior" not in text
 
 
 def test_observations_that_count_more_than_once():

@@ -9,7 +9,7 @@ from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.likelihoods.base import Pattern
+from pymc_augconj.likelihoods.base import MultiPattern, Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
     depends_on,
@@ -27,7 +27,7 @@ from .links import describe_link
 __all__ = [
     "DENSITY_ENGINES",
     "SEVERAL_ENGINES",
-    "about_marginal_process",
+    "about_joint_normal",
     "not_affine",
     "total_size",
     "unknown_distribution",
@@ -55,22 +55,23 @@ def total_size(rv: Variable) -> str:
     )
 
 
-def about_marginal_process(rv: Variable) -> str | None:
-    """Return the message for a distribution that contains both the noise and the process."""
+def about_joint_normal(rv: Variable) -> str | None:
+    """Return the message for a distribution that contains both the noise and the latents."""
     if distribution_name(rv) not in ("MvNormal", "KroneckerNormal"):
         return None
     return (
-        f"expected one distribution for each observation, found {distribution_name(rv)}, which "
-        "pm.gp.Marginal writes, with its process integrated out; use pm.gp.Latent, f = "
-        "gp.prior('f', X=X), with the noise as a separate likelihood, pm.Normal('y', f, sigma, "
-        "observed=y), or sample this model with pm.sample's NUTS"
+        f"expected one distribution for each observation, found one {distribution_name(rv)} of "
+        "all; write what they share as a latent variable, f = pm.MvNormal('f', mean, cov), or f = "
+        "gp.prior('f', X=X) of a pm.gp.Latent in place of a pm.gp.Marginal, and the noise as a "
+        "separate likelihood, pm.Normal('y', f, sigma, observed=y), or sample this model with "
+        "pm.sample's NUTS"
     )
 
 
 def unknown_distribution(rv: Variable) -> str:
     """Return the message for a distribution without an augmentation."""
     augmented = [cls for cls in known_likelihoods().values() if cls.can_augment]
-    known = sorted({name_of_op(pattern.rv) for cls in augmented for pattern in cls.patterns})
+    patterns = [pattern for cls in augmented for pattern in cls.patterns]
     if (base := censored_base(rv)) is not None:
         return (
             f"observed variable {rv.name!r}: no augmentation is known for censored observations, "
@@ -84,11 +85,23 @@ def unknown_distribution(rv: Variable) -> str:
             "keeps observed and missing entries together; leave the missing entries out "
             "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
         )
-    if (advice := about_marginal_process(rv)) is not None:
+    if (advice := about_joint_normal(rv)) is not None:
         return f"observed variable {rv.name!r}: {advice}"
+    name = distribution_name(rv)
+    several = [p for p in patterns if isinstance(p, MultiPattern) and name_of_op(p.rv) == name]
+    if several:
+        links = " or ".join(
+            f"{own.name} = {own.link}(…)" for pattern in several for own in pattern.predictors
+        )
+        return (
+            f"observed variable {rv.name!r}: no augmentation is known for {name} with these "
+            f"parameters; expected {links} of affine predictors. Sample this model with "
+            "pm.sample's NUTS instead"
+        )
+    known = sorted({name_of_op(pattern.rv) for pattern in patterns})
     return (
         f"observed variable {rv.name!r}: no augmentation is known for the distribution "
-        f"{distribution_name(rv)}; expected one of {', '.join(known)}. "
+        f"{name}; expected one of {', '.join(known)}. "
         "Sample this model with pm.sample's NUTS instead"
     )
 

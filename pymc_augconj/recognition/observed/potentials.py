@@ -53,8 +53,7 @@ def match_potential(
     found = read_potential(model, potential, latents)
     if isinstance(found, str):
         raise NotAffineError(
-            f"potential {potential.name!r}: {found}; if it is the density of censored "
-            "observations, write these with pm.Censored; or sample this model with pm.sample's NUTS"
+            f"potential {potential.name!r}: {found}; sample this model with pm.sample's NUTS"
         )
     return found
 

@@ -327,9 +327,7 @@ def _first_in_potential(
                 continue
             why += f" and cannot be read as a density ({reading})"
         # The one that costs least: a process comes before its intercept.
-        return entering[-1], (
-            f"{why} (if it is the density of censored observations, write these with pm.Censored)"
-        )
+        return entering[-1], why
     return None
 
 

@@ -5,12 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pymc.model import Model
+from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.names import distribution_name
-from pymc_augconj.recognition.observed.errors import about_marginal_process
+from pymc_augconj.recognition.observed.errors import about_joint_normal
 
-__all__ = ["no_latent"]
+__all__ = ["as_normal", "no_latent"]
+
+# Priors of coefficients as normal ones; Laplace, Student-t and Cauchy are mixtures of these.
+_AS_NORMAL = {
+    "Flat": "pm.Normal('{name}', 0, sigma{shape}) of a sigma far above what you expect",
+    "Laplace": "pm.Normal('{name}', mu, b * (2 * pm.Exponential('{name}_v', 1{shape})) ** 0.5)",
+    "StudentT": (
+        "pm.Normal('{name}', mu, sigma * pm.InverseGamma('{name}_v', nu / 2, nu / 2{shape}) ** 0.5)"
+    ),
+    "Cauchy": (
+        "pm.Normal('{name}', alpha, beta * pm.InverseGamma('{name}_v', 0.5, 0.5{shape}) ** 0.5)"
+    ),
+}
+
+
+def as_normal(rv: Variable) -> str | None:
+    """Return how ``rv`` is written as a normal variable, exactly or nearly; None if it is not."""
+    written = _AS_NORMAL.get(distribution_name(rv))
+    shape = static_shape(rv)
+    return written and written.format(name=rv.name, shape=f", shape={shape}" if shape else "")
 
 
 def no_latent(
@@ -31,11 +52,11 @@ def no_latent(
     refused : AugmentationError, optional
         Why the model could not be read either if no Gaussian variable had a transform.
     """
-    for name, why in demoted.items():
+    if demoted:
+        listed = "; ".join(f"variable {n!r} is Gaussian, but {why}" for n, why in demoted.items())
         return RecognitionError(
-            f"variable {name!r} is Gaussian, but {why}, and there is no other Gaussian latent "
-            "variable: expected one that enters the model only through predictors and means; "
-            "sample this model with pm.sample's NUTS"
+            f"{listed}: expected a Gaussian variable that enters the model only through predictors "
+            "and means; sample this model with pm.sample's NUTS"
         )
     if chosen is not None:
         return RecognitionError(
@@ -47,7 +68,7 @@ def no_latent(
         if op_name in ("NormalRV", "MvNormalRV") and model.rvs_to_transforms[rv] is not None:
             what = (
                 f"variable {rv.name!r} is Gaussian but has a transform, so that its distribution "
-                "is a truncated or ordered one, and there is no other Gaussian latent variable; "
+                "is a truncated or ordered one, and none without is in a predictor; "
             )
             if refused is None:
                 return RecognitionError(
@@ -68,11 +89,13 @@ def no_latent(
                 "pm.sample's NUTS"
             )
     for rv in model.observed_RVs:
-        if (advice := about_marginal_process(rv)) is not None:
+        if (advice := about_joint_normal(rv)) is not None:
             return RecognitionError(f"observed variable {rv.name!r}: {advice}")
     listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
+    written = " or ".join(filter(None, map(as_normal, model.free_RVs)))
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
-        f"a Normal variable in the predictor, found {listed or 'no free variable'}; sample this "
-        "model with pm.sample's NUTS"
+        f"a Normal variable in the predictor, found {listed or 'no free variable'}; "
+        + (f"write coefficients as {written}, or " if written else "")
+        + "sample this model with pm.sample's NUTS"
     )
