@@ -8,6 +8,7 @@
 ``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``               options of ``pac.fit`` about inducing points and minibatches
+``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_apart``          classes at new inputs by their integrals

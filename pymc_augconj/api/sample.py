@@ -17,6 +17,7 @@ from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import sample_chains
+from .interrupt import Chains
 from .sparse_log_likelihood import add_log_likelihood, observed_names
 from .sparse_step import SparseGibbs
 from .sparsify import sparsified
@@ -81,7 +82,10 @@ def sample(
     Returns
     -------
     DataTree
-        As from ``pm.sample``; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics.
+        As from ``pm.sample``; see :class:`~pymc_augconj.AugmentedGibbs` for its statistics. An
+        interrupt (Ctrl-C, or a KeyboardInterrupt of ``callback``) stops all chains; draws of
+        chains of different lengths that do not fit into ``posterior`` are in the group
+        ``posterior_rest``, one after the other, with their numbers of chain and draw.
 
     Raises
     ------
@@ -164,7 +168,9 @@ def _run(
                     start = step.recognition.start
                     kwargs["trace"] = Recorder.of(model, kwargs.get("var_names"), start)
         try:
-            return pm.sample(draws, step=step, model=model, **kwargs)
+            chains = Chains(kwargs.pop("callback", None))
+            step.on_chain = chains.begin
+            return chains.run(pm.sample, draws, step=step, model=model, **kwargs)
         except (ConnectionError, EOFError) as error:
             raise RuntimeError(
                 f"the process of a chain ended before its last draw ({error or 'no message'}): it "

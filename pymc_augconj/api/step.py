@@ -231,6 +231,8 @@ class AugmentedGibbs(BlockedStep):
         self.plan = _restrict(make_plan(self.recognition.model, self.held), vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
+        #: Called with the number of steps where a chain begins in this process.
+        self.on_chain: Callable[[int], None] | None = None
         self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
         self._kinds = self._choose_updates(hyper_sampler)
         self.sweeps = self._choose_sweeps(sweeps)
@@ -327,6 +329,8 @@ class AugmentedGibbs(BlockedStep):
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for one chain; see :class:`pymc.step_methods.compound.BlockedStep`."""
+        if self.on_chain is not None:
+            self.on_chain(tune + draws)
         super().setup_chain(rng, tune, draws)
         self._reset()
         self.tune = tune > 0
@@ -350,7 +354,7 @@ class AugmentedGibbs(BlockedStep):
     def __getstate__(self) -> dict[str, Any]:
         # Caches and limits belong to a running chain, not to the step that is sent to a worker.
         state = dict(self.__dict__)
-        state["_sampler"] = None
+        state["_sampler"] = state["on_chain"] = None
         state.pop("_limiter", None)
         return state
 

@@ -1,8 +1,9 @@
 """Results as DataTrees, tables and figures; the only folder with xarray and ArviZ.
 
-=================  ========================================
-``approximation``  Gaussian approximations of the posterior
-``comparison``     several fits side by side
-``predictions``    predictions as a DataTree
-=================  ========================================
+==================  ========================================
+``approximation``   Gaussian approximations of the posterior
+``comparison``      several fits side by side
+``predictions``     predictions as a DataTree
+``unequal_chains``  draws of interrupted chains
+==================  ========================================
 """

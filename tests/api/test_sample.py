@@ -28,6 +28,13 @@ def model():
     return model
 
 
+@pytest.fixture
+def small():
+    with pm.Model(coords={"place": list("abc")}) as model:
+        pm.Bernoulli("y", logit_p=pm.Normal("b", dims="place"), observed=[0, 1, 1])
+    return model
+
+
 def test_the_result_is_pymcs(model):
     idata = pac.sample(6, tune=3, chains=2, model=model, **QUIET)
     posterior = idata.posterior
@@ -108,6 +115,60 @@ def interrupt(trace, draw):
     raise KeyboardInterrupt
 
 
+# Where the interrupt comes, chains and draws of the posterior, and (chain, draw) of the rest.
+INTERRUPTS = [
+    ((0, 5), (1, 4), []),
+    ((1, 3), (1, 6), [(1, 0), (1, 1)]),  # fewer draws than the first chain alone
+    ((1, 6), (2, 5), [(0, 5)]),
+]
+
+
+def test_an_interrupt_stops_all_chains_and_keeps_every_draw(small):
+    options = {"tune": 2, "chains": 3, "model": small, **QUIET}
+    whole = pac.sample(6, **options).posterior["b"]
+    for at, (chains, draws), rest in INTERRUPTS:
+        last = None
+
+        def stop(trace, draw, at=at):
+            nonlocal last
+            last = draw.chain, draw.draw_idx
+            if last == at:
+                raise KeyboardInterrupt
+
+        with pytest.warns(UserWarning, match="interrupted after . draws of chain 0.* in the group"):
+            idata = pac.sample(6, callback=stop, **options)
+        assert last == at
+        np.testing.assert_array_equal(idata.posterior["b"], whole[:chains, :draws])
+        assert ("posterior_rest" in idata.children) == bool(rest)
+        if rest:
+            left = idata["posterior_rest"]
+            assert list(zip(left["chain"].values, left["draw"].values, strict=True)) == rest
+            np.testing.assert_array_equal(left["b"], [whole[c, d] for c, d in rest])
+            assert left["b"].dims == ("sample", "place")
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_an_interrupt_of_chains_in_processes_keeps_every_draw(small):
+    options = {**QUIET, "cores": 2, "chains": 3, "mp_ctx": "fork", "model": small, "tune": 1}
+    seen: dict[int, int] = {}
+
+    def stop(trace, draw):
+        seen[draw.chain] = draw.draw_idx
+        if draw.chain == 1 and draw.draw_idx == 4:
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted"):
+        idata = pac.sample(6, callback=stop, **options)
+    rest = idata["posterior_rest"].sizes["sample"] if "posterior_rest" in idata.children else 0
+    posterior = idata.posterior
+    assert posterior.sizes["chain"] * posterior.sizes["draw"] + rest == sum(seen.values())
+
+
+def test_an_interrupt_before_the_first_draw(small):
+    with pytest.raises(KeyboardInterrupt, match="before the first draw after tuning"):
+        pac.sample(4, tune=3, chains=2, model=small, callback=interrupt, **QUIET)
+
+
 def test_everything_is_left_as_it_was(model):
     mode = pytensor.config.mode
     with threadpool_limits(2, user_api="blas"):
@@ -119,8 +180,8 @@ def test_everything_is_left_as_it_was(model):
                 4, tune=0, chains=1, model=model, callback=lambda trace, draw: 1 / 0, **QUIET
             )
         assert threadpool_info() == before
-        # Interrupted, PyMC returns what there is.
-        pac.sample(4, tune=0, chains=1, model=model, callback=interrupt, **QUIET)
+        with pytest.warns(UserWarning, match="interrupted after 1 draws"):
+            pac.sample(4, tune=0, chains=1, model=model, callback=interrupt, **QUIET)
         assert threadpool_info() == before
     assert pytensor.config.mode == mode
 

@@ -1,0 +1,66 @@
+"""Draws of chains that were interrupted, which differ in number."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+__all__ = ["with_rest"]
+
+_REST = "posterior_rest"
+
+
+def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.DataTree:
+    """Return PyMC's result of interrupted chains with the draws that it left out.
+
+    PyMC keeps as many draws of each of as many chains as make most draws together.
+
+    Parameters
+    ----------
+    tree : DataTree
+        PyMC's result.
+    traces : mapping
+        The arrays of every chain, a ``pymc.backends.NDArray``, by its number.
+    tune : int
+        Draws at the beginning of a chain that do not count.
+
+    Returns
+    -------
+    DataTree
+        Chains have their own numbers. The group ``posterior_rest`` has the other draws, if there
+        are any, one after the other along the axis ``sample``, and of which chain and draw they
+        are.
+    """
+    found = "posterior" in tree.children
+    like = tree["posterior" if found else "warmup_posterior"].to_dataset()
+    kept = like.sizes["draw"] if found else 0
+    traces = dict(sorted(traces.items()))
+    drawn = {chain: max(len(trace) - tune, 0) for chain, trace in traces.items()}
+    complete = [chain for chain, number in drawn.items() if number >= kept]
+    groups = {}
+    for name, node in tree.children.items():
+        groups[name] = node.to_dataset()
+        if found and "chain" in node.dims:
+            groups[name] = groups[name].assign_coords(chain=complete)
+    first = {chain: kept if chain in complete else 0 for chain in drawn}
+    numbers = {chain: np.arange(first[chain], drawn[chain]) for chain in drawn}
+    if any(map(len, numbers.values())):
+        values = {
+            name: (
+                ("sample", *array.dims[2:]),
+                np.concatenate(
+                    [trace.get_values(name, burn=tune + first[k]) for k, trace in traces.items()]
+                ),
+            )
+            for name, array in like.items()
+        }
+        labels = {name: c for name, c in like.coords.items() if name not in ("chain", "draw")}
+        labels["chain"] = "sample", np.repeat(list(numbers), list(map(len, numbers.values())))
+        labels["draw"] = "sample", np.concatenate(list(numbers.values()))
+        groups[_REST] = xr.Dataset(values, coords=labels)
+    whole = xr.DataTree.from_dict(groups)
+    whole.attrs = dict(tree.attrs)
+    return whole
