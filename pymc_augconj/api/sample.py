@@ -17,6 +17,7 @@ from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import sample_chains
+from .fitting_dims import with_fitting_dims
 from .interrupt import Chains
 from .sparse_log_likelihood import add_log_likelihood, observed_names
 from .sparse_step import SparseGibbs
@@ -158,15 +159,19 @@ def _run(
         stack.enter_context(blas_limit(1))
         # An interrupted chain has not released its own limit.
         stack.callback(step._release_blas)
+        recorder = None
+        # Random numbers drawn by a Deterministic are left to PyMC.
+        with suppress(RecognitionError):
+            recorder = Recorder.of(model, kwargs.get("var_names"), step.recognition.start)
         if compile_kwargs is not None:
             kwargs["compile_kwargs"] = compile_kwargs
         elif set(step.vars) == set(model.value_vars):
             stack.enter_context(without_compilation())
             if kwargs.get("trace") is None:
-                # Random numbers drawn by a Deterministic are left to PyMC.
-                with suppress(RecognitionError):
-                    start = step.recognition.start
-                    kwargs["trace"] = Recorder.of(model, kwargs.get("var_names"), start)
+                kwargs["trace"] = recorder
+        shapes = {var.name: var.type.shape for var in model.unobserved_RVs}
+        shapes |= {} if recorder is None else recorder.var_shapes
+        kwargs["idata_kwargs"] = with_fitting_dims(model, shapes, kwargs.get("idata_kwargs"))
         try:
             chains = Chains(kwargs.pop("callback", None))
             step.on_chain = chains.begin

@@ -111,6 +111,31 @@ def test_no_model():
         pac.sample(5)
 
 
+@pytest.mark.parametrize("options", [{}, {"vars": ["b"]}, {"var_names": ["b"]}])
+def test_dims_that_do_not_fit_are_left_out_before_sampling(small, options):
+    with small:
+        small.add_coord("other", length=2)
+        pm.Deterministic("first", small["b"][:2], dims="place")
+        pm.Deterministic("right", pm.math.stack([small["b"]] * 2), dims=("other", "place"))
+        pm.Data("given", np.zeros(4), dims="place")
+    warned = []
+
+    def note(trace, draw):
+        warned.append(len(found))
+
+    with pytest.warns(UserWarning, match="expected 3 entries along its dim 'place'") as found:
+        idata = pac.sample(4, tune=1, chains=1, model=small, callback=note, **options, **QUIET)
+    names = ["given"] if "var_names" in options else ["first", "given"]
+    assert [str(one.message).split("'")[1] for one in found] == names
+    assert warned[0] == len(names)
+    assert idata.posterior["b"].dims == ("chain", "draw", "place")
+    assert idata["constant_data"]["given"].dims == ("given_dim_0",)
+    if "var_names" not in options:
+        assert idata.posterior["first"].dims == ("chain", "draw", "first_dim_0")
+        assert idata.posterior["right"].dims == ("chain", "draw", "other", "place")
+        np.testing.assert_array_equal(idata.posterior["first"], idata.posterior["b"][..., :2])
+
+
 def interrupt(trace, draw):
     raise KeyboardInterrupt
 
