@@ -21,6 +21,7 @@
 ``refusals``           values of hyperparameters refused for want of digits
 ``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
+``sample_arguments``       checks of the arguments of ``pac.sample``
 ``sparse_log_likelihood``  log densities at draws through inducing points
 ``sparse_step``            the Gibbs step of a model through inducing points
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler

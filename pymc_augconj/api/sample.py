@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
@@ -19,6 +20,7 @@ from pymc_augconj.results.comparison.fits import DataTree
 from .chains import sample_chains
 from .fitting_dims import with_fitting_dims
 from .interrupt import Chains
+from .sample_arguments import check_keywords, check_log_likelihood, check_sparse
 from .sparse_log_likelihood import add_log_likelihood, observed_names
 from .sparse_step import SparseGibbs
 from .sparsify import sparsified
@@ -93,17 +95,14 @@ def sample(
     AugmentationError
         If the model cannot be augmented; see :func:`~pymc_augconj.recognize`.
     TypeError
-        If ``step`` or ``nuts_sampler`` is given.
+        If ``step`` or ``nuts_sampler`` is given, or a name that ``pm.sample`` does not know.
     RuntimeError
         If the process of a chain was killed.
     """
-    for name in ("step", "nuts_sampler"):
-        if name in kwargs:
-            raise TypeError(
-                f"pac.sample chooses its own step method: expected no {name!r}; use "
-                "pm.sample(step=[pac.AugmentedGibbs(...), ...]) to combine steps"
-            )
+    own = inspect.signature(sample).parameters.keys() - {"kwargs"}
+    check_keywords(kwargs, own)
     model = modelcontext(model)
+    log_likelihood = (kwargs.get("idata_kwargs") or {}).get("log_likelihood", False)
     options: dict[str, Any] = {
         "hyper_sampler": hyper_sampler,
         "sweeps": sweeps,
@@ -121,15 +120,19 @@ def sample(
             )
         step = AugmentedGibbs(vars, model=model, sites=sites, **options)
     else:
-        _check_sparse(model, vars, sites)
+        check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
         model = found.model
         step = SparseGibbs(model=model, sparsified=found, **options)
         # PyMC's own is of the model through inducing points, which has no observed variables.
-        idata_kwargs = dict(kwargs.get("idata_kwargs") or {})
-        names = observed_names(user, model, idata_kwargs.pop("log_likelihood", False), kwargs)
+        names = observed_names(user, model, log_likelihood, kwargs)
         if names:
+            idata_kwargs = dict(kwargs["idata_kwargs"])
+            del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
+    check_keywords(kwargs, own, all_ours=set(step.vars) == set(model.value_vars))
+    sites_read = [site.name for site in step.recognition.model.sites]
+    check_log_likelihood(user, sites_read, log_likelihood)
     if client is not None:
         if isinstance(client, ThreadPoolExecutor):
             raise AugmentationError(
@@ -182,16 +185,3 @@ def _run(
                 "was killed, most often because memory ran out; use fewer processes at a time, "
                 "cores=…, or sample again"
             ) from error
-
-
-def _check_sparse(model: Model, vars: Sequence | None, sites: str) -> None:
-    if vars is not None:
-        raise AugmentationError(
-            "vars: expected none with inducing points, which replace the process for all "
-            f"variables, got {vars!r}; sample pac.sparsify(…) by several steps instead"
-        )
-    if sites == "augmented":
-        raise AugmentationError(
-            "sites='augmented': expected held sites with inducing points, since an expected log "
-            "density has no auxiliary variable; leave sites out"
-        )

@@ -93,6 +93,48 @@ def test_a_step_of_ones_own_is_refused(model, name, value):
         pac.sample(model=model, **{name: value})
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"trace": []}, "trace: expected what draws are recorded in.*got list; .*initvals"),
+        ({"trace": "x"}, "trace: expected what draws are recorded in.*got str"),
+        ({"seed": 1}, "of pm.sample, got 'seed'; did you mean 'random_seed'"),
+        ({"sweep": 2}, "of pm.sample, got 'sweep'; did you mean 'sweeps'"),
+        ({"qqqq": 2}, "of pm.sample, got 'qqqq'; leave it out"),
+        ({"target_accept": 0.9}, "no options of PyMC's own steps.*got 'target_accept'"),
+        ({"nuts": {}}, "no options of PyMC's own steps.*got 'nuts'"),
+    ],
+)
+def test_arguments_that_are_of_no_use(small, options, sentence):
+    with pytest.raises(TypeError, match=sentence):
+        pac.sample(2, model=small, **options)
+
+
+def test_options_of_other_steps_and_a_recorder_are_handed_on(small):
+    with small:
+        pm.Normal("z", pm.Poisson("n", 2.0), 1.0, observed=[1.0])
+    options = {"trace": pm.backends.NDArray(model=small), "metropolis": {}, **QUIET}
+    options["compile_kwargs"] = {"mode": "FAST_COMPILE"}
+    assert "n" in pac.sample(3, tune=1, chains=1, model=small, **options).posterior
+
+
+def test_log_likelihood_has_no_data_of_potentials():
+    asked = {"idata_kwargs": {"log_likelihood": True}, "tune": 1, "chains": 1, **QUIET}
+    with pm.Model() as model:
+        b = pm.Normal("b")
+        pm.Potential("lost", pm.logcdf(pm.Normal.dist(b), np.zeros(3)))
+    with pytest.raises(pac.AugmentationError, match=r"found the potentials \['lost'\] and no obs"):
+        pac.sample(2, model=model, **asked)
+    with model:
+        pm.Normal("y", b, 1.0, observed=[1.0])
+    # Before the first draw.
+    with (
+        pytest.raises(ZeroDivisionError),
+        pytest.warns(UserWarning, match=r"found the potentials \['lost'\] too"),
+    ):
+        pac.sample(2, model=model, callback=lambda trace, draw: 1 / 0, **asked)
+
+
 @pytest.mark.parametrize("options", [{"hyper_sampler": "nuts"}, {"sweeps": 2}])
 def test_options_of_the_step_change_the_draws(model, options):
     def draws(**given):
