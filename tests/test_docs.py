@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import re
 from pathlib import Path
@@ -21,6 +22,10 @@ EXECUTED = [
 SCRIPTS = sorted((DOCS / "gallery").rglob("*.py"))
 
 
+def cells_of(page):
+    return re.findall(r"```\{code-cell\}.*?\n(.*?)```", page, re.S)
+
+
 def test_reference_lists_every_public_name():
     page = (DOCS / "reference" / "index.md").read_text(encoding="utf-8")
     listed = re.findall(r"^   (\w+)$", page, flags=re.MULTILINE)
@@ -29,11 +34,22 @@ def test_reference_lists_every_public_name():
 
 @pytest.mark.parametrize("path", EXECUTED, ids=lambda path: path.stem)
 def test_executed_pages_assert_and_describe_their_figures(path):
-    cells = re.findall(r"```\{code-cell\}.*?\n(.*?)```", path.read_text(encoding="utf-8"), re.S)
+    cells = cells_of(path.read_text(encoding="utf-8"))
     assert any(re.search(r"^ *assert |assert_", cell, re.MULTILINE) for cell in cells)
     for cell in cells:
         if re.search(r"plt\.(subplots|figure)|plot_", cell):
             assert "    alt: " in cell, f"expected an alt text of the figure in\n{cell}"
+
+
+@pytest.mark.parametrize("path", [*EXECUTED, *SCRIPTS], ids=lambda path: path.stem)
+def test_examples_of_refusals_end_the_build_where_nothing_is_refused(path):
+    text = path.read_text(encoding="utf-8")
+    cells = [text] if path.suffix == ".py" else cells_of(text)
+    for cell in cells:
+        code = re.sub(r"\A---\n.*?\n---\n", "", cell, flags=re.S)
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Try):
+                assert any(isinstance(last, ast.Raise) for last in node.orelse), cell
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
