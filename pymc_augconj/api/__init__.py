@@ -7,7 +7,6 @@
 ``chunks``                 arrays of ``pac.fit(data=…)`` in chunks
 ``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
-``fitting_dims``           axes whose lengths are not those of their dims
 ``inducing``               options of ``pac.fit`` about inducing points and minibatches
 ``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Literal
 
 import pymc as pm
+from pymc.backends.arviz import find_constants, find_observations
 from pymc.model import Model, modelcontext
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import sample_chains
-from .fitting_dims import with_fitting_dims
 from .interrupt import Chains
 from .sample_arguments import check_keywords, check_log_likelihood, check_sparse
 from .sparse_log_likelihood import add_log_likelihood, observed_names
@@ -172,9 +173,10 @@ def _run(
             stack.enter_context(without_compilation())
             if kwargs.get("trace") is None:
                 kwargs["trace"] = recorder
-        shapes = {var.name: var.type.shape for var in model.unobserved_RVs}
-        shapes |= {} if recorder is None else recorder.var_shapes
-        kwargs["idata_kwargs"] = with_fitting_dims(model, shapes, kwargs.get("idata_kwargs"))
+        recorded = {var.name: var.type.shape for var in model.unobserved_RVs}
+        if recorder is not None:
+            recorded = recorder.var_shapes
+        kwargs["idata_kwargs"] = _fitting(model, recorded, kwargs.get("idata_kwargs"))
         try:
             chains = Chains(kwargs.pop("callback", None))
             step.on_chain = chains.begin
@@ -185,3 +187,16 @@ def _run(
                 "was killed, most often because memory ran out; use fewer processes at a time, "
                 "cores=…, or sample again"
             ) from error
+
+
+def _fitting(
+    model: Model, recorded: Mapping[str, Sequence[int | None]], options: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return ``idata_kwargs`` with dims that fit the variables, before anything is sampled."""
+    options = dict(options or {})
+    data = {**find_observations(model), **find_constants(model)}
+    shapes = {**recorded, **{name: value.shape for name, value in data.items()}}
+    dims = {**model.named_vars_to_dims, **options.get("dims", {})}
+    coords = {**model.coords, **options.get("coords", {})}
+    own = fitting_dims(dims, coords, shapes)
+    return {**options, "dims": {**options.get("dims", {}), **own}}

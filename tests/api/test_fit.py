@@ -259,3 +259,16 @@ def test_a_start_within_bounds_that_are_another_variable():
             assert fit.theta == pytest.approx(expected)
         with pytest.raises(pac.AugmentationError, match="'ls' inside its prior's support"):
             pac.fit("cavi", start={"ls": 5.5}, progressbar=False)
+
+
+def test_dims_that_do_not_fit_are_left_out():
+    with pm.Model(coords={"place": list("abc")}) as model:
+        b = pm.Normal("b", dims="place")
+        pm.Deterministic("first", b[:2], dims="place")
+        pm.Normal("y", b, 1.0, observed=np.arange(3.0), dims="place")
+    fitted = pac.fit("cavi", model=model, progressbar=False)
+    with pytest.warns(UserWarning, match=r"'first': expected 3 entries along its dim 'place'"):
+        found = fitted.sample(4)
+    assert found.posterior["first"].dims == ("chain", "draw", "first_dim_0")
+    assert found.posterior["b"].dims == ("chain", "draw", "place")
+    assert found["observed_data"]["y"].dims == ("place",)

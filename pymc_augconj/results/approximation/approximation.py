@@ -28,7 +28,7 @@ from pymc_augconj.typing import Array
 
 from .fingerprint import Fingerprint
 from .latents import FittedLatents
-from .layout import Labels
+from .layout import Labels, fitting_dims
 from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
 from .summary import summarize, summarize_html
@@ -239,16 +239,15 @@ class Approximation:
         start = time.perf_counter()
         whitened = self._draw_whitened(rng, draws)
         posterior = self._drawn(rng, whitened)
-        labels = {name: dims for name, dims in self._labels.dims.items() if name in posterior}
-        used = {dim for dims in labels.values() for dim in dims}
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
             groups |= self._log_likelihood(whitened)
         if self.observed:
             groups["observed_data"] = self.observed
-            observed_dims = {n: d for n, d in self._labels.dims.items() if n in self.observed}
-            labels |= observed_dims
-            used |= {dim for dims in observed_dims.values() for dim in dims}
+        shapes = {name: value.shape[1:] for name, value in posterior.items()}
+        shapes |= {name: np.shape(value) for name, value in self.observed.items()}
+        labels = fitting_dims(self._labels.dims, self._labels.coords, shapes)
+        used = {dim for dims in labels.values() for dim in dims}
         coords = {dim: c for dim, c in self._labels.coords.items() if dim in used}
         tree = az.from_dict(groups, coords=coords, dims=labels)
         tree["posterior"].attrs.update(

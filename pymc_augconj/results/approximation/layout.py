@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,14 @@ import xarray as xr
 
 from pymc_augconj.typing import Array
 
-__all__ = ["AffineMean", "Labels", "LazyMeans", "inducing_inputs_name", "inducing_name"]
+__all__ = [
+    "AffineMean",
+    "Labels",
+    "LazyMeans",
+    "fitting_dims",
+    "inducing_inputs_name",
+    "inducing_name",
+]
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,44 @@ class Labels:
             for dim, size in zip(dims, np.shape(values), strict=True)
         }
         return xr.DataArray(values, dims=dims, coords=coords, name=name)
+
+
+def fitting_dims(
+    dims: Mapping[str, Sequence[str | None]],
+    coords: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int | None]],
+) -> dict[str, list[str | None]]:
+    """Return dims in which axes that have not the length of their coordinate have other names.
+
+    Arrays would be refused otherwise, after all the work. There is a warning for each.
+
+    Parameters
+    ----------
+    dims : mapping
+        Those that the model states, by variable.
+    coords : mapping
+        Labels by dim, None where there are none.
+    shapes : mapping
+        By variable, as far as they are known. Others are left out.
+    """
+    lengths = {dim: len(labels) for dim, labels in coords.items() if labels is not None}
+    found: dict[str, list[str | None]] = {}
+    for name in filter(shapes.__contains__, dims):
+        found[name] = list(dims[name])
+        for axis, (dim, length) in enumerate(zip(dims[name], shapes[name], strict=False)):
+            if dim is None or length is None:
+                continue
+            # That of a dim without labels is the first that there is.
+            if length != lengths.setdefault(dim, length):
+                found[name][axis] = own = f"{name}_dim_{axis}"
+                warnings.warn(
+                    f"variable {name!r}: expected {lengths[dim]} entries along its dim {dim!r}, "
+                    f"as its coordinate has, found the shape {tuple(shapes[name])}; it is kept "
+                    f"without the coordinate, along {own!r}",
+                    UserWarning,
+                    stacklevel=4,
+                )
+    return found
 
 
 def inducing_name(name: str) -> str:
