@@ -8,6 +8,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from scipy.special import log_expit, log_ndtr
 
 from pymc_augconj.api.report import recognize
 from pymc_augconj.errors import RecognitionError
@@ -281,6 +282,42 @@ def test_rounding_of_subnormal_numbers_is_told():
     assert off[0] > 1e-4
     assert np.all(off <= bound)
     assert bound[1] < 1e-12
+
+
+COMPLEMENTS = {
+    "probit": (lambda x: 0.5 * pt.erfc(-x / np.sqrt(2.0)), log_ndtr),
+    "of an error function": (lambda x: 0.5 * (1.0 + pt.erf(x / np.sqrt(2.0))), log_ndtr),
+    "sigmoid": (pt.sigmoid, log_expit),
+    "quotient": (lambda x: 1.0 / (1.0 + pt.exp(-x)), log_expit),
+}
+
+
+@pytest.mark.parametrize("link", COMPLEMENTS)
+def test_digits_that_a_complement_loses_are_told(link):
+    """No entry of log(1 − p) is off by more than its bound, of at most 64 units of p."""
+    formula, log_p = COMPLEMENTS[link]
+    at = np.linspace(-40.0, 40.0, 4001)
+    x = pt.vector("x", shape=at.shape)
+    function = PointFunction(pt.log(1 - formula(x)), {"x": x})
+    value, bound = function.with_rounding({"x": at})
+    right = log_p(-at)
+    seen = np.isfinite(value)
+    assert np.all(np.abs(value - right)[seen] <= bound[seen])
+    far = right < -30.0
+    assert far[seen].any()
+    units = 64.0 * np.finfo(float).eps / np.exp(np.maximum(right, -36.0))
+    near = units < 0.2
+    assert np.all(bound[near] <= units[near] + 1e-14 * np.abs(right[near]))
+
+
+def test_rounding_behind_a_factor_is_told():
+    """No formula bounds the error of a Cholesky factor, whose results are moved instead."""
+    x = pt.vector("x", shape=(2,))
+    K = pt.stack([pt.stack([x[0], x[1]]), pt.stack([x[1], x[0]])])
+    function = PointFunction(pt.log(pt.linalg.cholesky(K)[1, 1]), {"x": x})
+    value, bound = function.with_rounding({"x": np.array([1.0, 1.0 - 1e-9])})
+    right = 0.5 * np.log((1.0 - (1.0 - 1e-9)) * (2.0 - 1e-9))
+    assert 1e-12 < abs(value - right) <= bound < 1e-3
 
 
 def test_nothing_can_be_compared():

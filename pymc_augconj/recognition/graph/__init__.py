@@ -14,6 +14,7 @@
 ``names``          what users call variables and distributions in messages
 ``numpy_calls``    one operation of a graph as a NumPy function
 ``rewrite``        simplification, so that different spellings look alike
+``rounding``       bounds on the rounding of a graph's results
 ``signs``          whether the sign of a graph depends on some of its inputs
 ``space``          from random variables to PyMC's point
 ``straight_line``  a compiled graph as one straight-line Python function

@@ -23,7 +23,8 @@ from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
-from .numpy_calls import call_of, is_exact, is_plain
+from .numpy_calls import call_of, is_plain
+from .rounding import Rounding
 
 __all__ = ["LARGEST_ARRAY", "Interpreter", "NotInterpretedError", "interpret"]
 
@@ -35,14 +36,6 @@ _OF_UNSTABLE_FORMULAS = frozenset(
     {"Erf", "Erfc", "Erfcx", "Expm1", "Log", "Log10", "Log1mexp", "Log1p", "Log2", "LogSoftmax"}
     | {"Sigmoid", "Softmax", "Softplus"}
 )
-
-
-# Evaluations with other rounding, the units in the last place that they move a result by, and how
-# much larger an error may be than the largest that they show.
-_N_ROUNDINGS, _SAFETY = 3, 32.0
-_LEAST = np.nextafter(0.0, 1.0)
-_DOUBLE, _SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
-_ULPS = np.array([-4.0, -3.0, -2.0, -1.0, 1.0, 2.0, 3.0, 4.0])
 
 
 class NotInterpretedError(Exception):
@@ -100,7 +93,7 @@ class Interpreter:
                 moving.update(node.outputs)
         self._known: dict[Variable, Any] | None = None
         self._calls: list[tuple] | None = None
-        self._calls_in_double: list[tuple] | None = None
+        self._rounding: Rounding | None = None
         used = [var for node in self._moving_nodes for var in node.inputs]
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}
         self._last = _last_uses(self._moving_nodes, [*self._constants, *self._outputs])
@@ -115,7 +108,7 @@ class Interpreter:
 
     def __getstate__(self) -> dict[str, Any]:
         # What a worker process does not need, and can make again.
-        return self.__dict__ | {"_known": None, "_calls": None, "_calls_in_double": None}
+        return self.__dict__ | {"_known": None, "_calls": None, "_rounding": None}
 
     def __call__(self, *arguments: Any) -> list[np.ndarray]:
         """Return the outputs, which are the caller's to write to.
@@ -144,80 +137,26 @@ class Interpreter:
     def with_rounding(self, *arguments: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """Return the outputs, finite or not, and a bound on the rounding error of each entry.
 
-        The graph is evaluated a few times with the arguments, and the result of every operation
-        that rounds, moved by a few units in the last place (Parker's Monte Carlo arithmetic,
-        1997): what cancels later, or is amplified, shows in the result. What PyTensor computes in
-        single precision, as it does with small integers, counts with its difference from double
-        precision. A number that it has in single precision, the √2 of a normal distribution
-        function say, is moved by a unit in the last place of that, which is twice what rounding
-        can do: another graph of the same density may have it in double precision.
+        What PyTensor computes in single precision, as it does with small integers, counts with its
+        difference from double precision. For the bounds see :class:`.Rounding`.
 
         Raises
         ------
         NotInterpretedError
             If an operation fails, or an array is too large.
         """
-        rng = np.random.default_rng(0)
-        with _failures_as_not_interpreted():
-            values, in_double = self._evaluate(arguments), self._in_double(arguments)
-            fine = [self._in_double(arguments, rng) for _ in range(_N_ROUNDINGS)]
-            n_coarse = _N_ROUNDINGS if self._has_single() else 0
-            coarse = [self._in_double(arguments, rng, single=True) for _ in range(n_coarse)]
-            bounds = []
-            for value, exact, *others in zip(values, in_double, *fine, *coarse, strict=True):
-                errors = [np.abs(other - exact) for other in others]
-                bound = _SAFETY * np.max(errors[:_N_ROUNDINGS], axis=0)
-                bound += np.max(errors[_N_ROUNDINGS:], axis=0, initial=0.0)
-                bound += 2.0 * np.abs(value - exact)
-                bounds.append(np.where(np.isnan(bound), np.inf, bound))
-        return values, bounds
-
-    def _has_single(self) -> bool:
-        """Return whether the graph has a number in single precision that is rounded."""
-        nodes = [*self._constant_nodes, *self._moving_nodes]
-        return any(
-            any(map(_is_rounded, node.inputs))
-            or (_is_single(node.outputs[0]) and not is_exact(node))
-            for node in nodes
-        )
-
-    def _in_double(
-        self,
-        arguments: Sequence[Any],
-        rng: np.random.Generator | None = None,
-        *,
-        single: bool = False,
-    ) -> list[np.ndarray]:
-        """Return the outputs in double precision.
-
-        With ``rng`` the arguments and the result of each operation are moved by some units in the
-        last place, with ``single`` only numbers in single precision, by one unit of that.
-        """
-        if self._calls_in_double is None:
+        if self._rounding is None:
             nodes = [*self._constant_nodes, *self._moving_nodes]
-            self._calls_in_double = [
-                (call_of(node, in_double=True), node.inputs, node.outputs, is_exact(node), last)
-                for node, last in zip(nodes, _last_uses(nodes, self._outputs), strict=True)
+            self._rounding = Rounding(nodes, _last_uses(nodes, self._outputs), self._outputs)
+        with _failures_as_not_interpreted():
+            values = self._evaluate(arguments)
+            given = dict(zip(self._inputs, arguments, strict=True))
+            found = self._rounding(given, {var: _value(var) for var in self._shared})
+            bounds = [
+                bound + 2.0 * np.abs(value - exact)
+                for value, (exact, bound) in zip(values, found, strict=True)
             ]
-        values: dict[Variable, Any] = {}
-        if rng is not None and single:
-            numbers = dict.fromkeys(v for _, vs, *_ in self._calls_in_double for v in vs)
-            values = {v: _moved_single(v.data, rng) for v in numbers if _is_rounded(v)}
-        elif rng is not None:
-            arguments = [_moved(value, rng) for value in arguments]
-        values |= dict(zip(self._inputs, arguments, strict=True))
-        values |= {var: _value(var) for var in self._shared}
-        for call, inputs, outputs, exact, last in self._calls_in_double:
-            found = call(*[values.get(v, getattr(v, "data", None)) for v in inputs])
-            if rng is not None and not exact:
-                if not single:
-                    found = [_moved(value, rng) for value in found]
-                elif _is_single(outputs[0]):
-                    found = [_moved_single(value, rng) for value in found]
-            self._store(values, outputs, found)
-            for var in last:
-                values.pop(var, None)
-        return [np.asarray(values.get(v, getattr(v, "data", None))) for v in self._outputs]
+        return values, [np.where(np.isnan(bound), np.inf, bound) for bound in bounds]
 
     def _evaluate(self, arguments: Sequence[Any]) -> list[np.ndarray]:
         if self._calls is None or self._known is None:
@@ -287,35 +226,6 @@ def _failures_as_not_interpreted() -> Iterator[None]:
     except Exception as error:
         # Whoever asks compiles the graph then, and meets the error there if it is a real one.
         raise NotInterpretedError(str(error)) from error
-
-
-def _moved(value: Any, rng: np.random.Generator) -> Any:
-    """Return ``value`` moved by a few units in the last place."""
-    value = np.asarray(value)
-    if value.dtype.kind != "f":
-        return value
-    ulps = _ULPS[rng.integers(0, _ULPS.size, value.shape, dtype=np.uint8)]
-    # Of numbers below the smallest normal one the last place is an absolute amount.
-    return value * (1.0 + _DOUBLE * ulps) + np.where(value != 0.0, _LEAST * ulps, 0.0)
-
-
-def _moved_single(value: Any, rng: np.random.Generator) -> Any:
-    """Return a number of single precision moved by one unit in the last place of that."""
-    return value * (1.0 + _SINGLE * rng.choice([-1.0, 1.0]))
-
-
-def _is_single(var: Variable) -> bool:
-    """Return whether a variable is one number in single precision."""
-    return getattr(var, "dtype", None) == "float32" and all(n == 1 for n in var.type.shape)
-
-
-def _is_rounded(var: Variable) -> bool:
-    """Return whether a variable is a constant that single precision has rounded, √2 but not ½."""
-    if not (isinstance(var, Constant) and _is_single(var)):
-        return False
-    # PyTensor keeps numbers that single precision holds in it: these have few decimal digits.
-    number = var.data.item()
-    return bool(np.isfinite(number)) and float(str(np.float32(number))) != number
 
 
 def _value(shared: SharedVariable) -> np.ndarray:

@@ -20,7 +20,7 @@ from pytensor.tensor.elemwise import Elemwise
 from pytensor.tensor.random.op import RNGConsumerOp
 from pytensor.tensor.utils import import_func_from_string
 
-__all__ = ["call_of", "is_exact", "is_plain", "performed"]
+__all__ = ["Call", "call_of", "is_exact", "is_linear", "is_plain", "performed"]
 
 Call = Callable[..., Sequence[Any]]
 
@@ -68,6 +68,14 @@ def is_exact(node: Apply) -> bool:
     if not isinstance(op, Elemwise):
         return type(op).__name__ in _EXACT_OPS
     return isinstance(op.scalar_op, Cast) or type(op.scalar_op).__name__ in _EXACT_SCALAR_OPS
+
+
+def is_linear(node: Apply) -> bool:
+    """Return whether an operation moves entries, adds them up or multiplies matrices."""
+    op = getattr(node.op, "core_op", node.op)
+    name = type(op).__name__
+    # The least of some bounds bounds nothing.
+    return name in ("Dot", "Sum") or (name != "Min" and is_exact(node))
 
 
 def _has_gufunc(op: Blockwise) -> bool:
