@@ -30,7 +30,14 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pymc_augconj.parallel.settings import ProcessSetting
 
-__all__ = ["EXCLUDED", "complex_mode", "python_mode", "untraced", "without_compilation"]
+__all__ = [
+    "EXCLUDED",
+    "WRONG",
+    "complex_mode",
+    "python_mode",
+    "untraced",
+    "without_compilation",
+]
 
 # Rewrites that introduce ops for compiled code alone. Some of them look for a BLAS library to
 # link, which warns on a machine that has none, although nothing here is ever linked.
@@ -41,7 +48,9 @@ _FAILING = ("generic_solve_to_structured_form",)
 # Slow to try, and hardly ever of use: whether a matrix of a product is diagonal or a selection is
 # asked of its numbers, and products are multiplied out where that might cancel a factor.
 _SLOW = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "local_greedy_distributor")
-EXCLUDED = (*_COMPILED_ONLY, *_FAILING, *_SLOW)
+#: It takes the first entry of x where (x + 1)[:-2:-1] is one entry, the last.
+WRONG = ("local_dimshuffle_subtensor",)
+EXCLUDED = (*_COMPILED_ONLY, *_FAILING, *_SLOW, *WRONG)
 
 # Positions in PyTensor's sequence of rewrites: before anything else, where Eye is not folded into
 # a constant yet; and after specialisation, which would put the ops replaced back in their place.
@@ -137,12 +146,16 @@ class _KnownRewrites(Mode):
 
 
 @cache
-def python_mode() -> Mode:
-    """Return the mode that executes a rewritten graph without compiling any code."""
+def python_mode(*, with_wrong: bool = False) -> Mode:
+    """Return the mode that executes a rewritten graph without compiling any code.
+
+    ``with_wrong`` keeps the rewrites that PyTensor applies although they change values.
+    """
     mode: Mode = _KnownRewrites(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
     # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that reuse
     # the memory of its argument are read-only, so that the next operation in place would fail.
-    mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *EXCLUDED)
+    excluded = set(EXCLUDED) - set(WRONG if with_wrong else ())
+    mode = mode.excluding("fusion", "scan_make_inplace", "blockwise_inplace", *excluded)
     # At first as well, for where the kernel is fixed constant folding executes all of it.
     return mode.register(
         (dfs_rewriter(_add_to_diagonal), _FIRST),

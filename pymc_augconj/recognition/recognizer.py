@@ -14,7 +14,8 @@ from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
-from .checks.densities import log_densities, log_prior, whole_potential
+from .checks.densities import log_densities, log_prior, prior_terms, whole_potential
+from .checks.upstream import warn_of_faults
 from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
 from .latents.blocks import read_block
@@ -80,7 +81,8 @@ def _read(
     inputs.check()
     maps = predictors.maps(points)
     densities = log_densities(matched, structure.latents, space)
-    prior = log_prior(structure, space, densities)
+    terms = prior_terms(structure, space)
+    prior = log_prior(list(terms.values()), structure, space, densities)
     reading = LatentGaussianModel(
         blocks=blocks,
         sites=_sites(matched, space, points[0], inputs),
@@ -105,6 +107,8 @@ def _read(
         if (whole := whole_potential(observed, structure.latents, space)) is not None
     }
     check_reading(reading, theirs, wholes, [*points, *space.prior_points(points[0])])
+    names = [observed.variable.name for observed in matched]
+    warn_of_faults(model, terms | dict(zip(names, densities, strict=True)), points[0])
     return Recognition(
         reading,
         kinds=tuple(read.kind for read in maps),

@@ -19,7 +19,13 @@ from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.rows import conjuncts
 from pymc_augconj.recognition.roles.structure import Structure
 
-__all__ = ["conditional_log_densities", "log_densities", "log_prior", "whole_potential"]
+__all__ = [
+    "conditional_log_densities",
+    "log_densities",
+    "log_prior",
+    "prior_terms",
+    "whole_potential",
+]
 
 
 def log_densities(
@@ -47,21 +53,34 @@ def whole_potential(
     return graph.astype("float64").sum().reshape((1,))
 
 
+def prior_terms(structure: Structure, space: ValueSpace) -> dict[str, Variable]:
+    """Return log densities of all that depends on hyperparameters alone, by name."""
+    model = space.model
+    potentials = [factor for factor in structure.factors if factor in model.potentials]
+    variables = [factor for factor in structure.factors if factor not in potentials]
+    variables += structure.hyperparameters
+    terms = conditional_log_densities(model, variables) + space.in_values(potentials)
+    names = [var.name for var in variables + potentials]
+    factors = {
+        latent.rv.name: latent.log_factor
+        for latent in structure.latents
+        if latent.log_factor is not None
+    }
+    terms += space.in_values(list(factors.values()))
+    return dict(zip([*names, *factors], terms, strict=True))
+
+
 def log_prior(
-    structure: Structure, space: ValueSpace, densities: Sequence[Variable]
+    terms: Sequence[Variable],
+    structure: Structure,
+    space: ValueSpace,
+    densities: Sequence[Variable],
 ) -> pt.TensorVariable:
-    """Return the log density of everything that depends on hyperparameters alone.
+    """Return the sum of :func:`prior_terms`.
 
     It is −∞ where PyMC's ``densities`` of the observed variables are for want of parameters in
     range, which the package's own densities do not look at.
     """
-    model = space.model
-    potentials = [factor for factor in structure.factors if factor in model.potentials]
-    variables = [factor for factor in structure.factors if factor not in potentials]
-    terms = conditional_log_densities(model, variables + structure.hyperparameters)
-    terms += space.in_values(potentials)
-    factors = [latent.log_factor for latent in structure.latents]
-    terms += space.in_values([factor for factor in factors if factor is not None])
     total = sum((pt.sum(term) for term in terms), start=pt.constant(0.0)).astype("float64")
     conditions = _conditions(densities, space, [latent.input for latent in structure.latents])
     return pt.switch(pt.all(conditions), total, -pt.inf) if conditions else total

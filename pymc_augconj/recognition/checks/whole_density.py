@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Protocol
 
 import numpy as np
@@ -82,19 +83,18 @@ class WholeDensity:
         RecognitionError
             If they differ by more than rounding.
         """
-        terms = self._density.as_written(point)
-        if terms is None or not all(np.isfinite(term).all() for term in terms):
-            # What an unstable formula makes of it is not what PyMC computes.
-            try:
-                terms = self._density(point)
-            except np.linalg.LinAlgError:
+        differing = False
+        for terms in self._readings(point):
+            theirs, tolerance = _total(terms), _NEGLIGIBLE + _ROUNDING * _magnitude(terms)
+            if np.isnan(theirs):
+                continue  # PyMC's own Cholesky factor fails
+            if abs(ours - theirs) <= tolerance:
                 return
-        theirs, tolerance = _total(terms), _NEGLIGIBLE + _ROUNDING * _magnitude(terms)
-        if np.isnan(theirs) or abs(ours - theirs) <= tolerance:
-            # Not a number where PyMC's own Cholesky factor fails.
-            return
-        tolerance += self._rounding(point, terms) + sampler.rounding(point)
-        if abs(ours - theirs) <= tolerance:
+            tolerance += self._rounding(point, terms) + sampler.rounding(point)
+            if abs(ours - theirs) <= tolerance:
+                return
+            differing = True
+        if not differing:
             return
         parts = dict(zip(self._names, map(np.sum, terms), strict=True))
         wrong = [
@@ -111,6 +111,15 @@ class WholeDensity:
             f"{theirs:.10g} in all, found {ours:.10g}; the model was misread and no draw of this "
             "chain can be trusted; sample this model with pm.sample's NUTS, and please report it"
         )
+
+    def _readings(self, point: Point) -> Iterator[list[Array]]:
+        """Yield PyMC's terms as they are written and, should these not do, as they are compiled."""
+        terms = self._density.as_written(point)
+        if terms is not None and all(np.isfinite(term).all() for term in terms):
+            yield terms
+        # What an unstable formula makes of it is not what PyMC computes.
+        with suppress(np.linalg.LinAlgError):
+            yield self._density(point)
 
     def _rounding(self, point: Point, terms: list[Array]) -> float:
         found = self._density.with_rounding(point)

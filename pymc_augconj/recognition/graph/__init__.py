@@ -18,5 +18,6 @@
 ``signs``          whether the sign of a graph depends on some of its inputs
 ``space``          from random variables to PyMC's point
 ``straight_line``  a compiled graph as one straight-line Python function
+``whole_numbers``  constant whole numbers that overflow
 =================  ==================================================================
 """

@@ -20,12 +20,14 @@ from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Point
-from pymc_augconj.python_mode import untraced, without_compilation
+from pymc_augconj.python_mode import WRONG, untraced, without_compilation
 
 from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
 from .straight_line import Executed, StraightLine
+from .whole_numbers import in_real_numbers
 
 __all__ = [
+    "OUT_OF_SUPPORT",
     "UNCONNECTED",
     "Gradient",
     "Inputs",
@@ -40,13 +42,13 @@ Inputs = Mapping[Any, Variable]
 # Points whose values NamedValues keeps.
 _KEPT_VALUES = 8
 
-# PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
-_OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
+#: PyMC's rewrite by which a log density is −∞, not an error, where a parameter is out of range.
+OUT_OF_SUPPORT = "local_check_parameter_to_ninf_switch"
 
 
 @cache
-def _minus_infinity_out_of_support(mode: Mode) -> Mode:
-    return mode.including(_OUT_OF_SUPPORT)
+def _of_densities(mode: Mode) -> Mode:
+    return mode.including(OUT_OF_SUPPORT).excluding(*WRONG)
 
 
 class PointFunction:
@@ -86,7 +88,7 @@ class PointFunction:
     ) -> None:
         self._largest_array = largest_array
         self._single = isinstance(outputs, Variable)
-        self._outputs = [outputs] if self._single else list(outputs)
+        self._outputs = in_real_numbers([outputs] if self._single else list(outputs))
         self.graph = outputs
         leaves = set(explicit_graph_inputs(self._outputs))
         self._inputs = {name: var for name, var in inputs.items() if var in leaves}
@@ -128,7 +130,7 @@ class PointFunction:
                 function = pytensor.function(
                     list(self._inputs.values()),
                     [pytensor.Out(output, borrow=True) for output in self._outputs],
-                    mode=_minus_infinity_out_of_support(get_mode(self._mode)),
+                    mode=_of_densities(get_mode(self._mode)),
                     trust_input=True,
                     on_unused_input="ignore",
                 )

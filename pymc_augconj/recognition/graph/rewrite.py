@@ -16,6 +16,8 @@ from pytensor.tensor.rewriting.shape import ShapeFeature
 
 from pymc_augconj.python_mode import EXCLUDED
 
+from .whole_numbers import in_real_numbers
+
 __all__ = ["is_random", "simplify", "substitute"]
 
 
@@ -33,7 +35,8 @@ def simplify(graphs: Sequence[Variable], *, shapes: bool = False) -> list[Variab
     # copies of the random variables, which nothing would find. So it sees them as inputs.
     drawn = _nearest_random_variables(graphs)
     inputs = {var: var.type(name=var.name) for var in drawn}
-    graph = FunctionGraph(outputs=substitute(graphs, inputs), clone=True, copy_inputs=False)
+    outputs = in_real_numbers(substitute(graphs, inputs))
+    graph = FunctionGraph(outputs=outputs, clone=True, copy_inputs=False)
     if shapes:
         graph.attach_feature(ShapeFeature())
     _rewriter().rewrite(graph)
