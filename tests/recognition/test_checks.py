@@ -236,6 +236,11 @@ def test_digits_lost_by_a_formula_are_no_difference_and_a_difference_is_one(read
     assert compare(right, wrong, 0.2, None) == 0
     assert compare(right, wrong, 0.0, right) == N
     assert compare(right, right + 1e-9, 1e-8, None) == N
+    # An entry of which the graph as written keeps no digit: the stable form rounds, too.
+    lost = np.where(np.arange(N) == 0, np.inf, 0.0)
+    assert compare(right, wrong, lost, right + 1e-14) == N
+    with pytest.raises(RecognitionError, match="differs from PyMC's"):
+        compare(right, wrong, lost, right + 1e-9 * (lost > 0))
     for off in (wrong, right + 1e-12, np.full(N, np.nan), np.full(N, -np.inf)):
         with pytest.raises(RecognitionError, match="differs from PyMC's"):
             compare(off, right, 0.0, right)

@@ -245,12 +245,7 @@ class _Theirs:
 def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
     """Return the number of observations at which the log densities could be compared."""
     values = theirs.values
-    magnitude = np.abs(values) + np.abs(np.where(np.isfinite(ours), ours, 0.0))
-    # No less than of a number of order one: log(1 − F) is the logarithm of such a number.
-    bound = _ROUNDING * np.maximum(magnitude, 1.0)
-    # PyMC takes the logarithm of some probabilities, and of subnormal numbers few digits are left.
-    representable = np.where(values > _LOG_LEAST, values, 0.0)
-    bound = bound + np.exp(_LOG_LEAST - np.minimum(representable, 0.0))
+    bound = _rounding_of(ours, values)
     wrong = _differ(ours, values, bound)
     if wrong.any():
         bound = bound + theirs.bound
@@ -260,10 +255,11 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
     if (wrong | vanishes).any():
         # What an unstable formula makes of it is not what PyMC computes.
         values = theirs.stable
-        wrong = _differ(ours, values, np.where(np.isfinite(bound), bound, 0.0))
+        bound = _rounding_of(ours, values)
+        wrong = _differ(ours, values, bound)
         if wrong.any():
-            rounding = bound + theirs.bound
-            wrong = _differ(ours, values, np.where(np.isfinite(rounding), rounding, 0.0))
+            bound = bound + np.where(np.isfinite(theirs.bound), theirs.bound, 0.0)
+            wrong = _differ(ours, values, bound)
         wrong |= np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & vanishes
     if wrong.any():
         with np.errstate(invalid="ignore"):
@@ -275,6 +271,16 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
             "this model"
         )
     return int(np.sum(np.isfinite(values) & (bound <= _MEANINGLESS * (1.0 + np.abs(values)))))
+
+
+def _rounding_of(ours: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return by how much two formulas may differ of which none loses digits."""
+    magnitude = np.abs(values) + np.abs(np.where(np.isfinite(ours), ours, 0.0))
+    # No less than of a number of order one: log(1 − F) is the logarithm of such a number.
+    bound = _ROUNDING * np.maximum(magnitude, 1.0)
+    # PyMC takes the logarithm of some probabilities, and of subnormal numbers few digits are left.
+    representable = np.where(values > _LOG_LEAST, values, 0.0)
+    return bound + np.exp(_LOG_LEAST - np.minimum(representable, 0.0))
 
 
 def _check_rows(
