@@ -42,9 +42,10 @@ __all__ = [
 # Rewrites that introduce ops for compiled code alone. Some of them look for a BLAS library to
 # link, which warns on a machine that has none, although nothing here is ever linked.
 _COMPILED_ONLY = ("cxx_only", "c_blas", "use_c_blas", "BlasOpt")
-# It makes the solution of a system of two equations one of a tridiagonal system,
-# which SciPy's gttrf refuses.
-_FAILING = ("generic_solve_to_structured_form",)
+# The first makes the solution of a system of two equations one of a tridiagonal system, which
+# SciPy's gttrf refuses; the second asserts that a length that is still to be computed is the one
+# it is broadcast to, although it may be one.
+_FAILING = ("generic_solve_to_structured_form", "local_merge_alloc")
 # Slow to try, and hardly ever of use: whether a matrix of a product is diagonal or a selection is
 # asked of its numbers, and products are multiplied out where that might cancel a factor.
 _SLOW = ("dot_diag_to_elemwise", "selection_dot_to_indexing", "local_greedy_distributor")

@@ -125,6 +125,16 @@ GENERIC = {
         2,
         lambda: pm.Normal("y", (f := latent("f")), exp(f[::-1]) + 0.1, observed=REAL),
     ),
+    "columns of a sum": (
+        2,
+        lambda: pm.Bernoulli(
+            "y",
+            sigmoid((F := latent("f")[:, None] + pm.MvNormal("b", np.zeros(2), np.eye(2)))[:, :1])
+            * sigmoid(F[:, 1:])
+            * np.ones(2),
+            observed=TABLE[:, :2] > 0,
+        ),
+    ),
     "probabilities one by one": (
         2,
         of_two(
