@@ -278,6 +278,30 @@ def test_one_observation():
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
 
+SCALARS = {
+    "Weibull": lambda a, r: pm.Weibull("y", alpha=r, beta=exp(-a / r), observed=POSITIVE),
+    "both parameters": lambda a, r: pm.Weibull("y", exp(a), exp(-2.0 * a), observed=POSITIVE),
+    "a table": lambda a, r: pm.Weibull("y", r, exp(a), observed=np.outer(POSITIVE, [1.0, 2.0])),
+    "censored": lambda a, r: pm.Censored(
+        "y", pm.Weibull.dist(r, exp(a)), None, 1.0, observed=POSITIVE.clip(max=1.0)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_one_number_for_all_observations(name, read):
+    with pm.Model() as model:
+        SCALARS[name](0.3 + 0.5 * (pm.Normal("a") + pm.Normal("b")), pm.Gamma("r", 2, 2))
+    reading = read(model)
+    assert set(reading.kinds) == {"a", "b"}
+    (site,) = reading.lgm.sites
+    params = dict.fromkeys(site.params(reading.recognition.start), np.array(1.3))
+    y, eta = POSITIVE[:3] / 2.0, np.array([-0.4, 0.1, 0.6])
+    rows = [site.likelihood.log_density(y[[i]], eta[[i]], params).item() for i in range(3)]
+    together = site.likelihood.log_density(y, eta, params)
+    np.testing.assert_allclose(together, rows, rtol=1e-12)
+
+
 WITH_INTERCEPT = {
     "ordered logistic": lambda eta: pm.OrderedLogistic(
         "y", eta=eta, cutpoints=cutpoints(), observed=CLASSES

@@ -85,6 +85,12 @@ def two_terms(eta):
     return pm.logp(pm.Normal.dist(eta[SEEN], s), REAL[SEEN]).sum() + below.sum()
 
 
+def two_predictors(eta):
+    """In one array, of which a function of hyperparameters is a part and numbers repeat."""
+    b = pm.Normal("mean", 0, 1)
+    return pt.sum(TIMES * (eta - exp(eta) - scale()) - (exp(b) - b) / 2.0 + WEIGHTS)
+
+
 def mixture(eta):
     """An axis of components, summed over."""
     w = pm.Beta("w", 2, 2)
@@ -114,6 +120,7 @@ SPELLINGS = {
     "by hand": (by_hand, N),
     "two terms": (two_terms, N),
     "sufficient statistic": (lambda eta: pt.dot(REAL, eta) - exp(eta).sum(), 2 * N),
+    "two predictors": (two_predictors, 2 * N),
     "components": (mixture, N),
     "deterministic": (lambda eta: bernoulli(pm.Deterministic("eta", eta)), N),
     "matrix": (lambda eta: matrix(eta), 2 * N),

@@ -142,9 +142,9 @@ def has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
 
 
 def has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
-    """Return whether ``var`` has one number an observation, or one for all along an axis."""
+    """Return whether ``var`` has one number an observation, or one for all (along an axis)."""
     if not (isinstance(var, TensorVariable) and var.dtype.startswith("float")):
         return False
     if var.ndim != len(shape):
-        return False
+        return var.ndim < len(shape) and all(var.type.broadcastable)
     return all(a in (1, b) for a, b in zip(static_shape(var), shape, strict=True))

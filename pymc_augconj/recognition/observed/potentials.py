@@ -5,7 +5,8 @@ entry is a function of one predictor, affine in the latents:
 
     Σ c (a + b),  c Σ a,  Σ a − Σ b / c,  wᵀ a,      c free of latents.
 
-Terms without latents are part of the first one that has them.
+Terms without latents are part of the first one that has them. Σ (a + b) is Σ a + Σ b where a and b
+are functions of different predictors.
 """
 
 from __future__ import annotations
@@ -86,13 +87,13 @@ def read_potential(
         moving[0] = moving[0] + sum(rest) / max(int(np.prod(static_shape(moving[0]))), 1)
     readings = []
     for term in moving:
-        reading = _read(model, term, inputs)
-        if isinstance(reading, str):
+        found = _readings(model, term, inputs)
+        if isinstance(found, str):
             return (
                 "expected a sum of terms of which each entry depends on one affine predictor of "
-                f"the Gaussian latent variables, found {reading}"
+                f"the Gaussian latent variables, found {found}"
             )
-        readings.append(reading)
+        readings += found
     return _together(potential, readings)
 
 
@@ -134,38 +135,48 @@ def _concatenated(graphs: Sequence[TensorVariable]) -> TensorVariable:
 # -- terms ----------------------------------------------------------------------------------------
 
 
-def _summands(graph: TensorVariable, latents: Sequence[Variable]) -> list[TensorVariable]:
-    """Return graphs whose entries, all added up, are the sum of those of ``graph``."""
-    # Graphs of one entry are taken apart.
+def _summands(
+    graph: TensorVariable, latents: Sequence[Variable], entries: bool = False
+) -> list[TensorVariable]:
+    """Return graphs whose entries, all added up, are the sum of those of ``graph``.
+
+    Graphs of one entry are taken apart; with ``entries`` all are, into graphs that broadcast to
+    the shape of ``graph`` and of which each entry is a summand of one of its own.
+    """
     node = graph.owner
     if node is None or not depends_on(graph, latents):
         return [graph]
     op, parts = node.op, node.inputs
-    if isinstance(op, Sum | DimShuffle | ViewOp):
-        return _summands(parts[0], latents)
+
+    def apart(part: TensorVariable) -> list[TensorVariable]:
+        return _summands(part, latents, entries)
+
+    if isinstance(op, Sum | DimShuffle | ViewOp) and not entries:
+        return apart(parts[0])
     kind = op.scalar_op if isinstance(op, Elemwise) else None
     if isinstance(kind, Identity) or (isinstance(kind, Cast) and _is_float(parts[0])):
-        return _summands(parts[0], latents)
-    if not all(graph.type.broadcastable):
+        return apart(parts[0])
+    if not entries and not all(graph.type.broadcastable):
         return [graph]
-    if isinstance(op, Dot):
+    if isinstance(op, Dot) and not entries:
         return [parts[0].ravel() * parts[1].ravel()]
     if isinstance(kind, Neg):
-        return [-term for term in _summands(parts[0], latents)]
+        return [-term for term in apart(parts[0])]
     if isinstance(kind, Add):
-        return [term for part in parts for term in _summands(part, latents)]
+        return [term for part in parts for term in apart(part)]
     if isinstance(kind, Sub):
-        added, subtracted = (_summands(part, latents) for part in parts)
+        added, subtracted = map(apart, parts)
         return [*added, *(-term for term in subtracted)]
     if isinstance(kind, Mul | TrueDiv):
         (first, *others) = moving = [part for part in parts if depends_on(part, latents)]
         if not others and (isinstance(kind, Mul) or first is parts[0]):
-            rest = [part for part in parts if part not in moving]
-            # The number of entries, of a mean, is computed from their shape.
-            (factor,) = simplify([reduce(mul, rest).reshape(())], shapes=True)
+            factor = reduce(mul, [part for part in parts if part not in moving])
+            if not entries:
+                # The number of entries, of a mean, is computed from their shape.
+                (factor,) = simplify([factor.reshape(())], shapes=True)
             if not isinstance(kind, Mul):
-                return [term / factor for term in _summands(first, latents)]
-            return [factor * term for term in _summands(first, latents)]
+                return [term / factor for term in apart(first)]
+            return [factor * term for term in apart(first)]
     return [graph]
 
 
@@ -182,6 +193,32 @@ class _Reading:
     predictor: TensorVariable
     log_density: RowFunction
     params: dict[str, TensorVariable]
+
+
+def _readings(
+    model: Model, term: TensorVariable, latents: Sequence[Variable]
+) -> list[_Reading] | str:
+    """Read a term, or the fewest terms that it is the sum of; or say what was found instead."""
+    whole = _read(model, term, latents)
+    if not isinstance(whole, str):
+        return [whole]
+    addends = _summands(term, latents, True)
+    if len(addends) == 1:
+        return whole
+    readings: list[_Reading] = []
+    # Those without latents are part of the first one that has them.
+    for addend in sorted(addends, key=lambda graph: not depends_on(graph, latents)):
+        for i, other in enumerate(readings):
+            both = _read(model, other.term + addend, latents)
+            if not isinstance(both, str):
+                readings[i] = both
+                break
+        else:
+            alone = _read(model, pt.alloc(addend, *static_shape(term)), latents)
+            if isinstance(alone, str):
+                return alone
+            readings.append(alone)
+    return readings
 
 
 def _read(model: Model, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:

@@ -55,9 +55,9 @@ class RowReader:
             function = RowFunction(
                 rebuilt, self._y, self._etas, parameters.scalars, parameters.rows
             )
-            # Try other numbers of rows; the values do not matter.
+            # Try other numbers of rows, which another axis may have one of; values do not matter.
             params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
-            for size in (1, 3):
+            for size in (1, 3, 7):
                 eta = np.full((len(self._etas), size), 0.1)
                 function.of_several(np.zeros(size), eta, params)
         except Exception:

@@ -21,7 +21,7 @@ from pytensor.scalar.basic import Sub
 from pytensor.tensor.basic import Alloc, Join, MakeVector, ScalarFromTensor, TensorFromScalar
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
-from pytensor.tensor.shape import SpecifyShape
+from pytensor.tensor.shape import Reshape, SpecifyShape
 
 from pymc_augconj.recognition.graph.functions import PointFunction
 
@@ -69,7 +69,7 @@ def rebuild(graph: Variable, symbols: Mapping[Variable, Variable]) -> Variable:
     ----------
     graph : Variable
     symbols : mapping
-        Replacements, with the same number of axes.
+        Replacements, with the same number of axes; more for a number that all observations share.
     """
     changed = dependents([graph], symbols)
     new: dict[Variable, Variable] = dict(symbols)
@@ -119,6 +119,8 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
             like = pt.zeros_like(rows[0].take([0], axis=op.axis))
             inputs = [part if part in rows else part + like for part in inputs]
         return op.make_node(*inputs).outputs
+    if isinstance(op, DimShuffle | Reshape) and _is_shared_number(var, inputs[0]):
+        return inputs[:1]
     if isinstance(op, DimShuffle) and 0 in op.drop and inputs[0].type.shape[0] is None:
         # The axis of a single observation, removed and added again.
         order = list(op.new_order)
@@ -130,6 +132,15 @@ def _remade(var: Variable, inputs: list[Variable]) -> list[Variable]:
         inner_inputs = dict(zip(inner.inputs, inputs, strict=True))
         return [rebuild(output, inner_inputs) for output in inner.outputs]
     return op.make_node(*inputs).outputs
+
+
+def _is_shared_number(var: Variable, rebuilt: Variable) -> bool:
+    """Return whether ``var`` is one number for all observations, rebuilt as one for each row."""
+    if rebuilt.type.shape[:1] != (None,) or not all(var.type.broadcastable):
+        return False
+    op, before = var.owner.op, var.owner.inputs[0].ndim
+    keeps = isinstance(op, DimShuffle) and 0 not in op.drop and before == rebuilt.ndim
+    return not keeps and var.ndim <= rebuilt.ndim
 
 
 def _of_rows(condition: Variable, ndim: int) -> Variable:

@@ -42,8 +42,12 @@ def is_separate(graph: Variable, predictors: Collection[Variable], ndim: int) ->
         With the same axes; where one has length one, its entry is that of all along the axis.
     ndim : int
     """
-    rows: Axes = tuple(range(ndim))
-    return axes_of(graph, dict.fromkeys(predictors, rows)) == rows
+
+    def rows(var: Variable) -> Axes:
+        # A number for all observations may have fewer axes.
+        return tuple(range(ndim - var.ndim, ndim))
+
+    return axes_of(graph, {var: rows(var) for var in predictors}) == rows(graph)
 
 
 def axes_of(graph: Variable, known: Mapping[Variable, Axes]) -> Axes | None:
