@@ -112,8 +112,8 @@ class LatentBlock:
         Structure of its covariance, which determines what ``scale`` returns: ``"dense"`` K, shape
         (size, size); ``"factor"`` its lower Cholesky factor, of that shape; ``"diagonal"`` standard
         deviations, shape (copies·size,); ``"standard"`` likewise, ones at every θ;
-        ``"precision"`` entries of Q = K⁻¹, shape (E,). See
-        :mod:`pymc_augconj.latents.registry`.
+        ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
+        their first values, (E + W,). See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the

@@ -230,7 +230,9 @@ class PrecisionPosterior(SitePosterior):
                 sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
                 square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
                 second = np.append(second, square / block.common)
-            return 0.5 * (block.log_det_slopes() - second)
+            slopes = block.log_det_slopes()
+            slopes[: second.size] -= second
+            return 0.5 * slopes
         mean = pattern.part(index, self._x)
         if index in pattern.within:
             scale = block.diagonal_scale

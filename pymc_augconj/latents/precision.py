@@ -2,7 +2,9 @@
 
 With P Q Pᵀ = L Lᵀ in a suitable order, L banded or sparse, S = Pᵀ L⁻ᵀ P: products with S and its
 inverse take as long as L has entries. K = Q⁻¹ is formed where a dense space asks for it. What a
-block is given by, and what derivatives are taken by, are the entries of Q.
+block is given by, and what derivatives are taken by, are the entries of Q. Random walks are given
+by the precisions τ₀ of their first values as well: eliminated from the last value on, the pivots
+are the precisions of the steps and, as differences that may have no digit, τ₀.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.linalg.banded import BandPattern, factor_of_walks
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.sparse import SymmetricFactor
 from pymc_augconj.model import LatentBlock
@@ -27,17 +30,26 @@ _LEAST_ERROR = 1e-6
 
 
 class PrecisionPrior(DensePrior):
-    """Given by the entries of Q at ``block.entries``."""
+    """Given by the entries of Q at ``block.entries`` and, for walks, τ₀."""
 
     kind = "precision"
+    #: τ₀.
+    firsts: Array = np.empty(0)
+    factor: SymmetricFactor
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
-        self.pattern = block.sparsity
+        assert block.entries is not None
+        self.pattern, n_entries = block.sparsity, block.entries.shape[1]
         #: Q, flat.
-        self.flat = block.flat_precision(array)
+        self.flat = block.flat_precision(array[:n_entries])
+        self.firsts = array[n_entries:]
         name = f"the prior precision of {block.name!r}"
-        self.factor = self.pattern.factorize(self.flat.copy(), name)
+        if self.firsts.size:
+            assert isinstance(self.pattern, BandPattern)  # of three diagonals
+            self.factor = factor_of_walks(self.flat, self.firsts, name)
+        else:
+            self.factor = self.pattern.factorize(self.flat.copy(), name)
         self._log_peak: Callable[[], Array] | None = None
 
     def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
@@ -96,6 +108,14 @@ class PrecisionPrior(DensePrior):
     def log_det_slopes(self) -> Array:
         """Return the derivative of log|Q| by :attr:`array`."""
         assert self.block.entries is not None
+        if self.firsts.size:
+            # Σ (log τ₀ + (n − 1) log τ), of which τ is the last entry of a walk.
+            slopes = np.zeros(self.array.size)
+            n_entries, n_walks = self.block.entries.shape[1], self.firsts.size
+            slopes[n_entries:] = 1.0 / self.firsts
+            last = np.arange(1, n_walks + 1) * (n_entries // n_walks) - 1
+            slopes[last] = (self.block.size / n_walks - 1.0) / self.array[last]
+            return slopes
         return self.cov_within[self.pattern.positions(*self.block.entries)]
 
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:

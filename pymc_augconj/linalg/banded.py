@@ -27,7 +27,7 @@ from pymc_augconj.typing import Array, Index
 
 from .rounding import probes, trace_error
 
-__all__ = ["BandPattern", "BandedFactor", "refuse_improper"]
+__all__ = ["BandPattern", "BandedFactor", "factor_of_walks", "refuse_improper"]
 
 # Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
 _NARROW = 0.1
@@ -119,6 +119,31 @@ class BandPattern:
         return BandedFactor(band, log_det, diagonal)
 
 
+def factor_of_walks(flat: Array, firsts: Array, name: str) -> BandedFactor:
+    """Return the factor of the precision of random walks, one after the other.
+
+    Parameters
+    ----------
+    flat : ndarray
+        The flat band of two diagonals, from the last value of the last walk on.
+    firsts : ndarray, shape (W,)
+        Precisions of the first values.
+    name : str
+        For the message.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If a precision is not a positive number.
+    """
+    pivots = -flat[1::2]
+    pivots[pivots.size // firsts.size - 1 :: pivots.size // firsts.size] = firsts[::-1]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        log_det, roots = float(np.log(pivots).sum()), np.sqrt(pivots)
+    refuse_improper(name, np.zeros_like(pivots), roots, log_det)
+    return BandedFactor(np.array([roots, flat[1::2] / roots], order="F"), log_det, None)
+
+
 def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
     """Raise unless a factor with the diagonal ``roots`` is that of a proper matrix.
 
@@ -165,16 +190,18 @@ class BandedFactor:
         L, Fortran-ordered: its diagonal, and the entries below it.
     log_det : float
         log|Q|.
-    diagonal : ndarray, shape (n,)
-        That of P Q Pᵀ.
+    diagonal : ndarray, shape (n,), or None
+        That of P Q Pᵀ; None where L is exact, as it does not come from Q.
     """
 
-    def __init__(self, band: Array, log_det: float, diagonal: Array) -> None:
+    def __init__(self, band: Array, log_det: float, diagonal: Array | None) -> None:
         self.band, self.log_det, self.diagonal = band, log_det, diagonal
 
     @cached_property
     def error(self) -> float:
         """The estimated rounding error of the log determinant."""
+        if self.diagonal is None:
+            return 0.0
         # Pivots tell nothing of errors that grow from one to the next.
         return trace_error(self.half_solve(probes(self.diagonal)))
 

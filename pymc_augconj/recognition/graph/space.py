@@ -74,11 +74,11 @@ class ValueSpace:
         """Return the derivatives of a scalar with respect to the hyperparameters."""
         return Gradient(cost, self.inputs, arguments, self.mode, self.first_calls)
 
-    def points(self) -> list[dict[str, np.ndarray]]:
+    def points(self, spread: float = _SPREAD) -> list[dict[str, np.ndarray]]:
         """Return PyMC's initial point, and two more around it."""
         initial = _initial_point(self.model)
         rng = np.random.default_rng(0)
-        return [initial, *(self._around(initial, _SPREAD, rng) for _ in range(2))]
+        return [initial, *(self._around(initial, spread, rng) for _ in range(2))]
 
     def prior_points(self, initial: Point, n_points: int = 3) -> list[dict[str, np.ndarray]]:
         """Return points whose hyperparameters are drawn from their prior, the rest ``initial``'s.

@@ -58,8 +58,8 @@ class CommonValues:
     ----------
     values : Variable
         Graph of the numbers.
-    which : ndarray of int, shape (E,)
-        Which of them each entry is.
+    which : ndarray of int, shape (E,) or (E + W,)
+        Which of them each entry is; and the precision of each walk's first value.
     """
 
     values: Variable
@@ -98,7 +98,7 @@ class PrecisionGraph:
 
     @property
     def entries(self) -> Variable:
-        """Graph of the entries of Q, shape (E,), or (E + 1,)."""
+        """Graph of the entries of Q, and of what else a block is given by."""
         if self.formula is not None:
             return self.formula.values[self.formula.which]
         entries = self.products[self.colours[self.cols], self.rows]
@@ -342,7 +342,8 @@ class _PullbackOfValues:
         return self._space.gradient((weights * self._values).sum(), {_WEIGHTS: weights})
 
     def __call__(self, point: Point, weights: Array) -> dict[str, Array]:
-        total = np.bincount(self._which, weights, minlength=int(self._which.max()) + 1)
+        which = self._which[: weights.size]
+        total = np.bincount(which, weights, minlength=int(self._which.max()) + 1)
         return self._gradient({**point, _WEIGHTS: total})
 
 

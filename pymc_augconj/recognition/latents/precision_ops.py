@@ -108,6 +108,7 @@ class _Solve(_OfPrecision):
         rows, cols = self.block.entries
         back = _Solve(self.block)(inputs[0], slopes[0])
         by_entries = -back[rows] * outputs[0][cols]
+        rest = pt.zeros(inputs[0].shape[0] - rows.size)
         if self.block.kind == "intrinsic":
-            by_entries = pt.concatenate([by_entries, [-back.sum() * outputs[0].sum()]])
-        return [by_entries, back]
+            rest = [-back.sum() * outputs[0].sum()]
+        return [pt.concatenate([by_entries, rest]), back]

@@ -49,8 +49,18 @@ __all__ = ["read_quadratic"]
 
 Array = NDArray[np.float64]
 
-# Tolerance of the mean, in prior standard deviations in the worst direction.
+# Tolerance of the mean, in prior standard deviations in the worst direction; and its rounding, in
+# that of each entry's terms.
 _MEAN_TOLERANCE = 1e-6
+_MEAN_ROUNDING = 64.0 * np.finfo(float).eps
+
+# Standard deviations, on the unconstrained scale, of the other variables where the density is
+# looked at: the coefficients of a long autoregression are explosive not far from its start. Where
+# Q has no digits at any, as at first.
+_SPREADS = (0.3, 0.03, 0.003, 0.3)
+
+# Largest relative rounding error of variances where the density is looked at.
+_ROUNDING = 1e-3
 
 # Number of prior draws at which the log density is compared, and the factors that scale them.
 _STRETCHES = (1.0, 30.0, 1000.0)
@@ -82,28 +92,26 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         Without a transform.
     """
     shape = static_shape(rv)
-    size = int(np.prod(shape))
-    if size == 0 or not rv.dtype.startswith("float"):
+    if np.prod(shape) == 0 or not rv.dtype.startswith("float"):
         return None
     density = _density(model, rv, shape)
     if density is None:
         return None
-    space = ValueSpace(model, [other for other in model.free_RVs if other is not rv])
-    initial, *near = space.points()
-    for constrained in (True, False):
-        graph = _read_entries(density, space, near, size, constrained)
-        numbers = _Numbers(density, graph, space)
-        if all(numbers.at(point) for point in near):
+    others = [other for other in model.free_RVs if depends_on(density.value, other)]
+    space = ValueSpace(model, others)
+    for spread in _SPREADS:
+        initial, *near = space.points(spread)
+        numbers = _read_numbers(density, space, near, rv, shape)
+        if numbers is not None and all(map(numbers.has_digits, near)):
             break
-        if graph.common is None:
-            return None  # an improper density
-    points = [*near, *filter(numbers.at, (initial, *space.wide_points(initial, 2)))]
+    if numbers is None:
+        return None  # an improper density
+    graph = numbers.graph
+    further = filter(numbers.at, (initial, *space.wide_points(initial, 2)))
+    points = [*near, *filter(numbers.has_digits, further)]
     mean = numbers.mean(model, rv, shape, near)
     if mean is None or not numbers.agree(points):
         return None
-    formula = values_of_walk(rv, shape, graph.rows, graph.cols)
-    if formula is not None and numbers.are(formula):
-        graph.formula = formula
     u, value_input = flat_inputs(rv.name, shape)
     log_factor = numbers.log_factor(mean, [*near, initial])
     name = rv.owner.op._print_name[0] if hasattr(rv.owner.op, "_print_name") else "density"
@@ -115,7 +123,7 @@ def read_quadratic(model: Model, rv: Variable) -> GaussianVariable | None:
         form=f"{name}, by its precision",
         replaced=rv,
         shape=shape,
-        size=size,
+        size=graph.size,
         copies=1,
         whitened=False,
         kind=graph.kind,
@@ -152,6 +160,25 @@ def _density(model: Model, rv: Variable, shape: tuple[int, ...]) -> _Density | N
     return _Density(x, value, gradient, v, product) if depends_on(product, v) else None
 
 
+def _read_numbers(
+    density: _Density,
+    space: ValueSpace,
+    points: Sequence[Point],
+    rv: Variable,
+    shape: tuple[int, ...],
+) -> _Numbers | None:
+    """Return the numbers of a density that is Gaussian at ``points``, or None."""
+    for constrained in (True, False):
+        graph = _read_entries(density, space, points, int(np.prod(shape)), constrained)
+        numbers = _Numbers(density, graph, space)
+        numbers.take(values_of_walk(rv, shape, graph.rows, graph.cols), points)
+        if all(numbers.at(point) for point in points):
+            return numbers
+        if graph.common is None:
+            break
+    return None
+
+
 def _read_entries(
     density: _Density, space: ValueSpace, points: Sequence[Point], size: int, constrained: bool
 ) -> PrecisionGraph:
@@ -171,7 +198,7 @@ class _Numbers:
     """The graphs evaluated at several values of the other variables."""
 
     def __init__(self, density: _Density, graph: PrecisionGraph, space: ValueSpace) -> None:
-        self._density, self._graph, self._space = density, graph, space
+        self._density, self.graph, self._space = density, graph, space
         products, value, gradient = space.in_values(
             [graph.products, density.value, density.gradient]
         )
@@ -180,26 +207,44 @@ class _Numbers:
         self._gradient = space.function(gradient, {_X: density.x})
         self._known: dict[int, tuple[Point, Array, PrecisionPrior]] = {}
 
+    def take(self, formula: CommonValues | None, points: Sequence[Point]) -> None:
+        """Take the entries of Q from a formula, if it gives the same at ``points``."""
+        if formula is None:
+            return
+        (values,) = self._space.in_values([formula.values])
+        read, n_entries = self._space.function(values), self.graph.rows.size
+        for point in points:
+            entries = self._entries_at(point)
+            found = np.asarray(read.uncompiled(point))[formula.which[:n_entries]]
+            if entries is None or not np.allclose(found, entries, rtol=_TOLERANCE, atol=0.0):
+                return
+        self.graph.formula, self._read = formula, read
+
+    def _entries_at(self, point: Point) -> Array | None:
+        if self.graph.formula is not None:
+            return np.asarray(self._read.uncompiled(point))[self.graph.formula.which]
+        return self.graph.of_products(np.asarray(self._products.uncompiled(point)))
+
     def at(self, point: Point) -> bool:
         """Return whether the variable is Gaussian at ``point``."""
-        entries = self._graph.of_products(np.asarray(self._products.uncompiled(point)))
+        entries = self._entries_at(point)
         if entries is None:
             return False
         try:
-            prior = precision_prior(self._graph.block, entries)
+            prior = precision_prior(self.graph.block, entries)
         except NotPositiveDefiniteError:
             return False
         self._known[id(point)] = point, entries, prior
         return True
 
-    def are(self, formula: CommonValues) -> bool:
-        """Return whether a formula gives the same entries."""
-        (values,) = self._space.in_values([formula.values])
-        read = self._space.function(values)
-        return all(
-            np.allclose(read.uncompiled(point)[formula.which], entries, rtol=_TOLERANCE, atol=0.0)
-            for point, entries, _ in self._known.values()
-        )
+    def has_digits(self, point: Point) -> bool:
+        """Return whether the covariance at ``point`` has enough digits."""
+        _, entries, prior = self._known[id(point)]
+        if self.graph.formula is not None:
+            return True  # of a walk
+        diagonal = entries[: self.graph.rows.size][self.graph.rows == self.graph.cols]
+        error = np.finfo(float).eps * self.graph.size * prior.var() * diagonal
+        return bool(np.all(error <= _ROUNDING))
 
     def mean(
         self, model: Model, rv: Variable, shape: tuple[int, ...], points: Sequence[Point]
@@ -224,23 +269,28 @@ class _Numbers:
         return support_point_of(model, rv)
 
     def _solved(self, model: Model, rv: Variable, shape: tuple[int, ...]) -> Variable | None:
-        zero = np.zeros(self._graph.size)
+        zero = np.zeros(self.graph.size)
         linear = substitute([self._density.gradient], {self._density.x: pt.constant(zero)})
-        solved = solve_precision(self._graph.block, self._graph.entries, linear[0])
+        solved = solve_precision(self.graph.block, self.graph.entries, linear[0])
         return solved.reshape(shape)
 
     def _mean_at(self, point: Point) -> Array:
         return np.array(self._mean.uncompiled(point), dtype=float)
 
     def _is_mean(self, point: Point) -> bool:
-        slope = np.asarray(self._gradient.uncompiled({**point, _X: self._mean_at(point)}))
-        _, _, prior = self._known[id(point)]
-        # Sᵀ g: the error of the mean, in standard deviations.
-        return bool(np.linalg.norm(prior.scale_transpose(slope)) <= _MEAN_TOLERANCE)
+        graph, mean = self.graph, self._mean_at(point)
+        slope = np.asarray(self._gradient.uncompiled({**point, _X: mean}))
+        _, entries, prior = self._known[id(point)]
+        # Sᵀ g: the error of the mean, in standard deviations; and its rounding, of either sign.
+        terms = np.abs(entries[: graph.rows.size] * mean[graph.cols])
+        rounding = _MEAN_ROUNDING * np.bincount(graph.rows, terms, graph.size)
+        signs = np.random.default_rng(4).choice([-1.0, 1.0], graph.size)
+        error, allowed = map(np.linalg.norm, map(prior.scale_transpose, (slope, signs * rounding)))
+        return bool(error <= _MEAN_TOLERANCE + allowed)
 
     def agree(self, points: Sequence[Point]) -> bool:
         """Compare with PyMC's log density at draws from the prior, and in its tails."""
-        graph, rng = self._graph, np.random.default_rng(2)
+        graph, rng = self.graph, np.random.default_rng(2)
         compared = 0
         for point in points:
             _, entries, prior = self._known[id(point)]
@@ -257,8 +307,9 @@ class _Numbers:
                     # As terms, x of the sum too: it is rounded after what cancels in it.
                     sums = away.sum() ** 2, np.abs(x).sum() ** 2
                     products = [np.append(*pair) for pair in zip(products, sums, strict=True)]
-                quadratic = 0.5 * float(entries @ products[0])
-                terms = float(np.abs(entries) @ np.abs(products[1]))
+                Q = entries[: products[0].size]
+                quadratic = 0.5 * float(Q @ products[0])
+                terms = float(np.abs(Q) @ np.abs(products[1]))
                 error = abs(peak - quadratic - self._log_density(x, point))
                 scale = 1.0 + abs(peak) + quadratic + np.finfo(float).eps / _TOLERANCE * terms
                 if not error <= _TOLERANCE * scale:
@@ -287,7 +338,7 @@ class _Numbers:
             return None
         if np.all(np.abs(np.subtract(found, found[0])) <= rounding):
             return pt.constant(float(found[0]))
-        log_det = log_determinant(self._graph.block, self._graph.entries)
+        log_det = log_determinant(self.graph.block, self.graph.entries)
         return self._peak(mean) - 0.5 * log_det + self._half_log_two_pi
 
     def log_peak(self, mean: Variable, log_factor: Variable | None) -> Variable | None:
@@ -301,4 +352,4 @@ class _Numbers:
 
     @property
     def _half_log_two_pi(self) -> float:
-        return 0.5 * self._graph.size * float(np.log(2.0 * np.pi))
+        return 0.5 * self.graph.size * float(np.log(2.0 * np.pi))
