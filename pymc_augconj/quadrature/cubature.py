@@ -4,7 +4,8 @@ With a root V = L Lᵀ and η = m + L z, z ~ N(0, I), the trapezoidal rule of :m
 taken in every coordinate of z, on the nodes with |z| ≤ 10. For an integrand that is analytic around
 the real axes its error is of the same kind, exp(−2πa/Δ), a the distance of the nearest singularity
 in units of L; it is nested, and the step is halved until the result stands, one site at a time.
-With a first step of 0.8, two predictors take 489 nodes, then 1 941 and 7 825.
+With a first step of 0.8, two predictors take 489 nodes, then 1 941 and 7 825. Four
+take 120 225: it is no rule for more.
 
 References
 ----------
@@ -22,9 +23,10 @@ from pymc_augconj.typing import Array, Index
 
 from .expectation import FIRST_STEP, HALF_WIDTH, gaussian_expectation
 
-__all__ = ["gaussian_cubature"]
+__all__ = ["MOST_PREDICTORS", "gaussian_cubature"]
 
-
+#: The largest P: five take 1.6 million nodes, and a grid of ten million to find them.
+MOST_PREDICTORS = 4
 # Of one site; one that has not reached the accuracy by then (a kink) is not refined further.
 _MOST_NODES = 1_000_000
 # As in :mod:`.expectation`, relative to the largest variance where that exceeds 1.
@@ -47,6 +49,7 @@ def gaussian_cubature(
         ``(eta, which) -> values``: g of each site in the index array ``which``, for ``eta`` of
         shape (P, len(which), nodes).
     mean : array, shape (P, N)
+        P is at most :data:`MOST_PREDICTORS`.
     cov : array, shape (P, P, N)
         Symmetric. Along a direction without variance the second derivative in ``d_cov`` is that
         over a variance of 1e-12, with four digits: no Gaussian that has none either depends on it.

@@ -11,6 +11,13 @@ root mean square 1e-3 where standard deviations are 1, and 2e-2 where they are 4
 five with 2P² + 1 points have 2e-2 and 2; with random points instead it is two to three times as
 large.
 
+Of an integrand without a gradient the derivatives are differences of the rule's value between
+means, by Price's theorem those by V as well, and 128 points do for held sites. Measured for the log
+density of mixtures of 4 to 16 normals with standard deviation 1, the largest errors of the value
+and of both derivatives, in units of the predictors' standard deviations, are 2e-3 where these are
+0.3 and 3e-2 where they are 1. Where they are 3, those of the gradient are 0.3 and those of the
+second derivatives 0.9, as large as these: many more points would be needed.
+
 References
 ----------
 Cranley & Patterson (1976), Randomization of number theoretic methods for multiple integration.
@@ -22,15 +29,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtri
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["fixed_points", "quasi_monte_carlo", "quasi_monte_carlo_apart"]
+__all__ = [
+    "fixed_points",
+    "quasi_monte_carlo",
+    "quasi_monte_carlo_apart",
+    "quasi_monte_carlo_by_values",
+]
 
-_LOG2_PAIRS = 9
+# The base-2 logarithm of half the number of points: where there is a gradient, and where not.
+_LOG2_PAIRS, _LOG2_PAIRS_BY_VALUES = 9, 6
+# Between means, in standard deviations: a wide one is less sensitive to few points.
+_STEP = 0.2
 _SEED = 0
 # Relative to the largest variance where that exceeds 1, as in :mod:`.cubature`.
 _SMALLEST_VAR = 1e-12
@@ -40,12 +56,12 @@ _CHUNK, _CHUNK_APART = 2_000_000, 40_000
 
 
 @cache
-def fixed_points(dimension: int) -> Array:
-    """Return the points z, shape (dimension, 1024): of mean 0 and second moments I."""
+def fixed_points(dimension: int, log2_pairs: int = _LOG2_PAIRS) -> Array:
+    """Return the points z, in columns, 1024 by default: of mean 0 and second moments I."""
     # Imported here, because it takes a while.
     from scipy.stats.qmc import Sobol
 
-    uniform = Sobol(dimension, scramble=False).random_base2(_LOG2_PAIRS)
+    uniform = Sobol(dimension, scramble=False).random_base2(log2_pairs)
     half = ndtri((uniform + np.random.default_rng(_SEED).random(dimension)) % 1.0).T
     z = np.hstack([half, -half])
     chol = np.linalg.cholesky(z @ z.T / z.shape[1])
@@ -74,12 +90,7 @@ def quasi_monte_carlo(
         Symmetric: dE = Σ_pq D_pq dV_pq.
     """
     P, size = mean.shape
-    z = fixed_points(P)
-    stacked = np.moveaxis(cov, -1, 0).copy()
-    diagonal = np.arange(P)
-    largest = stacked[:, diagonal, diagonal].max(axis=1, initial=1.0)
-    stacked[:, diagonal, diagonal] += _SMALLEST_VAR * largest[:, None]
-    root = np.linalg.cholesky(stacked)
+    z, root, diagonal = fixed_points(P), _roots(cov), np.arange(P)
     value, d_mean, d_root = np.empty(size), np.empty((P, size)), np.empty((size, P, P))
     length = max(_CHUNK // z.size, 1)
     for some in np.split(np.arange(size), range(length, size, length)):
@@ -94,6 +105,54 @@ def quasi_monte_carlo(
     inverse = np.linalg.inv(root)
     d_cov = np.swapaxes(inverse, 1, 2) @ (pulled + np.swapaxes(pulled, 1, 2)) @ inverse
     return value, d_mean, 0.5 * np.moveaxis(d_cov, 0, -1)
+
+
+def quasi_monte_carlo_by_values(
+    func: Callable[[Array, Index], Array], mean: Array, cov: Array
+) -> tuple[Array, Array, Array]:
+    """Return the same for an integrand without a gradient, to a few digits.
+
+    Parameters
+    ----------
+    func : callable
+        ``(eta, which) -> values``, as for :func:`quasi_monte_carlo`.
+    mean, cov : array, shapes (P, N) and (P, P, N)
+
+    Returns
+    -------
+    value, d_mean, d_cov : array, shapes (N,), (P, N) and (P, P, N)
+    """
+    P, size = mean.shape
+    z, root = fixed_points(P, _LOG2_PAIRS_BY_VALUES), _roots(cov)
+    step = _STEP * np.sqrt(np.einsum("npq,npq->pn", root, root))
+    # Means at the centre, along each axis, along the diagonals between two, and opposite.
+    first, second = np.array(list(combinations(range(P), 2))).reshape(-1, 2).T
+    axes = np.eye(P)
+    ahead = np.hstack([axes, axes[:, first] + axes[:, second]])
+    moves = np.hstack([np.zeros((P, 1)), ahead, -ahead])
+    at = np.empty((size, moves.shape[1]))
+    length = max(_CHUNK // (z.size * moves.shape[1]), 1)
+    for some in np.split(np.arange(size), range(length, size, length)):
+        eta = (mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], z))[:, :, None]
+        eta = eta + (step[:, some, None] * moves[:, None])[..., None]
+        values = func(eta.reshape(P, some.size, -1), some)
+        at[some] = values.reshape(some.size, -1, z.shape[1]).mean(axis=-1)
+    value, plus, minus = np.split(at.T, [1, 1 + ahead.shape[1]])
+    # Second derivatives along the moves, in steps.
+    curved = plus + minus - 2.0 * value
+    d_cov = np.zeros((P, P, size))
+    d_cov[first, second] = 0.5 * (curved[P:] - curved[first] - curved[second])
+    d_cov += np.swapaxes(d_cov, 0, 1)
+    d_cov[np.arange(P), np.arange(P)] = curved[:P]
+    return value[0], 0.5 * (plus - minus)[:P] / step, 0.5 * d_cov / (step[:, None] * step)
+
+
+def _roots(cov: Array) -> Array:
+    """Return L of V = L Lᵀ, shape (N, P, P)."""
+    stacked, diagonal = np.moveaxis(cov, -1, 0).copy(), np.arange(len(cov))
+    largest = stacked[:, diagonal, diagonal].max(axis=1, initial=1.0)
+    stacked[:, diagonal, diagonal] += _SMALLEST_VAR * largest[:, None]
+    return np.linalg.cholesky(stacked)
 
 
 def quasi_monte_carlo_apart(

@@ -319,3 +319,30 @@ def test_sites_of_steps_are_as_wide_as_the_posterior():
         exact = np.average(draws, axis=0, weights=weights)
         np.testing.assert_allclose(m, exact, atol=0.05)
         np.testing.assert_allclose(V, np.cov(draws.T, aweights=weights), atol=0.05)
+
+
+def mixture_of_eight():
+    with pm.Model() as model:
+        levels = pm.Normal("g", np.linspace(-3.0, 3.0, 8), 0.5, shape=8)
+        slopes = pm.Normal("d", 0, 0.1, shape=8)
+        mu = levels + np.linspace(-1.0, 1.0, 5)[:, None] * slopes
+        pm.NormalMixture("y", np.full(8, 0.125), mu, 0.5, observed=np.linspace(-2.0, 2.0, 5))
+    return model
+
+
+def test_sites_of_eight_predictors_take_few_nodes():
+    """A product of rules would take 25⁸ for each observation."""
+    recognition = pac.recognize(mixture_of_eight())
+    sites = HeldSites(recognition.model, held_names(recognition.model, "held"), ())
+    sites.choose(recognition.start)
+    _, lam = sites.of("y")
+    assert lam.shape == (8, 8, 5)
+    # What each observation tells about its component, of precision 4 if it were known.
+    largest = np.linalg.eigvalsh(np.moveaxis(lam, -1, 0))[:, -1]
+    assert (largest > 0.5).all()
+    assert (largest < 4.5).all()
+
+
+def test_a_fit_refuses_eight_predictors():
+    with pytest.raises(pac.AugmentationError, match=r"NormalMixture: expected at most 4.*found 8"):
+        pac.fit("vgp", model=mixture_of_eight(), hyper="fixed", progressbar=False)

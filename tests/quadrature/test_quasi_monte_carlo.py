@@ -10,6 +10,7 @@ from pymc_augconj.quadrature.quasi_monte_carlo import (
     fixed_points,
     quasi_monte_carlo,
     quasi_monte_carlo_apart,
+    quasi_monte_carlo_by_values,
 )
 
 
@@ -42,6 +43,42 @@ def test_cubic_polynomials_are_exact():
     cross = np.multiply.outer(a, b)
     expected = np.multiply.outer(np.outer(a, a), w) + np.multiply.outer(cross + cross.T, u)
     np.testing.assert_allclose(d_cov, expected, rtol=1e-8, atol=1e-9)
+
+
+def test_quadratic_functions_need_no_gradient():
+    mean, cov = moments(8, 3, 1.3, 0)
+    A = np.random.default_rng(1).normal(size=(8, 8))
+    A, b = A + A.T, A[0]
+
+    def quadratic(eta, which):
+        return np.einsum("pnk,pq,qnk->nk", eta, A, eta) + np.tensordot(b, eta, 1)
+
+    value, d_mean, d_cov = quasi_monte_carlo_by_values(quadratic, mean, cov)
+    expected = np.einsum("pn,pq,qn->n", mean, A, mean) + b @ mean
+    np.testing.assert_allclose(value, expected + np.einsum("pq,pqn->n", A, cov), rtol=1e-8)
+    np.testing.assert_allclose(d_mean, 2.0 * A @ mean + b[:, None], rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(d_cov, np.repeat(A[..., None], 3, axis=2), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize(("scale", "tolerance"), [(0.3, 2e-3), (1.0, 3e-2)])
+@pytest.mark.parametrize("P", [4, 8])
+def test_stated_error_without_a_gradient(P, scale, tolerance):
+    """In units of standard deviations, of the log density of a mixture."""
+    mean, cov = moments(P, 4, scale, 3)
+
+    def with_gradient(eta, which):
+        return logsumexp(-0.5 * eta**2, axis=0), -eta * softmax(-0.5 * eta**2, axis=0)
+
+    value, d_mean, d_cov = quasi_monte_carlo_by_values(
+        lambda *args: with_gradient(*args)[0], mean, cov
+    )
+    expected, by_mean, by_cov = quasi_monte_carlo(with_gradient, mean, cov)
+    std = np.sqrt(np.einsum("ppn->pn", cov))
+    np.testing.assert_allclose(value, expected, atol=tolerance)
+    np.testing.assert_allclose(d_mean * std, by_mean * std, atol=tolerance)
+    assert np.abs(by_mean * std).max() > 2.0 * tolerance
+    both = 2.0 * std[:, None] * std
+    np.testing.assert_allclose(d_cov * both, by_cov * both, atol=tolerance)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-5])

@@ -55,6 +55,8 @@ _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 class _Rule(VariationalGaussian):
     """The rule of the VGP for held sites; that of CAVI, which integrates ω out, for the others."""
 
+    rough = True
+
     def __init__(self, held: Sequence[MultiDensity]) -> None:
         self._held, self._cavi = held, CoordinateAscent()
 

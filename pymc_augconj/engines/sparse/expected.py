@@ -108,7 +108,8 @@ class ExpectedDensity(MultiDensity):
         if found is not None:
             return found
         # What is sampled is the sum, from which the integral differs a little.
-        return self.expected(y, eta, params), expectations(self.terms, y, eta, var, params)[1]
+        slopes = expectations(self.terms, y, eta, var, params, rough=True)[1]
+        return self.expected(y, eta, params), slopes
 
     def propagated_sites(
         self,
@@ -137,4 +138,6 @@ class ExpectedDensity(MultiDensity):
         """Return the expectation with cov + r in place of r, as held sites need it."""
         cov = cov + self._residual_cov(params)
         found = self.terms.expected_roughly(y, mean, cov, params)
-        return expectations(self.terms, y, mean, cov, params) if found is None else found
+        if found is not None:
+            return found
+        return expectations(self.terms, y, mean, cov, params, rough=True)

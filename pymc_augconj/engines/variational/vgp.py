@@ -14,7 +14,8 @@ distribution of its predictors: the approximation does not factorise, unless the
 known for independent predictors only.
 
 Expectations are in closed form where the likelihood brings one, else by a nested trapezoidal rule
-to 1e-10, see :mod:`pymc_augconj.quadrature.cubature`. λ < 0 occurs where log p is not concave.
+to 1e-10, see :mod:`pymc_augconj.quadrature.cubature`, for at most four predictors. λ < 0 occurs
+where log p is not concave.
 
 References
 ----------
@@ -26,9 +27,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiDensity
-from pymc_augconj.quadrature.cubature import gaussian_cubature
+from pymc_augconj.quadrature.cubature import MOST_PREDICTORS, gaussian_cubature
+from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo_by_values
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["VariationalGaussian", "expectations"]
@@ -49,6 +52,8 @@ class VariationalGaussian:
 
     monotone = False
     augmented = False
+    #: Whether expectations of many predictors need a few digits only.
+    rough = False
 
     def __init__(self, factorised: bool = False) -> None:
         self.factorised = factorised
@@ -59,12 +64,12 @@ class VariationalGaussian:
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
-        return expectations(terms, y, mean, cov, params)[0]
+        return expectations(terms, y, mean, cov, params, rough=self.rough)[0]
 
     def targets(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        value, d_mean, d_cov = expectations(terms, y, mean, cov, params)
+        value, d_mean, d_cov = expectations(terms, y, mean, cov, params, rough=self.rough)
         if cov.ndim == mean.ndim:
             lam = -2.0 * d_cov
             return value, d_mean + lam * mean, lam
@@ -73,12 +78,18 @@ class VariationalGaussian:
 
 
 def expectations(
-    terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+    terms: MultiDensity,
+    y: Array,
+    mean: Array,
+    cov: Array,
+    params: Params,
+    *,
+    rough: bool = False,
 ) -> tuple[Array, Array, Array]:
     """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
 
     Shapes are those of :meth:`.MultiDensity.expected_log_density`; of independent predictors
-    ``cov`` and the derivative by it are variances, (P, N).
+    ``cov`` and the derivative by it are variances, (P, N). With ``rough`` a few digits will do.
     """
     P = len(mean)
     if cov.ndim == mean.ndim:
@@ -87,7 +98,7 @@ def expectations(
         if found is not None:
             return found
         whole = np.einsum("pq,pn->pqn", np.eye(P), var)
-        value, d_mean, d_cov = expectations(terms, y, mean, whole, params)
+        value, d_mean, d_cov = expectations(terms, y, mean, whole, params, rough=rough)
         return value, d_mean, np.einsum("ppn->pn", d_cov)
     cov = cov.copy()
     cov[np.arange(P), np.arange(P)] = np.maximum(cov[np.arange(P), np.arange(P)], _SMALLEST_VAR)
@@ -103,4 +114,12 @@ def expectations(
         }
         return terms.log_density(y[which, None], eta, chosen)
 
+    if rough and P >= MOST_PREDICTORS:
+        return quasi_monte_carlo_by_values(log_density, mean, cov)
+    if P > MOST_PREDICTORS:
+        raise AugmentationError(
+            f"{terms.name}: expected at most {MOST_PREDICTORS} predictors of an observation where "
+            f"a fit needs the expectation of its log density by quadrature, found {P}, which would "
+            f"take some 10^{P} nodes for each; use pac.sample, which is exact without it"
+        )
     return gaussian_cubature(log_density, mean, cov)
