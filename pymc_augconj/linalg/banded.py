@@ -140,8 +140,9 @@ def factor_of_walks(flat: Array, firsts: Array, name: str) -> BandedFactor:
     pivots[pivots.size // firsts.size - 1 :: pivots.size // firsts.size] = firsts[::-1]
     with np.errstate(invalid="ignore", divide="ignore"):
         log_det, roots = float(np.log(pivots).sum()), np.sqrt(pivots)
-    refuse_improper(name, np.zeros_like(pivots), roots, log_det)
-    return BandedFactor(np.array([roots, flat[1::2] / roots], order="F"), log_det, None)
+    unrounded = np.zeros_like(pivots)
+    refuse_improper(name, unrounded, roots, log_det)
+    return BandedFactor(np.array([roots, flat[1::2] / roots], order="F"), log_det, unrounded)
 
 
 def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
@@ -190,17 +191,17 @@ class BandedFactor:
         L, Fortran-ordered: its diagonal, and the entries below it.
     log_det : float
         log|Q|.
-    diagonal : ndarray, shape (n,), or None
-        That of P Q Pᵀ; None where L is exact, as it does not come from Q.
+    diagonal : ndarray, shape (n,)
+        That of P Q Pᵀ; zeros where L is exact, as it does not come from Q.
     """
 
-    def __init__(self, band: Array, log_det: float, diagonal: Array | None) -> None:
+    def __init__(self, band: Array, log_det: float, diagonal: Array) -> None:
         self.band, self.log_det, self.diagonal = band, log_det, diagonal
 
     @cached_property
     def error(self) -> float:
         """The estimated rounding error of the log determinant."""
-        if self.diagonal is None:
+        if not self.diagonal.any():
             return 0.0
         # Pivots tell nothing of errors that grow from one to the next.
         return trace_error(self.half_solve(probes(self.diagonal)))
