@@ -11,6 +11,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_augconj.model import Argument, LatentBlock, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient
+from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array
 
@@ -29,9 +30,14 @@ def read_block(
     latent: GaussianVariable, latents: Sequence[GaussianVariable], space: ValueSpace
 ) -> LatentBlock:
     """Return one of the ``latents`` with its covariance and mean as functions of the point."""
-    mean = None
+    mean = log_peak = None
+    others = [other for other in latents if other is not latent]
+    if latent.log_peak is not None:
+        # It does not depend on the other latents, though its graph may.
+        (graph,) = in_innovations(space.model, [latent.log_peak], others, of_values=True)
+        zeros = {o.value_input: pt.zeros(o.value_input.type.shape) for o in others}
+        log_peak = space.function(*space.in_values(substitute([graph], zeros)))
     if latent.mean is not None:
-        others = [other for other in latents if other is not latent]
         graph = latent.mean.ravel().astype("float64")
         (graph,) = space.in_values(in_innovations(space.model, [graph], others, of_values=True))
         mean = space.function(graph, {Argument("value", o.name): o.value_input for o in others})
@@ -51,9 +57,7 @@ def read_block(
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
         log_factor=_log_factor(latent, space),
-        log_peak=None
-        if latent.log_peak is None
-        else space.function(*space.in_values([latent.log_peak])),
+        log_peak=log_peak,
     )
 
 

@@ -1,0 +1,147 @@
+"""No candidate is accepted on a log evidence that rounding has left no digits."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import mpmath
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.api.refusals import Refusals
+from pymc_augconj.engines.gibbs.sampler import GibbsInfo
+from pymc_augconj.errors import UncertainEvidenceError
+
+RNG = np.random.default_rng(3)
+N = 30
+Y = RNG.normal(size=N)
+NAMES = {"rho": "rho", "size_log__": "size"}
+
+
+def autoregression():
+    with pm.Model() as model:
+        rho = pm.Normal("rho", 0.5, 0.5)
+        w = pm.AR("w", rho=pt.stack([rho]), init_dist=pm.Normal.dist(0, 1), steps=N - 1)
+        pm.Normal("y", w, 1.0, observed=Y)
+    return model
+
+
+def intercept_beside_a_process():
+    with pm.Model() as model:
+        b, ls = pm.Normal("b", 0, 1e9), pm.InverseGamma("ls", 5, 5)
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=ls))
+        pm.Normal("y", b + gp.prior("f", X=np.arange(N)[:, None] / 5.0), 1.0, observed=Y)
+    return model
+
+
+def log_evidence_of(model, point):
+    """Return the log density of y given θ, the latents integrated out, and its estimated error."""
+    step = pac.AugmentedGibbs(model=model)
+    sampler = step.make_sampler({**step.recognition.start, **point})
+    (part,) = sampler.parts
+    at = {**step.recognition.start, **point}
+    sampler._draw_auxiliary(RNG, at, part)
+    posterior, _, constant = sampler._posterior(at, part)
+    log_base = -0.5 * float(Y @ Y) - 0.5 * N * np.log(2.0 * np.pi)
+    return posterior.log_evidence + constant + log_base, posterior.error
+
+
+def exact(K):
+    """Return log N(Y | 0, K + I) for K with many digits."""
+    C = K + mpmath.eye(N)
+    L = mpmath.cholesky(C)
+    y = mpmath.matrix(Y.tolist())
+    z = mpmath.lu_solve(L, y)
+    log_det = sum(mpmath.log(L[i, i]) for i in range(N))
+    return -sum(v**2 for v in z) / 2 - log_det - N * mpmath.log(2 * mpmath.pi) / 2
+
+
+@pytest.mark.parametrize("rho", [0.7, 1.6, 3.0, 24.0])
+def test_explosive_autoregression(rho):
+    """Its covariance has entries of up to 10⁸⁰, its precision is tame, and log|Q| is 0."""
+    with mpmath.workdps(200):
+        L = mpmath.matrix(N, N)
+        for i in range(N):
+            for j in range(i + 1):
+                L[i, j] = mpmath.mpf(rho) ** (i - j)
+        expected = float(exact(L * L.T))
+    value, error = log_evidence_of(autoregression(), {"rho": np.array(rho)})
+    assert value == pytest.approx(expected, abs=1e-8 * max(1.0, abs(expected)))
+    assert error < 1e-2
+
+
+def test_wide_intercept_beside_a_process():
+    model = intercept_beside_a_process()
+    with mpmath.workdps(60):
+        r = np.abs(np.subtract.outer(np.arange(N), np.arange(N))) / 5.0 * np.sqrt(5.0)
+        K = mpmath.matrix(((1.0 + r + r**2 / 3.0) * np.exp(-r)).tolist())
+        for i in range(N):
+            for j in range(N):
+                K[i, j] += mpmath.mpf(10) ** 18 + (mpmath.mpf("1e-6") if i == j else 0)
+        expected = float(exact(K))
+    value, error = log_evidence_of(model, {"ls_log__": np.array(0.0)})
+    assert value == pytest.approx(expected, abs=1e-7)
+    assert error < 1e-2
+
+
+def info(**counts):
+    return GibbsInfo(updates=1, **counts)
+
+
+def test_refused_values_are_counted_and_named():
+    refusals = Refusals(NAMES, [SimpleNamespace(name="w")])
+    for k in range(200):
+        refused = {"rho": (4.0 + k, 24.0)} if k in (3, 7) else {}
+        warning = refusals.count(info(refusals=int(bool(refused)), refused=refused), last=k == 199)
+        assert (warning is None) == (k < 199)
+    assert "in 2 of 200 updates at 'rho' from 7 to 24" in warning.message
+
+
+def test_many_refusals_end_a_chain():
+    refusals = Refusals(NAMES, [SimpleNamespace(name="w")])
+    many = info(refusals=1, refused={"size_log__": (9.0, 11.0)})
+    for _ in range(99):
+        refusals.count(many, last=False)
+    with pytest.raises(UncertainEvidenceError, match=r"'w'.*'size' \(size_log__\) from 9 to 11"):
+        refusals.count(many, last=False)
+
+
+def test_a_chain_does_not_begin_where_nothing_can_be_computed():
+    refusals = Refusals(NAMES, [SimpleNamespace(name="w")])
+    refusals.check_start(info())
+    with pytest.raises(UncertainEvidenceError, match=r"'w'.*at the start of the chain.*'rho'"):
+        refusals.check_start(info(stays=1, refusals=1, refused={"rho": (30.0, 30.0)}))
+
+
+def test_an_update_stays_where_the_present_state_has_no_digits(monkeypatch):
+    """The update is left out, and counted; elsewhere values without digits are refused."""
+    model = autoregression()
+    step = pac.AugmentedGibbs(model=model)
+    step.setup_chain(np.random.default_rng(0), 5, 5)
+    point, _ = step.step(model.initial_point())
+    (part,) = step._sampler.parts
+    plain = part.space.posterior
+
+    def uncertain(prior, sites, **how):
+        posterior = plain(prior, sites, **how)
+        if where(prior):
+            raise UncertainEvidenceError("no digits")
+        return posterior
+
+    def is_explosive(prior):
+        return bool(prior.blocks[0].array.max() > 1.0 + 0.9**2)
+
+    monkeypatch.setattr(part.space, "posterior", uncertain)
+    where = is_explosive
+    point = {**point, "rho": np.array(0.5)}
+    for _ in range(4):
+        point, (stats,) = step.step(point)
+        assert abs(point["rho"]) <= 0.9
+    where = lambda prior: True  # noqa: E731
+    before = {name: np.array(value) for name, value in point.items()}
+    after, (stats,) = step.step(point)
+    assert stats["refusals"] == 1
+    assert all(np.array_equal(after[name], before[name]) for name in before)
