@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.engines.sparse.chunk_sums import Chunk
+from pymc_augconj.engines.sparse.chunks import Chunk
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.executor import Executor
 

@@ -14,7 +14,7 @@ from pymc.model import Model, modelcontext
 from pymc_augconj.engines.base import FitProblem, FitState
 from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
-from pymc_augconj.engines.sparse.chunked import ChunkedData
+from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.parallel.client import executor_of

@@ -10,7 +10,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.engines.base import FirstWeights, SparseProblem
-from pymc_augconj.engines.sparse.chunked import ChunkedData
+from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel

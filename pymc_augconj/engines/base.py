@@ -297,7 +297,7 @@ class SparseProblem:
     rate : float or pair of float, optional
         Of the natural-gradient steps: a constant, or (delay, forgetting) of Robbins and Monro's
         ρ_t = (1 + t/delay)^(−forgetting). By default as
-        :func:`~pymc_augconj.engines.sparse.inducing.default_rate` has it.
+        :func:`~pymc_augconj.engines.sparse.steps.default_rate` has it.
     hyper_rate : float
         Of Adam, on the unconstrained scale; a tenth of it at the end.
     hyper_every : int
@@ -318,7 +318,7 @@ class SparseProblem:
     hyper_rate: float = 0.05
     hyper_every: int = _HYPER_EVERY
     optimize_inducing: bool = False
-    #: A :class:`~pymc_augconj.engines.sparse.chunked.ChunkedData`, which no dense engine knows.
+    #: A :class:`~pymc_augconj.engines.sparse.chunks.ChunkedData`, which no dense engine knows.
     data: Any = None
     first: FirstWeights | None = None
 

@@ -12,12 +12,10 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.api import chunks
 from pymc_augconj.engines.base import FitProblem, SparseProblem
-from pymc_augconj.engines.sparse import chunk_sums
-from pymc_augconj.engines.sparse.chunked import ChunkedData, ChunkedFamily, chunked_gradient
-from pymc_augconj.engines.sparse.chunked_batch import ChunkedModel
-from pymc_augconj.engines.sparse.gradient import DesignGradient
+from pymc_augconj.engines.sparse.chunks import Chunk, ChunkedData, RowsInChunks
+from pymc_augconj.engines.sparse.fit import _ChunkedFamily, _packed
 from pymc_augconj.engines.sparse.model import SparseModel
-from pymc_augconj.engines.sparse.posterior import WeightsPosterior
+from pymc_augconj.engines.sparse.rows import evaluated, natural_sums, slope_sums
 from pymc_augconj.engines.sparse.sites import SparseSites
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
@@ -152,29 +150,29 @@ def test_sums_and_gradients_do_not_depend_on_the_chunks(problem_of, whole, rule)
     with ThreadPoolExecutor(1) as pool, Pool(pool, 1) as threads:
         for rows, run in ((70, Executor()), (70, threads), (140, Executor())):
             problem = problem_of(run, rows)
-            family, point = ChunkedFamily(problem, rule()), problem.point
-            size = family.model.size(family.inducing)
+            family, point = _ChunkedFamily(problem, rule()), problem.point
+            bound = family.at(point)
             if not found:
-                half = rng.normal(size=(size, size))
-                q = WeightsPosterior(np.asfortranarray(half @ half.T), rng.normal(size=size))
-            at = family.total(chunk_sums.sums_of_chunk, point, q)
-            end = SimpleNamespace(posterior=SimpleNamespace(q=q))
-            gradient = chunked_gradient(family.at(point), end)
-            found.append([at.value, at.gram, at.linear, *(gradient[n] for n in sorted(gradient))])
+                half = rng.normal(size=(bound.size, bound.size))
+                b, B = rng.normal(size=bound.size), _packed(half @ half.T)
+            end = bound.evaluate(b, B)
+            gradient = bound.gradient(end)
+            sums = [end.expected, end.target_lam, end.target_h]
+            found.append([*sums, *(gradient[n] for n in sorted(gradient))])
     for ours, theirs in zip(*found[:2], strict=True):
         np.testing.assert_array_equal(ours, theirs)
     for ours, theirs in zip(found[0], found[2], strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-10, atol=1e-10 * np.abs(ours).max())
     lgm, process = whole
-    model, sites = SparseModel(lgm, [process], point), SparseSites(lgm, rule(), point)
-    design = model.design(point, [Z], slice(None))
-    mean, var, half = design.moments(q)
-    value, h, lam = sites.targets(point, slice(None), mean, var)
-    gram, linear = design.natural(h, lam)
-    by_theta = DesignGradient(model, design).of_sites(q, half, h, lam, mean, gram)[0]
-    accumulate(by_theta, sites.gradient(point, slice(None), mean, var))
+    model, sites = SparseModel(lgm, [process], [point]), SparseSites(lgm, rule(), point)
+    q = end.posterior.q
+    rows = evaluated(sites, model.design(point, [Z]), q)
+    sums = natural_sums(rows)
+    by_theta = slope_sums(rows).slopes
+    accumulate(by_theta, model.slopes_by_factors(point, [Z], q, (sums.gram, sums.linear)))
     assert set(by_theta) == {"ls_log__", "c", "sigma_log__", "tau_log__"}
-    expected = [value.sum(), gram, linear, *(by_theta[name] for name in sorted(by_theta))]
+    gram = _packed(*q.matrices(sums.gram))
+    expected = [sums.value, gram, sums.linear, *(by_theta[name] for name in sorted(by_theta))]
     for ours, theirs in zip(found[0], expected, strict=True):
         # Derivatives by σ are differences.
         np.testing.assert_allclose(ours, theirs, rtol=1e-7, atol=1e-7)
@@ -182,9 +180,9 @@ def test_sums_and_gradients_do_not_depend_on_the_chunks(problem_of, whole, rule)
 
 @pytest.mark.parametrize("sizes", [[70, 70, 70, 41], [30], [5] * 60])
 def test_a_pass_of_minibatches_has_every_row_once(sizes):
-    pieces = [(chunk_sums.Chunk(i, ("X",), size), ()) for i, size in enumerate(sizes)]
+    pieces = [(Chunk(i, ("X",), size), ()) for i, size in enumerate(sizes)]
     data = SimpleNamespace(n_rows=sum(sizes), chunks=pieces)
-    batches = ChunkedModel(None, None, data).batches(np.random.default_rng(0), 16)
+    batches = RowsInChunks(data, None).batches(np.random.default_rng(0), 16)
     counts, passes = [np.zeros(size) for size in sizes], 0
     lengths = []
     while passes < 3:

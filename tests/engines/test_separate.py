@@ -8,15 +8,15 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
-from pymc_augconj.engines.sparse.batch import DividedModel
-from pymc_augconj.engines.sparse.fit import _gradient, _SparseFamily
-from pymc_augconj.engines.sparse.gradient import slopes_of_components
+from pymc_augconj.engines.sparse.fit import _Family
+from pymc_augconj.engines.sparse.memory import RowsInMemory
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 N, K = 18, 3
@@ -75,7 +75,7 @@ CASES = (
 def test_inputs_as_inducing_inputs_give_the_dense_bound_and_gradient(write, rule):
     problem = problem_of(write)
     rule = rule(factorised=True) if rule is VariationalGaussian else rule()
-    sparse = _SparseFamily(problem, rule).at(problem.point)
+    sparse = _Family(problem, rule).at(problem.point)
     dense = BoundFamily(problem.model, rule, [problem.point]).at(problem.point)
     ends = [climb(bound, max_iter=500, tol=1e-9) for bound in (sparse, dense)]
     assert all(end.converged for end in ends)
@@ -84,7 +84,7 @@ def test_inputs_as_inducing_inputs_give_the_dense_bound_and_gradient(write, rule
     assert ours.bound == pytest.approx(theirs.bound, abs=1e-3)
     np.testing.assert_allclose(ours.mean, theirs.mean, atol=1e-4)
     np.testing.assert_allclose(ours.var, theirs.var, atol=1e-4)
-    found, expected = _gradient(sparse, ours), bound_gradient(dense, theirs)
+    found, expected = sparse.gradient(ours), bound_gradient(dense, theirs)
     assert set(found) == set(expected)
     for name, slope in expected.items():
         np.testing.assert_allclose(found[name], slope, rtol=1e-3, atol=1e-4, err_msg=name)
@@ -94,20 +94,24 @@ def test_inputs_as_inducing_inputs_give_the_dense_bound_and_gradient(write, rule
 def test_minibatches_sum_to_all_the_data(write, rule):
     problem = problem_of(write, X[:5])
     rule = rule(factorised=True) if rule is VariationalGaussian else rule()
-    family = _SparseFamily(problem, rule)
+    family = _Family(problem, rule)
     whole = family.at(problem.point)
     rng = np.random.default_rng(1)
     size = problem.model.n_rows
     q = whole.design.posterior(rng.normal(size=size), rng.uniform(0.1, 1.0, size))
-    halved = DividedModel(family.model, family.sites)
+    halved = RowsInMemory(family.model, family.sites)
     rows = rng.permutation(family.model.n_observations)
     batches = []
     for some in (slice(None), np.sort(rows[:7]), np.sort(rows[7:])):
         batch = halved.start(problem.point, family.inducing, some, lambda: q)
         batch.wait()
-        batches.append((batch, batch.gradient()()[0]))
+        slopes = batch.begin_slopes()().slopes
+        natural = batch.sums.gram, batch.sums.linear
+        more = family.model.slopes_by_factors(problem.point, family.inducing, q, natural)
+        accumulate(slopes, more)
+        batches.append((batch.sums, slopes))
     (full, slopes), *parts = batches
-    assert full.size == sum(part.size for part, _ in parts) == family.model.n_observations
+    assert full.count == sum(part.count for part, _ in parts) == family.model.n_observations
     assert full.value == pytest.approx(sum(part.value for part, _ in parts))
     np.testing.assert_allclose(full.gram, sum(part.gram for part, _ in parts), atol=1e-9)
     np.testing.assert_allclose(full.linear, sum(part.linear for part, _ in parts), atol=1e-9)
@@ -117,9 +121,9 @@ def test_minibatches_sum_to_all_the_data(write, rule):
 
 def test_copies_of_a_process_are_what_processes_of_their_own_are():
     problem = problem_of(softmax, X[:6])
-    family = _SparseFamily(problem, VariationalGaussian(factorised=True))
+    family = _Family(problem, VariationalGaussian(factorised=True))
     model = family.model
-    assert [part.twin for part in model.parts] == [0] * K
+    assert model.twins == [0] * K
     design = family.at(problem.point).design
     rng = np.random.default_rng(2)
     h, lam = rng.normal(size=N * K), rng.uniform(0.1, 1.0, N * K)
@@ -128,13 +132,14 @@ def test_copies_of_a_process_are_what_processes_of_their_own_are():
 
     def slopes():
         copies = [half.copy(order="F") for half in halves]
-        return slopes_of_components(model, design, q, copies, h, lam, mean)[0]
+        total = design.slopes(q, copies, h, lam, mean)
+        natural = design.natural(h, lam)
+        more = model.slopes_by_factors(problem.point, family.inducing, q, natural)
+        accumulate(total, more)
+        return total
 
     together = slopes()
-    model.parts = [
-        type(part)(part.component, part.model, part.processes, i)
-        for i, part in enumerate(model.parts)
-    ]
+    model.twins = list(range(K))
     apart = slopes()
     for name, slope in together.items():
         np.testing.assert_allclose(slope, apart[name], rtol=1e-9)

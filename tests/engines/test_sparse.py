@@ -9,13 +9,19 @@ from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
-from pymc_augconj.engines.sparse import batch as sparse_batch
-from pymc_augconj.engines.sparse import svi
-from pymc_augconj.engines.sparse.batch import DividedModel
-from pymc_augconj.engines.sparse.fit import SparseBound, _gradient, _SparseFamily
-from pymc_augconj.engines.sparse.gradient import DesignGradient, slopes_by_factor
+from pymc_augconj.engines.sparse import memory, svi
+from pymc_augconj.engines.sparse.component import inducing_entry
+from pymc_augconj.engines.sparse.fit import _Bound, _Family
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
+from pymc_augconj.engines.sparse.memory import RowsInMemory
 from pymc_augconj.engines.sparse.posterior import WeightsPosterior
+from pymc_augconj.engines.sparse.rows import (
+    State,
+    evaluated,
+    expected_sums,
+    natural_sums,
+    slope_sums,
+)
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
@@ -63,10 +69,10 @@ def family_of(model, gp, rule, Z, *, c=0.7, move=False):
     problem = FitProblem(
         recognition.model, point, recognition.probes, (), None, 500, 1e-10, sparse=sparse
     )
-    return _SparseFamily(problem, rule()), point
+    return _Family(problem, rule()), point
 
 
-def top(bound: SparseBound, start=None):
+def top(bound: _Bound, start=None):
     found = climb(bound, start, max_iter=500, tol=1e-11)
     assert found.converged, found.message
     return found
@@ -80,7 +86,7 @@ def test_gradient_agrees_with_differences_of_converged_bounds(inputs, rule, c):
     family, point = family_of(model, gp, rule, Z, c=c)
     bound = family.at(point)
     end = top(bound).evaluation
-    gradient = _gradient(bound, end)
+    gradient = bound.gradient(end)
     assert set(gradient) == {"ls_log__", "eta_log__", "c", "sigma_log__", "tau_log__"}
     step = 1e-3
     for name, slope in gradient.items():
@@ -100,10 +106,7 @@ def test_gradient_by_inducing_inputs(inputs):
     family, point = family_of(model, gp, CoordinateAscent, Z, move=True)
     bound = family.at(point)
     end = top(bound).evaluation
-    q = end.posterior.q
-    (slope,) = DesignGradient(family.model, bound.design).of_sites(
-        q, end.posterior.half, end.h, end.lam, end.mean, q.precision
-    )[1]
+    slope = bound.gradient(end)[inducing_entry(*family.model.priors)]
     for entry in ((0, 0), (4, 1)):
         values = []
         for sign in (-1.0, 1.0):
@@ -114,25 +117,38 @@ def test_gradient_by_inducing_inputs(inputs):
         assert slope[entry] == pytest.approx((values[1] - values[0]) / 2e-4, rel=1e-5, abs=1e-6)
 
 
-def test_both_ways_to_the_derivative_by_the_factor_agree(inputs):
+def slopes_of(family, rows):
+    """All derivatives of Σ ℓ over evaluated rows at fixed q(w)."""
+    design, sums = rows.design, natural_sums(rows)
+    slopes = slope_sums(rows).slopes
+    natural = sums.gram, sums.linear
+    accumulate(
+        slopes, family.model.slopes_by_factors(design.point, family.inducing, rows.q, natural)
+    )
+    return slopes
+
+
+def test_derivative_by_the_factor_needs_no_rows(inputs, monkeypatch):
     model, gp = every_part(inputs)
     Z = inducing_inputs(np.random.default_rng(1), inputs, 9)
     family, point = family_of(model, gp, CoordinateAscent, Z)
     design = family.at(point).design
     rng = np.random.default_rng(3)
     h, lam = rng.normal(size=2 * N), rng.uniform(0.1, 1.0, 2 * N)
-    q = WeightsPosterior(*design.natural(h, lam))
-    mean, _, half = design.moments(q)
-    gram = design.natural(h, lam)[0]
+    q = design.posterior(h, lam)
+    mean, _, (half,) = design.moments(q)
     slope = h - lam * mean
-    G = q.solve_half(half.copy())
-    G[: design.n_sparse] -= design.Phi[: design.n_sparse]
+    (part,), (own,), (component,) = design.parts, q.parts, family.model.parts
+    G = own.solve_half(half.copy())
+    G[: part.n_sparse] -= part.Phi[: part.n_sparse]
     G = G * -lam + np.multiply.outer(q.mean, slope)
-    direct = -(G[: design.n_sparse] @ design.Phi[: design.n_sparse].T)
-    found = slopes_by_factor(q, design.n_sparse, gram, design.Phi @ slope)
-    np.testing.assert_allclose(found, direct, atol=1e-10)
-    rows = DesignGradient(family.model, design).of_rows(q, half, slope, lam, True)[2]
-    np.testing.assert_allclose(rows, direct, atol=1e-10)
+    direct = -(G[: part.n_sparse] @ part.Phi[: part.n_sparse].T)
+    found = []
+    monkeypatch.setattr(component, "slopes_by_factor", lambda *a: found.append(a[-1]) or {})
+    family.model.slopes_by_factors(point, family.inducing, q, design.natural(h, lam))
+    np.testing.assert_allclose(*found, direct, atol=1e-10)
+    by_rows = part.by_design(own, half, slope, lam)[: part.n_sparse]
+    np.testing.assert_allclose(-(by_rows @ part.Phi[: part.n_sparse].T), direct, atol=1e-10)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -176,18 +192,13 @@ def test_minibatches_are_unbiased(inputs):
     Z = inducing_inputs(np.random.default_rng(1), inputs, 9)
     family, point = family_of(model, gp, CoordinateAscent, Z)
     rng = np.random.default_rng(5)
-    everything = family.at(point).design
-    q = WeightsPosterior(*everything.natural(rng.normal(size=2 * N), np.ones(2 * N)))
+    q = family.at(point).design.posterior(rng.normal(size=2 * N), np.ones(2 * N))
 
     def parts(rows):
         design = family.model.design(point, family.inducing, rows)
-        mean, var, half = design.moments(q)
-        value, h, lam = family.sites.targets(point, rows, mean, var)
-        B, b = design.natural(h, lam)
-        theta = DesignGradient(family.model, design).of_sites(q, half, h, lam, mean, B)[0]
-        for name, slope in family.sites.gradient(point, rows, mean, var).items():
-            theta[name] = theta.get(name, 0.0) + slope
-        return [np.sum(value), B, b, *(theta[name] for name in sorted(theta))]
+        part = evaluated(family.sites, design, q)
+        sums, theta = natural_sums(part), slopes_of(family, part)
+        return [sums.value, sums.gram, sums.linear, *(theta[name] for name in sorted(theta))]
 
     # The minibatches of one pass, together: sums over all rows, exactly.
     order = rng.permutation(2 * N).reshape(8, -1)
@@ -199,36 +210,36 @@ def test_minibatches_are_unbiased(inputs):
 @pytest.mark.parametrize("size", [6, 60])
 def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
     """For inducing points fewer than the rows and more, whose factors are pulled differently."""
-    monkeypatch.setattr(sparse_batch, "SMALLEST_DIVIDED", 8)
+    monkeypatch.setattr(memory, "SMALLEST_DIVIDED", 8)
     model, gp = every_part(inputs)
     Z = np.random.default_rng(1).normal(size=(size, 2))
     family, point = family_of(model, gp, CoordinateAscent, Z, move=True)
     rng = np.random.default_rng(5)
-    everything = family.at(point).design
-    q = WeightsPosterior(*everything.natural(rng.normal(size=2 * N), np.ones(2 * N)))
+    q = family.at(point).design.posterior(rng.normal(size=2 * N), np.ones(2 * N))
     rows = np.sort(rng.permutation(2 * N)[:50])
     design = family.model.design(point, family.inducing, rows)
-    mean, var, half = design.moments(q)
-    value, h, lam = family.sites.targets(point, rows, mean, var)
-    B, b = design.natural(h, lam)
-    by_theta, (moved,) = DesignGradient(family.model, design).of_sites(q, half, h, lam, mean, B)
-    accumulate(by_theta, family.sites.gradient(point, rows, mean, var))
-    with DividedModel(family.model, family.sites) as divided:
-        batch = divided.start(point, family.inducing, rows, lambda: q)
+    whole = evaluated(family.sites, design, q)
+    sums, mean, var = natural_sums(whole), whole.mean, whole.var
+    by_theta = slopes_of(family, whole)
+    with RowsInMemory(family.model, family.sites) as source:
+        batch = source.start(point, family.inducing, rows, lambda: q)
         batch.wait()
         assert batch.is_divided
-        assert batch.size == 50
-        pairs = [(batch.gram, B), (batch.linear, b), (batch.value, np.sum(value))]
+        assert batch.sums.count == 50
+        pairs = [(getattr(batch.sums, name), getattr(sums, name)) for name in ("gram", "linear")]
+        pairs += [(batch.sums.value, sums.value), (batch.sums.squares, sums.squares)]
         pairs += zip(batch.moments(), (mean, var), strict=True)
         for found, expected in pairs:
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-        found, (moved_in_parts,) = batch.gradient()()
-        expected, _ = divided.expected(point, family.inducing, rows, q)
-    assert expected == pytest.approx(np.sum(value), rel=1e-12)
+        found = batch.begin_slopes()().slopes
+        natural = batch.sums.gram, batch.sums.linear
+        accumulate(found, family.model.slopes_by_factors(point, family.inducing, q, natural))
+        expected = source.total(expected_sums, State(point, family.inducing, q), rows)
+    assert expected.value == pytest.approx(sums.value, rel=1e-12)
     assert set(found) == set(by_theta)
+    assert inducing_entry(*family.model.priors) in found
     for name, slope in by_theta.items():
         np.testing.assert_allclose(found[name], slope, rtol=1e-7, atol=1e-7)
-    np.testing.assert_allclose(moved_in_parts, moved, rtol=1e-7, atol=1e-7)
 
 
 def test_inducing_inputs_are_spread_and_reproducible():
@@ -245,7 +256,7 @@ def test_inducing_inputs_are_spread_and_reproducible():
 def test_divergence_of_weights():
     rng = np.random.default_rng(0)
     A, b = rng.normal(size=(5, 5)), rng.normal(size=5)
-    q = WeightsPosterior(A @ A.T, b)
+    q = WeightsPosterior((A @ A.T).ravel(), b, [5])
     S = np.linalg.inv(np.eye(5) + A @ A.T)
     mean = S @ b
     expected = 0.5 * (np.trace(S) + mean @ mean - 5 - np.linalg.slogdet(S)[1])

@@ -1,24 +1,19 @@
-"""Fits through inducing points.
+"""Fits through inducing points, and the model that is sampled through them.
 
-=================  ===================================================================
-``adam``           stochastic gradient ascent with a step size for every coordinate
-``batch``          a minibatch in parts, on several threads
-``chunk_sums``     what the rows of a chunk of the data add to the sums of a fit
-``chunked``        the bound on data in chunks, of which only sums are seen
-``chunked_batch``  minibatches of data in chunks, drawn where these are
-``convergence``    convergence check for SVI: the improvement over the last iterations
-``design``         predictors through inducing points
-``expected``       a density expected over the residual of its predictor
-``few_rows``       rows of the data, few at a time
-``fit``            the bound on all data at once
-``gradient``       derivatives with respect to θ and inducing inputs
-``inducing``       inducing inputs by k-means; rates of natural-gradient steps
-``model``          a recognised model through inducing points
-``outcome``        the result of a sparse fit: sites and θ
-``posterior``      q(w) of the weights
-``separate``       several predictors, with weights that are independent
-``sites``          the observations of a minibatch: their bound and target sites
-``svi``            stochastic variational inference
-``weights``        a recognised model in the weights of its inducing points, for samplers
-=================  ===================================================================
+=============  ===================================================================
+``chunks``     rows of data in chunks, and their sums where these are
+``component``  predictors of some rows through inducing points, with derivatives
+``expected``   a density expected over the residual of its predictor
+``fit``        the bound on all the data
+``inducing``   processes at inducing inputs; inducing inputs by k-means
+``memory``     rows in memory, on several threads
+``model``      a recognised model in components whose weights are independent
+``outcome``    the result of a fit: sites and θ
+``posterior``  q(w) of the weights
+``rows``       rows of the data and the sums over them that a fit needs
+``sites``      observations of some rows: their bound and target sites
+``steps``      rates of stochastic steps, Adam, the check of convergence
+``svi``        stochastic variational inference
+``weights``    a recognised model in the weights of inducing points, for samplers
+=============  ===================================================================
 """

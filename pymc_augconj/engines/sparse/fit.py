@@ -1,15 +1,23 @@
-"""The evidence lower bound through inducing points, on all the data at once.
+"""The evidence lower bound through inducing points, on all the data at once or in chunks.
 
-As :mod:`.bound`, with the same rules and the same loop: the sites are those of the observations,
-and the posterior they stand for is one of D weights; see :mod:`.design`, and :mod:`.separate` for
-several predictors. The bound is that of Titsias (2009) and Hensman et al. (2015), at most the dense
-one, and equal to it where the inducing inputs are the inputs.
+As :mod:`.bound`, with the same rules and the same loop. In memory the sites are those of the
+observations, and the posterior they stand for is one of the weights; see :mod:`.component`. The
+bound is that of Titsias (2009) and Hensman et al. (2015), at most the dense one, and equal to it
+where the inducing inputs are the inputs.
+
+Of data in chunks only sums over rows are seen, and coordinate ascent is in the natural parameters
+of q(w): with precision I + B and precision times mean b, a sweep takes (B, b) to
+
+    B̂ = Σ φᵢ λ̂ᵢ φᵢᵀ,    b̂ = Σ φᵢ (ĥᵢ − λ̂ᵢ offsetᵢ)
+
+at the moments of q(w), the sum of the target sites of all rows. Part of the way there is that part
+of the way of every site. So (b, B) are the sites of one observation of all D weights.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -23,69 +31,67 @@ from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
-from .chunked import ChunkedFamily, chunked_gradient
-from .design import SeparateDesign, SparseDesign
-from .gradient import DesignGradient, slopes_of_components
+from .chunks import RowsInChunks
+from .model import SparseModel
 from .outcome import outcome_of
-from .posterior import SeparatePosterior, WeightsPosterior
-from .separate import SeparateModel, sparse_model
+from .posterior import WeightsPosterior
+from .rows import (
+    EvaluatedRows,
+    Reducer,
+    State,
+    Sums,
+    evaluated,
+    natural_sums,
+    slope_sums,
+    unit_sums,
+)
 from .sites import SparseSites, separable
 
 __all__ = ["SparseFit"]
 
-
 _EPS = 1000.0 * np.finfo(float).eps
-# Entries of the whitened design (2.4 GB) beyond which all the data at once are refused.
+# Entries of the whitened designs (2.4 GB) beyond which all the data at once are refused.
 _LARGEST_DESIGN = 300_000_000
 
 
-@dataclass
-class _SparsePosterior:
-    """What the gradient needs of an evaluation."""
-
-    q: WeightsPosterior | SeparatePosterior
-    half: Any
-
-
-class _SparseFamily:
-    """The bound for every θ: what the loop and the optimiser ask of a family of bounds."""
+class _Family:
+    """The bound for every θ, on data in memory: what the loop and the optimiser ask of it."""
 
     #: Sites of rows are not kept by a fit.
     first: tuple[Array, Array] | None = None
 
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
+        assert problem.sparse is not None
         self.rule = rule
         self.warms_up = problem.model.has_bounded_densities
-        sparse = problem.sparse
-        assert sparse is not None
-        self.model = sparse_model(problem)
+        self.model = SparseModel.of(problem)
+        self.inducing = list(problem.sparse.inducing)
         self.sites = SparseSites(problem.model, rule, problem.point)
-        self.inducing = list(sparse.inducing)
         self.stages = _stages(problem.model, rule)
         entries = self.model.entries(self.inducing)
         if entries > _LARGEST_DESIGN:
             raise AugmentationError(
                 f"{self.model.n_observations} observations through "
-                f"{self.model.size(self.inducing)} weights take {entries * 8 / 1e9:.1f} GB at "
-                f"once, expected at most {_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with a "
-                "batch_size, or data=… in chunks"
+                f"{sum(self.model.sizes(self.inducing))} weights take {entries * 8 / 1e9:.1f} GB "
+                f"at once, expected at most {_LARGEST_DESIGN * 8 / 1e9:.1f}; use method='svi' with "
+                "a batch_size, or data=… in chunks"
             )
 
-    def at(self, point: Point) -> SparseBound:
-        return SparseBound(self, point, self.model.design(point, self.inducing, slice(None)))
+    def at(self, point: Point) -> _Bound:
+        """Return the bound at θ."""
+        return _Bound(self, point)
 
 
-class SparseBound:
-    """The bound at one θ."""
+class _Bound:
+    """The bound at one θ, as a function of the sites of the observations."""
 
-    def __init__(
-        self, family: _SparseFamily, point: Point, design: SparseDesign | SeparateDesign
-    ) -> None:
-        self.family, self.point, self.design = family, point, design
+    def __init__(self, family: _Family, point: Point) -> None:
+        self.family, self.point = family, point
+        self.design = family.model.design(point, family.inducing)
 
     def at_prior(self) -> Evaluation:
         """Return the evaluation at q = p."""
-        zeros = np.zeros(self.family.model.n_rows)
+        zeros = np.zeros(self.family.model.lgm.n_rows)
         return self.evaluate(zeros, zeros)
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
@@ -96,31 +102,143 @@ class SparseBound:
         NotPositiveDefiniteError
             If negative precisions outweigh the prior.
         """
-        # Any, because a design goes with the posterior that it makes.
-        q: Any = self.design.posterior(h, lam)
-        mean, var, half = self.design.moments(q)
-        sites = self.family.sites
-        value, target_h, target_lam = sites.targets(self.point, slice(None), mean, var)
-        magnitude = float(np.sum(np.abs(value))) + abs(q.divergence) + abs(q.log_det)
+        q = self.design.posterior(h, lam)
+        rows = evaluated(self.family.sites, self.design, q)
+        magnitude = float(np.sum(np.abs(rows.value))) + abs(q.divergence) + abs(q.log_det)
         return Evaluation(
-            h, lam, target_h, target_lam, mean, var, float(np.sum(value)), q.divergence,
-            magnitude * _EPS, Coupling(mean.size), _SparsePosterior(q, half),
+            h, lam, rows.h, rows.lam, rows.mean, rows.var, float(np.sum(rows.value)), q.divergence,
+            magnitude * _EPS, Coupling(h.size), rows,
         )  # fmt: skip
 
+    def gradient(self, at: Evaluation) -> dict[str, Array]:
+        """Return d bound/dθ at sites that equal their targets."""
+        rows: EvaluatedRows = at.posterior
+        halves = [half.copy(order="F") for half in rows.halves]
+        slopes = slope_sums(replace(rows, halves=halves, h=at.h, lam=at.lam)).slopes
+        natural = rows.q.precision, rows.q.linear
+        family = self.family
+        more = family.model.slopes_by_factors(self.point, family.inducing, rows.q, natural)
+        accumulate(slopes, more)
+        return slopes
 
-def _gradient(bound: SparseBound, at: Evaluation) -> dict[str, Array]:
-    """Return d bound/dθ at sites that equal their targets."""
-    q, half, model = at.posterior.q, at.posterior.half, bound.family.model
-    if isinstance(model, SeparateModel):
-        assert isinstance(bound.design, SeparateDesign)
-        halves = [each.copy(order="F") for each in half]
-        found, _ = slopes_of_components(model, bound.design, q, halves, at.h, at.lam, at.mean)
-    else:
-        assert isinstance(bound.design, SparseDesign)
-        through = DesignGradient(model, bound.design)
-        found = through.of_sites(q, half, at.h, at.lam, at.mean, q.precision)[0]
-    accumulate(found, bound.family.sites.gradient(bound.point, slice(None), at.mean, at.var))
-    return found
+
+class _ChunkedFamily:
+    """The bound for every θ, on data in chunks."""
+
+    def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
+        sparse = problem.sparse
+        assert sparse is not None
+        self.rule, self.stages = rule, [Stage()]
+        self.warms_up = problem.model.has_bounded_densities
+        self.rows, self.inducing = RowsInChunks(sparse.data, rule), list(sparse.inducing)
+        #: At the rows that the user's model holds.
+        self.model = SparseModel.of(problem)
+        #: Where the first climb begins, if not at the prior.
+        self.first: tuple[Array, Array] | None = None
+        if sparse.first is not None:
+            self.first = sparse.first.linear, _packed(sparse.first.precision)
+
+    def at(self, point: Point) -> _ChunkedBound:
+        """Return the bound at θ."""
+        return _ChunkedBound(self, point)
+
+
+class _ChunkedBound:
+    """The bound at one θ, as a function of b and the entries of B, diagonal first."""
+
+    def __init__(self, family: _ChunkedFamily, point: Point) -> None:
+        self.family, self.point = family, point
+        (self.size,) = family.model.sizes(family.inducing)
+
+    def total(self, reducer: Reducer, q: WeightsPosterior) -> Sums:
+        """Return the sums of all chunks at q(w) and θ."""
+        return self.family.rows.total(reducer, State(self.point, self.family.inducing, q))
+
+    def at_prior(self) -> _WeightsEvaluation:
+        """Return the evaluation at q = p."""
+        return self.evaluate(np.zeros(self.size), np.zeros(self.size * (self.size + 1) // 2))
+
+    def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> _WeightsEvaluation:
+        """Return the evaluation at b = ``h`` and B = ``lam``.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If negative precisions outweigh the prior.
+        """
+        size = self.size
+        q = WeightsPosterior(_unpacked(lam, size).ravel(), h, [size])
+        sums, (own,) = self.total(natural_sums, q), q.parts
+        cov = own.solve_half(own.half(np.eye(size, order="F")))
+        magnitude = sums.magnitude + abs(q.divergence) + abs(q.log_det)
+        return _WeightsEvaluation(
+            h, lam, sums.linear, _packed(*q.matrices(sums.gram)), q.mean, _packed(cov), sums.value,
+            q.divergence, magnitude * _EPS, Coupling(size), _AtWeights(q, self),
+        )  # fmt: skip
+
+    @cached_property
+    def gram(self) -> Array:
+        """Φ Φᵀ over all rows, as entries."""
+        prior = WeightsPosterior.prior([self.size])
+        return _packed(*prior.matrices(self.total(unit_sums, prior).gram))
+
+    def gradient(self, at: Evaluation) -> dict[str, Array]:
+        """Return d bound/dθ at fixed q(w)."""
+        q, family = at.posterior.q, self.family
+        slopes = self.total(slope_sums, q).slopes
+        natural = _unpacked(at.target_lam, self.size).ravel(), at.target_h
+        more = family.model.slopes_by_factors(self.point, family.inducing, q, natural)
+        accumulate(slopes, more)
+        return slopes
+
+
+@dataclass(frozen=True)
+class _AtWeights:
+    q: WeightsPosterior
+    bound: _ChunkedBound
+
+
+@dataclass(frozen=True)
+class _WeightsEvaluation(Evaluation):
+    """The bound at one q(w): ``mean`` and ``cov`` are those of the weights."""
+
+    @cached_property
+    def residual(self) -> float:
+        """How far (b, B) are from their targets: of the means in standard deviations, and of S."""
+        (q,), size = self.posterior.q.parts, self.mean.size
+        change = _unpacked(self.target_lam - self.lam, size)
+        if not (np.isfinite(change).all() and np.isfinite(self.target_h).all()):
+            return float("nan")
+        pull = q.half(np.asfortranarray((self.target_h - self.h - change @ self.mean)[:, None]))
+        relative = q.half(np.asfortranarray(q.half(change).T))
+        return float(np.sqrt(np.sum(pull**2) + np.sum(relative**2)))
+
+    @property
+    def precision_units(self) -> Array:
+        """What a unit of each entry of B does to q, for changes to be weighed by."""
+        std = np.sqrt(self.var)
+        units = self.var + std * np.abs(self.mean)
+        i, j = np.tril_indices(self.mean.size, -1)
+        # An entry off the diagonal stands for two.
+        return np.concatenate([units, np.sqrt(2.0 * units[i] * units[j])])
+
+    def narrow(self, std: float) -> tuple[Array, Array]:
+        """Return the sum of sites of this standard deviation about the prior mean, at all rows."""
+        return np.zeros_like(self.h), self.posterior.bound.gram / std**2
+
+
+def _packed(matrix: Array) -> Array:
+    """Return the entries of a symmetric matrix, its diagonal first."""
+    return np.concatenate([np.diagonal(matrix), matrix[np.tril_indices(len(matrix), -1)]])
+
+
+def _unpacked(entries: Array, size: int) -> Array:
+    """Return the symmetric matrix, Fortran-ordered."""
+    matrix = np.zeros((size, size), order="F")
+    matrix[np.tril_indices(size, -1)] = entries[size:]
+    matrix += matrix.T.copy()
+    np.fill_diagonal(matrix, entries[:size])
+    return matrix
 
 
 def _stages(lgm: LatentGaussianModel, rule: SiteRule) -> list[Stage]:
@@ -158,9 +276,14 @@ class SparseFit:
             problem.model.require_augmentation()
             problem.model.require_bound()
         chunked = problem.sparse is not None and problem.sparse.data is not None
-        family = (ChunkedFamily if chunked else _SparseFamily)(problem, rule)
-        gradient = chunked_gradient if chunked else _gradient
-        found = ascend(family, problem, reporter(problem), inner=climb, gradient=gradient)
+        family = (_ChunkedFamily if chunked else _Family)(problem, rule)
+        found = ascend(
+            family,
+            problem,
+            reporter(problem),
+            inner=climb,
+            gradient=lambda at, end: at.gradient(end),
+        )
         if rule.augmented:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation

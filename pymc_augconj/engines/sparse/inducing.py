@@ -1,50 +1,27 @@
-"""Inducing inputs by k-means, and rates of natural-gradient steps."""
+"""Processes at their inducing inputs, and inducing inputs by k-means."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
-__all__ = ["default_rate", "inducing_inputs", "rate_at"]
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.linalg.blas import diagonal_view
+from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.triangular_factor import TriangularFactor
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, ProcessPrior
+from pymc_augconj.typing import Array
 
-Array = NDArray[np.float64]
-
-# Robbins and Monro's (delay, forgetting): nearly the average over all minibatches so far. Measured
-# on 180 000 logistic observations with M = 200, distance of the bound from the best one after 400
-# iterations of 1000 observations: 50 nats, and 50 to 90 with a forgetting of 1 and delays from 1 to
-# 2; 300 with a rate that stays above 0.05. Of 100 observations, 3000 iterations: 300.
-RATE = (1.0, 0.9)
-# Where hyperparameters are learned and the data gone through several times, minibatches of other
-# hyperparameters are to be forgotten sooner. Measured after 1000 iterations of 256 or 500 of 5000
-# to 20 000 observations (Student-t, Poisson, logistic in one and two dimensions), nats below the
-# best bound: 54, 39, 2, 39 with the former, 11, 7, 1, 13 with this.
-FORGETFUL_RATE = (10.0, 0.75)
-_SEVERAL = 5.0
+__all__ = ["factor_at", "inducing_block", "inducing_inputs", "process_cov", "selection_of"]
 
 # Inputs that k-means looks at: enough for its centres, and a second of time at most.
 _LARGEST_SAMPLE = 20_000
-
-
-def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
-    """Return ρ_t for iteration t = 0, 1, …."""
-    if not isinstance(rate, tuple):
-        return rate
-    delay, forgetting = rate
-    return (1.0 + iteration / delay) ** -forgetting
-
-
-def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:
-    """Return (delay, forgetting) for a number of passes over the data.
-
-    Parameters
-    ----------
-    passes : float
-        Observations of all minibatches over those that there are.
-    learned : bool
-        Whether hyperparameters or inducing inputs move.
-    """
-    return FORGETFUL_RATE if learned and passes >= _SEVERAL else RATE
 
 
 def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:
@@ -78,3 +55,59 @@ def inducing_inputs(rng: np.random.Generator, X: Array, size: int) -> Array:
     spread[spread == 0.0] = 1.0
     centres, _ = kmeans2(sample / spread, size, minit="++", iter=10, rng=rng, missing="warn")
     return centres * spread
+
+
+def process_cov(prior: ProcessPrior, point: Point, Z: Array) -> Array:
+    """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
+    # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
+    zz = np.array(prior.cov(point, Z).T, order="F")
+    diagonal_view(zz)[...] += prior.jitter
+    return zz
+
+
+def factor_at(prior: ProcessPrior, point: Point, Z: Array, **options: Any) -> TriangularFactor:
+    """Return the Cholesky factor of a process's covariance at its inducing inputs.
+
+    ``options`` are those of :func:`.cholesky_with_jitter`.
+    """
+    name = f"the covariance of {prior.name!r} at its inducing inputs"
+    return TriangularFactor(
+        cholesky_with_jitter(process_cov(prior, point, Z), name=name, **options)[0]
+    )
+
+
+def selection_of(prior: ProcessPrior, A: LinearMap, copies: int = 1) -> RowSelection:
+    """Return the map of a process, as what it has to be.
+
+    Raises
+    ------
+    AugmentationError
+        If a predictor takes more than one of its values.
+    """
+    if not isinstance(A, RowSelection):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected every observation to take one value of it, perhaps "
+            "scaled, for inducing points, but it enters a predictor through a matrix; fit without "
+            "inducing points"
+        )
+    if A.size != copies * len(prior.inputs):
+        raise AugmentationError(
+            f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
+            f"{copies * len(prior.inputs)}"
+        )
+    return A
+
+
+def inducing_block(
+    lgm: LatentGaussianModel, prior: ProcessPrior, point: Point, Z: Array
+) -> BlockPrior:
+    """Return the prior of a process's values at inducing inputs, jitter included."""
+    index = [block.name for block in lgm.blocks].index(prior.name)
+    zz, copies = process_cov(prior, point, Z), lgm.blocks[index].copies
+    latent = replace(
+        lgm.blocks[index],
+        name=f"{prior.name}_u", value_name=f"{prior.name}_u", form="GP at inducing points",
+        shape=(len(Z),) if copies == 1 else (copies, len(Z)), size=len(Z), whitened=False,
+        kind="dense", scale=FixedValue(zz), scale_pullback=None, mean=None,
+    )  # fmt: skip
+    return block_prior(latent, zz).factorized()

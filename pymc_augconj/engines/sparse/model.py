@@ -1,275 +1,269 @@
-"""A recognised model through inducing points, from which designs at θ and some rows are made.
+"""A recognised model through inducing points, in components whose weights are independent.
 
-See :mod:`.design` for the formulas.
+The predictors of an observation have weights of their own, w = (w_1, …, w_C), one vector for every
+*component* (see :mod:`pymc_augconj.latents.components`): all latents where an observation has one
+predictor, else those tied together by the prior or by an observed variable of one predictor. The
+variational Gaussian factorises over these, q(w) = Π q(w_c), as its sites do over the predictors; so
+there are C matrices of M × M weights, in the place of one of CM × CM. Copies of one process
+(``n_outputs=K``) share Φ, its residual variances and all derivatives through them, which are
+computed once.
+
+References
+----------
+Hensman, J., Matthews, A. & Ghahramani, Z. (2015). Scalable variational Gaussian process
+classification. AISTATS.
+Saul, Hensman, Vehtari & Lawrence (2016). Chained Gaussian processes. AISTATS.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from pymc_augconj.engines.base import FitProblem
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.cache import KeptParts
-from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.linalg.blas import diagonal_view
-from pymc_augconj.linalg.cholesky import cholesky_with_jitter
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
-from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, PointMap, ProcessPrior
-from pymc_augconj.parallel.executor import worker_number
+from pymc_augconj.latents.components import find_components
+from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.linalg.unlocked import add_outer
+from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.typing import Array, Index
 
-from .design import ProcessRows, SparseDesign
+from .component import ComponentDesign, SparseComponent
 from .posterior import WeightsPosterior
 
-__all__ = ["SparseModel", "inducing_block", "process_cov", "selection_of"]
+__all__ = ["SparseDesign", "SparseModel", "observations_of"]
 
 
 class SparseModel:
     """A recognised model whose processes act through inducing points.
+
+    ``rows`` of any method are observations in ascending order: those of the first observed
+    variable, then those of the next one; or a slice, all of them.
 
     Parameters
     ----------
     lgm : LatentGaussianModel
     priors : sequence of ProcessPrior
         The processes that do.
-    point : mapping
-        Any value of θ.
+    points : sequence of mapping
+        A value of θ, and others.
+
+    Attributes
+    ----------
+    parts : list of SparseComponent
+    twins : list of int
+        For each component the first with the same Φ: its own number, but for copies of a process.
 
     Raises
     ------
     AugmentationError
-        If a process enters a predictor by more than one of its values.
+        If a latent enters two predictors of one observed variable, or a process enters a predictor
+        by more than one of its values.
     """
 
     def __init__(
-        self, lgm: LatentGaussianModel, priors: Sequence[ProcessPrior], point: Point
+        self, lgm: LatentGaussianModel, priors: Sequence[ProcessPrior], points: Sequence[Point]
     ) -> None:
         self.lgm, self.priors = lgm, tuple(priors)
-        names = [block.name for block in lgm.blocks]
-        self._blocks = [names.index(prior.name) for prior in self.priors]
-        self.others = [i for i in range(len(names)) if i not in self._blocks]
-        self._parts = KeptParts()
-        # The priors, for each thread that works on rows of its own.
-        self._by_thread = [self.priors]
-        for prior in self.priors:
-            selection_of(prior, lgm.maps[names.index(prior.name)](point))
+        groups = [tuple((p,) for p in range(site.shape[0])) for site in lgm.sites]
+        maps = [] if lgm.is_of_one_predictor else [[A(point) for A in lgm.maps] for point in points]
+        try:
+            components = find_components(lgm, groups, maps)
+        except AugmentationError:
+            names = [site.label for site in lgm.sites if site.shape[0] > 1]
+            raise AugmentationError(
+                f"{', '.join(names)}: expected each latent variable to enter one predictor of an "
+                "observation, since through inducing points the approximation factorises over "
+                "them, found some that enter, or are tied to, several; fit without inducing points"
+            ) from None
+        self._ends = np.cumsum([0, *(site.size for site in lgm.sites)])
+        self._kept = KeptParts()
+        self.parts = [SparseComponent(lgm, own, priors, points[0]) for own in components]
+        self.twins = [
+            next(k for k in range(c + 1) if k == c or part.has_design_of(self.parts[k], points[0]))
+            for c, part in enumerate(self.parts)
+        ]
 
-    @property
-    def n_rows(self) -> int:
-        """N, the number of predictors."""
-        return self.lgm.n_rows
+    @classmethod
+    def of(cls, problem: FitProblem) -> SparseModel:
+        """Return the model of a fit through inducing points."""
+        assert problem.sparse is not None
+        points = [problem.point, *problem.probes]
+        return cls(problem.model, problem.sparse.priors, points)
 
     @property
     def n_observations(self) -> int:
-        """Number of observations, each of one predictor."""
-        return self.n_rows
+        """Number of observations."""
+        return int(self._ends[-1])
 
-    @property
-    def offset_moves(self) -> bool:
-        """Whether the predictors' offset depends on θ."""
-        return bool(self.lgm.offset.names)
-
-    def size(self, inducing: Sequence[Array]) -> int:
-        """Return D, the number of weights."""
-        rest = sum(self.lgm.blocks[i].total_size for i in self.others)
-        return sum(len(Z) for Z in inducing) + rest
+    def sizes(self, inducing: Sequence[Array]) -> list[int]:
+        """Return the number of weights of each component."""
+        return [part.size(inducing) for part in self.parts]
 
     def entries(self, inducing: Sequence[Array]) -> int:
-        """Return the number of entries of the design of all the data."""
-        return self.n_rows * self.size(inducing)
-
-    def prior_posterior(self, inducing: Sequence[Array]) -> WeightsPosterior:
-        """Return q(w) = p(w)."""
-        return WeightsPosterior.prior(self.size(inducing))
-
-    def map_of(self, process: int) -> PointMap[LinearMap]:
-        """Return the map of a process, as a function of the point."""
-        return self.lgm.maps[self._blocks[process]]
+        """Return the number of entries of all designs of all the data."""
+        return sum(part.rows.size * part.size(inducing) for part in self.parts)
 
     def open_threads(self, count: int) -> int:
         """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
-        copies = [prior.thread_copies(count) for prior in self.priors]
-        self._by_thread = list(zip(*copies, strict=False))
-        return len(self._by_thread)
-
-    @property
-    def of_thread(self) -> tuple[ProcessPrior, ...]:
-        """The priors, as the thread that asks may use them."""
-        return self._by_thread[worker_number() % len(self._by_thread)]
+        return min(part.open_threads(count) for part in self.parts)
 
     def prepare(self, point: Point, inducing: Sequence[Array]) -> None:
         """Evaluate what does not depend on rows, so that several threads can share it."""
         self._offset(point)
-        for p, Z in enumerate(inducing):
-            self._map(self._blocks[p], point)
-            # Used for several minibatches, and from several threads.
-            _ = self._factor(p, point, Z).inverse
-        for i in self.others:
-            self._block(i, point)
-            self._map(i, point)
+        for c in set(self.twins):
+            self.parts[c].prepare(point, inducing)
 
     def design(
-        self,
-        point: Point,
-        inducing: Sequence[Array],
-        rows: Index | slice,
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice = slice(None)
     ) -> SparseDesign:
-        """Return the predictors ``rows`` at θ and given inducing inputs.
+        """Return the predictors of some observations at θ and given inducing inputs.
 
         Raises
         ------
         NotPositiveDefiniteError
             If a covariance has no Cholesky factor.
         """
-        offset = self._offset(point)[rows]
-        alone = len(self.priors) == 1 and not self.others
-        Phi = np.empty((0 if alone else self.size(inducing), offset.size), order="F")
-        residual = np.zeros(offset.size)
-        processes, first = [], 0
-        for p, (prior, Z) in enumerate(zip(self.of_thread, inducing, strict=True)):
-            A = self._map(self._blocks[p], point)
-            assert isinstance(A, RowSelection)  # which the constructor has seen to
-            index = A.index[rows]
-            coef = None if A.coef is None else A.coef[rows]
-            X = np.asarray(prior.inputs[index], dtype=float)
-            factor = self._factor(p, point, Z)
-            xz, diagonal = prior.cross(point, X, Z)
-            half = factor.solve(xz.T, overwrite=True)
-            left = diagonal - np.vecdot(half.T, half.T)
-            residual += left if coef is None else coef**2 * left
-            scaled = half if coef is None else half * coef
-            if alone:
-                Phi = scaled
-            else:
-                Phi[first : first + len(Z)] = scaled
-            first += len(Z)
-            processes.append(ProcessRows(p, coef, X, Z, factor, half, diagonal))
-        for _, block, A, part in self.other_parts(point, rows, first):
-            Phi[part] = block.whitened_design(A).T
-        # Where an inducing input is an input nothing is left, up to rounding.
-        np.maximum(residual, 0.0, out=residual)
-        return SparseDesign(Phi, residual, offset, first, point, rows, processes)
-
-    def other_parts(
-        self, point: Point, rows: Index | slice, first: int
-    ) -> Iterator[tuple[int, BlockPrior, LinearMap, slice]]:
-        """Yield (index, prior, map onto the rows, which weights) of every other block.
-
-        ``first`` is the number of weights before theirs.
-        """
-        for i in self.others:
-            block = self._block(i, point)
-            A = self._map(i, point)
-            if not (isinstance(rows, slice) and rows == slice(None)):
-                A = A.rows(rows)
-            part = slice(first, first + block.block.total_size)
-            first = part.stop
-            yield i, block, A, part
-
-    # -- parts that depend on few entries of the point ---------------------------------------------
-
-    def _offset(self, point: Point) -> Array:
-        return self._parts.get("offset", self.lgm.offset, point, lambda x: np.array(x, dtype=float))
-
-    def _map(self, index: int, point: Point) -> LinearMap:
-        return self._parts.get(("map", index), self.lgm.maps[index], point, lambda A: A)
-
-    def _factor(self, process: int, point: Point, Z: Array) -> TriangularFactor:
-        prior = self.priors[process]
-
-        def factorize() -> TriangularFactor:
-            name = f"the covariance of {prior.name!r} at its inducing inputs"
-            return TriangularFactor(
-                cholesky_with_jitter(process_cov(prior, point, Z), name=name)[0]
-            )
-
-        return self._parts.keep(("factor", process), prior.names, point, factorize, Z.tobytes())
-
-    def _block(self, index: int, point: Point) -> BlockPrior:
-        latent = self.lgm.blocks[index]
-        return self._parts.get(
-            ("block", index),
-            latent.scale,
-            point,
-            lambda array: block_prior(latent, array).factorized(),
+        if self.lgm.is_of_one_predictor:
+            only = self.parts[0].design(point, inducing, rows)
+            return SparseDesign(self, point, rows, [only], [slice(None)], only.offset)
+        chosen = observations_of(self._ends, rows)
+        sites = self.lgm.sites
+        offset = self._offset(point)
+        offset = np.concatenate(
+            [site.select(offset)[:, own].ravel() for site, own in zip(sites, chosen, strict=True)]
         )
+        lengths = [site.shape[0] * own.size for site, own in zip(sites, chosen, strict=True)]
+        begin = np.cumsum([0, *lengths])
+        designs: list[ComponentDesign] = []
+        places: list[Index | slice] = []
+        for c, part in enumerate(self.parts):
+            local, where, first = [], [], 0
+            for s, p in part.component.members:
+                own = chosen[s]
+                local.append(first + own)
+                where.append(begin[s] + p * own.size + np.arange(own.size))
+                first += sites[s].size
+            places.append(np.concatenate(where))
+            its_rows = rows if isinstance(rows, slice) else np.concatenate(local)
+            if self.twins[c] == c:
+                designs.append(part.design(point, inducing, its_rows))
+            else:
+                twin = designs[self.twins[c]]
+                designs.append(replace(twin, model=part, offset=offset[places[-1]], rows=its_rows))
+        return SparseDesign(self, point, rows, designs, places, offset)
 
-    # -- derivatives that go through the predictors' graph ----------------------------------------
-
-    def pull_predictors(
+    def slopes_by_factors(
         self,
         point: Point,
-        rows: Index | slice,
-        weights: Array,
-        latents: Mapping[str, Array] | None = None,
+        inducing: Sequence[Array],
+        q: WeightsPosterior,
+        natural: tuple[Array, Array],
     ) -> dict[str, Array]:
-        """Return the derivatives of ⟨weights, η(θ, u)⟩ over the rows, at u = 0 or as given."""
-        full = np.zeros(self.n_rows)
-        full[rows] = weights
-        zeros = {block.name: np.zeros(block.total_size) for block in self.lgm.blocks}
-        return self.lgm.predictor_pullback(point, {**zeros, **(latents or {})}, full)
+        """Return the derivatives of Σ ℓ through the factors L of all K(Z, Z).
 
-    def pull_map(
-        self, point: Point, rows: Index | slice, index: int, weights: Array, u: Array
-    ) -> dict[str, Array]:
-        """Return the derivatives of ⟨weights, A(θ) u⟩ over the rows, for block ``index``."""
-        at_zero = self.pull_predictors(point, rows, weights)
-        at_u = self.pull_predictors(point, rows, weights, {self.lgm.blocks[index].name: u})
-        return {name: at_u[name] - at_zero[name] for name in at_u}
+        Without the rows: ``natural`` is Φ Λ Φᵀ and Φ (h − Λ offset) of the target sites.
+        """
+        by_factor: dict[int, Array] = {}
+        pairs = zip(q.matrices(natural[0]), q.split(natural[1]), strict=True)
+        for c, (gram, linear) in enumerate(pairs):
+            own, size = q.parts[c], self.parts[c].n_sparse(inducing)
+            # Lᵀ ∂/∂L = −(∂/∂Φ) Φᵀ, and Φ (h − Λ m) = Φ (h − Λ offset) − Φ Λ Φᵀ μ.
+            slope = own.solve_half(own.half(gram), overwrite=True)[:size, :size]
+            slope -= gram[:size, :size]
+            add_outer(slope, -own.mean[:size], (linear - gram @ own.mean)[:size])
+            twin = self.twins[c]
+            by_factor[twin] = by_factor[twin] + slope if twin in by_factor else slope
+        total: dict[str, Array] = {}
+        for c, slope in by_factor.items():
+            accumulate(total, self.parts[c].slopes_by_factor(point, inducing, slope))
+        return total
 
-    def pull_coefficients(
-        self, point: Point, rows: Index | slice, process: int, weights: Array
-    ) -> dict[str, Array]:
-        """Return the derivatives of Σ weightsᵢ aᵢ(θ) for the coefficients of a process."""
-        index = self._blocks[process]
-        ones = np.ones(self.lgm.blocks[index].total_size)
-        return self.pull_map(point, rows, index, weights, ones)
+    def _offset(self, point: Point) -> Array:
+        return self._kept.get("offset", self.lgm.offset, point, lambda x: np.array(x, dtype=float))
 
 
-def selection_of(prior: ProcessPrior, A: LinearMap, copies: int = 1) -> RowSelection:
-    """Return the map of a process, as what it has to be.
+@dataclass
+class SparseDesign:
+    """The predictors of some observations at one θ, stacked as those of the sites are.
 
-    Raises
-    ------
-    AugmentationError
-        If a predictor takes more than one of its values.
+    Attributes
+    ----------
+    parts : list of ComponentDesign
+        Of each component.
+    where : list
+        Positions of its predictors among those of these observations.
+    offset : ndarray
+        Of all predictors, also those without latents.
     """
-    if not isinstance(A, RowSelection):
-        raise AugmentationError(
-            f"gp {prior.name!r}: expected every observation to take one value of it, perhaps "
-            "scaled, for inducing points, but it enters a predictor through a matrix; fit without "
-            "inducing points"
+
+    model: SparseModel
+    point: Point
+    rows: Index | slice
+    parts: list[ComponentDesign]
+    where: list[Index | slice]
+    offset: Array
+
+    def posterior(self, h: Array, lam: Array) -> WeightsPosterior:
+        """Return q(w) given the sites of these observations."""
+        return WeightsPosterior(*self.natural(h, lam), [len(part.Phi) for part in self.parts])
+
+    def moments(self, q: WeightsPosterior) -> tuple[Array, Array, list[Array]]:
+        """Return means and variances of the predictors, and chol(S_c⁻¹)⁻¹ Φ_c of each part."""
+        mean, var, halves = self.offset.copy(), np.zeros_like(self.offset), []
+        for part, where, own in zip(self.parts, self.where, q.parts, strict=True):
+            mean[where], var[where], half = part.moments(own)
+            halves.append(half)
+        return mean, var, halves
+
+    def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
+        """Return Φ Λ Φᵀ and Φ (h − Λ offset) of every component, flat."""
+        pairs = [
+            part.natural(h[where], lam[where])
+            for part, where in zip(self.parts, self.where, strict=True)
+        ]
+        return (
+            np.concatenate([gram.ravel(order="F") for gram, _ in pairs]),
+            np.concatenate([linear for _, linear in pairs]),
         )
-    if A.size != copies * len(prior.inputs):
-        raise AugmentationError(
-            f"gp {prior.name!r}: expected inputs for its {A.size} values, found "
-            f"{copies * len(prior.inputs)}"
-        )
-    return A
+
+    def slopes(
+        self, q: WeightsPosterior, halves: Sequence[Array], h: Array, lam: Array, mean: Array
+    ) -> dict[str, Array]:
+        """Return the derivatives of Σ ℓ at fixed q(w) by θ and by inducing inputs.
+
+        Without those through the factors L (:meth:`SparseModel.slopes_by_factors`), and those by
+        the likelihoods' parameters. ``h`` and ``lam`` are target sites; overwrites ``halves``,
+        from :meth:`moments`.
+        """
+        total: dict[str, Array] = {}
+        slope = h - lam * mean
+        # By Φ, summed over the components that share it.
+        by_design: dict[int, tuple[Array, Array]] = {}
+        for c, (part, where) in enumerate(zip(self.parts, self.where, strict=True)):
+            G = part.by_design(q.parts[c], halves[c], slope[where], lam[where])
+            if part.model.offset_moves:
+                accumulate(total, part.model.pull_predictors(self.point, part.rows, slope[where]))
+            twin = self.model.twins[c]
+            if twin in by_design:
+                G += by_design[twin][0]
+                by_design[twin] = G, by_design[twin][1] + lam[where]
+            else:
+                by_design[twin] = G, lam[where]
+        for twin, (G, lam_of_all) in by_design.items():
+            accumulate(total, self.parts[twin].slopes(G, lam_of_all))
+        return total
 
 
-def inducing_block(
-    lgm: LatentGaussianModel, prior: ProcessPrior, point: Point, Z: Array
-) -> BlockPrior:
-    """Return the prior of a process's values at inducing inputs, jitter included."""
-    index = [block.name for block in lgm.blocks].index(prior.name)
-    zz, copies = process_cov(prior, point, Z), lgm.blocks[index].copies
-    latent = replace(
-        lgm.blocks[index],
-        name=f"{prior.name}_u", value_name=f"{prior.name}_u", form="GP at inducing points",
-        shape=(len(Z),) if copies == 1 else (copies, len(Z)), size=len(Z), whitened=False,
-        kind="dense", scale=FixedValue(zz), scale_pullback=None, mean=None,
-    )  # fmt: skip
-    return block_prior(latent, zz).factorized()
+def observations_of(ends: Array, rows: Index | slice) -> list[Index]:
+    """Return which of the observations of each observed variable are among some.
 
-
-def process_cov(prior: ProcessPrior, point: Point, Z: Array) -> Array:
-    """Return the covariance of a process at Z, jitter included; Fortran-ordered."""
-    # Symmetric, so that the transpose of a C-ordered one is itself, Fortran-ordered.
-    zz = np.array(prior.cov(point, Z).T, order="F")
-    diagonal_view(zz)[...] += prior.jitter
-    return zz
+    ``ends`` are the numbers of the first of each, and of all.
+    """
+    if isinstance(rows, slice):
+        return [np.arange(size) for size in np.diff(ends)]
+    cuts = np.searchsorted(rows, ends)
+    return [rows[cuts[s] : cuts[s + 1]] - ends[s] for s in range(len(ends) - 1)]

@@ -8,8 +8,7 @@ observations it was fitted to; a prediction is that of the dense model with Z fo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from scipy.linalg import eigh
@@ -21,20 +20,20 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
 from pymc_augconj.model import Point
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array
 
-from .model import SparseModel, inducing_block
-from .posterior import SeparatePosterior, WeightsPosterior
-from .separate import SeparateModel
+from .inducing import inducing_block
+from .model import SparseModel
+from .posterior import WeightsPosterior
 
 __all__ = ["outcome_of"]
 
 
 def outcome_of(
-    model: SparseModel | SeparateModel,
+    model: SparseModel,
     point: Point,
     inducing: Sequence[Array],
-    q: WeightsPosterior | SeparatePosterior,
+    q: WeightsPosterior,
     evidence: float,
     objective: float,
     converged: bool,
@@ -48,21 +47,20 @@ def outcome_of(
     whole = _whole_blocks(model, point, inducing)
     lams, linear, maps = [], [], [np.zeros((q.mean.size, b.block.total_size)) for b in whole]
     last = 0
-    for part, own, of_part in _components(model, q, inducing):
+    for part, own in zip(model.parts, q.parts, strict=True):
         lam, V = eigh(own.precision)
         lams.append(lam)
         linear.append(V.T @ own.linear)
         rows, first = slice(last, last + lam.size), 0
         last = rows.stop
-        for process, Z in zip(part.model.priors, of_part, strict=True):
-            index = [block.name for block in lgm.blocks].index(process.name)
-            (copy,) = np.unique(part.latents[index] // lgm.blocks[index].size)
+        its_blocks, its_latents = part.component.blocks, part.component.latents
+        for block, Z in zip(part.blocks, part.inducing(inducing), strict=True):
+            (copy,) = np.unique(its_latents[block] // lgm.blocks[its_blocks[block]].size)
             columns = slice(copy * len(Z), (copy + 1) * len(Z))
-            maps[index][rows, columns] = V[first : first + len(Z)].T
+            maps[its_blocks[block]][rows, columns] = V[first : first + len(Z)].T
             first += len(Z)
-        for i, _, _, where in part.model.other_parts(point, slice(0, 0), first):
-            index = part.blocks[i]
-            maps[index][rows, part.latents[index]] = V[where].T
+        for i, _, _, where in part.other_parts(point, slice(0, 0), first):
+            maps[its_blocks[i]][rows, its_latents[i]] = V[where].T
     unscaled = tuple(_unscaled(block, rows) for block, rows in zip(whole, maps, strict=True))
     lam = np.concatenate(lams)
     prior = LatentPrior(np.zeros(lam.size), whole, unscaled, unscaled)
@@ -74,35 +72,8 @@ def outcome_of(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class _Component:
-    """A sparse model, its blocks' numbers in the whole model, and their latents by that number."""
-
-    model: SparseModel
-    blocks: tuple[int, ...]
-    latents: dict[int, Index]
-
-
-def _components(
-    model: SparseModel | SeparateModel,
-    q: WeightsPosterior | SeparatePosterior,
-    inducing: Sequence[Array],
-) -> Iterator[tuple[_Component, WeightsPosterior, Sequence[Array]]]:
-    """Yield the components with their posteriors and inducing inputs."""
-    if isinstance(model, SparseModel):
-        assert isinstance(q, WeightsPosterior)
-        every = {i: np.arange(block.total_size) for i, block in enumerate(model.lgm.blocks)}
-        yield _Component(model, tuple(every), every), q, inducing
-        return
-    assert isinstance(q, SeparatePosterior)
-    for part, own in zip(model.parts, q.parts, strict=True):
-        blocks = part.component.blocks
-        latents = dict(zip(blocks, part.component.latents, strict=True))
-        yield _Component(part.model, blocks, latents), own, [inducing[i] for i in part.processes]
-
-
 def _whole_blocks(
-    model: SparseModel | SeparateModel, point: Point, inducing: Sequence[Array]
+    model: SparseModel, point: Point, inducing: Sequence[Array]
 ) -> tuple[BlockPrior, ...]:
     """Return the priors of all blocks, processes at their inducing inputs."""
     by_name = {prior.name: (prior, Z) for prior, Z in zip(model.priors, inducing, strict=True)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,8 +13,11 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.several import MultiLikelihood
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array, Index
+
+from .model import observations_of
 
 __all__ = ["SparseSites", "separable"]
 
@@ -45,42 +48,21 @@ class SparseSites:
         self.sites, self.rule = lgm.sites, rule
         self._y = [np.array(site.y(point), dtype=float) for site in lgm.sites]
         self._ends = np.cumsum([0, *(site.size for site in lgm.sites)])
-        self.names = tuple({name for site in lgm.sites for name in site.params.names})
-
-    def _parts(self, rows: Index | slice) -> Iterator[tuple[Site, Array, Index | slice, slice]]:
-        """Yield (site, y, which of its observations, where its predictors are) of every site.
-
-        ``rows`` are observations, those of the first site first; sites without any are left out.
-        """
-        start = 0
-        for site, y, begin, end in zip(
-            self.sites, self._y, self._ends[:-1], self._ends[1:], strict=True
-        ):
-            if isinstance(rows, slice):
-                yield site, y, slice(None), site.rows
-                continue
-            # Rows are in ascending order.
-            first, last = np.searchsorted(rows, [begin, end])
-            if last > first:
-                own = rows[first:last] - begin
-                stop = start + site.shape[0] * own.size
-                yield site, y[own], own, slice(start, stop)
-                start = stop
 
     def targets(
         self, point: Point, rows: Index | slice, mean: Array, var: Array
     ) -> tuple[Array, Array, Array]:
-        """Return ℓ of every observation and the target sites (ĥ, λ̂) of its predictors."""
+        """Return ℓ of every observation and the target sites (ĥ, λ̂) of its predictors.
+
+        ``rows`` are observations as in :class:`.SparseModel`.
+        """
         values: list[Array] = []
         h, lam = np.empty_like(mean), np.empty_like(mean)
-        for site, y, own, where in self._parts(rows):
-            params = _select(site, site.params(point), own)
-            layout = self._layout(site, y)
-            (moments,) = layout.moments(mean[where], var[where])
-            value, linear, precision = self.rule.targets(site.terms, y, *moments, params)
+        for one in self._observed(rows, mean, var):
+            value, linear, precision = self.rule.targets(*one.arguments(point))
             values.append(value)
-            h[where] = layout.stack_rows([linear])
-            lam[where] = layout.stack_precisions([precision])
+            h[one.where] = one.layout.stack_rows([linear])
+            lam[one.where] = one.layout.stack_precisions([precision])
         return np.concatenate(values), h, lam
 
     def gradient(
@@ -88,35 +70,46 @@ class SparseSites:
     ) -> dict[str, Array]:
         """Return the derivatives of Σ ℓ by the likelihoods' parameters, by entry of the point."""
         total: dict[str, Array] = {}
-        for site, y, own, where in self._parts(rows):
-            layout = self._layout(site, y)
-            (moments,) = layout.moments(mean[where], var[where])
-            value = partial(self._value, site, y, own, moments)
-            accumulate(total, difference_slopes(value, point, site.params.names))
+        for one in self._observed(rows, mean, var):
+
+            def value(point: Point, one: _Observed = one) -> float:
+                return float(np.sum(self.rule.value(*one.arguments(point))))
+
+            accumulate(total, difference_slopes(value, point, one.site.params.names))
         return total
 
-    def _value(
-        self,
-        site: Site,
-        y: Array,
-        own: Index | slice,
-        moments: tuple[Array, Array],
-        point: Point,
-    ) -> float:
-        params = _select(site, site.params(point), own)
-        return float(np.sum(self.rule.value(site.terms, y, *moments, params)))
-
-    def _layout(self, site: Site, y: Array) -> SiteLayout:
-        return SiteLayout([(site.shape[0], y.size)], [self.rule.full(site.terms)])
+    def _observed(self, rows: Index | slice, mean: Array, var: Array) -> Iterator[_Observed]:
+        """Yield every observed variable of which some observations are among the rows."""
+        start = 0
+        chosen = observations_of(self._ends, rows)
+        for site, y, own in zip(self.sites, self._y, chosen, strict=True):
+            if own.size:
+                where = slice(start, start + site.shape[0] * own.size)
+                layout = SiteLayout([(site.shape[0], own.size)], [self.rule.full(site.terms)])
+                (moments,) = layout.moments(mean[where], var[where])
+                yield _Observed(site, y[own], own, where, layout, moments)
+                start = where.stop
 
 
-def _select(site: Site, params: Params, own: Index | slice) -> Params:
-    if isinstance(own, slice):
-        return params
-    return {
-        name: value[own] if np.shape(value) == (site.size,) else value
-        for name, value in params.items()
-    }
+@dataclass(frozen=True)
+class _Observed:
+    """Some observations of one variable and the moments of their predictors."""
+
+    site: Site
+    y: Array
+    own: Index
+    where: slice
+    layout: SiteLayout
+    moments: tuple[Array, Array]
+
+    def arguments(self, point: Point) -> tuple[MultiLikelihood, Array, Array, Array, Params]:
+        """Return the arguments of a :class:`.SiteRule`."""
+        site = self.site
+        params = {
+            name: value[self.own] if np.shape(value) == (site.size,) else value
+            for name, value in site.params(point).items()
+        }
+        return site.terms, self.y, *self.moments, params
 
 
 def separable(rule: type[SiteRule], lgm: LatentGaussianModel) -> SiteRule:

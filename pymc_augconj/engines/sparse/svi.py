@@ -31,18 +31,18 @@ from pymc_augconj.engines.variational.ascent import LEAST_WEIGHT, NARROW, WILD
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.typing import Array
 
-from .adam import Adam
-from .batch import DividedModel, Posterior
-from .chunked_batch import ChunkedModel
-from .convergence import AscentState, judge_ascent
-from .inducing import default_rate, rate_at
+from .chunks import RowsInChunks
+from .component import inducing_entry
+from .memory import RowsInMemory
 from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
-from .separate import sparse_model
+from .rows import Batch, Rows, State, expected_sums, unit_sums
 from .sites import SparseSites, separable
+from .steps import Adam, default_rate, judge_ascent, rate_at
 
 __all__ = ["StochasticVariational"]
 
@@ -74,7 +74,7 @@ class _Ascent:
         assert problem.sparse is not None
         self.problem, self.sparse = problem, problem.sparse
         self.point = {name: np.array(value) for name, value in problem.point.items()}
-        self.model = sparse_model(problem)
+        self.model = SparseModel.of(problem)
         likelihoods = [site.likelihood for site in problem.model.sites]
         augmented = all(one.can_augment and one.why_no_bound is None for one in likelihoods)
         rule = separable(CoordinateAscent if augmented else VariationalGaussian, problem.model)
@@ -82,48 +82,54 @@ class _Ascent:
         in_turn = any(len(site.terms.groups) > 1 for site in problem.model.sites)
         self.overshoots = in_turn or not rule.monotone
         self.warms_up = self.sparse.first is None and problem.model.has_bounded_densities
-        self.sites = SparseSites(problem.model, rule, self.point)
+        self.rule, data = rule, self.sparse.data
+        self.rows: Rows
+        if data is None:
+            self.rows = RowsInMemory(self.model, SparseSites(problem.model, rule, self.point))
+        else:
+            self.rows = RowsInChunks(data, rule)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
-        self.q: Posterior = self.model.prior_posterior(self.inducing)
+        sizes = self.model.sizes(self.inducing)
+        self.q = WeightsPosterior.prior(sizes)
         self.before_first = 0
         if (first := self.sparse.first) is not None:
-            self.q = WeightsPosterior(first.precision, first.linear)
+            self.q = WeightsPosterior(first.precision.ravel(order="F"), first.linear, sizes)
             self.before_first = first.count
         self.members = tuple(problem.members)
         moving = sum(h.size for h in self.members)
         if self.sparse.optimize_inducing:
             moving += sum(Z.size for Z in self.inducing)
         self.adam = Adam(moving, self.sparse.hyper_rate)
-        data = self.sparse.data
-        self.n_rows = self.model.n_observations if data is None else data.n_rows
+        self.n_rows = self.rows.n_rows
         self.batch_size = min(self.sparse.batch_size or self.n_rows, self.n_rows)
         passes = problem.max_iter * self.batch_size / self.n_rows
         self.rate = self.sparse.rate or default_rate(passes, learned=self.adam_moves)
         self.iterations: list[Iteration] = []
         self.failures = 0
         self.divergence = 0.0
-        self.before: AscentState | None = None
+        self.before: tuple[int, State] | None = None
 
     def run(self) -> FitOutcome:
         problem = self.problem
         stopped = ""
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
-        with self._divided() as divided, ignored:
-            if not self.sites.rule.monotone and self.sparse.first is None:
-                self._narrow(divided)
-            batches = divided.batches(self.sparse.rng, self.batch_size)
+        with self.rows, ignored:
+            if not self.rule.monotone and self.sparse.first is None:
+                self._narrow()
+            batches = self.rows.batches(self.sparse.rng, self.batch_size)
             self.q.prepare()
             first = self.q
-            batch: Any
-            batch = divided.start(self.point, self.inducing, next(batches), lambda: first)
+            batch: Batch | None
+            batch = self.rows.start(self.point, self.inducing, next(batches), lambda: first)
             for count in range(problem.max_iter):
                 following = next(batches) if count + 1 < problem.max_iter else None
                 if count == int((1.0 - _WINDOW) * problem.max_iter):
                     self.before = self._state()
                 assert batch is not None
-                state, batch = self._iterate(divided, count, batch, following)
+                done, batch = batch, self._iterate(count, batch, following)
                 if problem.callback is not None:
+                    state = FitState(count + 1, self.iterations[-1], *done.moments())
                     try:
                         problem.callback(state)
                     except StopIteration:
@@ -131,11 +137,11 @@ class _Ascent:
                         break
             if batch is not None:
                 batch.leave()
-            bound, errors = self._last_bound(divided)
+            bound, errors = self._last_bound()
             converged, message = judge_ascent(
-                divided, problem, self.before, self._state(), self.batch_size
+                self.rows, problem, self.before, self._state(), self.batch_size
             )
-        if self.sites.rule.augmented:
+        if self.rule.augmented:
             problem.model.require_augmentation(self.point)
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
@@ -143,47 +149,42 @@ class _Ascent:
             stopped + message + self._left_out(), self.iterations, diagnostics=errors,
         )  # fmt: skip
 
-    def _divided(self) -> Any:
-        """Return what minibatches are taken from: a DividedModel, or a ChunkedModel."""
-        if self.sparse.data is None:
-            return DividedModel(self.model, self.sites)
-        assert isinstance(self.model, SparseModel)  # of one predictor, as pac.fit has seen to
-        return ChunkedModel(self.model, self.sites, self.sparse.data)
-
-    def _last_bound(self, divided: Any) -> tuple[float, dict[str, float]]:
+    def _last_bound(self) -> tuple[float, dict[str, float]]:
         """Return the bound on all the data, or its mean over the last minibatches, with its error.
 
         The latter where all the data are more than the minibatches so far together.
         """
         if self.n_rows <= len(self.iterations) * self.batch_size:
-            whole = divided.full_bound(self.point, self.inducing, self.q)
-            return whole, {"evidence_error": 0.0}
+            return self._bound(None, self.q), {"evidence_error": 0.0}
         bounds = np.array([iteration.bound for iteration in self.iterations])
         last = bounds[-max(int(_WINDOW * bounds.size), 1) :]
         return float(last.mean()), {"evidence_error": float(last.std() / np.sqrt(last.size))}
 
-    def _narrow(self, divided: Any) -> None:
+    def _narrow(self) -> None:
         """Start near the prior mean where log densities under the prior are no start."""
-        rows = divided.spread(self.batch_size)
-        prior = self.q
+        rows, prior = self.rows.spread(self.batch_size), self.q
         prior.prepare()
-        batch = divided.start(self.point, self.inducing, rows, lambda: prior)
+        batch = self.rows.start(self.point, self.inducing, rows, lambda: prior)
         batch.wait()
-        if np.isfinite(batch.value) and batch.length_of_step() <= WILD:
+        if np.isfinite(batch.sums.value) and np.sqrt(batch.sums.squares) <= WILD:
             return
+        unit = self.rows.total(unit_sums, State(self.point, self.inducing, prior), rows)
         best = -np.inf
         for std in NARROW:
-            gram = batch.gram_of(std**-2)
-            q = prior.towards(gram, np.zeros_like(prior.linear), 1.0, self.n_rows / batch.size)
-            q.prepare()
-            bound = self._bound_of(divided, rows, q)
+            scale = self.n_rows / unit.count * std**-2
+            q = prior.towards(unit.gram, np.zeros_like(prior.linear), 1.0, scale)
+            bound = self._finite_bound(rows, q)
             if bound > best:
                 self.q, best = q, bound
 
-    def _bound_of(self, divided: Any, rows: Any, q: Posterior, weight: float = 1.0) -> float:
-        """Return the bound on all the data, of this weight, as some rows tell it."""
-        value, size = divided.expected(self.point, self.inducing, rows, q)
-        bound = weight * self.n_rows / size * value - q.divergence
+    def _bound(self, rows: Any, q: WeightsPosterior, weight: float = 1.0) -> float:
+        """Return the bound on all the data, of this weight, as estimated from some rows."""
+        q.prepare()
+        sums = self.rows.total(expected_sums, State(self.point, self.inducing, q), rows)
+        return weight * self.n_rows / sums.count * sums.value - q.divergence
+
+    def _finite_bound(self, *arguments: Any) -> float:
+        bound = self._bound(*arguments)
         return bound if np.isfinite(bound) else -np.inf
 
     def _weight_at(self, count: int) -> float:
@@ -196,42 +197,35 @@ class _Ascent:
         early = count < _CAREFUL or not np.isfinite(expected)
         return early and self.overshoots
 
-    def _iterate(
-        self,
-        divided: Any,
-        count: int,
-        batch: Any,
-        following_rows: Any,
-    ) -> tuple[FitState, Any]:
-        """Return the state after an iteration, and the next minibatch."""
+    def _iterate(self, count: int, batch: Batch, following_rows: Any) -> Batch | None:
+        """Make a step; return the next minibatch."""
         batch.wait()
-        q, scale = batch.q, self.n_rows / batch.size
-        expected = scale * batch.value
+        q, scale = batch.q, self.n_rows / batch.sums.count
+        expected = scale * batch.sums.value
         if count % _EVERY == 0:
             self.divergence = q.divergence
-        mean, var = batch.moments()
         rate, weight = rate_at(self.rate, self.before_first + count), self._weight_at(count)
         climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
         accepts = None
         if self._is_careful(count, expected):
             before = weight * expected - q.divergence
 
-            def accepts(new: Posterior) -> bool:
-                return self._bound_of(divided, batch.rows, new, weight) >= before
+            def accepts(new: WeightsPosterior) -> bool:
+                return self._finite_bound(batch.rows, new, weight) >= before
 
         # The other threads wait for q(w) when they have begun with the next minibatch.
         early = not climbs and accepts is None
-        posterior: Future[Posterior] = Future()
-        following: Any = None
+        posterior: Future[WeightsPosterior] = Future()
+        following: Batch | None = None
 
-        def start() -> Any:
+        def start() -> Batch | None:
             if following_rows is None:
                 return None
-            return divided.start(self.point, self.inducing, following_rows, posterior.result)
+            return self.rows.start(self.point, self.inducing, following_rows, posterior.result)
 
         try:
             if climbs:
-                gradient = batch.gradient()
+                slopes = batch.begin_slopes()
             if early:
                 following = start()
             self.q, rate = _moved(batch, rate, weight * scale, accepts)
@@ -240,47 +234,42 @@ class _Ascent:
             # Whatever happened, no thread waits for ever.
             posterior.cancel()
         if climbs:
-            self._climb(count + 1, self._direction(batch, scale, *gradient()))
+            natural = batch.sums.gram, batch.sums.linear
+            gradient = self.model.slopes_by_factors(self.point, self.inducing, q, natural)
+            accumulate(gradient, slopes().slopes)
+            self._climb(count + 1, self._direction(scale, gradient))
         if not early:
             following = start()
         self.failures += rate == 0.0
         residual = self.q.scaled_norm(self.q.mean - q.mean)
+        bound = expected - self.divergence
         self.iterations.append(
-            Iteration(
-                count + 1, expected - self.divergence, expected, self.divergence, residual, rate
-            )
+            Iteration(count + 1, bound, expected, self.divergence, residual, rate)
         )
-        return FitState(count + 1, self.iterations[-1], mean, var), following
+        return following
 
     @property
     def adam_moves(self) -> bool:
         return bool(self.members) or self.sparse.optimize_inducing
 
-    def _direction(
-        self,
-        batch: Any,
-        scale: float,
-        by_theta: dict[str, Array],
-        by_inducing: list[Array | None],
-    ) -> Array:
-        """Return the derivatives of the bound, as far as one minibatch tells, in Adam's order."""
+    def _direction(self, scale: float, gradient: dict[str, Array]) -> Array:
+        """Return the derivatives of the bound, estimated from one minibatch, in Adam's order."""
         prior = self.problem.log_prior(self.point)[1]
         flat = []
         for member in self.members:
             name = member.value_name
-            slope = scale * np.asarray(by_theta.get(name, 0.0)) + prior.get(name, 0.0)
+            slope = scale * np.asarray(gradient.get(name, 0.0)) + prior.get(name, 0.0)
             flat.append(np.ravel(np.broadcast_to(slope, member.shape)))
         if self.sparse.optimize_inducing:
-            flat += [np.ravel(scale * moved) for moved in by_inducing if moved is not None]
+            flat += [scale * gradient[inducing_entry(one)].ravel() for one in self.model.priors]
         return np.concatenate(flat)
 
     def _left_out(self) -> str:
         return f"; {self.failures} steps had to be left out" if self.failures else ""
 
-    def _state(self) -> AscentState:
-        return AscentState(
-            len(self.iterations), self.q, dict(self.point), [*map(np.copy, self.inducing)]
-        )
+    def _state(self) -> tuple[int, State]:
+        inducing = [*map(np.copy, self.inducing)]
+        return len(self.iterations), State(dict(self.point), inducing, self.q)
 
     def _climb(self, iteration: int, direction: Array) -> None:
         if not np.isfinite(direction).all():
@@ -300,15 +289,15 @@ class _Ascent:
 
 
 def _moved(
-    batch: Any,
+    batch: Batch,
     rate: float,
     scale: float,
-    accepts: Callable[[Posterior], bool] | None,
-) -> tuple[Posterior, float]:
+    accepts: Callable[[WeightsPosterior], bool] | None,
+) -> tuple[WeightsPosterior, float]:
     """Return q after a step, and its rate, which is reduced until q exists and is accepted."""
     while rate > _SMALLEST_RATE:
         try:
-            q = batch.q.towards(batch.gram, batch.linear, rate, scale)
+            q = batch.q.towards(batch.sums.gram, batch.sums.linear, rate, scale)
         except NotPositiveDefiniteError:
             rate *= 0.5
             continue

@@ -18,9 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import (
     Argument,
     FixedValue,
@@ -35,7 +33,7 @@ from pymc_augconj.model import (
 from pymc_augconj.typing import Array
 
 from .expected import SMALLEST_VAR, ExpectedDensity, residual_name
-from .model import process_cov, selection_of
+from .inducing import factor_at, selection_of
 
 __all__ = ["WithResidual", "weights_model"]
 
@@ -173,16 +171,16 @@ class _Rows:
 
     def _make(self, point: Point) -> tuple[LinearMap, Array]:
         prior, Z = self.prior, self._Z
-        name = f"the covariance of {prior.name!r} at its inducing inputs"
-        chol, _ = cholesky_with_jitter(
-            process_cov(prior, point, Z), relative_jitters=(0.0,), name=name
-        )
+        factor = factor_at(prior, point, Z, relative_jitters=(0.0,))
         X = np.asarray(prior.inputs[self._index], dtype=float)
         xz, diagonal = prior.cross(point, X, Z)
-        half = TriangularFactor(chol).solve(xz.T, overwrite=True).T
+        half = factor.solve(xz.T, overwrite=True).T
         residual = diagonal - np.vecdot(half, half)
         if not np.isfinite(residual).all():
-            raise NotPositiveDefiniteError(f"{name}: expected finite numbers")
+            raise NotPositiveDefiniteError(
+                f"the covariance of {prior.name!r}: expected finite numbers between its inputs and "
+                "its inducing inputs"
+            )
         # Where an inducing input is an input nothing is left, up to rounding.
         np.maximum(residual, SMALLEST_VAR, out=residual)
         A = self._read(point)

@@ -12,7 +12,7 @@ import numpy as np
 import xarray as xr
 from scipy.linalg import solve_triangular
 
-from pymc_augconj.engines.sparse.model import process_cov
+from pymc_augconj.engines.sparse.inducing import process_cov
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter

@@ -1,0 +1,279 @@
+"""Rows of data in chunks: sums over them are computed where the chunks are.
+
+A minibatch is a random part of each of a few chunks. In a pass over the data every row is in one
+minibatch: each chunk is divided at random into parts, and all parts are gone through in a random
+order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.errors import DataError
+from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
+from pymc_augconj.parallel.executor import Executor, Task
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.typing import Array, Index
+
+from .model import SparseModel
+from .posterior import WeightsPosterior
+from .rows import Reducer, State, Sums, add_sums, evaluated, few_rows, natural_sums, slope_sums
+from .sites import SparseSites
+
+__all__ = ["Chunk", "ChunkReader", "ChunkedData", "ChunkedInputs", "RandomPart", "RowsInChunks"]
+
+# Chunks of which a minibatch has rows.
+_CHUNKS = 4
+
+
+class ChunkReader(Protocol):
+    """Returns the model, and its processes, at the rows of a chunk."""
+
+    def __call__(
+        self, rows: Mapping[str, np.ndarray], where: str
+    ) -> tuple[LatentGaussianModel, Sequence[ProcessPrior]]: ...
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Consecutive rows of the data.
+
+    Attributes
+    ----------
+    number : int
+    names : tuple of str
+        Of the arrays.
+    size : int
+        Number of rows.
+    """
+
+    number: int
+    names: tuple[str, ...]
+    size: int
+
+
+@dataclass(frozen=True)
+class RandomPart:
+    """One of the parts of equal size into which the rows of a chunk are divided at random.
+
+    Attributes
+    ----------
+    seed : tuple of int
+    count : int
+        Number of parts.
+    number : int
+    """
+
+    seed: tuple[int, ...]
+    count: int
+    number: int
+
+    def of(self, size: int) -> Index:
+        """Return the rows in ascending order, of ``size``."""
+        order = np.random.default_rng(self.seed).permutation(size)
+        return np.sort(np.array_split(order, self.count)[self.number])
+
+
+#: Rows of a chunk; and rows of the data: numbers of chunks, and which rows of these.
+Which = slice | Index | RandomPart
+ChunkRows = Sequence[tuple[int, Which]]
+
+
+class ChunkedData:
+    """The data of a fit in chunks, and who works on them.
+
+    Parameters
+    ----------
+    executor : Executor
+    read : ChunkReader
+    chunks : sequence of (Chunk, sequence)
+        Each with its arrays: what a task takes for them, or has a method ``load``.
+    follows : sequence of bool
+        Whether a process has its inputs at the rows of the data; else at all chunks the same.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        read: ChunkReader,
+        chunks: Sequence[tuple[Chunk, Sequence[Any]]],
+        follows: Sequence[bool],
+    ) -> None:
+        self.executor, self.chunks, self.follows = executor, chunks, tuple(follows)
+        self._read = executor.share(read)
+        self.n_rows = sum(chunk.size for chunk, _ in chunks)
+
+    def inputs(self, process: int) -> ChunkedInputs:
+        """Return the inputs of a process, as an array of which rows can be taken."""
+        return ChunkedInputs(self, process)
+
+    def submit(self, function: Callable[..., Any], number: int, which: Which, *more: Any) -> Task:
+        """Begin ``function`` on some rows of a chunk, with ``more`` arguments."""
+        chunk, arrays = self.chunks[number]
+        return self.executor.submit(function, self._read, chunk, which, *more, *arrays)
+
+
+@dataclass(frozen=True)
+class ChunkedInputs:
+    """The inputs of a process, which are in chunks."""
+
+    data: ChunkedData
+    process: int
+
+    def __len__(self) -> int:
+        return self.data.n_rows
+
+    def __getitem__(self, rows: Index) -> Array:
+        """Return the inputs at some rows, in ascending order."""
+        ends = np.cumsum([chunk.size for chunk, _ in self.data.chunks])
+        tasks = []
+        for i, own in enumerate(np.split(rows, np.searchsorted(rows, ends)[:-1])):
+            if own.size:
+                which = own - (ends[i] - self.data.chunks[i][0].size)
+                tasks.append(self.data.submit(_inputs, i, which, self.process))
+        return np.concatenate(self.data.executor.gather(tasks))
+
+
+class RowsInChunks:
+    """The rows of all chunks, under a rule; see :class:`.Rows`."""
+
+    def __init__(self, data: ChunkedData, rule: SiteRule) -> None:
+        self.data, self.rule, self.n_rows = data, rule, data.n_rows
+
+    def __enter__(self) -> RowsInChunks:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        """Leave the executor to its owner."""
+
+    def batches(self, rng: np.random.Generator, size: int) -> Iterator[ChunkRows]:
+        sizes = [chunk.size for chunk, _ in self.data.chunks]
+        if size >= self.n_rows:
+            while True:
+                yield self.spread(self.n_rows)
+        each = max(size // min(_CHUNKS, len(sizes)), 1)
+        # Parts are smaller where chunks are no multiples of them.
+        counts = [-(-n // each) for n in sizes]
+        take = max(round(size * sum(counts) / self.n_rows), 1)
+        left: list[tuple[int, RandomPart]] = []
+        while True:
+            if len(left) < take:
+                seed = int(rng.integers(2**62))
+                parts = [
+                    (i, RandomPart((seed, i), count, k))
+                    for i, count in enumerate(counts)
+                    for k in range(count)
+                ]
+                # Those left over come first, so that every row has its turn.
+                left += [parts[k] for k in rng.permutation(len(parts))]
+            rows, left = left[:take], left[take:]
+            yield rows
+
+    def spread(self, size: int) -> ChunkRows:
+        step = max(self.n_rows // size, 1)
+        return [(i, slice(None, None, step)) for i in range(len(self.data.chunks))]
+
+    def groups(self, step: int, count: int) -> list[ChunkRows]:
+        n = len(self.data.chunks)
+        if n >= count:
+            return [
+                [(i, slice(None, None, step)) for i in range(g, n, count)] for g in range(count)
+            ]
+        smallest = min(chunk.size for chunk, _ in self.data.chunks)
+        count = max(min(count, smallest // step), 1)
+        return [[(i, slice(g * step, None, step * count)) for i in range(n)] for g in range(count)]
+
+    def total(self, reducer: Reducer, state: State, rows: ChunkRows | None = None) -> Sums:
+        run = self.data.executor
+        shared = run.share((state, self.rule))
+        rows = self.spread(self.n_rows) if rows is None else rows
+        tasks = [self.data.submit(_sums, *each, reducer, shared) for each in rows]
+        return run.reduce(add_sums, tasks)
+
+    def start(
+        self,
+        point: Point,
+        inducing: Sequence[Array],
+        rows: ChunkRows,
+        posterior: Callable[[], WeightsPosterior],
+    ) -> _Batch:
+        return _Batch(self, rows, lambda: State(point, inducing, posterior()))
+
+
+class _Batch:
+    """A minibatch, evaluated when it is waited for; see :class:`.Batch`."""
+
+    #: q(w) need not be prepared for threads of this process.
+    is_divided = False
+    q: WeightsPosterior
+    sums: Sums
+
+    def __init__(self, source: RowsInChunks, rows: ChunkRows, state: Callable[[], State]) -> None:
+        self.rows = rows
+        self._source, self._make = source, state
+
+    def wait(self) -> None:
+        self._state = self._make()
+        self.q = self._state.q
+        self.sums = self._source.total(natural_sums, self._state, self.rows)
+
+    def leave(self) -> None:
+        """Nothing has begun."""
+
+    def moments(self) -> tuple[Array, Array]:
+        return self.q.mean, self.q.var
+
+    def begin_slopes(self) -> Callable[[], Sums]:
+        sums = self._source.total(slope_sums, self._state, self.rows)
+        return lambda: sums
+
+
+# -- on the worker ---------------------------------------------------------------------------------
+
+
+def _sums(
+    read: ChunkReader,
+    chunk: Chunk,
+    which: Which,
+    reducer: Reducer,
+    shared: tuple[State, SiteRule],
+    *arrays: Any,
+) -> Sums:
+    """Return the sums over some rows of a chunk."""
+    state, rule = shared
+    # Far out there are infinities, which every step is checked for.
+    ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    with blas_limit(1), ignored:
+        lgm, processes, count = _read(read, chunk, which, arrays)
+        model = SparseModel(lgm, processes, [state.point])
+        sites = SparseSites(lgm, rule, state.point)
+        parts = [Sums(count)]
+        for few in few_rows(model, state.inducing, lgm.n_rows):
+            design = model.design(state.point, state.inducing, few)
+            parts.append(reducer(evaluated(sites, design, state.q)))
+        return add_sums(parts)
+
+
+def _inputs(read: ChunkReader, chunk: Chunk, which: Which, process: int, *arrays: Any) -> Array:
+    """Return the inputs of a process at a few rows of a chunk."""
+    return np.array(_read(read, chunk, which, arrays)[1][process].inputs, dtype=float)
+
+
+def _read(
+    read: ChunkReader, chunk: Chunk, which: Which, arrays: Sequence[Any]
+) -> tuple[LatentGaussianModel, Sequence[ProcessPrior], int]:
+    values = [a.load() if hasattr(a, "load") else np.asarray(a) for a in arrays]
+    rows = which.of(chunk.size) if isinstance(which, RandomPart) else which
+    where = f"chunk {chunk.number}"
+    try:
+        chosen = {name: v[rows] for name, v in zip(chunk.names, values, strict=True)}
+        return *read(chosen, where), len(chosen[chunk.names[0]])
+    except DataError:
+        # For the row to be named by its place in the chunk.
+        read(dict(zip(chunk.names, values, strict=True)), where)
+        raise
