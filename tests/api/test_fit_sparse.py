@@ -10,7 +10,8 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.engines.sparse import memory, svi
+from pymc_augconj.engines.sparse import rows as sparse_rows
+from pymc_augconj.engines.sparse import svi
 from pymc_augconj.engines.sparse.steps import FORGETFUL_RATE, RATE, default_rate
 from pymc_augconj.parallel.executor import Threads
 
@@ -223,12 +224,12 @@ def test_threads_change_nothing(inducing, kernel, kernel_options, monkeypatch):
     model, gp = many(kernel=kernel, **kernel_options)
     Z = np.random.default_rng(0).normal(size=(inducing, 2))
     threads, fits = [], []
-    monkeypatch.setattr(memory, "_PART", 150)  # four parts
+    monkeypatch.setattr(sparse_rows, "_PART", 150)  # four parts
     options = {"gp": gp, "inducing": Z, "batch_size": 600, "optimize_inducing": True}
     for cores in (1, 3):
-        monkeypatch.setattr(memory, "available_cores", lambda cores=cores: cores)
+        monkeypatch.setattr(sparse_rows, "available_cores", lambda cores=cores: cores)
         monkeypatch.setattr(
-            memory,
+            sparse_rows,
             "Threads",
             lambda size: threads.append(size) or Threads(size),
         )
@@ -248,7 +249,7 @@ def test_threads_change_nothing(inducing, kernel, kernel_options, monkeypatch):
 
 def test_divided_minibatches_stop_and_fail_without_hanging(monkeypatch):
     model, gp = many()
-    monkeypatch.setattr(memory, "available_cores", lambda: 2)
+    monkeypatch.setattr(sparse_rows, "available_cores", lambda: 2)
     options = {"gp": gp, "inducing": 10, "batch_size": 600, "max_iter": 50} | QUIET
     seen = []
 

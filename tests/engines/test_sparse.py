@@ -9,13 +9,14 @@ from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
-from pymc_augconj.engines.sparse import memory, svi
+from pymc_augconj.engines.sparse import rows as sparse_rows
+from pymc_augconj.engines.sparse import svi
 from pymc_augconj.engines.sparse.component import inducing_entry
 from pymc_augconj.engines.sparse.fit import _Bound, _Family
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
-from pymc_augconj.engines.sparse.memory import RowsInMemory
 from pymc_augconj.engines.sparse.posterior import WeightsPosterior
 from pymc_augconj.engines.sparse.rows import (
+    RowsInMemory,
     State,
     evaluated,
     expected_sums,
@@ -210,7 +211,7 @@ def test_minibatches_are_unbiased(inputs):
 @pytest.mark.parametrize("size", [6, 60])
 def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
     """For inducing points fewer than the rows and more, whose factors are pulled differently."""
-    monkeypatch.setattr(memory, "SMALLEST_DIVIDED", 8)
+    monkeypatch.setattr(sparse_rows, "SMALLEST_DIVIDED", 8)
     model, gp = every_part(inputs)
     Z = np.random.default_rng(1).normal(size=(size, 2))
     family, point = family_of(model, gp, CoordinateAscent, Z, move=True)
@@ -227,7 +228,7 @@ def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
         assert batch.is_divided
         assert batch.sums.count == 50
         pairs = [(getattr(batch.sums, name), getattr(sums, name)) for name in ("gram", "linear")]
-        pairs += [(batch.sums.value, sums.value), (batch.sums.squares, sums.squares)]
+        pairs += [(batch.sums.value, sums.value), (batch.sums.magnitude, sums.magnitude)]
         pairs += zip(batch.moments(), (mean, var), strict=True)
         for found, expected in pairs:
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)

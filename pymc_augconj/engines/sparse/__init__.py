@@ -6,11 +6,10 @@
 ``expected``   a density expected over the residual of its predictor
 ``fit``        the bound on all the data
 ``inducing``   processes at inducing inputs; inducing inputs by k-means
-``memory``     rows in memory, on several threads
 ``model``      a recognised model in components whose weights are independent
 ``outcome``    the result of a fit: sites and θ
 ``posterior``  q(w) of the weights
-``rows``       rows of the data and the sums over them that a fit needs
+``rows``       sums over rows of the data; rows in memory, on several threads
 ``sites``      observations of some rows: their bound and target sites
 ``steps``      rates of stochastic steps, Adam, the check of convergence
 ``svi``        stochastic variational inference

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +23,18 @@ from pymc_augconj.typing import Array, Index
 
 from .model import SparseModel
 from .posterior import WeightsPosterior
-from .rows import Reducer, State, Sums, add_sums, evaluated, few_rows, natural_sums, slope_sums
+from .rows import (
+    Batch,
+    BatchPart,
+    Reducer,
+    State,
+    Sums,
+    add_sums,
+    evaluated,
+    few_rows,
+    natural_sums,
+    slope_sums,
+)
 from .sites import SparseSites
 
 __all__ = ["Chunk", "ChunkReader", "ChunkedData", "ChunkedInputs", "RandomPart", "RowsInChunks"]
@@ -41,16 +53,7 @@ class ChunkReader(Protocol):
 
 @dataclass(frozen=True)
 class Chunk:
-    """Consecutive rows of the data.
-
-    Attributes
-    ----------
-    number : int
-    names : tuple of str
-        Of the arrays.
-    size : int
-        Number of rows.
-    """
+    """Consecutive rows of the data: ``size`` of them, of arrays with these ``names``."""
 
     number: int
     names: tuple[str, ...]
@@ -59,15 +62,7 @@ class Chunk:
 
 @dataclass(frozen=True)
 class RandomPart:
-    """One of the parts of equal size into which the rows of a chunk are divided at random.
-
-    Attributes
-    ----------
-    seed : tuple of int
-    count : int
-        Number of parts.
-    number : int
-    """
+    """One of ``count`` parts of equal size into which the rows of a chunk are divided at random."""
 
     seed: tuple[int, ...]
     count: int
@@ -201,36 +196,17 @@ class RowsInChunks:
         inducing: Sequence[Array],
         rows: ChunkRows,
         posterior: Callable[[], WeightsPosterior],
-    ) -> _Batch:
-        return _Batch(self, rows, lambda: State(point, inducing, posterior()))
+    ) -> Batch:
+        def work() -> BatchPart:
+            state = State(point, inducing, posterior())
+            slopes = partial(self.total, slope_sums, state, rows)
+            return BatchPart(
+                state.q.mean, state.q.var, self.total(natural_sums, state, rows), slopes
+            )
 
-
-class _Batch:
-    """A minibatch, evaluated when it is waited for; see :class:`.Batch`."""
-
-    #: q(w) need not be prepared for threads of this process.
-    is_divided = False
-    q: WeightsPosterior
-    sums: Sums
-
-    def __init__(self, source: RowsInChunks, rows: ChunkRows, state: Callable[[], State]) -> None:
-        self.rows = rows
-        self._source, self._make = source, state
-
-    def wait(self) -> None:
-        self._state = self._make()
-        self.q = self._state.q
-        self.sums = self._source.total(natural_sums, self._state, self.rows)
-
-    def leave(self) -> None:
-        """Nothing has begun."""
-
-    def moments(self) -> tuple[Array, Array]:
-        return self.q.mean, self.q.var
-
-    def begin_slopes(self) -> Callable[[], Sums]:
-        sums = self._source.total(slope_sums, self._state, self.rows)
-        return lambda: sums
+        # The work begins when the minibatch is waited for.
+        here = Executor()
+        return Batch(rows, posterior, here, [here.submit(work)])
 
 
 # -- on the worker ---------------------------------------------------------------------------------
@@ -252,11 +228,13 @@ def _sums(
         lgm, processes, count = _read(read, chunk, which, arrays)
         model = SparseModel(lgm, processes, [state.point])
         sites = SparseSites(lgm, rule, state.point)
-        parts = [Sums(count)]
-        for few in few_rows(model, state.inducing, lgm.n_rows):
+        parts = []
+        for few in few_rows(lgm.n_rows, state.q.mean.size):
             design = model.design(state.point, state.inducing, few)
             parts.append(reducer(evaluated(sites, design, state.q)))
-        return add_sums(parts)
+        total = add_sums(parts)
+        total.count = count
+        return total
 
 
 def _inputs(read: ChunkReader, chunk: Chunk, which: Which, process: int, *arrays: Any) -> Array:

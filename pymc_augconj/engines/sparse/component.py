@@ -122,15 +122,11 @@ class SparseComponent:
         """Return D, the number of weights."""
         return self.n_sparse(inducing) + sum(self.lgm.blocks[i].total_size for i in self._others)
 
-    @property
-    def offset_moves(self) -> bool:
-        """Whether the predictors' offset depends on θ."""
-        return bool(self.lgm.offset.names)
-
     def open_threads(self, count: int) -> int:
         """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
         copies = [prior.thread_copies(count) for prior in self.priors]
-        self._by_thread = [list(own) for own in zip(*copies, strict=False)]
+        # Without processes any number will do.
+        self._by_thread = [list(own) for own in zip(*copies, strict=False)] or [[]] * count
         return len(self._by_thread)
 
     @property

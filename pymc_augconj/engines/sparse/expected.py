@@ -1,6 +1,6 @@
 """A density of which each predictor has a residual variance: E log p(y | η + e), e ~ N(0, r).
 
-Through inducing points a predictor is ηᵢ = mᵢ + aᵢᵀv + eᵢ, see :mod:`.design`. The optimal
+Through inducing points a predictor is ηᵢ = mᵢ + aᵢᵀv + eᵢ, see :mod:`.component`. The optimal
 free-form posterior of v and θ is that of a model in which log p is replaced by its expectation over
 eᵢ (Hensman et al. 2015),
 

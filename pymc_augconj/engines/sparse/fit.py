@@ -43,7 +43,7 @@ from .rows import (
     evaluated,
     natural_sums,
     slope_sums,
-    unit_sums,
+    start_sums,
 )
 from .sites import SparseSites, separable
 
@@ -133,7 +133,7 @@ class _ChunkedFamily:
         self.rows, self.inducing = RowsInChunks(sparse.data, rule), list(sparse.inducing)
         #: At the rows that the user's model holds.
         self.model = SparseModel.of(problem)
-        #: Where the first climb begins, if not at the prior.
+        #: Start of the first optimiser run, if not the prior.
         self.first: tuple[Array, Array] | None = None
         if sparse.first is not None:
             self.first = sparse.first.linear, _packed(sparse.first.precision)
@@ -180,7 +180,7 @@ class _ChunkedBound:
     def gram(self) -> Array:
         """Φ Φᵀ over all rows, as entries."""
         prior = WeightsPosterior.prior([self.size])
-        return _packed(*prior.matrices(self.total(unit_sums, prior).gram))
+        return _packed(*prior.matrices(self.total(start_sums, prior).gram))
 
     def gradient(self, at: Evaluation) -> dict[str, Array]:
         """Return d bound/dθ at fixed q(w)."""
@@ -204,7 +204,7 @@ class _WeightsEvaluation(Evaluation):
 
     @cached_property
     def residual(self) -> float:
-        """How far (b, B) are from their targets: of the means in standard deviations, and of S."""
+        """Distance of (b, B) from their targets: of the means in standard deviations, and of S."""
         (q,), size = self.posterior.q.parts, self.mean.size
         change = _unpacked(self.target_lam - self.lam, size)
         if not (np.isfinite(change).all() and np.isfinite(self.target_h).all()):
@@ -215,7 +215,7 @@ class _WeightsEvaluation(Evaluation):
 
     @property
     def precision_units(self) -> Array:
-        """What a unit of each entry of B does to q, for changes to be weighed by."""
+        """Change of q by a unit of each entry of B, for changes to be weighed by."""
         std = np.sqrt(self.var)
         units = self.var + std * np.abs(self.mean)
         i, j = np.tril_indices(self.mean.size, -1)

@@ -32,7 +32,7 @@ from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.typing import Array, Index
 
 from .component import ComponentDesign, SparseComponent
-from .posterior import WeightsPosterior
+from .posterior import WeightsPosterior, joined
 
 __all__ = ["SparseDesign", "SparseModel", "observations_of"]
 
@@ -69,7 +69,9 @@ class SparseModel:
     ) -> None:
         self.lgm, self.priors = lgm, tuple(priors)
         groups = [tuple((p,) for p in range(site.shape[0])) for site in lgm.sites]
-        maps = [] if lgm.is_of_one_predictor else [[A(point) for A in lgm.maps] for point in points]
+        #: Whether one component has all predictors, in their order.
+        self.is_whole = lgm.is_of_one_predictor
+        maps = [] if self.is_whole else [[A(point) for A in lgm.maps] for point in points]
         try:
             components = find_components(lgm, groups, maps)
         except AugmentationError:
@@ -127,7 +129,7 @@ class SparseModel:
         NotPositiveDefiniteError
             If a covariance has no Cholesky factor.
         """
-        if self.lgm.is_of_one_predictor:
+        if self.is_whole:
             only = self.parts[0].design(point, inducing, rows)
             return SparseDesign(self, point, rows, [only], [slice(None)], only.offset)
         chosen = observations_of(self._ends, rows)
@@ -213,6 +215,9 @@ class SparseDesign:
 
     def moments(self, q: WeightsPosterior) -> tuple[Array, Array, list[Array]]:
         """Return means and variances of the predictors, and chol(S_c⁻¹)⁻¹ Φ_c of each part."""
+        if self.model.is_whole:
+            mean, var, half = self.parts[0].moments(q.parts[0])
+            return mean, var, [half]
         mean, var, halves = self.offset.copy(), np.zeros_like(self.offset), []
         for part, where, own in zip(self.parts, self.where, q.parts, strict=True):
             mean[where], var[where], half = part.moments(own)
@@ -221,14 +226,9 @@ class SparseDesign:
 
     def natural(self, h: Array, lam: Array) -> tuple[Array, Array]:
         """Return Φ Λ Φᵀ and Φ (h − Λ offset) of every component, flat."""
-        pairs = [
-            part.natural(h[where], lam[where])
-            for part, where in zip(self.parts, self.where, strict=True)
-        ]
-        return (
-            np.concatenate([gram.ravel(order="F") for gram, _ in pairs]),
-            np.concatenate([linear for _, linear in pairs]),
-        )
+        places = zip(self.parts, self.where, strict=True)
+        pairs = [part.natural(h[where], lam[where]) for part, where in places]
+        return joined([gram.ravel(order="F") for gram, _ in pairs]), joined([b for _, b in pairs])
 
     def slopes(
         self, q: WeightsPosterior, halves: Sequence[Array], h: Array, lam: Array, mean: Array
@@ -245,7 +245,7 @@ class SparseDesign:
         by_design: dict[int, tuple[Array, Array]] = {}
         for c, (part, where) in enumerate(zip(self.parts, self.where, strict=True)):
             G = part.by_design(q.parts[c], halves[c], slope[where], lam[where])
-            if part.model.offset_moves:
+            if part.model.lgm.offset.names:
                 accumulate(total, part.model.pull_predictors(self.point, part.rows, slope[where]))
             twin = self.model.twins[c]
             if twin in by_design:

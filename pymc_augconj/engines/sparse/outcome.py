@@ -1,9 +1,9 @@
-"""What is kept of a fit through inducing points: as everywhere, sites and θ.
+"""The result of a fit through inducing points: as everywhere, sites and θ.
 
 q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw) with B = V diag(λ) Vᵀ is the prior times D sites, on the
-predictors Vᵀw, with precisions λ and linear coefficients h = Vᵀb. So what conditions a dense model
-on the sites of its observations conditions a sparse one on these, in whatever number of
-observations it was fitted to; a prediction is that of the dense model with Z for X.
+predictors Vᵀw, with precisions λ and linear coefficients h = Vᵀb. A sparse model is conditioned on
+these as a dense one is on the sites of its observations, whatever their number; a prediction is
+that of the dense model with Z for X.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import cholesky_in_place
 from pymc_augconj.typing import Array
 
-__all__ = ["ComponentPosterior", "WeightsPosterior"]
+__all__ = ["ComponentPosterior", "WeightsPosterior", "joined"]
 
 
 class ComponentPosterior:
@@ -59,21 +60,6 @@ class ComponentPosterior:
         """Return S Φ, given :meth:`half` of Φ. May overwrite ``half``."""
         return self.factor.solve_transposed(half, overwrite=overwrite)
 
-    def scaled_norm(self, step: Array) -> float:
-        """Return the length of a change of the mean, in standard deviations."""
-        return float(np.linalg.norm(lower_transpose_product(self.factor.chol, step)))
-
-    @cached_property
-    def log_det(self) -> float:
-        """log|I + B|."""
-        return 2.0 * float(np.log(np.diagonal(self.factor.chol)).sum())
-
-    @cached_property
-    def divergence(self) -> float:
-        """KL(q(w) ‖ N(0, I))."""
-        trace = float(lower_column_norms(self.factor.inverse).sum())
-        return 0.5 * (trace + float(self.mean @ self.mean) - self.mean.size + self.log_det)
-
 
 class WeightsPosterior:
     """Π_c N(w_c; μ_c, S_c) over components, whose natural parameters are flat vectors.
@@ -92,7 +78,7 @@ class WeightsPosterior:
         self.precision, self.linear, self.sizes = precision, linear, tuple(sizes)
         pairs = zip(self.matrices(precision), self.split(linear), strict=True)
         self.parts = [ComponentPosterior(*pair) for pair in pairs]
-        self.mean = np.concatenate([part.mean for part in self.parts])
+        self.mean = joined([part.mean for part in self.parts])
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The factors are computed again where they are needed, rather than sent there.
@@ -105,12 +91,13 @@ class WeightsPosterior:
 
     def split(self, vector: Array) -> list[Array]:
         """Return the parts of a vector of all weights."""
-        return np.split(vector, np.cumsum(self.sizes)[:-1])
+        return [vector[own] for own in _slices(self.sizes)]
 
     def matrices(self, entries: Array) -> list[Array]:
         """Return the symmetric matrices of the components, Fortran-ordered."""
-        parts = np.split(entries, np.cumsum(np.square(self.sizes))[:-1])
-        return [own.reshape(size, size).T for own, size in zip(parts, self.sizes, strict=True)]
+        squares = _slices(tuple(size**2 for size in self.sizes))
+        pairs = zip(self.sizes, squares, strict=True)
+        return [entries[own].reshape(size, size).T for size, own in pairs]
 
     def prepare(self) -> None:
         """Invert the factors, so that several threads can share them."""
@@ -120,22 +107,24 @@ class WeightsPosterior:
     @property
     def var(self) -> Array:
         """Variances of the weights."""
-        return np.concatenate([lower_column_norms(part.factor.inverse) for part in self.parts])
+        return joined([lower_column_norms(part.factor.inverse) for part in self.parts])
 
     def scaled_norm(self, step: Array) -> float:
         """Return the length of a change of the mean, in standard deviations."""
         pairs = zip(self.parts, self.split(step), strict=True)
-        return float(np.linalg.norm([part.scaled_norm(own) for part, own in pairs]))
+        scaled = [lower_transpose_product(part.factor.chol, own) for part, own in pairs]
+        return float(np.linalg.norm(joined(scaled)))
 
-    @property
+    @cached_property
     def log_det(self) -> float:
-        """Σ log|I + B_c|."""
-        return sum(part.log_det for part in self.parts)
+        """log|I + B|."""
+        return 2.0 * sum(float(np.log(np.diagonal(p.factor.chol)).sum()) for p in self.parts)
 
-    @property
+    @cached_property
     def divergence(self) -> float:
         """KL(q(w) ‖ N(0, I))."""
-        return sum(part.divergence for part in self.parts)
+        mean = self.mean
+        return 0.5 * (float(self.var.sum()) + float(mean @ mean) - mean.size + self.log_det)
 
     def towards(
         self, precision: Array, linear: Array, rate: float, scale: float = 1.0
@@ -145,3 +134,13 @@ class WeightsPosterior:
         moved += (rate * scale) * precision
         linear = (1.0 - rate) * self.linear + (rate * scale) * linear
         return WeightsPosterior(moved, linear, self.sizes)
+
+
+def joined(arrays: list[Array]) -> Array:
+    """Return the arrays one after the other; a single one is not copied."""
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
+@lru_cache(maxsize=8)
+def _slices(lengths: tuple[int, ...]) -> list[slice]:
+    return [slice(*ends) for ends in pairwise(accumulate(lengths, initial=0))]

@@ -8,25 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import Point
+from pymc_augconj.parallel.executor import Executor, Task, Threads
+from pymc_augconj.parallel.threads import available_cores
 from pymc_augconj.typing import Array, Index
 
 from .model import SparseDesign, SparseModel
-from .posterior import WeightsPosterior
+from .posterior import WeightsPosterior, joined
 from .sites import SparseSites
 
 __all__ = [
-    "Batch", "EvaluatedRows", "Reducer", "Rows", "State", "Sums", "add_sums", "evaluated",
-    "expected_sums", "few_rows", "natural_sums", "slope_sums", "unit_sums",
+    "Batch", "BatchPart", "EvaluatedRows", "Reducer", "Rows", "RowsInMemory", "State", "Sums",
+    "add_sums", "evaluated", "expected_sums", "few_rows", "natural_sums", "slope_sums",
+    "start_sums",
 ]  # fmt: skip
 
 # Numbers in the largest array of a pass over all rows: 80 MB.
 _LARGEST = 10_000_000
+# Rows from which two threads save more than they cost, and rows of a part where there are more.
+SMALLEST_DIVIDED, _PART = 512, 1024
+_MOST_PARTS, _MOST_THREADS = 16, 8
+# Relative size of the last part: its thread has the step of q(w) to make before.
+_LAST_SHARE = 0.8
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,8 @@ class Sums:
 
 def add_sums(parts: Sequence[Sums]) -> Sums:
     """Return the sum of a few."""
+    if len(parts) == 1:
+        return parts[0]
     total = Sums()
     for part in parts:
         for name in ("count", "value", "magnitude", "gram", "linear", "squares"):
@@ -81,15 +92,7 @@ def add_sums(parts: Sequence[Sums]) -> Sums:
 
 @dataclass
 class EvaluatedRows:
-    """Some rows at q(w) and θ: their design, moments and target sites.
-
-    Attributes
-    ----------
-    mean, var, halves
-        From :meth:`.SparseDesign.moments`.
-    value, h, lam
-        From :meth:`.SparseSites.targets`.
-    """
+    """Rows at q(w) and θ: :meth:`.SparseDesign.moments` and :meth:`.SparseSites.targets`."""
 
     sites: SparseSites
     design: SparseDesign
@@ -115,20 +118,22 @@ Reducer = Callable[[EvaluatedRows], Sums]
 
 def expected_sums(rows: EvaluatedRows) -> Sums:
     """Return Σ ℓ."""
-    return Sums(value=float(np.sum(rows.value)), magnitude=float(np.sum(np.abs(rows.value))))
+    return Sums(rows.value.size, float(np.sum(rows.value)))
 
 
 def natural_sums(rows: EvaluatedRows) -> Sums:
-    """Return all that a step of q(w) needs."""
-    sums, h, lam, mean, var = expected_sums(rows), rows.h, rows.lam, rows.mean, rows.var
-    sums.squares = float(np.sum((h - lam * mean) ** 2 * var) + np.sum((lam * var) ** 2))
-    sums.gram, sums.linear = rows.design.natural(h, lam)
-    return sums
+    """Return Σ ℓ, Σ |ℓ| and the natural parameters of the target sites."""
+    gram, linear = rows.design.natural(rows.h, rows.lam)
+    value = rows.value
+    return Sums(value.size, float(np.sum(value)), float(np.sum(np.abs(value))), gram, linear)
 
 
-def unit_sums(rows: EvaluatedRows) -> Sums:
-    """Return Φ Φᵀ."""
-    return Sums(gram=rows.design.natural(np.zeros_like(rows.h), np.ones_like(rows.lam))[0])
+def start_sums(rows: EvaluatedRows) -> Sums:
+    """Return Σ ℓ, the distance of the target sites from none, and Φ Φᵀ as ``gram``."""
+    h, lam, mean, var = rows.h, rows.lam, rows.mean, rows.var
+    squares = float(np.sum((h - lam * mean) ** 2 * var) + np.sum((lam * var) ** 2))
+    gram = rows.design.natural(np.zeros_like(h), np.ones_like(lam))[0]
+    return Sums(rows.value.size, float(np.sum(rows.value)), gram=gram, squares=squares)
 
 
 def slope_sums(rows: EvaluatedRows) -> Sums:
@@ -142,49 +147,67 @@ def slope_sums(rows: EvaluatedRows) -> Sums:
     return Sums(slopes=slopes)
 
 
-def few_rows(model: SparseModel, inducing: Sequence[Array], n_rows: int) -> Iterator[Index]:
-    """Yield the numbers of rows, few enough at once that their design is not large."""
-    size = max(_LARGEST // max(sum(model.sizes(inducing)), 1), 1)
+def few_rows(n_rows: int, width: int) -> Iterator[Index]:
+    """Yield arrays of rows, few enough that ``width`` numbers apiece fit in memory."""
+    size = max(_LARGEST // max(width, 1), 1)
     for start in range(0, n_rows, size):
         yield np.arange(start, min(start + size, n_rows))
 
 
-class Batch(Protocol):
-    """Rows at one θ and q(w); :meth:`wait` comes first.
+@dataclass
+class BatchPart:
+    """Part of a minibatch: moments, :func:`natural_sums`, and what computes :func:`slope_sums`.
 
-    Attributes
-    ----------
-    rows
-        As :meth:`Rows.batches` yields them.
-    q : WeightsPosterior
-    sums : Sums
-        Of :func:`natural_sums`.
+    The moments are those of the predictors; of the weights for data in chunks.
     """
 
-    rows: Any
-    q: WeightsPosterior
+    mean: Array
+    var: Array
     sums: Sums
+    slopes: Callable[[], Sums]
+
+
+class Batch:
+    """Rows at one θ and q(w), whose parts an executor works on; :meth:`wait` comes first."""
+
+    q: WeightsPosterior
+    #: Of :func:`natural_sums`.
+    sums: Sums
+
+    def __init__(
+        self,
+        rows: Any,
+        posterior: Callable[[], WeightsPosterior],
+        executor: Executor,
+        begun: list[Task[BatchPart]],
+    ) -> None:
+        self.rows = rows
+        self._posterior, self._executor, self._begun = posterior, executor, begun
 
     @property
     def is_divided(self) -> bool:
         """Whether several threads of this process share q(w)."""
-        ...
+        return len(self._begun) > 1
 
     def wait(self) -> None:
         """Finish the evaluation."""
-        ...
+        self.q = self._posterior()
+        self._parts: list[BatchPart] = self._executor.gather(self._begun)
+        self.sums = add_sums([part.sums for part in self._parts])
 
     def leave(self) -> None:
         """Discard the evaluation, in place of :meth:`wait`."""
-        ...
+        self._executor.drop(self._begun)
 
     def moments(self) -> tuple[Array, Array]:
-        """Return means and variances of the predictors; of the weights for data in chunks."""
-        ...
+        """Return the means and variances of all parts."""
+        parts = self._parts
+        return joined([part.mean for part in parts]), joined([part.var for part in parts])
 
     def begin_slopes(self) -> Callable[[], Sums]:
         """Begin :func:`slope_sums`, which the callable returns; once."""
-        ...
+        begun = [self._executor.submit(part.slopes) for part in self._parts]
+        return lambda: add_sums(self._executor.gather(begun))
 
 
 class Rows[R](Protocol):
@@ -224,3 +247,89 @@ class Rows[R](Protocol):
     def __enter__(self) -> Rows[R]: ...
 
     def __exit__(self, *details: object) -> None: ...
+
+
+class RowsInMemory:
+    """The observations of a model; minibatches in parts, on several threads where they are large.
+
+    The parts are the same whatever the number of threads, so that a seed gives one result on every
+    machine. The other threads begin with the next minibatch, up to where this needs q(w), while the
+    step of q(w) is made.
+    """
+
+    def __init__(self, model: SparseModel, sites: SparseSites) -> None:
+        self.model, self.sites = model, sites
+        self.executor = Executor()
+        self.n_rows = model.n_observations
+
+    def __enter__(self) -> RowsInMemory:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self.executor.close()
+
+    def batches(self, rng: np.random.Generator, size: int) -> Iterator[Index | slice]:
+        n = self.n_rows
+        if size >= n:
+            while True:
+                yield slice(None)
+        order, used = rng.permutation(n), 0
+        while True:
+            if used + size > n:
+                order, used = rng.permutation(n), 0
+            # In ascending order, so that a memory map is read in one direction.
+            yield np.sort(order[used : used + size])
+            used += size
+
+    def spread(self, size: int) -> Index:
+        return np.arange(0, self.n_rows, self.n_rows // size)[:size]
+
+    def groups(self, step: int, count: int) -> list[Index | slice]:
+        rows = [np.arange(start * step, self.n_rows, step * count) for start in range(count)]
+        return [group for group in rows if group.size]
+
+    def total(self, reducer: Reducer, state: State, rows: Index | slice | None = None) -> Sums:
+        def work(own: Index | slice) -> Sums:
+            design = self.model.design(state.point, state.inducing, own)
+            return reducer(evaluated(self.sites, design, state.q))
+
+        chosen = np.arange(self.n_rows) if rows is None or isinstance(rows, slice) else rows
+        sums = []
+        for few in few_rows(chosen.size, state.q.mean.size):
+            parts = self._divided(state.point, state.inducing, chosen[few])
+            if len(parts) > 1:
+                state.q.prepare()
+            sums += self.executor.gather(self.executor.map(work, parts))
+        return add_sums(sums)
+
+    def start(
+        self,
+        point: Point,
+        inducing: Sequence[Array],
+        rows: Index | slice,
+        posterior: Callable[[], WeightsPosterior],
+    ) -> Batch:
+        def work(own: Index | slice) -> BatchPart:
+            design = self.model.design(point, inducing, own)
+            part = evaluated(self.sites, design, posterior())
+            return BatchPart(part.mean, part.var, natural_sums(part), partial(slope_sums, part))
+
+        parts = self._divided(point, inducing, rows)
+        return Batch(rows, posterior, self.executor, self.executor.map(work, parts))
+
+    def _divided(
+        self, point: Point, inducing: Sequence[Array], rows: Index | slice
+    ) -> Sequence[Index | slice]:
+        """Split the rows; precompute the data that threads share."""
+        n_rows = self.n_rows if isinstance(rows, slice) else len(rows)
+        self.model.prepare(point, inducing)
+        if n_rows < SMALLEST_DIVIDED:
+            return [rows]
+        count = min(max(n_rows // _PART, 2), _MOST_PARTS)
+        if self.executor.workers == 1 and available_cores() > 1:
+            threads = self.model.open_threads(min(available_cores(), count, _MOST_THREADS))
+            if threads > 1:
+                self.executor = Threads(threads)
+        indices = np.arange(n_rows) if isinstance(rows, slice) else rows
+        size = n_rows / (count - 1 + _LAST_SHARE)
+        return np.split(indices, [int(i * size) for i in range(1, count)])

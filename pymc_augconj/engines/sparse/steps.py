@@ -51,12 +51,8 @@ def rate_at(rate: float | tuple[float, float], iteration: int) -> float:
 def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:
     """Return (delay, forgetting) for a number of passes over the data.
 
-    Parameters
-    ----------
-    passes : float
-        Observations of all minibatches over those that there are.
-    learned : bool
-        Whether hyperparameters or inducing inputs move.
+    A pass has as many observations of minibatches as there are; ``learned`` is whether
+    hyperparameters or inducing inputs move.
     """
     return FORGETFUL_RATE if learned and passes >= _SEVERAL else RATE
 
@@ -64,12 +60,7 @@ def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:
 class Adam:
     """Stochastic gradient ascent with a step size of its own for every coordinate.
 
-    Parameters
-    ----------
-    size : int
-        Number of coordinates.
-    rate : float
-        Approximately the longest step of a coordinate.
+    ``rate`` is approximately the longest step of a coordinate.
     """
 
     def __init__(self, size: int, rate: float, decay: tuple[float, float] = (0.9, 0.999)) -> None:
@@ -96,15 +87,8 @@ def judge_ascent(
 ) -> tuple[bool, str]:
     """Return whether the objective has stopped rising, and a sentence about it.
 
-    Parameters
-    ----------
-    data : Rows
-    problem : FitProblem
-    before : (int, State), optional
-        Number of iterations and state when there was still a share of the iterations to come.
-    last : (int, State)
-        After them.
-    batch_size : int
+    ``before`` are number of iterations and state when some iterations were left, ``last`` those
+    after the last one.
     """
     count, end = last
     if before is None or count < _FEWEST:

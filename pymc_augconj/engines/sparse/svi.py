@@ -36,11 +36,10 @@ from pymc_augconj.typing import Array
 
 from .chunks import RowsInChunks
 from .component import inducing_entry
-from .memory import RowsInMemory
 from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
-from .rows import Batch, Rows, State, expected_sums, unit_sums
+from .rows import Batch, Rows, RowsInMemory, State, expected_sums, start_sums
 from .sites import SparseSites, separable
 from .steps import Adam, default_rate, judge_ascent, rate_at
 
@@ -135,6 +134,8 @@ class _Ascent:
                     except StopIteration:
                         stopped = f"stopped by the callback after {count + 1} iterations; "
                         break
+                # The next minibatch takes its memory.
+                del done
             if batch is not None:
                 batch.leave()
             bound, errors = self._last_bound()
@@ -164,15 +165,13 @@ class _Ascent:
         """Start near the prior mean where log densities under the prior are no start."""
         rows, prior = self.rows.spread(self.batch_size), self.q
         prior.prepare()
-        batch = self.rows.start(self.point, self.inducing, rows, lambda: prior)
-        batch.wait()
-        if np.isfinite(batch.sums.value) and np.sqrt(batch.sums.squares) <= WILD:
+        sums = self.rows.total(start_sums, State(self.point, self.inducing, prior), rows)
+        if np.isfinite(sums.value) and np.sqrt(sums.squares) <= WILD:
             return
-        unit = self.rows.total(unit_sums, State(self.point, self.inducing, prior), rows)
         best = -np.inf
         for std in NARROW:
-            scale = self.n_rows / unit.count * std**-2
-            q = prior.towards(unit.gram, np.zeros_like(prior.linear), 1.0, scale)
+            scale = self.n_rows / sums.count * std**-2
+            q = prior.towards(sums.gram, np.zeros_like(prior.linear), 1.0, scale)
             bound = self._finite_bound(rows, q)
             if bound > best:
                 self.q, best = q, bound

@@ -1,8 +1,8 @@
 """A recognised model in the weights of its inducing points: the target of sparse sampling.
 
 A process at its inputs, u ~ N(0, K(θ)), becomes v ~ N(0, I_M) with the design A = K_XZ R⁻ᵀ,
-R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, see :mod:`.design`; r is a
-parameter of the likelihood, see :mod:`.expected`. All else of the model stays as it is, so that
+R = chol(K_ZZ + jitter·I), and a residual variance r of each predictor, see :mod:`.component`; r is
+a parameter of the likelihood, see :mod:`.expected`. All else of the model stays as it is, so that
 the samplers do not know of inducing points.
 
 A value of θ costs O(N M²) and arrays of N × M, of which the last two are kept; a process of K
@@ -50,17 +50,8 @@ def weights_model(
 ) -> LatentGaussianModel:
     """Return the model with some processes replaced by their weights.
 
-    Parameters
-    ----------
-    lgm : LatentGaussianModel
-    priors : sequence of ProcessPrior
-        The processes.
-    inducing : sequence of ndarray, shape (M, d)
-        Their inducing inputs.
-    names : sequence of str
-        The entries of the point that hold their weights.
-    point : mapping
-        Any value of θ.
+    ``inducing`` are the inducing inputs of these, ``names`` the entries of the point that hold
+    their weights, and ``point`` is any value of θ.
 
     Raises
     ------
@@ -85,12 +76,12 @@ def weights_model(
                 "inducing=…"
             )
     positions = [[block.name for block in lgm.blocks].index(prior.name) for prior in priors]
-    rows = [
-        _Rows(prior, lgm.blocks[i].copies, lgm.maps[i], Z, point)
+    designs = [
+        _ProcessDesign(prior, lgm.blocks[i].copies, lgm.maps[i], Z, point)
         for prior, i, Z in zip(priors, positions, inducing, strict=True)
     ]
     for site in lgm.sites:
-        shared = [own.prior.name for own in rows if own.enters_twice(site)]
+        shared = [own.prior.name for own in designs if own.enters_twice(site)]
         if shared:
             raise AugmentationError(
                 f"{site.label}: expected each process to enter one predictor of an observation for "
@@ -103,7 +94,7 @@ def weights_model(
         if block.name in by_name:
             i = by_name[block.name]
             blocks.append(_weights(block, names[i], len(inducing[i])))
-            maps.append(_Design(rows[i]))
+            maps.append(_Design(designs[i]))
         else:
             blocks.append(block)
             maps.append(read)
@@ -111,7 +102,7 @@ def weights_model(
         replace(
             site,
             likelihood=ExpectedDensity(site.terms),
-            params=WithResidual(site, tuple(rows)),
+            params=WithResidual(site, tuple(designs)),
             refusal=None,
         )
         for site in lgm.sites
@@ -129,7 +120,7 @@ def _weights(block: LatentBlock, value_name: str, size: int) -> LatentBlock:
     )  # fmt: skip
 
 
-class _Rows:
+class _ProcessDesign:
     """Design and residual variances of one process, at the θ asked for last."""
 
     def __init__(
@@ -203,14 +194,14 @@ class _Rows:
 class _Design:
     """A of one process, as a function of the point."""
 
-    rows: _Rows
+    process: _ProcessDesign
 
     @property
     def names(self) -> tuple[Key, ...]:
-        return self.rows.names
+        return self.process.names
 
     def __call__(self, point: Point) -> LinearMap:
-        return self.rows.at(point)[0]
+        return self.process.at(point)[0]
 
 
 @dataclass(frozen=True)
@@ -218,20 +209,20 @@ class WithResidual:
     """The parameters of a likelihood, and the residual variance of its predictors."""
 
     site: Site
-    rows: tuple[_Rows, ...]
+    processes: tuple[_ProcessDesign, ...]
 
     @property
     def names(self) -> tuple[Key, ...]:
-        every = [*self.site.params.names, *(name for own in self.rows for name in own.names)]
+        every = [*self.site.params.names, *(name for own in self.processes for name in own.names)]
         return tuple(dict.fromkeys(every))
 
     @property
     def outputs(self) -> int:
-        """How many outputs of processes the observed variable depends on."""
-        return sum(own.outputs_in(self.site) for own in self.rows)
+        """Number of outputs of processes that the observed variable depends on."""
+        return sum(own.outputs_in(self.site) for own in self.processes)
 
     def __call__(self, point: Point) -> dict[str, Array]:
-        parts = [self.site.select(own.at(point)[1]) for own in self.rows]
+        parts = [self.site.select(own.at(point)[1]) for own in self.processes]
         total = parts[0] if len(parts) == 1 else np.sum(parts, axis=0)
         # A predictor without a process has no residual.
         total = np.maximum(total, SMALLEST_VAR)

@@ -13,6 +13,7 @@ import xarray as xr
 from scipy.linalg import solve_triangular
 
 from pymc_augconj.engines.sparse.inducing import process_cov
+from pymc_augconj.engines.sparse.rows import few_rows
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
@@ -27,8 +28,6 @@ __all__ = ["SparseApproximation"]
 
 # Largest number of inputs at which a process is drawn jointly, which takes a matrix of its square.
 LARGEST_JOINT = 2000
-# Entries of the largest block of a cross-covariance.
-_CHUNK = 10_000_000
 
 
 @dataclass(repr=False)
@@ -128,9 +127,8 @@ class SparseApproximation(Approximation):
         """Yield means and variances of a process at its own inputs, a chunk at a time."""
         process, Z = self._processes[name], self.inducing[name]
         chol, means, covs = self._weights(name)
-        n, size = len(process.inputs), max(_CHUNK // len(Z), 1)
-        for start in range(0, n, size):
-            X = np.asarray(process.inputs[start : start + size], dtype=float)
+        for rows in few_rows(len(process.inputs), len(Z)):
+            X = np.asarray(process.inputs[rows], dtype=float)
             xz, diagonal = process.cross(self.point, X, Z)
             half = solve_triangular(chol, xz.T, lower=True)
             explained = [np.einsum("ij,ij->j", half, half - cov @ half) for cov in covs]
