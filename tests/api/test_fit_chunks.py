@@ -15,11 +15,10 @@ from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse.chunks import Chunk, ChunkedData, RowsInChunks
 from pymc_augconj.engines.sparse.fit import _ChunkedFamily, _packed
 from pymc_augconj.engines.sparse.model import SparseModel
-from pymc_augconj.engines.sparse.rows import evaluated, natural_sums, slope_sums
+from pymc_augconj.engines.sparse.rows import State, all_slopes, evaluated, natural_sums, slope_sums
 from pymc_augconj.engines.sparse.sites import SparseSites
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
-from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.parallel.executor import Executor, Pool
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import LatentProcess
@@ -168,8 +167,8 @@ def test_sums_and_gradients_do_not_depend_on_the_chunks(problem_of, whole, rule)
     q = end.posterior.q
     rows = evaluated(sites, model.design(point, [Z]), q)
     sums = natural_sums(rows)
-    by_theta = slope_sums(rows).slopes
-    accumulate(by_theta, model.slopes_by_factors(point, [Z], q, (sums.gram, sums.linear)))
+    natural = sums.gram, sums.linear
+    by_theta = all_slopes(model, State(point, [Z], q), lambda: slope_sums(rows), natural)
     assert set(by_theta) == {"ls_log__", "c", "sigma_log__", "tau_log__"}
     gram = _packed(*q.matrices(sums.gram))
     expected = [sums.value, gram, sums.linear, *(by_theta[name] for name in sorted(by_theta))]

@@ -9,14 +9,13 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.engines.base import FitProblem, SparseProblem
 from pymc_augconj.engines.sparse.fit import _Family
-from pymc_augconj.engines.sparse.rows import RowsInMemory
+from pymc_augconj.engines.sparse.rows import RowsInMemory, State, Sums, all_slopes
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 N, K = 18, 3
@@ -105,11 +104,9 @@ def test_minibatches_sum_to_all_the_data(write, rule):
     for some in (slice(None), np.sort(rows[:7]), np.sort(rows[7:])):
         batch = halved.start(problem.point, family.inducing, some, lambda: q)
         batch.wait()
-        slopes = batch.begin_slopes()().slopes
-        natural = batch.sums.gram, batch.sums.linear
-        more = family.model.slopes_by_factors(problem.point, family.inducing, q, natural)
-        accumulate(slopes, more)
-        batches.append((batch.sums, slopes))
+        state, sums = State(problem.point, family.inducing, q), batch.sums
+        natural = None if batch.is_short else (sums.gram, sums.linear)
+        batches.append((sums, all_slopes(family.model, state, batch.begin_slopes(), natural)))
     (full, slopes), *parts = batches
     assert full.count == sum(part.count for part, _ in parts) == family.model.n_observations
     assert full.value == pytest.approx(sum(part.value for part, _ in parts))
@@ -132,11 +129,9 @@ def test_copies_of_a_process_are_what_processes_of_their_own_are():
 
     def slopes():
         copies = [half.copy(order="F") for half in halves]
-        total = design.slopes(q, copies, h, lam, mean)
-        natural = design.natural(h, lam)
-        more = model.slopes_by_factors(problem.point, family.inducing, q, natural)
-        accumulate(total, more)
-        return total
+        rest = Sums(slopes=design.slopes(q, copies, h, lam, mean))
+        state = State(problem.point, family.inducing, q)
+        return all_slopes(model, state, lambda: rest, design.natural(h, lam))
 
     together = slopes()
     model.twins = list(range(K))

@@ -18,6 +18,7 @@ from pymc_augconj.engines.sparse.posterior import WeightsPosterior
 from pymc_augconj.engines.sparse.rows import (
     RowsInMemory,
     State,
+    all_slopes,
     evaluated,
     expected_sums,
     natural_sums,
@@ -26,7 +27,6 @@ from pymc_augconj.engines.sparse.rows import (
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
-from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.recognition.processes.process import LatentProcess
 
 RULES = (CoordinateAscent, VariationalGaussian)
@@ -120,16 +120,11 @@ def test_gradient_by_inducing_inputs(inputs):
 
 def slopes_of(family, rows):
     """All derivatives of Σ ℓ over evaluated rows at fixed q(w)."""
-    design, sums = rows.design, natural_sums(rows)
-    slopes = slope_sums(rows).slopes
-    natural = sums.gram, sums.linear
-    accumulate(
-        slopes, family.model.slopes_by_factors(design.point, family.inducing, rows.q, natural)
-    )
-    return slopes
+    state, sums = State(rows.design.point, family.inducing, rows.q), natural_sums(rows)
+    return all_slopes(family.model, state, lambda: slope_sums(rows), (sums.gram, sums.linear))
 
 
-def test_derivative_by_the_factor_needs_no_rows(inputs, monkeypatch):
+def test_both_ways_to_the_derivative_by_the_factor_agree(inputs):
     model, gp = every_part(inputs)
     Z = inducing_inputs(np.random.default_rng(1), inputs, 9)
     family, point = family_of(model, gp, CoordinateAscent, Z)
@@ -139,17 +134,16 @@ def test_derivative_by_the_factor_needs_no_rows(inputs, monkeypatch):
     q = design.posterior(h, lam)
     mean, _, (half,) = design.moments(q)
     slope = h - lam * mean
-    (part,), (own,), (component,) = design.parts, q.parts, family.model.parts
+    (part,), (own,) = design.parts, q.parts
     G = own.solve_half(half.copy())
     G[: part.n_sparse] -= part.Phi[: part.n_sparse]
     G = G * -lam + np.multiply.outer(q.mean, slope)
     direct = -(G[: part.n_sparse] @ part.Phi[: part.n_sparse].T)
-    found = []
-    monkeypatch.setattr(component, "slopes_by_factor", lambda *a: found.append(a[-1]) or {})
-    family.model.slopes_by_factors(point, family.inducing, q, design.natural(h, lam))
-    np.testing.assert_allclose(*found, direct, atol=1e-10)
-    by_rows = part.by_design(own, half, slope, lam)[: part.n_sparse]
-    np.testing.assert_allclose(-(by_rows @ part.Phi[: part.n_sparse].T), direct, atol=1e-10)
+    (found,) = family.model.by_factors(family.inducing, q, *design.natural(h, lam)).values()
+    np.testing.assert_allclose(found, direct, atol=1e-10)
+    rows = {}
+    design.slopes(q, [half], h, lam, mean, rows)
+    np.testing.assert_allclose(*rows.values(), direct, atol=1e-10)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -232,10 +226,11 @@ def test_parts_of_a_minibatch_add_up(inputs, size, monkeypatch):
         pairs += zip(batch.moments(), (mean, var), strict=True)
         for found, expected in pairs:
             np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-9)
-        found = batch.begin_slopes()().slopes
-        natural = batch.sums.gram, batch.sums.linear
-        accumulate(found, family.model.slopes_by_factors(point, family.inducing, q, natural))
-        expected = source.total(expected_sums, State(point, family.inducing, q), rows)
+        assert batch.is_short == (size == 60)
+        natural = None if batch.is_short else (batch.sums.gram, batch.sums.linear)
+        state = State(point, family.inducing, q)
+        found = all_slopes(family.model, state, batch.begin_slopes(), natural)
+        expected = source.total(expected_sums, state, rows)
     assert expected.value == pytest.approx(sums.value, rel=1e-12)
     assert set(found) == set(by_theta)
     assert inducing_entry(*family.model.priors) in found

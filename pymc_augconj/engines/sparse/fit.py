@@ -27,7 +27,6 @@ from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
@@ -40,6 +39,7 @@ from .rows import (
     Reducer,
     State,
     Sums,
+    all_slopes,
     evaluated,
     natural_sums,
     slope_sums,
@@ -114,12 +114,10 @@ class _Bound:
         """Return d bound/dθ at sites that equal their targets."""
         rows: EvaluatedRows = at.posterior
         halves = [half.copy(order="F") for half in rows.halves]
-        slopes = slope_sums(replace(rows, halves=halves, h=at.h, lam=at.lam)).slopes
+        rows = replace(rows, halves=halves, h=at.h, lam=at.lam)
+        state = State(self.point, self.family.inducing, rows.q)
         natural = rows.q.precision, rows.q.linear
-        family = self.family
-        more = family.model.slopes_by_factors(self.point, family.inducing, rows.q, natural)
-        accumulate(slopes, more)
-        return slopes
+        return all_slopes(self.family.model, state, lambda: slope_sums(rows), natural)
 
 
 class _ChunkedFamily:
@@ -184,12 +182,10 @@ class _ChunkedBound:
 
     def gradient(self, at: Evaluation) -> dict[str, Array]:
         """Return d bound/dθ at fixed q(w)."""
-        q, family = at.posterior.q, self.family
-        slopes = self.total(slope_sums, q).slopes
+        q = at.posterior.q
+        state = State(self.point, self.family.inducing, q)
         natural = _unpacked(at.target_lam, self.size).ravel(), at.target_h
-        more = family.model.slopes_by_factors(self.point, family.inducing, q, natural)
-        accumulate(slopes, more)
-        return slopes
+        return all_slopes(self.family.model, state, lambda: self.total(slope_sums, q), natural)
 
 
 @dataclass(frozen=True)

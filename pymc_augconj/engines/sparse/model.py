@@ -158,29 +158,30 @@ class SparseModel:
                 designs.append(replace(twin, model=part, offset=offset[places[-1]], rows=its_rows))
         return SparseDesign(self, point, rows, designs, places, offset)
 
-    def slopes_by_factors(
-        self,
-        point: Point,
-        inducing: Sequence[Array],
-        q: WeightsPosterior,
-        natural: tuple[Array, Array],
+    def by_factors(
+        self, inducing: Sequence[Array], q: WeightsPosterior, gram: Array, linear: Array
     ) -> dict[str, Array]:
-        """Return the derivatives of Σ ℓ through the factors L of all K(Z, Z).
+        """Return Lᵀ ∂/∂L of Σ ℓ for all factors L of K(Z, Z) of each component, without the rows.
 
-        Without the rows: ``natural`` is Φ Λ Φᵀ and Φ (h − Λ offset) of the target sites.
+        From Φ Λ Φᵀ and Φ (h − Λ offset) of the target sites.
         """
-        by_factor: dict[int, Array] = {}
-        pairs = zip(q.matrices(natural[0]), q.split(natural[1]), strict=True)
-        for c, (gram, linear) in enumerate(pairs):
+        total: dict[str, Array] = {}
+        for c, (B, b) in enumerate(zip(q.matrices(gram), q.split(linear), strict=True)):
             own, size = q.parts[c], self.parts[c].n_sparse(inducing)
             # Lᵀ ∂/∂L = −(∂/∂Φ) Φᵀ, and Φ (h − Λ m) = Φ (h − Λ offset) − Φ Λ Φᵀ μ.
-            slope = own.solve_half(own.half(gram), overwrite=True)[:size, :size]
-            slope -= gram[:size, :size]
-            add_outer(slope, -own.mean[:size], (linear - gram @ own.mean)[:size])
-            twin = self.twins[c]
-            by_factor[twin] = by_factor[twin] + slope if twin in by_factor else slope
+            slope = own.solve_half(own.half(B), overwrite=True)[:size, :size]
+            slope -= B[:size, :size]
+            add_outer(slope, -own.mean[:size], (b - B @ own.mean)[:size])
+            accumulate(total, {f"factor of component {self.twins[c]}": slope})
+        return total
+
+    def slopes_by_factors(
+        self, point: Point, inducing: Sequence[Array], by_factors: dict[str, Array]
+    ) -> dict[str, Array]:
+        """Return the derivatives through the factors, given :meth:`by_factors`."""
         total: dict[str, Array] = {}
-        for c, slope in by_factor.items():
+        for c in sorted(set(self.twins)):
+            slope = by_factors[f"factor of component {c}"]
             accumulate(total, self.parts[c].slopes_by_factor(point, inducing, slope))
         return total
 
@@ -231,30 +232,39 @@ class SparseDesign:
         return joined([gram.ravel(order="F") for gram, _ in pairs]), joined([b for _, b in pairs])
 
     def slopes(
-        self, q: WeightsPosterior, halves: Sequence[Array], h: Array, lam: Array, mean: Array
+        self,
+        q: WeightsPosterior,
+        halves: Sequence[Array],
+        h: Array,
+        lam: Array,
+        mean: Array,
+        by_factors: dict[str, Array] | None = None,
     ) -> dict[str, Array]:
         """Return the derivatives of Σ ℓ at fixed q(w) by θ and by inducing inputs.
 
-        Without those through the factors L (:meth:`SparseModel.slopes_by_factors`), and those by
-        the likelihoods' parameters. ``h`` and ``lam`` are target sites; overwrites ``halves``,
-        from :meth:`moments`.
+        Without those through the factors L, of which :meth:`SparseModel.by_factors` are put into
+        ``by_factors`` where it is given, and those by the likelihoods' parameters. ``h`` and
+        ``lam`` are target sites; overwrites ``halves``, from :meth:`moments`.
         """
         total: dict[str, Array] = {}
         slope = h - lam * mean
         # By Φ, summed over the components that share it.
         by_design: dict[int, tuple[Array, Array]] = {}
         for c, (part, where) in enumerate(zip(self.parts, self.where, strict=True)):
-            G = part.by_design(q.parts[c], halves[c], slope[where], lam[where])
+            G, own_lam = part.by_design(q.parts[c], halves[c], slope[where], lam[where]), lam[where]
             if part.model.lgm.offset.names:
                 accumulate(total, part.model.pull_predictors(self.point, part.rows, slope[where]))
             twin = self.model.twins[c]
             if twin in by_design:
                 G += by_design[twin][0]
-                by_design[twin] = G, by_design[twin][1] + lam[where]
-            else:
-                by_design[twin] = G, lam[where]
+                own_lam = own_lam + by_design[twin][1]
+            by_design[twin] = G, own_lam
         for twin, (G, lam_of_all) in by_design.items():
-            accumulate(total, self.parts[twin].slopes(G, lam_of_all))
+            part = self.parts[twin]
+            if by_factors is not None:
+                own = slice(part.n_sparse)
+                by_factors[f"factor of component {twin}"] = -(part.Phi[own] @ G[own].T).T
+            accumulate(total, part.slopes(G, lam_of_all))
         return total
 
 

@@ -25,8 +25,8 @@ from .sites import SparseSites
 
 __all__ = [
     "Batch", "BatchPart", "EvaluatedRows", "Reducer", "Rows", "RowsInMemory", "State", "Sums",
-    "add_sums", "evaluated", "expected_sums", "few_rows", "natural_sums", "slope_sums",
-    "start_sums",
+    "add_sums", "all_slopes", "evaluated", "expected_sums", "few_rows", "natural_sums",
+    "slope_sums", "start_sums",
 ]  # fmt: skip
 
 # Numbers in the largest array of a pass over all rows: 80 MB.
@@ -67,6 +67,8 @@ class Sums:
         Σ of squared distances of the target sites from none, in units of q.
     slopes : dict
         Derivatives that do not go through the factors of K(Z, Z).
+    by_factors : dict
+        See :meth:`.SparseModel.by_factors`; empty where these are cheaper from ``gram``.
     """
 
     count: int = 0
@@ -76,6 +78,7 @@ class Sums:
     linear: Array = field(default_factory=_zero)
     squares: float = 0.0
     slopes: dict[str, Array] = field(default_factory=dict)
+    by_factors: dict[str, Array] = field(default_factory=dict)
 
 
 def add_sums(parts: Sequence[Sums]) -> Sums:
@@ -87,6 +90,7 @@ def add_sums(parts: Sequence[Sums]) -> Sums:
         for name in ("count", "value", "magnitude", "gram", "linear", "squares"):
             setattr(total, name, getattr(total, name) + getattr(part, name))
         accumulate(total.slopes, part.slopes)
+        accumulate(total.by_factors, part.by_factors)
     return total
 
 
@@ -136,15 +140,31 @@ def start_sums(rows: EvaluatedRows) -> Sums:
     return Sums(rows.value.size, float(np.sum(rows.value)), gram=gram, squares=squares)
 
 
-def slope_sums(rows: EvaluatedRows) -> Sums:
+def slope_sums(rows: EvaluatedRows, with_factors: bool = False) -> Sums:
     """Return the derivatives of Σ ℓ at fixed q(w); overwrites ``rows.halves``.
 
     By entry of the point, parameters of likelihoods included, and by inducing inputs.
     """
-    design, mean = rows.design, rows.mean
-    slopes = design.slopes(rows.q, rows.halves, rows.h, rows.lam, mean)
-    accumulate(slopes, rows.sites.gradient(design.point, design.rows, mean, rows.var))
-    return Sums(slopes=slopes)
+    sums, design, mean = Sums(), rows.design, rows.mean
+    by_factors = sums.by_factors if with_factors else None
+    sums.slopes = design.slopes(rows.q, rows.halves, rows.h, rows.lam, mean, by_factors)
+    accumulate(sums.slopes, rows.sites.gradient(design.point, design.rows, mean, rows.var))
+    return sums
+
+
+def all_slopes(
+    model: SparseModel, state: State, rest: Callable[[], Sums], natural: tuple[Array, Array] | None
+) -> dict[str, Array]:
+    """Return all derivatives of Σ ℓ at fixed q(w), given those of :func:`slope_sums`.
+
+    ``natural`` are the sums ``gram`` and ``linear`` of the rows; None where ``rest`` returns
+    ``by_factors``.
+    """
+    factors = model.by_factors(state.inducing, state.q, *natural) if natural else {}
+    sums = rest()
+    total = model.slopes_by_factors(state.point, state.inducing, factors or sums.by_factors)
+    accumulate(total, sums.slopes)
+    return total
 
 
 def few_rows(n_rows: int, width: int) -> Iterator[Index]:
@@ -173,6 +193,8 @@ class Batch:
     q: WeightsPosterior
     #: Of :func:`natural_sums`.
     sums: Sums
+    #: Whether the slopes have ``by_factors``.
+    is_short: bool
 
     def __init__(
         self,
@@ -180,8 +202,9 @@ class Batch:
         posterior: Callable[[], WeightsPosterior],
         executor: Executor,
         begun: list[Task[BatchPart]],
+        is_short: bool = False,
     ) -> None:
-        self.rows = rows
+        self.rows, self.is_short = rows, is_short
         self._posterior, self._executor, self._begun = posterior, executor, begun
 
     @property
@@ -309,13 +332,19 @@ class RowsInMemory:
         rows: Index | slice,
         posterior: Callable[[], WeightsPosterior],
     ) -> Batch:
+        # Few rows make the factors' slopes more cheaply than their Gram matrix does.
+        sizes = self.model.sizes(inducing)
+        is_short = not isinstance(rows, slice) and len(rows) * len(sizes) <= 1.25 * sum(sizes)
+
         def work(own: Index | slice) -> BatchPart:
             design = self.model.design(point, inducing, own)
             part = evaluated(self.sites, design, posterior())
-            return BatchPart(part.mean, part.var, natural_sums(part), partial(slope_sums, part))
+            slopes = partial(slope_sums, part, is_short)
+            return BatchPart(part.mean, part.var, natural_sums(part), slopes)
 
         parts = self._divided(point, inducing, rows)
-        return Batch(rows, posterior, self.executor, self.executor.map(work, parts))
+        begun = self.executor.map(work, parts)
+        return Batch(rows, posterior, self.executor, begun, is_short)
 
     def _divided(
         self, point: Point, inducing: Sequence[Array], rows: Index | slice

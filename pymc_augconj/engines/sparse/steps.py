@@ -10,6 +10,8 @@ Kingma, D. P. & Ba, J. (2015). Adam: a method for stochastic optimization. ICLR.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pymc_augconj.engines.base import FitProblem
@@ -58,24 +60,28 @@ def default_rate(passes: float, *, learned: bool) -> tuple[float, float]:
 
 
 class Adam:
-    """Stochastic gradient ascent with a step size of its own for every coordinate.
+    """Stochastic gradient ascent with a step size of its own for every coordinate of some arrays.
 
     ``rate`` is approximately the longest step of a coordinate.
     """
 
-    def __init__(self, size: int, rate: float, decay: tuple[float, float] = (0.9, 0.999)) -> None:
-        self.rate, self.decay = rate, decay
-        self._mean, self._square, self._count = np.zeros(size), np.zeros(size), 0
+    def __init__(self, rate: float, decay: tuple[float, float] = (0.9, 0.999)) -> None:
+        self.rate, self.decay, self._count = rate, decay, 0
+        self._means: dict[str, tuple[Array | float, Array | float]] = {}
 
-    def step(self, gradient: Array) -> Array:
-        """Return what to add to the coordinates."""
+    def step(self, gradient: Mapping[str, Array]) -> dict[str, Array]:
+        """Return what to add to the arrays, which are the same at every call."""
         first, second = self.decay
         self._count += 1
-        self._mean = first * self._mean + (1.0 - first) * gradient
-        self._square = second * self._square + (1.0 - second) * gradient**2
-        mean = self._mean / (1.0 - first**self._count)
-        square = self._square / (1.0 - second**self._count)
-        return self.rate * mean / (np.sqrt(square) + 1e-8)
+        steps = {}
+        for name, slope in gradient.items():
+            mean, square = self._means.get(name, (0.0, 0.0))
+            mean = first * mean + (1.0 - first) * slope
+            square = second * square + (1.0 - second) * slope**2
+            self._means[name] = mean, square
+            std = np.sqrt(square / (1.0 - second**self._count))
+            steps[name] = self.rate * (mean / (1.0 - first**self._count)) / (std + 1e-8)
+        return steps
 
 
 def judge_ascent(

@@ -31,7 +31,6 @@ from pymc_augconj.engines.variational.ascent import LEAST_WEIGHT, NARROW, WILD
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.typing import Array
 
 from .chunks import RowsInChunks
@@ -39,7 +38,7 @@ from .component import inducing_entry
 from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
-from .rows import Batch, Rows, RowsInMemory, State, expected_sums, start_sums
+from .rows import Batch, Rows, RowsInMemory, State, all_slopes, expected_sums, start_sums
 from .sites import SparseSites, separable
 from .steps import Adam, default_rate, judge_ascent, rate_at
 
@@ -95,10 +94,8 @@ class _Ascent:
             self.q = WeightsPosterior(first.precision.ravel(order="F"), first.linear, sizes)
             self.before_first = first.count
         self.members = tuple(problem.members)
-        moving = sum(h.size for h in self.members)
-        if self.sparse.optimize_inducing:
-            moving += sum(Z.size for Z in self.inducing)
-        self.adam = Adam(moving, self.sparse.hyper_rate)
+        self.adam = Adam(self.sparse.hyper_rate)
+        self.adam_moves = bool(self.members) or self.sparse.optimize_inducing
         self.n_rows = self.rows.n_rows
         self.batch_size = min(self.sparse.batch_size or self.n_rows, self.n_rows)
         passes = problem.max_iter * self.batch_size / self.n_rows
@@ -144,10 +141,11 @@ class _Ascent:
             )
         if self.rule.augmented:
             problem.model.require_augmentation(self.point)
+        left_out = f"; {self.failures} steps had to be left out" if self.failures else ""
         return outcome_of(
             self.model, self.point, self.inducing, self.q, bound,
             bound + problem.log_prior(self.point)[0], converged and not stopped,
-            stopped + message + self._left_out(), self.iterations, diagnostics=errors,
+            stopped + message + left_out, self.iterations, diagnostics=errors,
         )  # fmt: skip
 
     def _last_bound(self) -> tuple[float, dict[str, float]]:
@@ -172,7 +170,7 @@ class _Ascent:
         for std in NARROW:
             scale = self.n_rows / sums.count * std**-2
             q = prior.towards(sums.gram, np.zeros_like(prior.linear), 1.0, scale)
-            bound = self._finite_bound(rows, q)
+            bound = _finite(self._bound(rows, q))
             if bound > best:
                 self.q, best = q, bound
 
@@ -182,19 +180,11 @@ class _Ascent:
         sums = self.rows.total(expected_sums, State(self.point, self.inducing, q), rows)
         return weight * self.n_rows / sums.count * sums.value - q.divergence
 
-    def _finite_bound(self, *arguments: Any) -> float:
-        bound = self._bound(*arguments)
-        return bound if np.isfinite(bound) else -np.inf
-
     def _weight_at(self, count: int) -> float:
         """Return the weight of the observations at an iteration."""
         if not self.warms_up:
             return 1.0
         return min(LEAST_WEIGHT ** (1.0 - count / (_WARM_UP * self.problem.max_iter)), 1.0)
-
-    def _is_careful(self, count: int, expected: float) -> bool:
-        early = count < _CAREFUL or not np.isfinite(expected)
-        return early and self.overshoots
 
     def _iterate(self, count: int, batch: Batch, following_rows: Any) -> Batch | None:
         """Make a step; return the next minibatch."""
@@ -204,16 +194,16 @@ class _Ascent:
         if count % _EVERY == 0:
             self.divergence = q.divergence
         rate, weight = rate_at(self.rate, self.before_first + count), self._weight_at(count)
-        climbs = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
+        moves = self.adam_moves and (count + 1) % self.sparse.hyper_every == 0
         accepts = None
-        if self._is_careful(count, expected):
+        if self.overshoots and (count < _CAREFUL or not np.isfinite(expected)):
             before = weight * expected - q.divergence
 
             def accepts(new: WeightsPosterior) -> bool:
-                return self._finite_bound(batch.rows, new, weight) >= before
+                return _finite(self._bound(batch.rows, new, weight)) >= before
 
         # The other threads wait for q(w) when they have begun with the next minibatch.
-        early = not climbs and accepts is None
+        early = not moves and accepts is None
         posterior: Future[WeightsPosterior] = Future()
         following: Batch | None = None
 
@@ -223,7 +213,7 @@ class _Ascent:
             return self.rows.start(self.point, self.inducing, following_rows, posterior.result)
 
         try:
-            if climbs:
+            if moves:
                 slopes = batch.begin_slopes()
             if early:
                 following = start()
@@ -232,11 +222,11 @@ class _Ascent:
         finally:
             # Whatever happened, no thread waits for ever.
             posterior.cancel()
-        if climbs:
-            natural = batch.sums.gram, batch.sums.linear
-            gradient = self.model.slopes_by_factors(self.point, self.inducing, q, natural)
-            accumulate(gradient, slopes().slopes)
-            self._climb(count + 1, self._direction(scale, gradient))
+        if moves:
+            state, sums = State(self.point, self.inducing, q), batch.sums
+            natural = None if batch.is_short else (sums.gram, sums.linear)
+            total = all_slopes(self.model, state, slopes, natural)
+            self._move_hyperparameters(count + 1, scale, total)
         if not early:
             following = start()
         self.failures += rate == 0.0
@@ -247,44 +237,37 @@ class _Ascent:
         )
         return following
 
-    @property
-    def adam_moves(self) -> bool:
-        return bool(self.members) or self.sparse.optimize_inducing
-
-    def _direction(self, scale: float, gradient: dict[str, Array]) -> Array:
-        """Return the derivatives of the bound, estimated from one minibatch, in Adam's order."""
-        prior = self.problem.log_prior(self.point)[1]
-        flat = []
-        for member in self.members:
-            name = member.value_name
-            slope = scale * np.asarray(gradient.get(name, 0.0)) + prior.get(name, 0.0)
-            flat.append(np.ravel(np.broadcast_to(slope, member.shape)))
-        if self.sparse.optimize_inducing:
-            flat += [scale * gradient[inducing_entry(one)].ravel() for one in self.model.priors]
-        return np.concatenate(flat)
-
-    def _left_out(self) -> str:
-        return f"; {self.failures} steps had to be left out" if self.failures else ""
-
     def _state(self) -> tuple[int, State]:
         inducing = [*map(np.copy, self.inducing)]
         return len(self.iterations), State(dict(self.point), inducing, self.q)
 
-    def _climb(self, iteration: int, direction: Array) -> None:
-        if not np.isfinite(direction).all():
+    def _move_hyperparameters(self, iteration: int, scale: float, slopes: dict[str, Array]) -> None:
+        """Take a step of Adam on the bound's derivatives, estimated from one minibatch."""
+        prior = self.problem.log_prior(self.point)[1]
+        gradient = {}
+        for member in self.members:
+            name = member.value_name
+            slope = scale * np.asarray(slopes.get(name, 0.0)) + prior.get(name, 0.0)
+            gradient[name] = np.broadcast_to(slope, member.shape)
+        if self.sparse.optimize_inducing:
+            entries = map(inducing_entry, self.model.priors)
+            gradient |= {entry: scale * slopes[entry] for entry in entries}
+        if not all(np.isfinite(slope).all() for slope in gradient.values()):
             self.failures += 1
             return
         # Shorter steps towards the end, for θ to settle.
         share = 1.0 - _SETTLING * iteration / self.problem.max_iter
-        step, start = share * self.adam.step(direction), 0
+        steps = self.adam.step(gradient)
         for member in self.members:
-            part = step[start : start + member.size].reshape(member.shape)
-            self.point[member.value_name] = self.point[member.value_name] + part
-            start += member.size
+            name = member.value_name
+            self.point[name] = self.point[name] + share * steps[name]
         if self.sparse.optimize_inducing:
-            for Z in self.inducing:
-                Z += step[start : start + Z.size].reshape(Z.shape)
-                start += Z.size
+            for process, Z in zip(self.model.priors, self.inducing, strict=True):
+                Z += share * steps[inducing_entry(process)]
+
+
+def _finite(bound: float) -> float:
+    return bound if np.isfinite(bound) else -np.inf
 
 
 def _moved(
