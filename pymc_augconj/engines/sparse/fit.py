@@ -45,7 +45,7 @@ from .rows import (
     slope_sums,
     start_sums,
 )
-from .sites import SparseSites, separable
+from .sites import SparseSites, mean_field_rule
 
 __all__ = ["SparseFit"]
 
@@ -68,7 +68,7 @@ class _Family:
         self.inducing = list(problem.sparse.inducing)
         self.sites = SparseSites(problem.model, rule, problem.point)
         self.stages = _stages(problem.model, rule)
-        entries = self.model.entries(self.inducing)
+        entries = sum(part.rows.size * part.size(self.inducing) for part in self.model.parts)
         if entries > _LARGEST_DESIGN:
             raise AugmentationError(
                 f"{self.model.n_observations} observations through "
@@ -261,7 +261,7 @@ class SparseFit:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariances at the start raise."""
-        rule = separable(self.rule, problem.model)
+        rule = mean_field_rule(self.rule, problem.model)
         several = [site.label for site in problem.model.sites if site.shape[0] > 1]
         if several and problem.options.get("structure") == "full":
             raise AugmentationError(

@@ -105,10 +105,6 @@ class SparseModel:
         """Return the number of weights of each component."""
         return [part.size(inducing) for part in self.parts]
 
-    def entries(self, inducing: Sequence[Array]) -> int:
-        """Return the number of entries of all designs of all the data."""
-        return sum(part.rows.size * part.size(inducing) for part in self.parts)
-
     def open_threads(self, count: int) -> int:
         """Let ``count`` threads make designs, or as many as the priors allow; return how many."""
         return min(part.open_threads(count) for part in self.parts)

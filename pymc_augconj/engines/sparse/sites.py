@@ -19,7 +19,7 @@ from pymc_augconj.typing import Array, Index
 
 from .model import observations_of
 
-__all__ = ["SparseSites", "separable"]
+__all__ = ["SparseSites", "mean_field_rule"]
 
 
 class SparseSites:
@@ -112,7 +112,7 @@ class _Observed:
         return site.terms, self.y, *self.moments, params
 
 
-def separable(rule: type[SiteRule], lgm: LatentGaussianModel) -> SiteRule:
+def mean_field_rule(rule: type[SiteRule], lgm: LatentGaussianModel) -> SiteRule:
     """Return the rule whose sites factorise over predictors, where there are several."""
     several = any(site.shape[0] > 1 for site in lgm.sites)
     return VariationalGaussian(factorised=several) if rule is VariationalGaussian else rule()

@@ -19,7 +19,7 @@ from pymc_augconj.typing import Array
 
 from .rows import Rows, State, expected_sums
 
-__all__ = ["Adam", "default_rate", "judge_ascent", "rate_at"]
+__all__ = ["Adam", "default_rate", "judge_convergence", "rate_at"]
 
 # Robbins and Monro's (delay, forgetting): nearly the average over all minibatches so far. Measured
 # on 180 000 logistic observations with M = 200, distance of the bound from the best one after 400
@@ -84,7 +84,7 @@ class Adam:
         return steps
 
 
-def judge_ascent(
+def judge_convergence(
     data: Rows,
     problem: FitProblem,
     before: tuple[int, State] | None,

@@ -39,8 +39,8 @@ from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
 from .rows import Batch, Rows, RowsInMemory, State, all_slopes, expected_sums, start_sums
-from .sites import SparseSites, separable
-from .steps import Adam, default_rate, judge_ascent, rate_at
+from .sites import SparseSites, mean_field_rule
+from .steps import Adam, default_rate, judge_convergence, rate_at
 
 __all__ = ["StochasticVariational"]
 
@@ -64,10 +64,10 @@ class StochasticVariational:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariances at the start raise."""
-        return _Ascent(problem).run()
+        return _Run(problem).run()
 
 
-class _Ascent:
+class _Run:
     def __init__(self, problem: FitProblem) -> None:
         assert problem.sparse is not None
         self.problem, self.sparse = problem, problem.sparse
@@ -75,7 +75,9 @@ class _Ascent:
         self.model = SparseModel.of(problem)
         likelihoods = [site.likelihood for site in problem.model.sites]
         augmented = all(one.can_augment and one.why_no_bound is None for one in likelihoods)
-        rule = separable(CoordinateAscent if augmented else VariationalGaussian, problem.model)
+        rule = mean_field_rule(
+            CoordinateAscent if augmented else VariationalGaussian, problem.model
+        )
         # All predictors move at once, also where coordinate ascent would take them in turn.
         in_turn = any(len(site.terms.groups) > 1 for site in problem.model.sites)
         self.overshoots = in_turn or not rule.monotone
@@ -136,7 +138,7 @@ class _Ascent:
             if batch is not None:
                 batch.leave()
             bound, errors = self._last_bound()
-            converged, message = judge_ascent(
+            converged, message = judge_convergence(
                 self.rows, problem, self.before, self._state(), self.batch_size
             )
         if self.rule.augmented:

@@ -65,21 +65,22 @@ def weights_model(
             "observed depends on, such as missing observations, for sampling through inducing "
             "points; drop the missing observations and predict them with pac.predict"
         )
-    by_name = {prior.name: i for i, prior in enumerate(priors)}
+    replaced = [prior.name for prior in priors]
     for block in lgm.blocks:
         needs = () if block.mean is None else block.mean.names
-        moving = [name for name in by_name if Argument("value", name) in needs]
+        moving = [name for name in replaced if Argument("value", name) in needs]
         if moving:
             raise AugmentationError(
                 f"variable {block.name!r}: expected a prior mean that does not depend on the "
                 f"processes {moving} for sampling through inducing points; sample without "
                 "inducing=…"
             )
-    positions = [[block.name for block in lgm.blocks].index(prior.name) for prior in priors]
-    designs = [
-        _ProcessDesign(prior, lgm.blocks[i].copies, lgm.maps[i], Z, point)
-        for prior, i, Z in zip(priors, positions, inducing, strict=True)
-    ]
+    blocks, maps, designs = list(lgm.blocks), list(lgm.maps), []
+    for prior, Z, name in zip(priors, inducing, names, strict=True):
+        i = [block.name for block in lgm.blocks].index(prior.name)
+        own = _ProcessDesign(prior, blocks[i].copies, maps[i], Z, point)
+        blocks[i], maps[i] = _weights(blocks[i], name, len(Z)), _Design(own)
+        designs.append(own)
     for site in lgm.sites:
         shared = [own.prior.name for own in designs if own.enters_twice(site)]
         if shared:
@@ -88,16 +89,6 @@ def weights_model(
                 f"sampling through inducing points, found {shared} in several; sample without "
                 "inducing=…"
             )
-    blocks: list[LatentBlock] = []
-    maps: list[PointMap[LinearMap]] = []
-    for block, read in zip(lgm.blocks, lgm.maps, strict=True):
-        if block.name in by_name:
-            i = by_name[block.name]
-            blocks.append(_weights(block, names[i], len(inducing[i])))
-            maps.append(_Design(designs[i]))
-        else:
-            blocks.append(block)
-            maps.append(read)
     sites = tuple(
         replace(
             site,
