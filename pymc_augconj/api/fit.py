@@ -16,6 +16,7 @@ from pymc_augconj.engines.options import check_option, given_options
 from pymc_augconj.engines.registry import ENGINES, minibatch_engines
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point
 from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.parallel.settings import blas_limit
@@ -45,6 +46,8 @@ _LARGEST_OPTIMISED = 20
 
 # Number of calls from which compiling a function of the model pays off.
 _FIRST_CALLS = 30
+# A rounding error of the log evidence that is not worth a word, relative to it.
+_RELATIVE_ERROR = 1e-9
 
 
 def fit(
@@ -298,6 +301,15 @@ def fit(
     )
     if not result.converged:
         warnings.warn(f"pac.fit(method={method!r}): {result.message}", RuntimeWarning, stacklevel=2)
+    error = outcome.evidence_error
+    if error > max(SMALL_ERROR, _RELATIVE_ERROR * abs(outcome.evidence)):
+        warnings.warn(
+            f"pac.fit(method={method!r}): the log evidence has a rounding error of about "
+            f"{error:.1g} nats, in whichever way it is computed; bring priors and data to similar "
+            "scales before comparing it, or hyperparameters optimised by it",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return result
 
 

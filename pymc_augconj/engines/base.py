@@ -390,6 +390,8 @@ class FitOutcome:
     inducing : dict
         Inducing inputs, by process, where there are any: ``h`` and ``lam`` are then sites of the
         weights, see :mod:`.sparse_outcome`.
+    evidence_error : float
+        The estimated rounding error of the Gaussian log evidence at the end.
     """
 
     point: dict[str, np.ndarray]
@@ -406,6 +408,7 @@ class FitOutcome:
     gradient: dict[str, Array] = field(default_factory=dict)
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     inducing: dict[str, Array] = field(default_factory=dict)
+    evidence_error: float = 0.0
 
 
 def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:

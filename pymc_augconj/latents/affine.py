@@ -62,13 +62,14 @@ class AffinePosterior(Protocol):
         Length of ν.
     log_evidence : float
         log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′.
-    error : float
-        Its estimated rounding error.
+    error, factor_error : float
+        Its estimated rounding error; and what of it is the factor's, which draws depend on.
     """
 
     size: int
     log_evidence: float
     error: float
+    factor_error: float
 
     @property
     def mean(self) -> Array:

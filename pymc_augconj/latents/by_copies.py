@@ -212,6 +212,7 @@ class CopiesPosterior(WeightPosterior):
         posterior = factor.posterior(self.prior, self.merged_h)
         self._latent_mean, self.error = posterior.mean, posterior.error
         centred = self.prior.whitened_product(posterior.mean)
+        self.error += self._cancellation(centred)
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
         cov = design.cov(factor.inverse(second_work))
         self._finish(factor.log_det, centred, cov, posterior.log_evidence)

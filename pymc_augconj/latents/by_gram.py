@@ -51,8 +51,9 @@ class AffineByGram(WhitenedCoordinates):
         self.size = factor.half.size
         square = float(factor.half @ factor.half)
         self.log_evidence = 0.5 * (square - factor.log_det)
+        self.factor_error = factor.error
         self.error = precision_error(
-            factor.error, square, factor.diagonal, lambda: self.mean[order]
+            self.factor_error, square, factor.diagonal, lambda: self.mean[order]
         )
 
     @cached_property

@@ -35,6 +35,7 @@ class AffineByObservations(WhitenedCoordinates):
         posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
         self._alpha = rotation.back(posterior.alpha)
         self.error = posterior.error + prior.scale_error
+        self.factor_error = factor.error + prior.scale_error
         self.log_evidence = posterior.log_normalizer
 
     @cached_property

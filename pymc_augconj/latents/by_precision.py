@@ -13,7 +13,7 @@ from functools import cached_property, partial
 
 import numpy as np
 
-from pymc_augconj.errors import RecognitionError
+from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.linalg.rounding import precision_error
 from pymc_augconj.model import LatentGaussianModel
@@ -43,6 +43,7 @@ class AffineByPrecision:
         self.size = self._half.size
         square = float(self._half @ self._half)
         self.log_evidence = 0.5 * (square - factor.log_det)
+        self.factor_error = factor.error + prior.log_det_error
         self.error = prior.log_det_error + precision_error(
             factor.error, square, lambda: factor.diagonal, lambda: self.mean
         )
@@ -100,6 +101,8 @@ class PrecisionSpace(Conditioner):
 
 
 def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
+    if not pattern.fits_model:
+        raise NotPositiveDefiniteError("expected predictors of one value of each structured latent")
     if not pattern.holds(prior.maps):
         names = [prior.blocks[i].block.name for i in pattern.within]
         raise RecognitionError(
@@ -166,6 +169,7 @@ class PrecisionPosterior(SitePosterior):
             factor.error, float(half @ half), lambda: factor.diagonal, lambda: self._x
         )
         centred = factor.design.apply(self._x)
+        self.error += self._cancellation(centred)
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
         log_normalizer = 0.5 * (float(half @ half) - factor.log_det)
         self._finish(factor.log_det, centred, factor.predictor_cov(), log_normalizer)

@@ -40,7 +40,10 @@ def _factor_error(prior: LatentPrior, factor: WeightSpaceFactor) -> float:
     z = probes(np.einsum("ij,ij->i", of_dense, of_dense))
     weighted = factor.lam * z
     half = dtrsm(1.0, factor.chol_M, (weighted @ factor.Phi).T, lower=1)
-    return found + EPS * z.shape[1] * float(np.vdot(weighted, z) - np.vdot(half, half)) / len(z)
+    total, explained = float(np.vdot(weighted, z)), float(np.vdot(half, half))
+    # The difference may have no digits itself.
+    trace = max(total - explained, EPS * z.size * total) / len(z)
+    return found + EPS * z.shape[1] * trace
 
 
 class AffineByWeights(WhitenedCoordinates):
@@ -54,6 +57,7 @@ class AffineByWeights(WhitenedCoordinates):
         square = float(half @ half)
         self.log_evidence = 0.5 * (square - log_det)
         self.error = precision_error(error, square, lambda: diagonal, lambda: self.mean)
+        self.factor_error = error
 
     @cached_property
     def mean(self) -> Array:
@@ -126,6 +130,7 @@ class WeightPosterior(SitePosterior):
             lambda: posterior.latent_mean,
         )
         self.alpha = rotation.back(posterior.alpha)
+        self.error += self._cancellation(posterior.mean)
         coupling = self.groups.merged
         cov = weight_space.cov_at(factor, Phi, coupling.first, coupling.second)
         centred = rotation.back(posterior.mean)

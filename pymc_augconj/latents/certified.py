@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from pymc_augconj.errors import NotPositiveDefiniteError, UncertainEvidenceError
 from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
 
@@ -46,7 +48,13 @@ class CertifiedConditioner:
         self.preferred.compile()
 
     def posterior(
-        self, prior: LatentPrior, sites: SiteSum, *, alone: bool = False, settle: bool = False
+        self,
+        prior: LatentPrior,
+        sites: SiteSum,
+        *,
+        alone: bool = False,
+        settle: bool = False,
+        for_draws: bool = False,
     ) -> AffinePosterior:
         """Return the posterior of the latents; valid until another factorisation.
 
@@ -58,6 +66,8 @@ class CertifiedConditioner:
             Whether to ask no space but the preferred one.
         settle : bool
             Whether to prefer from now on the space that the posterior is made in.
+        for_draws : bool
+            Whether only the factor need have digits, and not the log evidence.
 
         Raises
         ------
@@ -66,24 +76,25 @@ class CertifiedConditioner:
             posterior.
         """
         failure: NotPositiveDefiniteError | None = None
-        best: AffinePosterior | None = None
+        best, least = None, np.inf
         for which, make in enumerate(self._makers[:1] if alone else self._makers):
             if which == len(self._ways):
                 self._ways.append(make())
             try:
                 posterior = self._ways[which].posterior(prior, sites)
-            except NotPositiveDefiniteError as error:
-                failure = failure or error
+            except NotPositiveDefiniteError as refusal:
+                failure = failure or refusal
                 continue
-            if posterior.error <= SMALL_ERROR:
+            error = posterior.factor_error if for_draws else posterior.error
+            if error <= SMALL_ERROR:
                 if settle and which:
                     self._makers.insert(0, self._makers.pop(which))
                     self._ways.insert(0, self._ways.pop(which))
                 return posterior
-            if best is None or posterior.error < best.error:
-                best = posterior
-        if best is None or not best.error <= LARGEST_ERROR:
-            found = failure if best is None else f"about {best.error:.1g}"
+            if error < least:
+                best, least = posterior, error
+        if best is None or least > LARGEST_ERROR:
+            found = failure or f"about {least:.1g}"
             raise UncertainEvidenceError(
                 "the log evidence of the Gaussian latents: expected a rounding error of at most "
                 f"{LARGEST_ERROR:g}, found {found}"

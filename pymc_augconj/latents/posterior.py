@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
@@ -125,6 +126,10 @@ class SitePosterior(ABC):
         self.mean = self.prior.offset + self.groups.expand(centred)
         self.cov = self.groups.expand(cov)
         self.var = self.cov[: self.mean.size]
+
+    def _cancellation(self, centred: Array) -> float:
+        """Return the rounding error of αᵀμ for α = h − Λμ, where that is a difference."""
+        return EPS * float(np.abs(self.merged_h) @ np.abs(centred))
 
     def innovation_means(self) -> list[Array]:
         """Return E[u_b] = K_b A_bᵀ α, flat, for every block."""

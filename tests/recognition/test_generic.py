@@ -348,7 +348,7 @@ REFUSED = {
     ),
     "multivariate": (
         lambda f: pm.MvNormal("y", mu=f, cov=np.eye(N), observed=POSITIVE),
-        "'y'.*expected one distribution for each observation, found MvNormal",
+        "'y'.*expected one distribution for each observation, found one MvNormal",
     ),
     "a step": (
         lambda f: pm.Poisson("y", mu=pm.math.switch(f > 0, 1.0, 2.0), observed=COUNTS),

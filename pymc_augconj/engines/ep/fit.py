@@ -172,7 +172,7 @@ class ExpectationPropagation:
         return FitOutcome(
             point, last.h, last.lam, evidence, found.objective, bound.prior,
             family.priors.groups, family.base.space.space, converged, message, iterations,
-            found.gradient, diagnostics,
+            found.gradient, diagnostics, evidence_error=last.posterior.error,
         )  # fmt: skip
 
 

@@ -45,4 +45,5 @@ class SiteFit:
             found.message,
             found.iterations,
             found.gradient,
+            evidence_error=0.0 if end.posterior is None else end.posterior.error,
         )
