@@ -146,7 +146,7 @@ class Conditioner(Protocol):
 
 
 class FactorMemory[T]:
-    """The last factor, with what it was made from: a step often asks for it again."""
+    """The last posterior, with what it was made from: a step often asks for it again."""
 
     def __init__(self) -> None:
         self._prior: LatentPrior | None = None
@@ -154,7 +154,7 @@ class FactorMemory[T]:
         self._factor: T | None = None
 
     def get(self, prior: LatentPrior, sites: SiteSum, make: Callable[[], T]) -> T:
-        """Return the factor for ``prior`` and ``sites``, made anew where either is another."""
+        """Return the posterior for ``prior`` and ``sites``, made anew where either is another."""
         known = self._prior is prior and self._sites is not None and sites.equals(self._sites)
         if not known or self._factor is None:
             # The work array is about to be overwritten.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy.linalg.blas import dtrsv
@@ -188,15 +189,15 @@ class CopiesSpace(Conditioner):
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")
         self._coupling = coupling
-        self._memory = FactorMemory[_Factor]()
+        self._memory = FactorMemory[AffineByWeights]()
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
         """See :class:`.Conditioner`."""
+        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
 
-        def make() -> _Factor:
-            return _Design(prior, self._coupling).factorize(sites.lam, self._work)
-
-        return self._memory.get(prior, sites, make).posterior(prior, sites.h)
+    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
+        factor = _Design(prior, self._coupling).factorize(sites.lam, self._work)
+        return factor.posterior(prior, sites.h)
 
 
 class CopiesPosterior(WeightPosterior):

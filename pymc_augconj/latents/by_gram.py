@@ -90,7 +90,7 @@ class GramSpace(Conditioner):
         self._maps: tuple[LinearMap, ...] = ()
         # Sums of every term of the sites, at the known maps: see GramPattern.
         self._sums: list[tuple[MergedSites, Array, Array]] = []
-        self._memory = FactorMemory[BorderedFactor]()
+        self._memory = FactorMemory[AffineByGram]()
 
     def compile(self) -> None:
         """See :class:`.Conditioner`."""
@@ -100,10 +100,9 @@ class GramSpace(Conditioner):
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
         """See :class:`.Conditioner`."""
-        factor = self._memory.get(prior, sites, partial(self._factorize, prior, sites))
-        return AffineByGram(factor, self._pattern.pattern.order)
+        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
 
-    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> BorderedFactor:
+    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
         multiples = [_as_multiple(A) for A in prior.maps]
         maps = tuple(A for _, A in multiples)
         factors = self._factors(maps)
@@ -124,7 +123,8 @@ class GramSpace(Conditioner):
                 for (c, A), b, factor in zip(multiples, prior.blocks, factors, strict=True)
             ]
         )[self._pattern.pattern.order]
-        return self._pattern.pattern.factorize(gram, s, s * right)
+        factor = self._pattern.pattern.factorize(gram, s, s * right)
+        return AffineByGram(factor, self._pattern.pattern.order)
 
     def _sum(self, term: MergedSites) -> tuple[MergedSites, Array, Array]:
         for known in self._sums:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -78,21 +78,16 @@ class ObservationSpace(Conditioner):
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")
         self._coupling = coupling
-        self._memory = FactorMemory[tuple[ObservationSpaceFactor, Rotation]]()
-
-    def _factorize(
-        self, prior: LatentPrior, sites: SiteSum
-    ) -> tuple[ObservationSpaceFactor, Rotation]:
-        def make() -> tuple[ObservationSpaceFactor, Rotation]:
-            diagonal, rotation = self._coupling.diagonalize(sites.lam)
-            C = rotation.congruence(prior.predictor_cov)
-            return observation_space.factorize(C, diagonal, work=self._work), rotation
-
-        return self._memory.get(prior, sites, make)
+        self._memory = FactorMemory[AffineByObservations]()
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
         """See :class:`.Conditioner`."""
-        factor, rotation = self._factorize(prior, sites)
+        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
+
+    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
+        diagonal, rotation = self._coupling.diagonalize(sites.lam)
+        C = rotation.congruence(prior.predictor_cov)
+        factor = observation_space.factorize(C, diagonal, work=self._work)
         return AffineByObservations(prior, factor, sites.h, rotation)
 
 

@@ -84,7 +84,7 @@ class PrecisionSpace(Conditioner):
 
     def __init__(self, pattern: PrecisionPattern) -> None:
         self._system = PrecisionSystem(pattern)
-        self._memory = FactorMemory[PrecisionFactor]()
+        self._memory = FactorMemory[AffineByPrecision]()
 
     def compile(self) -> None:
         """See :class:`.Conditioner`."""
@@ -92,12 +92,11 @@ class PrecisionSpace(Conditioner):
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
         """See :class:`.Conditioner`."""
-        factor = self._memory.get(prior, sites, partial(self._factorize, prior, sites))
-        return AffineByPrecision(factor, prior)
+        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
 
-    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> PrecisionFactor:
+    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
         _check(self._system.pattern, prior)
-        return self._system.factorize(prior, sites.lam, sites.h)
+        return AffineByPrecision(self._system.factorize(prior, sites.lam, sites.h), prior)
 
 
 def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import numpy as np
@@ -87,24 +87,19 @@ class WeightSpace(Conditioner):
     def __init__(self, size: int, coupling: Coupling) -> None:
         self._work = np.empty((size, size), order="F")
         self._coupling = coupling
-        self._memory = FactorMemory[WeightSpaceFactor]()
+        self._memory = FactorMemory[AffineByWeights]()
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
         """See :class:`.Conditioner`."""
-        factor, h = self._factorize(prior, sites)
-        half = dtrsv(factor.chol_M, h @ factor.Phi, lower=1, overwrite_x=1)
+        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
+
+    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
+        diagonal, rotation = self._coupling.diagonalize(sites.lam)
+        Phi = rotation.forward(prior.whitened_design.T).T
+        factor = weight_space.factorize(Phi, diagonal, work=self._work)
+        half = dtrsv(factor.chol_M, rotation.forward(sites.h) @ Phi, lower=1, overwrite_x=1)
         error = _factor_error(prior, factor)
         return AffineByWeights(factor.chol_M, half, factor.log_det, error, factor.diagonal)
-
-    def _factorize(self, prior: LatentPrior, sites: SiteSum) -> tuple[WeightSpaceFactor, Array]:
-        """Return the factor, and h, of rotated rows."""
-        diagonal, rotation = self._coupling.diagonalize(sites.lam)
-
-        def make() -> WeightSpaceFactor:
-            Phi = rotation.forward(prior.whitened_design.T).T
-            return weight_space.factorize(Phi, diagonal, work=self._work)
-
-        return self._memory.get(prior, sites, make), rotation.forward(sites.h)
 
 
 class WeightPosterior(SitePosterior):

@@ -174,6 +174,8 @@ class LatentPriors:
         readers += [(b.scale, partial(block_prior, b)) for b in model.blocks]
         readers += [(read, self._merge_map) for read in model.maps]
         self._readers = readers
+        peaks = enumerate((b.log_peak for b in model.blocks), start=1)
+        self._log_peaks = {i: log_peak for i, log_peak in peaks if log_peak is not None}
         self._readers_of = [
             [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
         ]
@@ -211,9 +213,9 @@ class LatentPriors:
         self._values_key = None
         for i in sorted(stale):
             read, make = self._readers[i]
-            value = self._values[i] = make(read(point))
-            if isinstance(value, BlockPrior) and value.block.log_peak is not None:
-                value.set_log_peak(partial(value.block.log_peak, dict(point)))
+            self._values[i] = make(read(point))
+            if i in self._log_peaks:
+                self._values[i].set_log_peak(partial(self._log_peaks[i], dict(point)))
         self._values_key = key
 
     def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:

@@ -70,23 +70,23 @@ class SiteSum:
     @property
     def constant(self) -> float:
         """Σ c · constant."""
-        return sum(c * term.constant for c, term in zip(self.scales, self.terms, strict=True))
+        return self.weighted([term.constant for term in self.terms])
 
     @property
     def magnitude(self) -> float:
         """Σ c · magnitude."""
-        return sum(c * term.magnitude for c, term in zip(self.scales, self.terms, strict=True))
+        return self.weighted([term.magnitude for term in self.terms])
 
     def equals(self, other: SiteSum) -> bool:
         """Return whether terms and scales are the same."""
         return self.scales == other.scales and all(map(MergedSites.equals, self.terms, other.terms))
 
-    def weighted(self, parts: Sequence[Array]) -> Array:
+    def weighted[T: (Array, float)](self, parts: Sequence[T]) -> T:
         """Return Σ c · part, given something of every term; it may be a part itself."""
         return weighted_sum(self.scales, parts)
 
 
-def weighted_sum(scales: Sequence[float], parts: Sequence[Array]) -> Array:
+def weighted_sum[T: (Array, float)](scales: Sequence[float], parts: Sequence[T]) -> T:
     """Return Σ c · part; a single part with c = 1 as it is."""
     if tuple(scales) == (1.0,):
         return parts[0]
