@@ -68,8 +68,13 @@ class PrecisionSystem:
         # All at once: to solve for several takes hardly longer than for one.
         right = [design.transpose_within(weighted), first, linear[None, : pattern.size]]
         solved = factor.half_solve(np.vstack([*right, probes(factor.diagonal)]))
-        counts = np.cumsum([len(rows) for rows in right])
-        half, rows, of_linear, of_probes = np.split(solved, counts)
+        stop = pattern.border + len(sums)
+        half, rows, of_linear = (
+            solved[: pattern.border],
+            solved[pattern.border : stop],
+            solved[stop],
+        )
+        error = trace_error(solved[stop + 1 :])
         corner = weighted @ X
         corner.ravel()[:: pattern.border + 1][: pattern.n_whitened] += 1.0
         of_corner = np.diagonal(corner).copy()
@@ -88,12 +93,11 @@ class PrecisionSystem:
                 "the posterior precision of the latents has no Cholesky factor: expected a finite "
                 "design and precisions whose negative ones do not outweigh the prior"
             )
-        error = trace_error(of_probes)
         if pattern.border:
             error += dense_error(chol, of_corner)
         structured = [block for block in prior.blocks if isinstance(block, PrecisionPrior)]
         log_det += 2.0 * sum(block.log_det_scale() for block in structured)
-        linear_parts = of_linear[0], linear[pattern.size :]
+        linear_parts = of_linear, linear[pattern.size :]
         diagonal = np.concatenate([factor.diagonal, of_corner])
         return PrecisionFactor(
             pattern, design, within, half, chol, log_det, linear_parts, error, diagonal
