@@ -1,7 +1,7 @@
 """What every fitting engine shares: the problem it is given, what it reports, what it returns.
 
 An engine is a callable ``(FitProblem) -> FitOutcome``; ``registry.py`` names them. An engine that
-moves sites is stated by a :class:`SiteRule`, and :mod:`.variational.fit` makes an engine of it.
+moves sites is stated by a :class:`SiteRule`, and :class:`.SiteFit` makes an engine of it.
 """
 
 from __future__ import annotations

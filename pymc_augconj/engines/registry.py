@@ -9,8 +9,8 @@ from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
+from .variational.ascent import SiteFit
 from .variational.cavi import CoordinateAscent
-from .variational.fit import SiteFit
 from .variational.vgp import VariationalGaussian
 
 __all__ = ["ENGINES", "Engine", "minibatch_engines"]

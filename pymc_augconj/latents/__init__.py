@@ -13,7 +13,7 @@
 ``components``         which latents one Gaussian move draws together
 ``dense``              a prior with any covariance matrix
 ``derivatives``        sums of derivatives by entry of the point
-``diagonal``           a prior of independent latents
+``diagonal``           priors of independent latents
 ``evidence``           the log evidence and its gradient by hyperparameters
 ``factor``             a prior known by the Cholesky factor of its covariance
 ``gram_pattern``       where a Gram matrix has entries, and which rows are summed in each
@@ -27,6 +27,5 @@
 ``registry``           the kinds of prior
 ``rows``               predictors that are equal whatever the latents are
 ``space``              the spaces of conditioning, and choosing the cheapest
-``standard``           a prior of independent standard normals, whose design alone moves
 =====================  =====================================================================
 """

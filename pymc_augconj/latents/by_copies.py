@@ -30,9 +30,9 @@ from pymc_augconj.typing import Array
 
 from .affine import Conditioner, FactorMemory
 from .by_weights import AffineByWeights, WeightPosterior
+from .diagonal import StandardPrior
 from .joint import LatentPrior
 from .rows import RowGroups, SiteSum
-from .standard import StandardPrior
 
 __all__ = ["CopiesPosterior", "CopiesSpace"]
 

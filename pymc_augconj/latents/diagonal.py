@@ -1,4 +1,4 @@
-"""Independent latents: K = diag(std²), S = diag(std)."""
+"""Independent latents: K = diag(std²), S = diag(std); or K = S = I, where the design has θ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
-__all__ = ["DiagonalPrior"]
+__all__ = ["DiagonalPrior", "StandardPrior"]
 
 
 class DiagonalPrior(BlockPrior):
@@ -74,3 +74,12 @@ class DiagonalPrior(BlockPrior):
 
     def pull_design(self, A: LinearMap, G: Array) -> Array:
         return np.einsum("ji,ij->j", G, A.dense())
+
+
+class StandardPrior(DiagonalPrior):
+    """As :class:`.DiagonalPrior` with ones; its whitened design is the design itself, no copy."""
+
+    kind = "standard"
+
+    def whitened_design(self, A: LinearMap) -> Array:
+        return A.dense()

@@ -10,7 +10,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import times
 from pymc_augconj.linalg.rounding import dense_error, probes, trace_error
-from pymc_augconj.linalg.updated import UpdatedFactor
+from pymc_augconj.linalg.sparse import UpdatedFactor
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior

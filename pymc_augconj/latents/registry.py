@@ -9,11 +9,10 @@ from pymc_augconj.model import LatentBlock
 
 from .base import BlockPrior
 from .dense import DensePrior
-from .diagonal import DiagonalPrior
+from .diagonal import DiagonalPrior, StandardPrior
 from .factor import FactorPrior
 from .intrinsic import IntrinsicPrior
 from .precision import PrecisionPrior
-from .standard import StandardPrior
 
 __all__ = ["block_prior", "kind_of"]
 

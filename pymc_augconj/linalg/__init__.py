@@ -13,6 +13,5 @@
 ``sparse_kernels``     its loops
 ``triangular_factor``  solving with a triangular factor
 ``unlocked``           triangular products and solves that let other threads run
-``updated``            a Cholesky factor of a matrix and a few more outer products
 =====================  =======================================================================
 """

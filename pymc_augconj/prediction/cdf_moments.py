@@ -16,7 +16,7 @@ from contextlib import suppress
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.quadrature.legendre import NODES, WEIGHTS
+from pymc_augconj.quadrature.nodes import NODES, WEIGHTS
 from pymc_augconj.typing import Array
 
 from .mixtures import GroupedMixture, Mixture, quantiles

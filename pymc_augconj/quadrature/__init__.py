@@ -4,8 +4,7 @@
 ``cubature``           expectations under many joint normal distributions of a few predictors
 ``density``            what integration asks of a log density
 ``expectation``        expectations under many normal distributions, to a stated accuracy
-``nodes``              fixed nodes of independent standard normal numbers
-``legendre``           the Gauss–Legendre rule of 16 nodes
+``nodes``              fixed nodes: Gauss–Legendre, and of independent standard normal numbers
 ``mesh``               modes of tilted distributions and panels that cover them
 ``panels``             integrals over panels, bisected until they have converged
 ``product_rule``       expectations of the log of a sum of exponentials in two dimensions

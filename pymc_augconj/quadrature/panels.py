@@ -17,8 +17,8 @@ import numpy as np
 
 from pymc_augconj.typing import Array, Index, Mask
 
-from .legendre import NODES, TO_COEFFICIENTS, WEIGHTS
 from .mesh import Mesh
+from .nodes import NODES, TO_COEFFICIENTS, WEIGHTS
 
 __all__ = ["Panels", "Quadrature"]
 

@@ -15,7 +15,7 @@ from numba import njit
 
 from pymc_augconj.typing import Array
 
-from .legendre import NODES, ORDER, TO_COEFFICIENTS
+from .nodes import NODES, ORDER, TO_COEFFICIENTS
 from .quantile_shift import fill_site
 
 __all__ = ["fill_probit_delta"]

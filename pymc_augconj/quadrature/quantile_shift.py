@@ -15,7 +15,7 @@ from numba.extending import get_cython_function_address
 
 from pymc_augconj.typing import Array, Index
 
-from .legendre import FROM_LEFT, FROM_RIGHT, ORDER, TO_COEFFICIENTS, WEIGHTS
+from .nodes import FROM_LEFT, FROM_RIGHT, ORDER, TO_COEFFICIENTS, WEIGHTS
 
 __all__ = ["fill_delta", "fill_site", "tail_quantile"]
 

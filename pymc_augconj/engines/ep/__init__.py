@@ -3,9 +3,8 @@
 ================  ==========================================================================
 ``double_loop``   the double loop of Opper and Winther, for cases that parallel EP cannot do
 ``fit``           EP and QP as fitting engines
-``gradient``      derivatives of EP's evidence at a fixed point
 ``newton``        Newton's method on the moment mismatch
-``objective``     one state of EP: cavities, tilted moments, targets, evidence
+``objective``     one state of EP: cavities, tilted moments, targets, evidence and its gradient
 ``parallel``      parallel sweeps with adaptive damping and extrapolation
 ``quantile``      QP: sites that match in the L2 Wasserstein distance
 ``record``        state, diagnostics and history of a run

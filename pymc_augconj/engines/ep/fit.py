@@ -26,8 +26,7 @@ from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.typing import Array
 
-from .gradient import tilted_quadratures
-from .objective import EPEvaluation, EPObjective
+from .objective import EPEvaluation, EPObjective, tilted_quadratures
 from .quantile import solve_qp
 from .record import EPInfo, EPResult, EPState, Sweep
 from .sites import ModelPrior, SiteGroup
@@ -73,7 +72,7 @@ class _EPBound:
 class _FixedTilted:
     """A site's part of the evidence as a function of its parameters: E_tilted[log p].
 
-    Its derivative is that of log Ẑ (:mod:`.ep_gradient`); nodes and weights stay where they are.
+    Its derivative is that of log Ẑ (:mod:`.objective`); nodes and weights stay where they are.
     """
 
     def __init__(self, bound: _EPBound, evaluation: EPEvaluation) -> None:

@@ -12,7 +12,16 @@ of a site out of its marginal and the tilted distribution puts p(yᵢ|f)^η in:
     log Z = log ∫ N(f | m, C) Πᵢ site_i + (1/η) Σᵢ [ log Ẑᵢ − log ∫ N(f | mᵢ, vᵢ) siteᵢ^η df ],
 
 which needs 1 + ηλᵢvᵢ > 0 only, that is Σᵢᵢ > 0. At a fixed point it is stationary in the sites and
-the cavities, so its gradients are partial derivatives (:mod:`.gradient`).
+the cavities, so that only what depends on a hyperparameter explicitly counts (Opper & Winther 2005,
+Seeger 2005):
+
+    ∂ log Z/∂C = G = ½ (α αᵀ − R),    ∂ log Z/∂m = α = h − Λμ,
+    ∂ log Z/∂θᵢ = E_tilted[∂ log p(yᵢ | f, θᵢ)/∂θᵢ],
+
+the last for any power η. The derivative of log p is a central difference of fourth order, taken
+inside the expectation: nodes and weights are the same for every step, so the error is that of the
+stencil on log p alone, about 1e-12 of its fifth derivative plus 1e-13 |log p| of rounding. (A
+difference of log Ẑ would amplify the error of two quadratures by the inverse of the step.)
 
 References
 ----------
@@ -31,12 +40,13 @@ import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import SitePosterior
-from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.quadrature.panels import Quadrature
+from pymc_augconj.quadrature.tilted import Tilted, tilted_moments
 from pymc_augconj.typing import Array
 
 from .sites import ModelPrior, SiteGroup, all_moments
 
-__all__ = ["EPEvaluation", "EPObjective", "log_gaussian_site"]
+__all__ = ["EPEvaluation", "EPObjective", "log_gaussian_site", "tilted_quadratures"]
 
 
 @dataclass(frozen=True)
@@ -208,3 +218,16 @@ def log_gaussian_site(h: Array, lam: Array, mean: Array, var: Array) -> Array:
     r = h - lam * mean
     growth = lam * var
     return mean * (r + 0.5 * lam * mean) + 0.5 * (r**2 * var / (1.0 + growth) - np.log1p(growth))
+
+
+def tilted_quadratures(objective: EPObjective, at: EPEvaluation) -> list[Quadrature]:
+    """Return the nodes and weights of the tilted distributions, one object for each group."""
+    if at.tilted.quadrature is not None:
+        return [at.tilted.quadrature]
+    quadratures = []
+    for group in objective.groups:
+        mean, var = at.cavity_mean[group.rows], at.cavity_var[group.rows]
+        quadrature = tilted_moments(group.density, mean, var, power=objective.power).quadrature
+        assert quadrature is not None  # only a closed form has none
+        quadratures.append(quadrature)
+    return quadratures

@@ -1,4 +1,4 @@
-"""The loop that every variational engine shares: climb the bound until the sites stand still.
+"""The loop that every variational engine shares, and the engine that it makes of a site rule.
 
 One iteration moves the sites towards their targets and is accepted only if the bound does not
 decrease. Where steps repeat a pattern, an Anderson extrapolation of the last few is tried first,
@@ -20,13 +20,24 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.anderson import Anderson, extrapolate
-from pymc_augconj.engines.base import Climb, Evaluation, Iteration
+from pymc_augconj.engines.base import (
+    Climb,
+    Evaluation,
+    FitOutcome,
+    FitProblem,
+    Iteration,
+    SiteRule,
+    reporter,
+)
+from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
-from .bound import Bound, Stage
+from .bound import Bound, BoundFamily, Stage
+from .gradient import bound_gradient
+from .vgp import VariationalGaussian
 
-__all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "climb"]
+__all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "SiteFit", "climb"]
 
 
 _SMALLEST_RATE = 2.0**-20
@@ -227,3 +238,39 @@ def _explain_stop(current: Evaluation, monotone: bool) -> str:
         f"stopped: no step towards the target sites, however small, increases the bound "
         f"(residual {current.residual:.1e})"
     )
+
+
+class SiteFit:
+    """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
+
+    def __init__(self, rule: type[SiteRule]) -> None:
+        self.rule = rule
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; errors are those of the covariance at the start and of the sites."""
+        rule = self.rule()
+        if problem.options.get("structure") == "factorised":
+            rule = VariationalGaussian(factorised=True)
+        if rule.augmented:
+            problem.model.require_augmentation()
+            problem.model.require_bound()
+        family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
+        run = ascend(family, problem, reporter(problem), inner=climb, gradient=bound_gradient)
+        if rule.augmented:
+            problem.model.require_augmentation(run.point)
+        end = run.climb.evaluation
+        return FitOutcome(
+            run.point,
+            end.h,
+            end.lam,
+            end.bound,
+            run.objective,
+            family.at(run.point).prior,
+            family.priors.groups,
+            family.space.space,
+            run.converged,
+            run.message,
+            run.iterations,
+            run.gradient,
+            evidence_error=0.0 if end.posterior is None else end.posterior.error,
+        )
