@@ -8,7 +8,7 @@ notation table in CONTRIBUTING.md.
 =====================  =============================================================================
 ``observation_space``  the N × N form: one Cholesky factorisation of C = K + Λ⁻¹
 ``signed_space``       observation space with site precisions of either sign
-``sites``              how sites of P predictors are stacked, and made diagonal by rotations
+``sites``              the layout of stacked sites of P predictors, and their diagonalisation
 ``weight_space``       the D × D form for η = m + Φ v, D ≪ N; also takes negative λ
 =====================  =============================================================================
 """

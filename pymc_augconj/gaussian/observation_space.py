@@ -76,12 +76,12 @@ class ObservationSpaceFactor:
     lam : array, shape (N,)
         Site precisions, at least `SMALLEST_PRECISION`.
     chol_C : array, shape (N, N)
-        Lower triangle: the factor. What lies above the diagonal is meaningless. It is the `work`
-        array given to :func:`factorize`, so the factor lives until that array is used again.
+        The factor in the lower triangle; the upper one is meaningless. It is the `work` array
+        of :func:`factorize`, so the factor lives until that array is used again.
     log_det : float
         log|I + ΛK|.
     prior_var, diagonal : array, shape (N,)
-        Those of K and of C.
+        Diagonals of K and of C.
     error : float
         Estimated rounding error of ½ `log_det`.
     """
@@ -109,7 +109,7 @@ class ObservationSpacePosterior:
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | m, K) dη.
     error : float
-        Its estimated rounding error.
+        Estimated rounding error of `log_normalizer`.
     """
 
     factor: ObservationSpaceFactor
@@ -122,8 +122,8 @@ class ObservationSpacePosterior:
         """Return the marginal variances diag Σ, shape (N,); `work` is (N, N), Fortran-ordered.
 
         R = C⁻¹ gives Σᵢᵢ = (1 − Rᵢᵢ/λᵢ)/λᵢ from the inverse of the triangular factor alone, a
-        third of the work of K − K R K. The subtraction loses digits where λᵢΣᵢᵢ ≪ 1; those
-        variances come from K − K R K.
+        third of the work of K − K R K. Where λᵢΣᵢᵢ ≪ 1 the subtraction loses digits, and the
+        variance comes from K − K R K.
         """
         lam, chol_C, K = self.factor.lam, self.factor.chol_C, self.factor.K
         relative = 1.0 - lower_column_norms(lower_inverse(chol_C, work)) / lam
@@ -141,8 +141,7 @@ class ObservationSpacePosterior:
     def gradient_wrt_cov(self, *, work: Array | None = None) -> Array:
         """Return G = ½ (α αᵀ − R), the derivative of `log_normalizer` by K, shape (N, N).
 
-        It is the symmetric one of the gradients: d log Z = Σᵢⱼ Gᵢⱼ dKᵢⱼ for symmetric dK. Written
-        to, and returned in, `work` if that is given.
+        G is symmetric: d log Z = Σᵢⱼ Gᵢⱼ dKᵢⱼ for symmetric dK. It overwrites `work` if given.
         """
         G = square_work_array(self.mean.size, work)
         copy_lower(self.factor.chol_C, G)
@@ -181,7 +180,7 @@ class ObservationSpacePosterior:
 
 
 def factorize(K: Array, lam: Array, *, work: Array | None = None) -> ObservationSpaceFactor:
-    """Factorise C = K + Λ⁻¹, which all else here starts from.
+    """Factorise C = K + Λ⁻¹.
 
     Parameters
     ----------
@@ -192,8 +191,8 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
         Site precisions, λ ≥ 0 and finite. For negative ones use :mod:`.weight_space` with
         Φ = chol(K).
     work : array, shape (N, N), optional
-        Fortran-ordered array to write the factor to. Reuse it from step to step: allocating
-        takes a good part of the time of the factorisation when N is small.
+        Fortran-ordered array to write the factor to. Reuse it from step to step, as
+        allocation dominates for small N.
 
     Returns
     -------
@@ -220,7 +219,7 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
     diagonal_view(chol_C)[...] += 1.0 / lam
     diagonal = diagonal_view(chol_C).copy()
     chol_C, info = dpotrf(chol_C, lower=1, clean=0, overwrite_a=1)
-    # log|I + ΛK| = log|Λ| + log|C|, joined before the logarithm so that a tiny λ cancels.
+    # log|I + ΛK| = log|Λ| + log|C|, multiplied before the logarithm so that a tiny λ cancels.
     log_det = 2.0 * float(np.log(np.sqrt(lam) * diagonal_view(chol_C)).sum()) if info == 0 else 0.0
     if info != 0 or not np.isfinite(log_det):
         raise NotPositiveDefiniteError(
@@ -261,7 +260,7 @@ def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> Observation
 def _quadratic_error(factor: ObservationSpaceFactor, pull: Array, alpha: Array) -> float:
     """Return the estimated rounding error of ½ rᵀKα.
 
-    It moves by ½ (r − α)ᵀ ΔC α, with |ΔCᵢᵢ| ≤ ε Cᵢᵢ and |ΔCᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ) of random signs.
+    It changes by ½ (r − α)ᵀ ΔC α, with |ΔCᵢᵢ| ≤ ε Cᵢᵢ and |ΔCᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ) of random signs.
     """
     own = float(np.abs(pull * alpha) @ factor.diagonal)
     product = float(pull**2 @ factor.prior_var) * float(alpha**2 @ factor.prior_var)
@@ -269,7 +268,7 @@ def _quadratic_error(factor: ObservationSpaceFactor, pull: Array, alpha: Array) 
 
 
 def matheron_weights(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps: Array) -> Array:
-    """Return w that turns a prior draw into an exact posterior draw, η = η₀ + K w.
+    """Return the weights w of an exact posterior draw η = η₀ + K w, given a prior draw η₀.
 
     w = (I + ΛK)⁻¹ r₀,        r₀ = h − Λη₀ − Λ^½ ε,
 

@@ -1,15 +1,15 @@
 """Observation space with site precisions of either sign.
 
 Sites of a likelihood that is not log-concave may have λᵢ < 0. Let Λ₊ hold the others, E select the
-k negative ones, and index with + what :mod:`.observation_space` gives for Λ₊ alone. Conditioning
-that posterior on the k sites that are left is a correction of rank k,
+k negative ones, and let the index + mark results of :mod:`.observation_space` for Λ₊ alone.
+Conditioning that posterior on the other k sites is a correction of rank k,
 
     W = (I − R₊K) E,    S = Eᵀ Σ₊ E,    Q = |Λ₋|⁻¹ − S,
     R = R₊ − W Q⁻¹ Wᵀ,        Σ = Σ₊ + KW Q⁻¹ (KW)ᵀ,        α = α₊ + W Q⁻¹ Eᵀμ₊,
     log|I + ΛK| = log|I + Λ₊K| + log|Λ₋| + log|Q|,
 
-with α₊, μ₊ those of all h under Λ₊, and a Gaussian posterior exists if and only if Q is positive
-definite. It costs 2 k N² beyond the factorisation, and nothing where no precision is negative.
+with α₊, μ₊ for all h under Λ₊. A Gaussian posterior exists if and only if Q is positive definite.
+The correction costs 2 k N² beyond the factorisation.
 
 References
 ----------
@@ -52,7 +52,7 @@ class SignedPosterior:
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | 0, K) dη = ½ (hᵀμ − log|I + ΛK|).
     error : float
-        Its estimated rounding error.
+        Estimated rounding error of ``log_normalizer``.
 
     Raises
     ------
@@ -91,7 +91,7 @@ class SignedPosterior:
                 f"{where.size} negative site precisions (the smallest {-size.max():.2e}) outweigh "
                 "the prior, so that no Gaussian posterior exists; damp the update that made them"
             )
-        # Q is a difference: its rounding is that of the larger of its terms.
+        # Q is a difference: its rounding error is that of its larger term.
         self.error += dense_error(chol_Q, np.maximum(np.diagonal(Q), 1.0 / size))
         weights, _ = dpotrs(chol_Q, self.mean[where], lower=1)
         self.alpha = self.alpha + W @ weights
@@ -109,7 +109,7 @@ class SignedPosterior:
         return var
 
     def response(self, *, work: Array | None = None) -> Array:
-        """Return R = (K + Λ⁻¹)⁻¹, in a limit where λ = 0, shape (N, N)."""
+        """Return R = (K + Λ⁻¹)⁻¹, its limit at λ = 0, shape (N, N)."""
         R = square_work_array(self.h.size, work)
         copy_lower(self._factor.chol_C, R)
         R, _ = dpotri(R, lower=1, overwrite_c=1)
@@ -121,7 +121,7 @@ class SignedPosterior:
         return R
 
     def explained(self, cross: Array) -> Array:
-        """Return X R Xᵀ for X of shape (P, N): what the sites take off a covariance, (P, P)."""
+        """Return X R Xᵀ, the reduction of a covariance by the sites, (P, P), for X of (P, N)."""
         half, correction = self._halves(cross)
         result = half.T @ half
         return result if correction is None else result - correction.T @ correction

@@ -1,13 +1,13 @@
-"""How the sites of several observed variables are stacked, where an observation has P predictors.
+"""Layout of the stacked sites of several observed variables with P predictors an observation.
 
-Its site is exp(hᵀη − ½ ηᵀΛη), η ∈ R^P. The predictors of all observed variables are stacked into n
-rows: those of one variable stand together, each predictor's N observations after the other's.
-``h`` has n entries. ``lam`` has n, the diagonal of Λ; and where Λ is a full P × P block, the
-entries above its diagonal follow, one for each *pair* of coupled rows. Covariances of predictors
-are stacked in the same way.
+The site of an observation is exp(hᵀη − ½ ηᵀΛη), η ∈ R^P. The predictors of all observed variables
+are stacked into n rows: variable by variable, within it predictor by predictor. ``h`` has n
+entries. ``lam`` has the n diagonal entries of Λ, followed by the entries above the diagonal where Λ
+is a full P × P block, one for each *pair* of coupled rows. Covariances of predictors are stacked
+alike.
 
-What conditions a Gaussian on sites takes a diagonal Λ. With the eigenvectors of each block as a
-:class:`Rotation` Q of its rows, QᵀΛQ is that.
+Conditioning takes a diagonal Λ: with the eigenvectors of each block as a :class:`Rotation` Q of its
+rows, QᵀΛQ is diagonal.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pymc_augconj.typing import Array, Index
 __all__ = ["Coupling", "Rotation", "SiteLayout", "Span"]
 
 
-# Of an eigenvalue, relative to the largest one.
+# Rounding of an eigenvalue, relative to the largest.
 _ROUNDING = 1e-14
 
 
@@ -68,7 +68,7 @@ class Rotation:
 
 
 class Coupling:
-    """Which rows sites couple, and the algebra of a stacked Λ.
+    """Pairs of rows that sites couple, and the algebra of a stacked Λ.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class Coupling:
     Attributes
     ----------
     first, second : ndarray of int, shape (number of pairs,)
-        The rows of each pair, those of one variable and one pair of predictors together.
+        Rows of each pair, ordered by variable and pair of predictors.
     """
 
     def __init__(self, n_rows: int, rows: Sequence[Index] = ()) -> None:
@@ -96,7 +96,7 @@ class Coupling:
         return self.n_rows + self.first.size
 
     def merged(self, inverse: Index | None, size: int) -> Coupling:
-        """Return the coupling where row i has become row ``inverse[i]`` of ``size``."""
+        """Return the coupling after row i has become row ``inverse[i]`` of ``size``."""
         return self if inverse is None else Coupling(size, [inverse[own] for own in self.rows])
 
     def blocks(self, lam: Array) -> Iterator[Array]:
@@ -118,40 +118,40 @@ class Coupling:
     def trace(self, lam: Array, cov: Array) -> float:
         """Return tr(ΛΣ)."""
         n = self.n_rows
-        found = float(lam[:n] @ cov[:n])
-        return found + 2.0 * float(lam[n:] @ cov[n:]) if self.first.size else found
+        diagonal = float(lam[:n] @ cov[:n])
+        return diagonal + 2.0 * float(lam[n:] @ cov[n:]) if self.first.size else diagonal
 
     def squared_norm(self, lam: Array, cov: Array) -> float:
-        """Return tr(ΛVΛV), V the blocks of ``cov`` alone: how large a change of Λ is to q."""
+        """Return tr(ΛVΛV), V the blocks of ``cov``: the size of a change Λ relative to q."""
         relative = lam[: self.n_rows] * cov[: self.n_rows]
-        found = 0.0
+        cross = 0.0
         for own, L, V in zip(self.rows, self.blocks(lam), self.blocks(cov), strict=True):
             relative[own] = 0.0
             product = np.einsum("pqn,qrn->prn", L, V)
-            found += np.einsum("prn,rpn->", product, product)
-        return float(np.sum(relative**2) + found)
+            cross += np.einsum("prn,rpn->", product, product)
+        return float(np.sum(relative**2) + cross)
 
     def diagonalize(self, lam: Array) -> tuple[Array, Rotation]:
         """Return the diagonal of QᵀΛQ, shape (n,), and Q."""
         if not self.rows:
             return lam, Rotation()
-        found, parts = np.array(lam[: self.n_rows]), []
+        diagonal, parts = np.array(lam[: self.n_rows]), []
         for own, block in zip(self.rows, self.blocks(lam), strict=True):
             values, vectors = _eigen(block)
-            found[own] = values.T
+            diagonal[own] = values.T
             parts.append((own, np.moveaxis(vectors, 0, -1)))
-        return found, Rotation(parts)
+        return diagonal, Rotation(parts)
 
     def nonnegative(self, lam: Array) -> Array:
         """Return Λ with its negative eigenvalues set to zero."""
         values, rotation = self.diagonalize(lam)
         values = np.maximum(values, 0.0)
-        found, pairs = np.array(values), []
+        diagonal, pairs = np.array(values), []
         for own, Q in rotation.parts:
             block = np.einsum("pqn,qn,rqn->prn", Q, values[own], Q)
-            found[own] = block[np.arange(len(own)), np.arange(len(own))]
+            diagonal[own] = block[np.arange(len(own)), np.arange(len(own))]
             pairs += [block[p, q] for p, q in _upper(own)]
-        return np.concatenate([found, *pairs])
+        return np.concatenate([diagonal, *pairs])
 
 
 @dataclass(frozen=True)
@@ -189,29 +189,29 @@ class SiteLayout:
         self.spans, self.coupling = tuple(spans), Coupling(n_rows, coupled)
 
     def rows(self, stacked: Array) -> list[Array]:
-        """Return the rows of each variable, (P, N), as views."""
+        """Return views of the rows of each variable, (P, N)."""
         return [stacked[span.rows].reshape(span.shape) for span in self.spans]
 
     def precisions(self, lam: Array) -> list[Array]:
-        """Return the Λ, or covariances, of each: (P, N), or (P, P, N) where they are blocks."""
+        """Return the Λ, or covariances, of each variable: (P, N), or (P, P, N) for blocks."""
         return [
             _blocks(rows, lam[span.pairs]) if span.full else rows
             for span, rows in zip(self.spans, self.rows(lam), strict=True)
         ]
 
     def moments(self, mean: Array, cov: Array) -> list[tuple[Array, Array]]:
-        """Return mean and (co)variances of the predictors of each."""
+        """Return mean and (co)variances of the predictors of each variable."""
         return list(zip(self.rows(mean), self.precisions(cov), strict=True))
 
     def stack_rows(self, parts: Sequence[Array]) -> Array:
-        """Return what :meth:`rows` takes apart; each part broadcasts to (P, N)."""
+        """Return the inverse of :meth:`rows`; each part broadcasts to (P, N)."""
         stacked = np.empty(self.coupling.n_rows)
         for rows, part in zip(self.rows(stacked), parts, strict=True):
             rows[...] = part
         return stacked
 
     def stack_precisions(self, parts: Sequence[Array]) -> Array:
-        """Return what :meth:`precisions` takes apart."""
+        """Return the inverse of :meth:`precisions`."""
         stacked = np.empty(self.coupling.size)
         for span, rows, part in zip(self.spans, self.rows(stacked), parts, strict=True):
             if not span.full:
@@ -225,7 +225,7 @@ class SiteLayout:
 
 
 def _eigen(blocks: Array) -> tuple[Array, Array]:
-    """Return eigenvalues, (N, P), and eigenvectors, (N, P, P); what is rounding of zero is zero."""
+    """Return eigenvalues, (N, P), with rounding set to zero, and eigenvectors, (N, P, P)."""
     blocks = np.moveaxis(blocks, -1, 0)
     if not np.isfinite(blocks).all():
         raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
@@ -239,10 +239,10 @@ def _upper(rows: NDArray[Any]) -> list[tuple[int, int]]:
 
 
 def _blocks(diagonal: Array, upper: Array) -> Array:
-    """Return blocks, shape (P, P, N), from their diagonals, (P, N), and what is above these."""
+    """Return blocks, shape (P, P, N), from their diagonals, (P, N), and upper triangles."""
     P, N = diagonal.shape
-    found = np.empty((P, P, N))
-    found[np.arange(P), np.arange(P)] = diagonal
+    blocks = np.empty((P, P, N))
+    blocks[np.arange(P), np.arange(P)] = diagonal
     for (p, q), entry in zip(_upper(diagonal), upper.reshape(-1, N), strict=True):
-        found[p, q] = found[q, p] = entry
-    return found
+        blocks[p, q] = blocks[q, p] = entry
+    return blocks

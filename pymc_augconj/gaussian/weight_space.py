@@ -8,9 +8,9 @@ u = S v, Φ = A S. With r = h − Λm and M = I + ΦᵀΛΦ,
 
     α = h − Λμ = ∂log Z/∂m.
 
-All this equals :mod:`.observation_space` with K = ΦΦᵀ. No λ is ever divided by, so negative ones
-are welcome as long as M stays positive definite, which its Cholesky factorisation decides; with
-Φ = chol(K) this module conditions any Gaussian on such sites.
+All this equals :mod:`.observation_space` with K = ΦΦᵀ. There is no division by λ, so negative
+precisions are allowed as long as M is positive definite, which its Cholesky factorisation decides;
+with Φ = chol(K) this module conditions any Gaussian on such sites.
 
 References
 ----------
@@ -52,14 +52,14 @@ class WeightSpaceFactor:
     lam : array, shape (N,)
         Site precisions.
     chol_M : array, shape (D, D)
-        Lower triangle: the factor. What lies above the diagonal is meaningless. It is the `work`
-        array given to :func:`factorize`, so the factor lives until that array is used again.
+        The factor in the lower triangle; the upper one is meaningless. It is the `work` array
+        of :func:`factorize`, so the factor lives until that array is used again.
     log_det : float
         log|M| = log|I + ΛK|.
     error : float
-        Its estimated rounding error.
+        Estimated rounding error of `log_det`.
     diagonal : array, shape (D,)
-        That of M.
+        Diagonal of M.
     """
 
     Phi: Array
@@ -122,7 +122,7 @@ class WeightSpacePosterior:
 
 
 def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpaceFactor:
-    """Factorise M = I + ΦᵀΛΦ, which all else here starts from.
+    """Factorise M = I + ΦᵀΛΦ.
 
     Parameters
     ----------
@@ -156,7 +156,7 @@ def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpa
 
 
 def cholesky(M: Array, lam: Array) -> tuple[Array, float, float, Array]:
-    """Return the lower factor of M = I + ΦᵀΛΦ, in its place, log|M|, its error, and diag M.
+    """Overwrite M = I + ΦᵀΛΦ with its lower factor; return it, log|M|, its error and diag M.
 
     Parameters
     ----------

@@ -29,12 +29,12 @@ from .rounding import probes, trace_error
 
 __all__ = ["BandPattern", "BandedFactor", "factor_of_walks", "refuse_improper"]
 
-# Of fewer diagonals than this share of the matrix the inverse is found by solving within the band.
+# Below this share of diagonals the dense inverse is solved for within the band.
 _NARROW = 0.1
 
 
 class BandPattern:
-    """Where a symmetric matrix may have entries, and an order in which these form a band.
+    """Pattern of a symmetric matrix, ordered so that its entries form a band.
 
     Bands are stored flat, column by column: the diagonal and the b entries below it.
 
@@ -43,14 +43,14 @@ class BandPattern:
     size : int
         n.
     rows, cols : ndarray of int
-        Of the entries, in any order; those of one triangle suffice, and the diagonal may lack.
+        Indices of the entries, in any order; one triangle without its diagonal suffices.
 
     Attributes
     ----------
     width : int
         b.
     order, place : ndarray of int, shape (n,)
-        Rows in the order of the band, and where each row stands in it.
+        Rows in the order of the band, and the position of each row in it.
     is_reversed : bool
         Whether the order is the reverse of the rows' own.
     """
@@ -59,19 +59,19 @@ class BandPattern:
         self.size = size
         distance = np.abs(rows - cols)
         self.width = int(distance.max(initial=0))
-        # The reverse of the rows' own order makes the inverse's own Cholesky factor of a draw.
+        # With the reverse order Pᵀ L⁻ᵀ P is the lower Cholesky factor of Q⁻¹.
         self.order: Index = np.arange(size, dtype=np.intp)[::-1]
         self.place: Index = self.order
         self.is_reversed = True
-        # Of two diagonals none is narrower.
+        # No order is narrower than two diagonals.
         if self.width > 1:
             graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
-            found = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)
+            order = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)
             place = np.empty(size, dtype=np.intp)
-            place[found] = np.arange(size)
+            place[order] = np.arange(size)
             width = int(np.abs(place[rows] - place[cols]).max(initial=0))
             if width < self.width:
-                self.order, self.place, self.width = found.astype(np.intp), place, width
+                self.order, self.place, self.width = order.astype(np.intp), place, width
                 self.is_reversed = False
 
     @property
@@ -81,25 +81,25 @@ class BandPattern:
 
     @property
     def diagonal(self) -> slice:
-        """Where the diagonal stands in a flat band."""
+        """Positions of the diagonal in a flat band."""
         return slice(None, None, self.width + 1)
 
     @property
     def multiplications(self) -> float:
-        """Those of a factorisation, about."""
+        """Approximate number of multiplications of a factorisation."""
         return self.size * (self.width + 1.0) ** 2
 
     def positions(self, rows: Index, cols: Index) -> Index:
-        """Return where entries stand in a flat band; those of either triangle are the same."""
+        """Return the positions of entries, of either triangle, in a flat band."""
         i, j = self.place[rows], self.place[cols]
         return np.minimum(i, j) * (self.width + 1) + np.abs(i - j)
 
     def forward(self, x: Array) -> Array:
-        """Return x, along its last axis, in the order of the band."""
+        """Return x with its last axis in the order of the band."""
         return x[..., ::-1] if self.is_reversed else x[..., self.order]
 
     def back(self, x: Array) -> Array:
-        """Return x, which is in the order of the band, in the rows' own."""
+        """Return x, given in the order of the band, in the original order."""
         return x[..., ::-1] if self.is_reversed else x[..., self.place]
 
     def factorize(self, flat: Array, name: str = "a banded matrix") -> BandedFactor:
@@ -108,8 +108,8 @@ class BandPattern:
         Raises
         ------
         NotPositiveDefiniteError
-            If there is none, if the matrix is singular to working precision, or an entry is not
-            finite; ``name`` is for the message.
+            If the matrix is not positive definite to working precision, or an entry is not
+            finite; the message has ``name``.
         """
         diagonal = flat[self.diagonal].copy()
         factorize = _tridiagonal if self.width == 1 and diagonal.size > 1 else _banded
@@ -146,7 +146,7 @@ def factor_of_walks(flat: Array, firsts: Array, name: str) -> BandedFactor:
 
 
 def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) -> None:
-    """Raise unless a factor with the diagonal ``roots`` is that of a proper matrix.
+    """Raise unless a factor with the diagonal ``roots`` belongs to a positive definite matrix.
 
     Raises
     ------
@@ -167,12 +167,12 @@ def refuse_improper(name: str, diagonal: Array, roots: Array, log_det: float) ->
 
 
 def _banded(band: Array) -> tuple[Array, int]:
-    """Return the Cholesky factor of a band, in its place, and LAPACK's verdict."""
+    """Overwrite a band with its Cholesky factor; return it and LAPACK's ``info``."""
     return dpbtrf(band, lower=1, overwrite_ab=1)
 
 
 def _tridiagonal(band: Array) -> tuple[Array, int]:
-    """Return the same of two diagonals, without a call of BLAS for each column."""
+    """Factorise a tridiagonal matrix like :func:`_banded`, without a BLAS call per column."""
     pivots, multipliers, info = dpttrf(band[0], band[1, :-1])
     if info == 0:
         np.sqrt(pivots, out=band[0])
@@ -192,7 +192,7 @@ class BandedFactor:
     log_det : float
         log|Q|.
     diagonal : ndarray, shape (n,)
-        That of P Q Pᵀ; zeros where L is exact, as it does not come from Q.
+        Diagonal of P Q Pᵀ; zeros where L was not computed from Q, and is exact.
     """
 
     def __init__(self, band: Array, log_det: float, diagonal: Array) -> None:
@@ -203,7 +203,7 @@ class BandedFactor:
         """The estimated rounding error of the log determinant."""
         if not self.diagonal.any():
             return 0.0
-        # Pivots tell nothing of errors that grow from one to the next.
+        # Pivots do not show errors that accumulate from one to the next.
         return trace_error(self.half_solve(probes(self.diagonal)))
 
     @property
@@ -236,7 +236,7 @@ class BandedFactor:
 
     def inverse(self) -> Array:
         """Return the entries of Q⁻¹ within the band, flat."""
-        # Imported here: who asks for no variances does not pay for Numba.
+        # Imported here, as only variances need Numba.
         from .banded_kernels import inverse_within_band
 
         return inverse_within_band(self.band.T).ravel()
@@ -268,7 +268,7 @@ class BandedFactor:
 
     @property
     def _is_bidiagonal(self) -> bool:
-        """Whether L has two diagonals, so few that calls of BLAS for each column take longer."""
+        """Whether L has two diagonals, for which a BLAS call per column costs more than a loop."""
         return self.band.shape[0] == 2
 
     def _multiply(self, x: Array, trans: int) -> Array:

@@ -45,7 +45,7 @@ def inverse_within_band(factor: Array) -> Array:
 
         Lⱼⱼ Zᵢⱼ = [i = j]/Lⱼⱼ − Σ_{k > j} Zᵢₖ Lₖⱼ,        i ≥ j,
 
-    of which everything on the right is within the band, from the last column on.
+    from the last column on; everything on the right is within the band.
 
     Parameters
     ----------

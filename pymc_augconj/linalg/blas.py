@@ -1,7 +1,7 @@
 """Products with symmetric and triangular matrices that touch half of them and never copy one.
 
 SciPy's BLAS wrappers silently copy a C-ordered matrix, N² numbers a call. Every function here
-takes either memory order and passes the transpose on where that avoids the copy.
+takes either memory order, and passes the transpose on to avoid the copy.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ __all__ = [
 ]
 
 
-# Columns per step when a triangle is walked in NumPy: few enough that a step skips most of the
-# other triangle, many enough that the interpreter does not count.
+# Columns per step through a triangle in NumPy: few, to skip most of the other triangle, but enough
+# that the interpreter's overhead is negligible.
 BLOCK = 128
 
 
@@ -119,9 +119,9 @@ def lower_column_norms(matrix: Array) -> Array:
 
 
 def lower_inverse(L: Array, work: Array | None = None) -> Array:
-    """Return L⁻¹ of a lower triangular L of shape (N, N), in `work` if that is given.
+    """Return L⁻¹ of a lower triangular L of shape (N, N), in `work` if given.
 
-    The upper triangle of L is not read, and that of the result is arbitrary.
+    The upper triangle of L is not read; the upper triangle of the result is arbitrary.
     """
     inverse = square_work_array(L.shape[0], work)
     copy_lower(L, inverse)

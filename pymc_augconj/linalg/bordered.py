@@ -1,14 +1,14 @@
 """Cholesky factors of sparse matrices with a dense border.
 
-Effects of groups hardly meet. Columns of M that do not meet each other at all are eliminated first;
-those that they leave, fill included, may again be many that do not meet; and the few columns at the
-end, which meet everything (an intercept, a slope), are a dense matrix. In this order the lower
-factor of
+Columns i and j of M *meet* if Mᵢⱼ ≠ 0; effects of different groups hardly do. Columns that do not
+meet are eliminated first. The remaining ones, fill included, may again have many that do not meet.
+The last few columns, which meet everything (an intercept, a slope), form a dense matrix. In this
+order the lower factor of
 
     M = [B  Cᵀ]            is            [L₁        0 ]
         [C  D ]                          [C L₁⁻ᵀ    L₂],
 
-L₁ as sparse as B with its fill. A model without structure has a D alone.
+with L₁ as sparse as B with its fill. A model without structure consists of D alone.
 
 References
 ----------
@@ -33,16 +33,16 @@ from .rounding import EPS, SCREEN, probes, trace_error
 
 __all__ = ["BorderedFactor", "BorderedPattern"]
 
-# Fewer columns that do not meet are left to the dense matrix.
+# A smaller set of columns that do not meet goes to the dense matrix.
 _SMALLEST_LEVEL = 8
-# Columns that meet more others than this are left to it, too: their elimination fills it anyway.
+# So do columns that meet more others than this: their elimination fills it anyway.
 _LARGEST_DEGREE = 8
 
 
 class BorderedPattern:
-    """Where M may have entries, and the order in which its columns are eliminated.
+    """Sparsity pattern of M, and the order in which its columns are eliminated.
 
-    Its entries are stored flat: B's, Cᵀ by rows, and D by rows, whose lower triangle counts.
+    Entries are stored flat: B, Cᵀ by rows, and D by rows, of which the lower triangle is read.
 
     Attributes
     ----------
@@ -51,7 +51,7 @@ class BorderedPattern:
     size, border : int
         n₁ and n₂.
     rows, cols : ndarray of int, shape (n₁ + entries,)
-        Where the flat values of B stand, in the order of elimination: the diagonal, then the
+        Indices of the flat values of B, in the order of elimination: the diagonal, then the
         entries below it column by column, fill included.
     """
 
@@ -67,7 +67,7 @@ class BorderedPattern:
         pairs : iterable of (int, int)
             Rows and columns of entries beside the diagonal, each once or more.
         dense : iterable of int
-            Columns that stand in the border whatever their entries.
+            Columns that belong to the border whatever their entries.
         """
         last = set(dense)
         meets: dict[int, set[int]] = {i: set() for i in range(size) if i not in last}
@@ -86,7 +86,7 @@ class BorderedPattern:
         self.size, self.border = len(first), len(in_corner)
         place = np.empty(size, dtype=np.intp)
         place[self.order] = np.arange(size)
-        # What was left over is in the border now, no entry of L₁.
+        # The remaining columns are in the border now, no entries of L₁.
         self._set_entries([sorted(place[list(rows - in_corner)].tolist()) for rows in below])
         self.multiplications = float(
             self._targets.size
@@ -96,7 +96,7 @@ class BorderedPattern:
         )
 
     def _set_entries(self, rows_of: Sequence[Sequence[int]]) -> None:
-        """Set which of B's values is which, given the rows below the diagonal of every column."""
+        """Index the values of B, given the rows below the diagonal of every column."""
         counts = [len(rows) for rows in rows_of]
         columns = np.arange(self.size)
         below = [row for rows in rows_of for row in rows]
@@ -105,7 +105,7 @@ class BorderedPattern:
         self._starts = self.size + np.cumsum([0, *counts])
         places = zip(self.rows.tolist(), self.cols.tolist(), strict=True)
         self._at = {place: i for i, place in enumerate(places)}
-        # Eliminating a column takes a product off at every pair of its rows.
+        # Eliminating a column subtracts a product at every pair of its rows.
         targets = [
             self._at[row, col]
             for rows in rows_of
@@ -115,7 +115,7 @@ class BorderedPattern:
         self._targets = np.array(targets, dtype=np.intp)
 
     def entry(self, row: int, col: int) -> int:
-        """Return which of B's flat values is entry (row, col), in the order of elimination."""
+        """Return the position in B's flat values of an entry, given in the order of elimination."""
         return self._at[max(row, col), min(row, col)]
 
     @property
@@ -125,13 +125,13 @@ class BorderedPattern:
 
     @cached_property
     def diagonal(self) -> Index:
-        """Where M's diagonal stands in the flat entries."""
+        """Positions of M's diagonal in the flat entries."""
         corner = self.rows.size + self.size * self.border
         of_corner = corner + (self.border + 1) * np.arange(self.border)
         return np.concatenate([np.arange(self.size), of_corner])
 
     def parts(self, flat: Array) -> tuple[Array, Array, Array]:
-        """Return views of B's values, of Cᵀ and of D."""
+        """Return views of the values of B, Cᵀ and D."""
         n, n_border = self.size, self.border
         start = self.rows.size
         border = flat[start : start + n * n_border].reshape(n, n_border)
@@ -150,13 +150,13 @@ class BorderedPattern:
         Raises
         ------
         NotPositiveDefiniteError
-            If there is no Cholesky factor, or an entry that is not finite.
+            If there is no Cholesky factor, or an entry is not finite.
         """
         n, n_border = self.size, self.border
         values, border, log_det, info = np.empty(0), np.empty((0, n_border)), 0.0, 0
         half, is_left = right.copy(), n_border > 0
         if n:
-            # Imported here: who has no such matrix does not pay for Numba.
+            # Imported here, as only such matrices need Numba.
             from .bordered_kernels import SMALL_BORDER, eliminate_scaled
 
             is_left = n_border > SMALL_BORDER
@@ -169,13 +169,12 @@ class BorderedPattern:
             corner *= s[:, None]
             corner.ravel()[:: n_border + 1] += 1.0
         if is_left:
-            # The transpose of an array by rows is one by columns, of whose upper triangle LAPACK
-            # makes L₂ᵀ.
+            # The transpose of D by rows is D by columns, whose upper triangle becomes L₂ᵀ.
             upper, info = dpotrf(corner.T, lower=0, clean=0, overwrite_a=1)
             if info == 0:
                 half[n:] = dtrsv(upper, half[n:], lower=0, trans=1)
                 log_det += 2.0 * float(np.log(upper.diagonal()).sum())
-        # An entry that is NaN passes some of LAPACK's tests.
+        # NaN entries pass some of LAPACK's tests.
         if info != 0 or not isfinite(log_det):
             raise NotPositiveDefiniteError(
                 "the posterior precision has no Cholesky factor: expected a finite design, finite "
@@ -188,7 +187,7 @@ class BorderedPattern:
 
 
 def _independent(meets: dict[int, set[int]]) -> list[int]:
-    """Return columns no two of which meet, those that meet few others first."""
+    """Return columns of which no two meet, chosen by increasing number of neighbours."""
     chosen: list[int] = []
     blocked: set[int] = set()
     for i in sorted(meets, key=lambda i: (len(meets[i]), i)):
@@ -213,9 +212,9 @@ class BorderedFactor:
     Attributes
     ----------
     starts, rows : ndarray of int
-        Of the pattern: where each column's values begin, and the rows that they are in.
+        From the pattern: start of each column's values, and their rows.
     values : ndarray, shape (n₁ + entries,)
-        L₁, but for the diagonal, of which it has the inverse.
+        L₁, with the inverse of its diagonal in place of the diagonal.
     border, corner : ndarray
         L₁⁻¹ Cᵀ, shape (n₁, n₂), and L₂, in the lower triangle.
     half : ndarray, shape (n,)
@@ -223,7 +222,7 @@ class BorderedFactor:
     log_det : float
         log|I + S M S|.
     diagonal : callable
-        That of I + S M S.
+        Returns the diagonal of I + S M S.
     """
 
     starts: Index
@@ -238,8 +237,8 @@ class BorderedFactor:
     @property
     def error(self) -> float:
         """The estimated rounding error of the log determinant."""
-        # I + S M S is at least I: the trace of H⁻¹ is at most its own, and no eigenvalue is larger
-        # than the determinant.
+        # I + S M S is at least I: the trace of H⁻¹ is at most the trace of I + S M S, and no
+        # eigenvalue is larger than the determinant.
         rough = EPS * self.half.size**2 * exp(min(self.log_det, 100.0))
         if rough <= SCREEN:
             return rough

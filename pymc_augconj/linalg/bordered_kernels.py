@@ -1,4 +1,4 @@
-"""The Numba loops of :mod:`.bordered`, whose names they have: n₁ sparse columns, n₂ dense ones."""
+"""The Numba loops of :mod:`.bordered`, in its notation: n₁ sparse columns, n₂ dense ones."""
 
 import math
 
@@ -9,7 +9,7 @@ from pymc_augconj.typing import Array, Index
 
 __all__ = ["SMALL_BORDER", "eliminate_scaled", "solve_transpose", "transpose_product"]
 
-#: Up to so many dense columns are factorised here, in less time than calls of LAPACK take.
+#: Up to this many dense columns are factorised here; below it call overhead of LAPACK dominates.
 SMALL_BORDER = 16
 
 
@@ -31,14 +31,14 @@ def eliminate_scaled(
     Parameters
     ----------
     starts, rows, cols, targets, flat, s
-        The pattern's, M and S.
+        Fields of the pattern, M and S.
     values, border : ndarray
-        For L₁ and L₁⁻¹ Cᵀ.
+        Written: L₁ and L₁⁻¹ Cᵀ.
     corner : ndarray, shape (n₂, n₂)
-        For the lower triangle of D less what the elimination takes off; where n₂ is small, of L₂.
+        Written: lower triangle of the Schur complement of D, or of L₂ where n₂ is small.
     half : ndarray, shape (n,)
-        b, of which the first n₁ become L₁⁻¹ b₁, and what that takes off is taken off the others;
-        where n₂ is small, these become L₂⁻¹ of that.
+        b; overwritten with L₁⁻¹ b₁ and b₂ − (C L₁⁻ᵀ) L₁⁻¹ b₁, which L₂⁻¹ multiplies where n₂ is
+        small.
 
     Returns
     -------

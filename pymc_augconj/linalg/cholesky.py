@@ -34,17 +34,17 @@ def cholesky_with_jitter(
     relative_jitters : tuple of float
         Jitters to try in turn, as multiples of the mean of K's diagonal.
     name : str
-        What the matrix is, for the error message: for instance ``"the covariance of 'f'"``.
+        Name of the matrix for the error message, for instance ``"the covariance of 'f'"``.
     work : array, shape (N, N), optional
-        Fortran-ordered array that L is written to, and returned in.
+        Fortran-ordered array that L overwrites.
 
     Returns
     -------
     L : array, shape (N, N)
         Lower Cholesky factor, Fortran-ordered, with zeros above the diagonal.
     jitter : float
-        What was added to the diagonal. The covariance L stands for is K + jitter·I: where it is
-        not zero, add it to K before using K and L together.
+        Added to the diagonal: L is the factor of K + jitter·I. Where it is not zero, add it to K
+        before using K and L together.
 
     Raises
     ------

@@ -2,9 +2,9 @@
 
 Two kinds cover every model: :class:`RowSelection`, where each predictor takes one latent value,
 possibly scaled (a GP at its inputs, ``f[idx]``, ``alpha[group]``, an intercept), and
-:class:`DenseMap` (a design matrix, basis functions, differences). A :class:`SelectionSum` is one
-with a few entries a row (correlated effects), and a :class:`CopiesMap` one whose rows repeat
-between copies of the latents (outputs of a process), which need not be formed.
+:class:`DenseMap` (a design matrix, basis functions, differences). A :class:`SelectionSum` is a
+dense map with few entries a row (correlated effects); a :class:`CopiesMap` is one whose rows repeat
+between independent outputs of a process. Neither need be formed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["CopiesMap", "DenseMap", "LinearMap", "RowSelection", "SelectionSum",
 
 
 def times(x: Array, coef: Array | None) -> Array:
-    """Return x times coefficients, of which None stands for ones."""
+    """Return x times coefficients; None stands for ones."""
     return x if coef is None else x * coef
 
 
@@ -32,7 +32,7 @@ class RowSelection:
     Attributes
     ----------
     index : ndarray of int, shape (N,)
-        Which latent value each predictor takes.
+        Latent value of each predictor.
     coef : ndarray, shape (N,), or None
         Its coefficient; None stands for ones.
     size : int
@@ -45,15 +45,15 @@ class RowSelection:
 
     @property
     def multiple_of(self) -> tuple[float, RowSelection]:
-        """C and B with A = c B, where B stays while c may change."""
+        """C and B with A = c B, where c may change and B stays."""
         return 1.0, self
 
     def times(self, c: float) -> RowSelection:
-        """Return c A, which knows that it is a multiple of this."""
+        """Return c A, which remembers that it is a multiple of A."""
         return _Multiple(c, self)
 
     def selects_as(self, other: RowSelection) -> bool:
-        """Return whether each predictor takes the same latent value under both maps."""
+        """Return whether both maps select the same latent value for each predictor."""
         return self.index is other.index or np.array_equal(self.index, other.index)
 
     @cached_property
@@ -178,8 +178,7 @@ class DenseMap:
     matrix : ndarray, shape (N, size)
         Fortran-ordered.
     columns : ndarray, shape (size,), or None
-        Column factors, kept apart because they may change while ``matrix`` stays; None stands
-        for ones.
+        Column factors, which may change while ``matrix`` stays; None stands for ones.
     """
 
     matrix: Array
@@ -246,9 +245,8 @@ class SelectionSum(DenseMap):
     Parameters
     ----------
     coefs : ndarray, shape (K,)
-        What may change.
+        May change while ``parts`` stay.
     parts : sequence of RowSelection
-        What stays.
     """
 
     columns = None
@@ -300,11 +298,11 @@ class CopiesMap(DenseMap):
     base : ndarray, shape (n, M)
         The rows that copies share.
     position, copy : ndarray of int, shape (N,)
-        Which row of ``base`` and which copy each predictor takes.
+        Row of ``base`` and copy of each predictor.
     coef : ndarray, shape (N,), or None
         Its coefficient; None stands for ones.
     copies : int
-        How many copies u has, one after another.
+        Number of copies in u, one after another.
     """
 
     columns = None

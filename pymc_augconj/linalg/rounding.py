@@ -36,17 +36,17 @@ __all__ = [
     "trace_error",
 ]
 
-#: Errors of a log evidence, in nats: up to the first it is as good as exact, and from the second
-#: on it tells nothing. Between them it is used where no other way of computing it does better.
+#: Errors of a log evidence, in nats. Up to the first it counts as exact; from the second on it is
+#: useless. Between them it is used where no other way of computing it does better.
 SMALL_ERROR, LARGEST_ERROR = 1e-2, 1.0
 EPS = float(np.finfo(float).eps)
 
 #: Where the sum over the pivots is below this the error is far below SMALL_ERROR: over 400 random
 # problems of 6 to 25 values it was at most 5e-7.
 SCREEN = 1e-8
-# An error of a quadratic form that is not looked at more closely.
+# Bounds on the error of a quadratic form below this are not refined.
 _ROUGH = 1e-4
-# Vectors of signs: that all are nearly orthogonal to the worst direction is improbable.
+# Number of random sign vectors: it is improbable that all miss the worst direction.
 _N_PROBES = 2
 
 
@@ -71,7 +71,7 @@ def dense_error(chol: Array, diagonal: Array) -> float:
     Parameters
     ----------
     chol : ndarray, shape (n, n)
-        The lower factor; what is above its diagonal is not read.
+        The lower factor; the upper triangle is not read.
     diagonal : ndarray, shape (n,)
         The diagonal of C.
     """
@@ -90,11 +90,11 @@ def precision_error(
     Parameters
     ----------
     of_log_det : float
-        That of log|M|.
+        Error of log|M|.
     square : float
         gᵀM⁻¹g.
     diagonal, mean : callable
-        The diagonal of M, and M⁻¹g, which moves by M⁻¹ ΔM M⁻¹g. They are asked for where
+        Return the diagonal of M, and M⁻¹g, which moves by M⁻¹ ΔM M⁻¹g. Called where the bound
         xᵀ ΔM x ≤ ε tr(H⁻¹) gᵀM⁻¹g is not small enough.
     """
     of_square = of_log_det * square

@@ -1,4 +1,4 @@
-"""Symmetric positive definite matrices with few entries, as those of maps.
+"""Sparse symmetric positive definite matrices, such as precisions of maps.
 
 The band of a map of n areas has √n diagonals or so, and most of it is zero. In an order of minimum
 degree the factor has fewer entries: areas that others surround are eliminated before these, and
@@ -34,14 +34,12 @@ __all__ = [
     "find_pattern",
 ]
 
-# Where a band takes fewer multiplications, or a larger share of it are entries of the matrix, no
-# other order is looked for.
+# No other order is tried where a band takes fewer multiplications than this, or is fuller.
 _FEWEST, _FULLEST = 2e5, 0.25
-# Multiplications within a band in the time of one among panels, and of what each column takes
-# beside; with eight solutions, which a step asks for with every factor. Measured on grids of 56 to
-# 10 000 areas.
+# Cost of a multiplication among panels, and overhead of a column, in multiplications within a band.
+# Measured with eight solutions a factor, as in a step, on grids of 56 to 10 000 areas.
 _QUOTIENT, _PER_COLUMN = 3.0, 100.0
-# Beside the diagonal of the matrix whose order is looked for: nothing is kept of its factor.
+# Off-diagonal value of the matrix that is factorised for its order alone.
 _WEAK = 1e-3
 
 
@@ -67,10 +65,10 @@ def find_pattern(size: int, rows: Index, cols: Index) -> SymmetricPattern:
 
 
 class SparsePattern:
-    """Where a symmetric matrix has entries, and an order in which its factor has few.
+    """Pattern of a symmetric matrix, with an order in which its factor is sparse.
 
-    It has what a :class:`.BandPattern` has. Panels are stored flat, one after another and column by
-    column, fill and some zeros above the diagonal included.
+    Same interface as :class:`.BandPattern`. Panels are stored flat, one after another, by columns,
+    fill and some zeros above the diagonal included.
 
     Parameters
     ----------
@@ -82,13 +80,13 @@ class SparsePattern:
     Attributes
     ----------
     order, place : ndarray of int, shape (n,)
-        Rows in the order of elimination, and where each row stands in it.
+        Rows in the order of elimination, and the position of each row in it.
     diagonal : ndarray of int, shape (n,)
-        Where the diagonal stands in the flat values.
+        Positions of the diagonal in the flat values.
     n_flat : int
         Length of the flat values.
     multiplications : float
-        Those of a factorisation, in the unit of :attr:`.BandPattern.multiplications`.
+        Cost of a factorisation, in the unit of :attr:`.BandPattern.multiplications`.
 
     Raises
     ------
@@ -99,7 +97,7 @@ class SparsePattern:
     is_reversed = False
 
     def __init__(self, size: int, rows: Index, cols: Index, limit: int | None = None) -> None:
-        # Imported here: who has no such matrix does not pay for Numba.
+        # Imported here, as only such matrices need Numba.
         from .sparse_kernels import count_below, elimination_tree, postorder, rows_below
 
         self.size = size
@@ -137,7 +135,7 @@ class SparsePattern:
         self.diagonal: Index = self.positions(self.order, self.order)
 
     def positions(self, rows: Index, cols: Index) -> Index:
-        """Return where entries stand in the flat values; those of either triangle are the same."""
+        """Return the positions of entries, of either triangle, in the flat values."""
         i, j = self.place[rows], self.place[cols]
         row, column = np.maximum(i, j), np.minimum(i, j)
         panel = self._panel_of[column]
@@ -146,11 +144,11 @@ class SparsePattern:
         return self._starts[panel] + (column - self._first[panel]) * height + place
 
     def forward(self, x: Array) -> Array:
-        """Return x, along its last axis, in the order of elimination."""
+        """Return x with its last axis in the order of elimination."""
         return x[..., self.order]
 
     def back(self, x: Array) -> Array:
-        """Return x, which is in the order of elimination, in the rows' own."""
+        """Return x, given in the order of elimination, in the original order."""
         return x[..., self.place]
 
     def factorize(self, flat: Array, name: str = "a sparse matrix") -> SparseFactor:
@@ -170,7 +168,7 @@ class SparsePattern:
 
     @property
     def panels(self) -> tuple[Index, Index, Index, Index]:
-        """First columns, where the rows of each panel begin, these rows, where its values begin."""
+        """First column of each panel, start of its rows, all rows, start of its values."""
         return self._first, self._offsets, self._rows, self._starts
 
     @property
@@ -180,7 +178,7 @@ class SparsePattern:
 
 
 class SparseFactor:
-    """L with P Q Pᵀ = L Lᵀ; it has what a :class:`.BandedFactor` has.
+    """L with P Q Pᵀ = L Lᵀ; same interface as :class:`.BandedFactor`.
 
     Vectors are in the order of elimination, (n,), or (count, n) where there are several.
     """
@@ -217,7 +215,7 @@ class SparseFactor:
         return self._multiply(x, True)
 
     def inverse(self) -> Array:
-        """Return the entries of Q⁻¹ where L has some, flat."""
+        """Return the entries of Q⁻¹ on the pattern of L, flat."""
         from .sparse_kernels import invert_panels
 
         return invert_panels(*self._pattern.panels, self._pattern.panel_of, self._values)
@@ -247,19 +245,19 @@ SymmetricFactor = BandedFactor | SparseFactor
 
 
 def _reordered(graph: csr_array, place: Index) -> tuple[Index, Index]:
-    """Return the neighbours of each row, and where they begin, with rows at other places."""
+    """Return the neighbours of each row, and their starts, after a permutation of the rows."""
     order = np.empty(place.size, dtype=np.intp)
     order[place] = np.arange(place.size)
-    found = graph[order]
-    return found.indptr.astype(np.intp), place[found.indices].astype(np.intp)
+    permuted = graph[order]
+    return permuted.indptr.astype(np.intp), place[permuted.indices].astype(np.intp)
 
 
 class UpdatedFactor:
-    """The factor L (I + V Vᵀ)^½ of L Lᵀ + P Pᵀ, with L a factor and Vᵀ = ``rows``, shape (r, n)."""
+    """Factor L (I + V Vᵀ)^½ of L Lᵀ + P Pᵀ, where Vᵀ = (L⁻¹P)ᵀ = ``rows``, shape (r, n)."""
 
     def __init__(self, factor: SymmetricFactor, rows: Array) -> None:
         self.factor, self.rows = factor, rows
-        # Vᵀ in coordinates in which its rows are orthogonal.
+        # Vᵀ rotated so that its rows are orthogonal.
         self.squares, self.basis, self.log_det = np.empty(0), rows, factor.log_det
         if len(rows):
             self.squares, vectors = np.linalg.eigh(rows @ rows.T)

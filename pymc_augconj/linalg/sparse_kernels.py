@@ -1,4 +1,4 @@
-"""The Numba loops of :mod:`.sparse`, whose names they have.
+"""The Numba loops of :mod:`.sparse`, in its notation.
 
 Panels are stored column by column; a row's place in a panel is looked up in ``where``.
 """
@@ -29,7 +29,7 @@ def elimination_tree(starts: Index, neighbours: Index) -> Index:
     Parameters
     ----------
     starts, neighbours : ndarray of int
-        The columns that each row meets, those before it among them.
+        Columns with an entry in each row, earlier ones included.
     """
     n = starts.size - 1
     parent = np.full(n, -1)
@@ -48,12 +48,12 @@ def elimination_tree(starts: Index, neighbours: Index) -> Index:
 
 @njit(cache=True)
 def postorder(parent: Index) -> Index:
-    """Return a place for every column: subtrees together, of siblings the largest subtree last."""
+    """Return a position for every column: subtrees together, the largest sibling last."""
     n = parent.size
     size = np.ones(n + 1, dtype=np.int64)
     for j in range(n):
         size[parent[j]] += size[j]
-    # The place −1 of `size` and of `free` is that of what all roots hang from.
+    # Place −1 of `size` and of `free` belongs to the parent of all roots.
     free, largest = np.zeros(n + 1, dtype=np.int64), np.full(n + 1, -1)
     for j in range(n):
         above = parent[j]
@@ -75,9 +75,9 @@ def postorder(parent: Index) -> Index:
 
 @njit(cache=True)
 def count_below(starts: Index, neighbours: Index, parent: Index, limit: int) -> Index:
-    """Return how many entries every column of L has below the diagonal, fill included.
+    """Return the number of entries of each column of L below the diagonal, fill included.
 
-    It is empty where they are more than ``limit`` in all.
+    The result is empty if their sum exceeds ``limit``.
     """
     n = parent.size
     counts, seen, total = np.zeros(n, dtype=np.int64), np.full(n, -1), 0
@@ -99,7 +99,7 @@ def count_below(starts: Index, neighbours: Index, parent: Index, limit: int) -> 
 def rows_below(
     starts: Index, neighbours: Index, parent: Index, panel_of: Index, first: Index, offsets: Index
 ) -> Index:
-    """Return the rows of every panel, those of its own columns first, in ascending order."""
+    """Return the rows of every panel in ascending order, its own columns first."""
     n = parent.size
     rows, seen = np.empty(offsets[-1], dtype=np.int64), np.full(n, -1)
     free = offsets[:-1].copy()
@@ -124,7 +124,7 @@ def rows_below(
 def factorize_panels(
     first: Index, offsets: Index, rows: Index, starts: Index, panel_of: Index, values: Array
 ) -> float:
-    """Make L of a matrix in its place; return its log determinant, NaN if there is no L."""
+    """Overwrite a matrix with L; return its log determinant, NaN if there is no L."""
     where = np.empty(panel_of.size, dtype=np.int64)
     buffer = np.empty(panel_of.size)
     log_det = 0.0
@@ -156,7 +156,7 @@ def factorize_panels(
                 for a in range(others.size):
                     where[others[a]] = a
             else:
-                # What the last row takes off is on the diagonal.
+                # The last row subtracts from the diagonal.
                 where[own[c]] = own[c] - first[t]
             while c < m and own[c] < first[t + 1]:
                 taken = buffer[: m - c]
@@ -178,13 +178,13 @@ def factorize_panels(
 def invert_panels(
     first: Index, offsets: Index, rows: Index, starts: Index, panel_of: Index, values: Array
 ) -> Array:
-    """Return the entries of (L Lᵀ)⁻¹ in the places of L, by Takahashi's recursion.
+    """Return the entries of (L Lᵀ)⁻¹ on the pattern of L, by Takahashi's recursion.
 
     With J the columns of a panel, R its rows below them and Y = L_RJ L_JJ⁻¹, Z the inverse,
 
         Z_RJ = −Z_RR Y,        Z_JJ = (L_JJ L_JJᵀ)⁻¹ − Yᵀ Z_RJ,
 
-    of which Z_RR is in the panels after it.
+    where Z_RR comes from later panels.
     """
     inverse = np.zeros(values.size)
     where = np.empty(panel_of.size, dtype=np.int64)
@@ -193,7 +193,7 @@ def invert_panels(
         m, width = own.size, first[s + 1] - first[s]
         below = m - width
         panel = values[starts[s] : starts[s + 1]].reshape(width, m)
-        found = inverse[starts[s] : starts[s + 1]].reshape(width, m)
+        block = inverse[starts[s] : starts[s + 1]].reshape(width, m)
         known = np.empty((below, below))
         c = width
         while c < m:
@@ -226,7 +226,7 @@ def invert_panels(
                     total += triangle[k, a] * panel[c, k]
                 triangle[c, a] = -scale * total
         for c in range(width):
-            column = found[c, width:]
+            column = block[c, width:]
             for k in range(below):
                 factor = Y[c, k]
                 for a in range(below):
@@ -237,7 +237,7 @@ def invert_panels(
                     total += triangle[c, k] * triangle[a, k]
                 for k in range(below):
                     total -= Y[a, k] * column[k]
-                found[c, a] = total
+                block[c, a] = total
     return inverse
 
 
@@ -251,7 +251,7 @@ def solve(
     x: Array,
     transpose: bool,
 ) -> None:
-    """Turn x into L⁻¹ x, or L⁻ᵀ x, in its place, for each column of x, shape (n, count)."""
+    """Overwrite each column of x, shape (n, count), with L⁻¹ x or L⁻ᵀ x."""
     count, n_panels = x.shape[1], first.size - 1
     total = np.empty(count)
     for step in range(n_panels):

@@ -1,7 +1,6 @@
 """Solving with a triangular factor, for few columns or for many.
 
-Few are solved for. For many the factor is inverted once, and products, which are faster, take the
-place of solves.
+For many columns the factor is inverted once, because products are faster than solves.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ __all__ = ["TriangularFactor"]
 
 
 class TriangularFactor:
-    """A lower triangular matrix L, Fortran-ordered; what is above the diagonal is not read."""
+    """A lower triangular matrix L, Fortran-ordered; its upper triangle is not read."""
 
     def __init__(self, chol: Array) -> None:
         self.chol = chol
@@ -29,17 +28,17 @@ class TriangularFactor:
         return invert_lower(self.chol.copy(order="F"))
 
     def solve(self, columns: Array, *, overwrite: bool = False) -> Array:
-        """Return L⁻¹ X, Fortran-ordered; in place of X where that may be overwritten."""
+        """Return L⁻¹ X, Fortran-ordered; with ``overwrite`` it may overwrite X."""
         return self._solve(columns, overwrite, transposed=False)
 
     def solve_transposed(self, columns: Array, *, overwrite: bool = False) -> Array:
-        """Return L⁻ᵀ X, as :meth:`solve`."""
+        """Return L⁻ᵀ X; see :meth:`solve`."""
         return self._solve(columns, overwrite, transposed=True)
 
     def _solve(self, columns: Array, overwrite: bool, *, transposed: bool) -> Array:
         if not (overwrite and columns.flags.f_contiguous and columns.flags.writeable):
             columns = np.array(columns, order="F")
-        # An inverse that is there is used; it pays where columns are more than L has.
+        # An existing inverse is used; a new one pays for more columns than L has.
         if "inverse" in self.__dict__ or columns.shape[1] > columns.shape[0]:
             return lower_times(self.inverse, columns, transposed=transposed)
         return lower_solve(self.chol, columns, transposed=transposed)
@@ -47,7 +46,7 @@ class TriangularFactor:
     def pull(self, transposed_slope: Array) -> Array:
         """Return weights W with ⟨W, dK⟩ = ⟨slope, dL⟩ for K = L Lᵀ, given Lᵀ slope.
 
-        Half of what Murray's formula gives, before it is made symmetric: all the same to dK.
+        Half of Murray's formula before symmetrisation, which has the same product with dK.
 
         References
         ----------

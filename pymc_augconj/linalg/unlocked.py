@@ -1,8 +1,7 @@
 """Products and solves with triangular matrices, in place, that let other threads run.
 
-SciPy's wrappers of BLAS and LAPACK hold the interpreter's lock while they compute. The routines
-behind them are called here as SciPy exports them for other languages, through :mod:`ctypes`, which
-releases it.
+SciPy's wrappers of BLAS and LAPACK hold the interpreter's lock while they compute. Here the
+routines that SciPy exports for other languages are called through :mod:`ctypes`, which releases it.
 """
 
 from __future__ import annotations
@@ -83,7 +82,7 @@ def lower_times(
 def lower_solve(
     L: Array, X: Array, *, transposed: bool = False, right: bool = False, factor: float = 1.0
 ) -> Array:
-    """As :func:`lower_times` with L⁻¹ for L."""
+    """Overwrite X like :func:`lower_times`, with L⁻¹ for L."""
     return _apply(_dtrsm, L, X, transposed, right, factor)
 
 
@@ -137,12 +136,12 @@ def cholesky_in_place(X: Array, *, upper: bool = False) -> int:
     return info.value
 
 
-# LAPACK's inverse of a triangle takes up to twice as long as its halves' and two products do.
+# Up to this order LAPACK inverts a triangle; beyond it halving is up to twice as fast.
 _SMALLEST_HALVED = 64
 
 
 def invert_lower(L: Array) -> Array:
-    """Overwrite the lower triangle of L with that of L⁻¹; return it."""
+    """Overwrite the lower triangle of L with the lower triangle of L⁻¹; return it."""
     size = len(L)
     if size <= _SMALLEST_HALVED:
         info = _Int(0)
@@ -150,7 +149,7 @@ def invert_lower(L: Array) -> Array:
         return L
     half = size // 2
     first, corner, last = L[:half, :half], L[half:, :half], L[half:, half:]
-    # The inverse of [[A, 0], [B, C]] has −C⁻¹ B A⁻¹ for B.
+    # The inverse of [[A, 0], [B, C]] has −C⁻¹ B A⁻¹ in place of B.
     invert_lower(first)
     invert_lower(last)
     lower_times(last, corner, factor=-1.0)

@@ -2,7 +2,7 @@
 
 =====================  ==================================================================
 ``cubature``           expectations under many joint normal distributions of a few predictors
-``density``            what integration asks of a log density
+``density``            the contract of a log density for integration
 ``expectation``        expectations under many normal distributions, to a stated accuracy
 ``nodes``              fixed nodes: Gauss–Legendre, and of independent standard normal numbers
 ``mesh``               modes of tilted distributions and panels that cover them

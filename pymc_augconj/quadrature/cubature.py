@@ -2,10 +2,9 @@
 
 With a root V = L Lᵀ and η = m + L z, z ~ N(0, I), the trapezoidal rule of :mod:`.expectation` is
 taken in every coordinate of z, on the nodes with |z| ≤ 10. For an integrand that is analytic around
-the real axes its error is of the same kind, exp(−2πa/Δ), a the distance of the nearest singularity
-in units of L; it is nested, and the step is halved until the result stands, one site at a time.
-With a first step of 0.8, two predictors take 489 nodes, then 1 941 and 7 825. Four
-take 120 225: it is no rule for more.
+the real axes its error is about exp(−2πa/Δ), a the distance of the nearest singularity in units of
+L. The step is halved until the result converges, one site at a time. With a first step of 0.8, two
+predictors take 489 nodes, then 1 941 and 7 825; four, the most, take 120 225.
 
 References
 ----------
@@ -25,11 +24,11 @@ from .expectation import FIRST_STEP, HALF_WIDTH, gaussian_expectation
 
 __all__ = ["MOST_PREDICTORS", "gaussian_cubature"]
 
-#: The largest P: five take 1.6 million nodes, and a grid of ten million to find them.
+#: The largest P: five predictors take 1.6 million nodes, chosen from a grid of ten million.
 MOST_PREDICTORS = 4
-# Of one site; one that has not reached the accuracy by then (a kink) is not refined further.
+# Halvings for one site; a site that has not converged by then (a kink) is not refined further.
 _MOST_NODES = 1_000_000
-# As in :mod:`.expectation`, relative to the largest variance where that exceeds 1.
+# As in :mod:`.expectation`, relative to the largest variance if above 1.
 _SMALLEST_VAR = 1e-12
 # Values of the integrand at once: 16 MB.
 _CHUNK = 2_000_000
@@ -51,8 +50,8 @@ def gaussian_cubature(
     mean : array, shape (P, N)
         P is at most :data:`MOST_PREDICTORS`.
     cov : array, shape (P, P, N)
-        Symmetric. Along a direction without variance the second derivative in ``d_cov`` is that
-        over a variance of 1e-12, with four digits: no Gaussian that has none either depends on it.
+        Symmetric. A direction without variance gets the variance 1e-12 for ``d_cov``, with four
+        digits; no Gaussian without variance along it depends on that.
     rtol : float
         Accuracy, relative to 1 + |E|.
 
@@ -65,8 +64,8 @@ def gaussian_cubature(
     """
     P, size = mean.shape
     if P == 1:
-        found = gaussian_expectation(lambda x, i: func(x[None], i), mean[0], cov[0, 0], rtol=rtol)
-        return found[0], found[1][None], found[2][None, None]
+        moments = gaussian_expectation(lambda x, i: func(x[None], i), mean[0], cov[0, 0], rtol=rtol)
+        return moments[0], moments[1][None], moments[2][None, None]
     values, vectors = np.linalg.eigh(np.moveaxis(cov, -1, 0))
     floor = _SMALLEST_VAR * np.maximum(values[:, -1:], 1.0)
     root = vectors * np.sqrt(np.maximum(values, floor))[:, None, :]
@@ -87,13 +86,13 @@ def gaussian_cubature(
             eta = mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], nodes)
             differences = func(eta, some) - centre[some, None]
             totals[:, some] += (differences @ basis.T).T
-        found = step**P * totals[:, active]
-        change = np.abs(found - moments[:, active]).max(axis=0)
-        moments[:, active] = found
+        updated = step**P * totals[:, active]
+        change = np.abs(updated - moments[:, active]).max(axis=0)
+        moments[:, active] = updated
         if level > 0:
-            scale = 1.0 + np.abs(centre[active]) + np.abs(found).max(axis=0)
+            scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
             with np.errstate(invalid="ignore"):
-                # A NaN counts as done: halving the step does not mend it.
+                # NaN counts as converged, as halving the step does not change it.
                 active = active[change > rtol * scale]
         level, step = level + 1, 0.5 * step
     inverse = np.linalg.inv(root)
@@ -106,7 +105,7 @@ def gaussian_cubature(
 
 
 def _nodes(P: int, step: float, *, new_only: bool) -> Array:
-    """Return the nodes of a grid, shape (P, K), without those of the grid of twice the step."""
+    """Return the nodes, shape (P, K), that a grid adds to the grid of twice its step."""
     steps = round(HALF_WIDTH / step)
     index = np.arange(-steps, steps + 1)
     grid = np.stack([axis.ravel() for axis in np.meshgrid(*[index] * P, indexing="ij")])

@@ -1,9 +1,8 @@
-"""What integration over one observation asks of a log density.
+"""The contract of a log density for integration over one observation.
 
 A :class:`SiteDensity` is log p(yᵢ | η) for one observed variable, evaluated at any η for any
-choice of sites. Nothing more is asked: no derivatives, no log-concavity. ``landmarks`` are places
-where a narrow peak, a kink or a singularity would sit, which no grid of finite spacing could find:
-the observation itself for a density in y − η.
+choice of sites. It needs no derivatives and no log-concavity. ``landmarks`` are places of a narrow
+peak, a kink or a singularity, which a grid could miss: the observation for a density in y − η.
 """
 
 from __future__ import annotations

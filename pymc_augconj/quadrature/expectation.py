@@ -2,10 +2,10 @@
 
 The trapezoidal rule on a uniform grid of z = (η − m)/√v converges exponentially for an integrand
 that is analytic around the real axis: its error is about exp(−2πa/Δ) for a nearest singularity at
-distance a·√v and exp(−2π²/Δ²) for the normal density itself (Trefethen & Weideman 2014). It costs
-what Gauss–Hermite quadrature of the same number of nodes costs, and unlike that is nested: the step
-is halved until the result stands, one site at a time, so that a wide variance or a sharp likelihood
-takes the nodes that it needs and no other site does.
+distance a·√v and exp(−2π²/Δ²) for the normal density itself (Trefethen & Weideman 2014). A node
+costs as much as in Gauss–Hermite quadrature, but nodes are nested: the step is halved until the
+result converges, one site at a time, so that only sites with a wide variance or a sharp likelihood
+take many.
 
 References
 ----------
@@ -28,7 +28,7 @@ __all__ = ["FIRST_STEP", "HALF_WIDTH", "gaussian_expectation"]
 HALF_WIDTH = 10.0
 FIRST_STEP = 0.8
 _LARGEST_LEVEL = 9
-# Below this variance differences of values within one standard deviation are lost to rounding.
+# Below this variance, differences of values within one standard deviation are rounding.
 _SMALLEST_VAR = 1e-12
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
@@ -48,8 +48,7 @@ def gaussian_expectation(
         array ``which``.
     mean, var : array, shape (N,)
     rtol : float
-        Accuracy, relative to 1 + |E|; a site that has not reached it with 6 000 nodes (a g
-        with a kink) is left as it is.
+        Accuracy, relative to 1 + |E|; a site may miss it with 6 000 nodes, where g has a kink.
 
     Returns
     -------
@@ -66,13 +65,13 @@ def gaussian_expectation(
     for level in range(_LARGEST_LEVEL):
         nodes = _new_nodes(step, level)
         totals[:, active] += _sums(func, nodes, mean, std, centre, active)
-        found = step * totals[:, active]
-        change = np.abs(found - moments[:, active]).max(axis=0)
-        moments[:, active] = found
+        updated = step * totals[:, active]
+        change = np.abs(updated - moments[:, active]).max(axis=0)
+        moments[:, active] = updated
         if level > 0:
-            scale = 1.0 + np.abs(centre[active]) + np.abs(found).max(axis=0)
+            scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
             with np.errstate(invalid="ignore"):
-                # A NaN counts as done: halving the step does not mend it.
+                # NaN counts as converged, as halving the step does not change it.
                 active = active[change > rtol * scale]
         if active.size == 0:
             break

@@ -1,4 +1,4 @@
-"""Where the mass of a tilted distribution lies: its modes, and panels that cover it.
+"""Modes of tilted distributions, and panels that cover their mass.
 
 For site i with cavity N(m, v), in u = (f − m)/√v, the log tilted density up to a constant is
 
@@ -37,8 +37,7 @@ def _both_ways(first: int, last: int) -> Array:
 
 
 # Distances of the scan, in standard deviations of the cavity: about its mean, to 1000 deviations;
-# where no maximum lies within, to 1e18; and about a landmark, where only what is near is of
-# interest.
+# to 1e18 where no maximum lies within these; and close to a landmark.
 SCAN, WIDE_SCAN, LANDMARK_SCAN = _both_ways(-2, 5), _both_ways(-2, 30), _both_ways(-2, 2)
 SMALLEST_STEP = 4.0**-2
 
@@ -47,14 +46,14 @@ RESOLVED = 2.0
 # Divisions of half a bracket in one pass, and passes: 8⁻¹⁶ is the resolution of float64.
 _DIVISIONS = np.arange(1, 8)[:, None] / 8.0
 MAX_PASSES = 16
-# e⁻⁴⁰ is 4e-18: what lies lower has no part in eight digits of a moment.
+# e⁻⁴⁰ is 4e-18: lower densities do not change eight digits of a moment.
 DROP = 40.0
 _STEPS = 2.5 * 3.0 ** np.arange(4)[:, None]
 # A cavity's own curvature is 1, so that a width above this comes from a flat or convex bracket.
 LARGEST_WIDTH = 2.0
-# From one width to 3⁴⁸ = 8e22 of them.
+# From one width to 3⁴⁸ = 8e22 widths.
 MAX_STRIDES = 12
-# An inner panel end this close to the outermost one, as a ratio of distances, is left out.
+# Inner panel ends this close to the outermost, as a ratio of distances, are left out.
 _CLOSE = 1.6
 
 
@@ -99,8 +98,8 @@ def make_mesh(log_tilted: LogTilted, landmarks: Array) -> Mesh:
     site, mode, width, value = _find_modes(log_tilted, everyone, landmarks, SCAN)
     missing = np.setdiff1d(everyone, site)
     if missing.size:
-        found = _find_modes(log_tilted, missing, landmarks[:, missing], WIDE_SCAN)
-        pairs = zip((site, mode, width, value), found, strict=True)
+        modes = _find_modes(log_tilted, missing, landmarks[:, missing], WIDE_SCAN)
+        pairs = zip((site, mode, width, value), modes, strict=True)
         site, mode, width, value = (np.concatenate(pair) for pair in pairs)
     top = np.full(n_sites, -np.inf)
     np.maximum.at(top, site, value)
@@ -181,7 +180,7 @@ def _width(
     slopes = (t_mode - t_left) / (mode - left) + (t_mode - t_right) / (right - mode)
     curvature = 2.0 * slopes / (right - left)
     width = 1.0 / np.sqrt(np.maximum(curvature, LARGEST_WIDTH**-2))
-    # Beside a singularity or a step, or where scans coincide, the parabola says nothing.
+    # Beside a singularity or a step, or where scans coincide, the parabola is meaningless.
     width = np.where(np.isfinite(curvature), width, 0.25 * (right - left))
     return np.where(width > 0.0, width, SMALLEST_STEP)
 
@@ -225,7 +224,7 @@ def _step_out(
             "that does; check the likelihood's parameters"
         )
 
-    # The edge lies somewhere in the last step, which can be two thirds of the way: divide it.
+    # The edge lies in the last step, which can be two thirds of the way: divide it.
     between = inner + (edge - inner) * _DIVISIONS
     low = is_low(np.arange(edge.size), between)
     first = np.argmax(low, axis=0)

@@ -42,11 +42,11 @@ FROM_LEFT = np.ascontiguousarray(
 )
 FROM_RIGHT = WEIGHTS[:, None] - FROM_LEFT
 
-#: Of log(1 + e^η), the error is 1e-14 with a standard deviation of 1, and 3e-8 with one of 2.
+#: Error for log(1 + e^η): 1e-14 at a standard deviation of 1, and 3e-8 at 2.
 N_NODES = 32
 
-# Nodes an axis by the dimension, beyond which there is no product. With 8 the error of the log of a
-# sum of three exponentials, whose standard deviations are 1, is 1e-5.
+# Nodes an axis by the dimension; higher dimensions use no product rule. With 8 the error of the log
+# of a sum of three exponentials, whose standard deviations are 1, is 1e-5.
 _BY_DIMENSION = {1: N_NODES, 2: N_NODES, 3: 8}
 
 
@@ -56,9 +56,9 @@ def normal_nodes(
 ) -> tuple[Array, Array]:
     """Return nodes and weights with E g(z) ≈ Σ_q w_q g(z_q), z ~ N(0, I).
 
-    They are a product of Gauss–Hermite nodes, ``n_nodes`` an axis; by default 32, in three
-    dimensions 8, and beyond these the points of :mod:`.quasi_monte_carlo`. With a ``refinement`` of
-    k there are k times as many an axis, or k − 1 rotations of the points beside these.
+    They are a product of Gauss–Hermite nodes, ``n_nodes`` an axis: by default 32, and 8 in three
+    dimensions. Higher dimensions use the points of :mod:`.quasi_monte_carlo`. A ``refinement`` of k
+    takes k times as many nodes an axis, or adds k − 1 rotations of the points.
 
     Returns
     -------
@@ -71,8 +71,8 @@ def normal_nodes(
         for _ in range(refinement - 1):
             rotation, _ = np.linalg.qr(rng.standard_normal((dimension, dimension)))
             points.append(rotation @ points[0])
-        found = np.hstack(points)
-        return found, np.full(found.shape[1], 1.0 / found.shape[1])
+        rotated = np.hstack(points)
+        return rotated, np.full(rotated.shape[1], 1.0 / rotated.shape[1])
     nodes, weights = hermegauss(refinement * n_nodes)
     weights = weights / weights.sum()
     each = np.meshgrid(*[np.arange(nodes.size)] * dimension, indexing="ij")

@@ -1,10 +1,9 @@
 """Integrals over panels of 16 Gauss–Legendre nodes, bisected until they have converged.
 
-When has a panel's rule converged? With 16 nodes the coefficients c₀…c₁₅ are known, while the rule
-is exact to degree 31. Where the coefficients fall geometrically, cₖ ∼ ρ⁻ᵏ, its error is of order
-c₁₅², and it is enough that c₁₅² is small; a kink or step shows as c₁₅ ≫ c₇², and then c₁₅ itself
-has to be small. The distribution function at the nodes, which quantile propagation wants, is
-the integral of the interpolating polynomial, whose error is of order c₁₅ in either case.
+A panel's 16 nodes give the coefficients c₀…c₁₅, and the rule is exact to degree 31. Where the
+coefficients fall geometrically, cₖ ∼ ρ⁻ᵏ, the error is of order c₁₅²; a kink or step shows as
+c₁₅ ≫ c₇², and the error is of order c₁₅. The distribution function at the nodes, for quantile
+propagation, is the integral of the interpolating polynomial; its error is always of order c₁₅.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ PanelArrays = tuple[Index, Array, Array, Array]
 _NODES = NODES[:, None]
 _MIDDLE, _LAST = TO_COEFFICIENTS[6:8], TO_COEFFICIENTS[14:16]
 
-# Error that one panel may have, as a part of the whole; moments are to be good to 1e-8.
+# Tolerated error of one panel relative to the whole, for moments accurate to 1e-8.
 TOLERANCE = 1e-11
 POINTWISE_TOLERANCE = 1e-8
 DELTA_TOLERANCE = 1e-9
@@ -39,7 +38,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 @dataclass(frozen=True)
 class Quadrature:
-    """The nodes on which the tilted moments were taken.
+    """Nodes and weights of tilted distributions.
 
     Attributes
     ----------
@@ -94,8 +93,7 @@ class Panels:
     def refine(self, *, pointwise: bool = False) -> None:
         """Bisect panels until they have converged, or until rounding is all that is left.
 
-        ``pointwise`` asks for the interpolating polynomials to have converged, too, of panels whose
-        moments have.
+        With ``pointwise`` interpolating polynomials converge, of panels whose moments have.
         """
         site, g, x, half = self._site, self._g, self._x, self._half
         tolerance = POINTWISE_TOLERANCE if pointwise else TOLERANCE
@@ -106,7 +104,7 @@ class Panels:
             if pointwise:
                 sums = self._sums
             else:
-                # Those so far: good enough to scale the error by, also before they have converged.
+                # Moments so far: good enough to scale the error before convergence.
                 sums = sums_finished + _raw_moments(site, g, x, half, self._size)
             bad, error = self._bad(site, self._errors(sums, site, g, x, half, pointwise), tolerance)
             if round_ == MAX_ROUNDS - 1:
@@ -144,7 +142,7 @@ class Panels:
         total = sums[0]
         mean = sums[1] / total
         var = sums[2] / total - mean**2
-        # Second moments weigh what lies far out more.
+        # Second moments give more weight to large distances.
         distance = np.maximum(np.abs(x[0] - mean[site]), np.abs(x[-1] - mean[site]))
         scale = half * (1.0 + distance**2 / var[site]) / total[site]
         if pointwise:
@@ -181,11 +179,11 @@ class Panels:
         return Quadrature(self._site, f, weights, self._size)
 
     def delta(self) -> Array:
-        """Return ½ E[(u − z)²]; panels are bisected until its own integrand has converged, too.
+        """Return ½ E[(u − z)²], bisecting panels until its integrand has converged.
 
-        z has a logarithm near its edge where a step leaves little mass beyond it.
+        z is logarithmic at an edge of f beyond which a step leaves little mass.
         """
-        # Loads Numba, which nothing else here needs.
+        # Imported here, as nothing else needs Numba.
         from .quantile_shift import fill_delta
 
         with np.errstate(all="ignore"):

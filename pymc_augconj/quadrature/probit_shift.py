@@ -3,7 +3,7 @@
 In x = ±(f − m)/√v, the cavity's own units, and with a = ±m, b = √v, the tilted density is
 φ(x) Φ(a + b x) / Ẑ, whose moments are known in closed form. It has one mode and at most one edge,
 of width 1/b, so that panels can be laid out from left to right, each halved until its polynomial is
-the density to `POINTWISE_TOLERANCE`: a fraction of the nodes that a search from scratch takes.
+the density to `POINTWISE_TOLERANCE`. That takes a fraction of the nodes of a general search.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from .quantile_shift import fill_site
 
 __all__ = ["fill_probit_delta"]
 
-# Half the length that panels start from, in standard deviations.
+# Initial half-length of panels, in standard deviations.
 _REACH = 6.5
 _PANELS, _MOST_PANELS = 5, 60
-# The density has to have dropped by e⁻²² at either end: the δ beyond is less than 1e-9.
+# Panels end where the density has dropped by e⁻²²: δ beyond is less than 1e-9.
 _DROP, _FARTHER = 22.0, 1.2
-# The estimate of a panel's largest error, as a part of the whole.
+# Tolerated error of one panel, relative to the whole.
 POINTWISE_TOLERANCE = 1e-8
 DELTA_TOLERANCE = 1e-9
 # Below this z a Φ of the integrand may underflow.
@@ -37,7 +37,7 @@ _SQRT_HALF = math.sqrt(0.5)
 def fill_probit_delta(
     a: Array, b: Array, log_Z: Array, mean: Array, std: Array, out: Array
 ) -> None:
-    """Fill ``out`` with δ of every site, or NaN where that takes another method.
+    """Fill ``out`` with δ of every site, or NaN where another method is needed.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def fill_probit_delta(
     log_Z : ndarray, shape (N,)
         log Φ(a/√(1 + b²)).
     mean, std : ndarray, shape (N,)
-        Of x.
+        Moments of x.
     out : ndarray, shape (N,)
     """
     g, x = np.empty((ORDER, _MOST_PANELS)), np.empty((ORDER, _MOST_PANELS))
@@ -54,7 +54,7 @@ def fill_probit_delta(
         out[i] = np.nan
         if not a[i] > LEAST_Z * math.sqrt(1.0 + b[i] * b[i]):
             continue
-        # 1/√(2π) of the density is left out, and made up for here.
+        # Supplies the density's factor 1/√(2π).
         total = math.sqrt(2.0 * math.pi) * math.exp(log_Z[i])
         count = _lay_out(a[i], b[i], total, mean[i], std[i], g, x, half)
         if count == 0:
@@ -77,7 +77,7 @@ def _density(a: float, b: float, x: float) -> float:
 def _lay_out(
     a: float, b: float, total: float, mean: float, std: float, g: Array, x: Array, half: Array
 ) -> int:
-    """Fill g, x and half with panels from left to right; return their number, 0 for too many."""
+    """Fill g, x and half with panels from left to right; return their number, 0 if too many."""
     low = math.exp(-_DROP) * _density(a, b, mean)
     left, right = -_REACH, _REACH
     while _density(a, b, mean + std * left) > low:

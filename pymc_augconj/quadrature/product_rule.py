@@ -1,10 +1,9 @@
 """Expectations of the log of a sum of exponentials, with as few nodes as its variances need.
 
-A product of Gauss–Hermite rules in one or two dimensions, whose nodes are the more the larger the
-standard deviations of a site are: what a sampler takes, to which the value and its gradient by the
-mean matter alone, and many times where variances are small. Of differences of independent normal
-numbers, with standard deviations up to 2, the error of E log(1 + e^{δ₁} + e^{δ₂}) is below 2e-6;
-where they are 4 it is 1e-4.
+The rule is a product of Gauss–Hermite rules in one or two dimensions, with more nodes for larger
+standard deviations. It serves a sampler, which needs only the value and its gradient by the mean,
+mostly at small variances. The error of E log(1 + e^{δ₁} + e^{δ₂}), δ differences of independent
+normal numbers, is below 2e-6 for standard deviations up to 2, and 1e-4 for 4.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from pymc_augconj.typing import Array, Index
 __all__ = ["MOST_DIMENSIONS", "product_rule"]
 
 MOST_DIMENSIONS = 2
-# Nodes an axis, up to these standard deviations.
+# Nodes an axis for standard deviations up to these.
 _STDS = np.array([0.28, 0.42, 0.7, 1.0, 1.4, 2.1, np.inf])
 _NODES = (3, 4, 6, 8, 12, 24, 32)
-# Values of the integrand at once, so few that they stay in a core's cache.
+# Values of the integrand at once: they fit a core's cache.
 _CHUNK = 40_000
 
 
@@ -35,8 +34,8 @@ def product_rule(
     Parameters
     ----------
     func : callable
-        ``(delta, which) -> values, gradient``: g of each site in the index array ``which``, for
-        ``delta`` of shape (d, len(which), nodes), which it may overwrite; and its gradient.
+        ``(delta, which) -> values, gradient``: g and its gradient for each site in the index array
+        ``which``, for ``delta`` of shape (d, len(which), nodes). It may overwrite ``delta``.
     mean : array, shape (d, N)
         d is 1 or 2.
     cov : array, shape (d, d, N)
@@ -50,7 +49,7 @@ def product_rule(
     value, d_mean = np.empty(size), np.empty((d, size))
     var = np.einsum("ppn->pn", cov)
     level = np.searchsorted(_STDS, np.sqrt(var.max(axis=0)))
-    # The Cholesky factor of two dimensions: first, and (below, second).
+    # The Cholesky factor [[first, 0], [below, second]].
     first = np.sqrt(var[0])
     if d > 1:
         below = np.divide(cov[1, 0], first, out=np.zeros(size), where=first > 0.0)

@@ -1,7 +1,7 @@
 """The Numba loop behind δ = ½ E_tilted[(u − z)²], z = Φ⁻¹(F(f)), of quantile propagation.
 
-F at a node is the mass of the panels on one side and the integral of the interpolating polynomial
-of the node's own panel, taken from whichever end is nearer, so that neither tail loses its digits.
+F at a node is the mass of the panels on one side plus the integral of the interpolating polynomial
+of the node's own panel. The nearer end is used, so that neither tail loses digits.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from .nodes import FROM_LEFT, FROM_RIGHT, ORDER, TO_COEFFICIENTS, WEIGHTS
 
 __all__ = ["fill_delta", "fill_site", "tail_quantile"]
 
-# A node's part of δ that is left out; 100 is above any z² that float64 knows in its bulk.
+# A smaller contribution of a node to δ is left out; 100 exceeds any z² of float64 in the bulk.
 NEGLIGIBLE = 1e-14
 _TINY = np.finfo(float).tiny
-# SciPy's Φ⁻¹ for compiled callers: a symbol, so that functions that call it can be cached on disk.
+# SciPy's Φ⁻¹ for compiled callers, as a symbol, so that callers can be cached on disk.
 _SYMBOL = "pymc_augconj_ndtri"
 add_symbol(_SYMBOL, get_cython_function_address("scipy.special.cython_special", "ndtri"))
 _ndtri: Any = types.ExternalFunction(_SYMBOL, types.double(types.double))
@@ -46,14 +46,14 @@ def fill_delta(
     part: Array,
     error: Array,
 ) -> None:
-    """Fill ``part`` with E[(u − z)²] over each panel and ``error`` with the estimate of its error.
+    """Fill ``part`` with E[(u − z)²] over each panel, and ``error`` with its estimated error.
 
     Parameters
     ----------
     site : ndarray of int, shape (P,)
         Panels are sorted by site and position.
     g, x : ndarray, shape (16, P)
-        Unnormalised density at the nodes, and these.
+        Unnormalised density at the nodes, and the nodes.
     half : ndarray, shape (P,)
     total, mean, std : ndarray, shape (N,)
         Integral of g, and moments of x, of every site.
@@ -82,9 +82,9 @@ def fill_site(
     part: Array,
     error: Array,
 ) -> None:
-    """Do what :func:`fill_delta` does for the panels ``first`` to ``stop`` of one site."""
+    """Run :func:`fill_delta` on the panels ``first`` to ``stop`` of one site."""
     column, below, above = np.empty(ORDER), np.empty(ORDER), np.empty(ORDER)
-    # The mass beyond a panel, summed from the far end; kept in ``part`` until it is needed.
+    # ``part`` holds the mass beyond each panel, summed from the far end, until it is needed.
     beyond = 0.0
     for p in range(stop - 1, first - 1, -1):
         mass = 0.0
@@ -113,8 +113,7 @@ def fill_tails(
 ) -> None:
     """Fill in the probabilities on either side of each node of one panel.
 
-    Only the smaller of the two is needed; where a whole panel lies in one half of the
-    distribution the other one is set to 1.
+    Only the smaller one is used; for a panel within one half of the distribution the other is 1.
     """
     is_left, is_right = before + mass <= 0.5, after + mass <= 0.5
     below[:], above[:] = before if not is_right else 1.0, after if not is_left else 1.0
@@ -132,14 +131,14 @@ def squared_gap(density: float, weight: float, u: float, below: float, above: fl
     """Return density · (u − z)² at one node."""
     if not weight * density * (100.0 + u * u) > NEGLIGIBLE:
         return 0.0
-    # Interpolation may leave a tail that is nothing at minus nothing.
+    # Interpolation may make a zero tail slightly negative.
     z = tail_quantile(min(max(min(below, above), _TINY), 0.5))
     return density * (u + z) ** 2 if below < above else density * (u - z) ** 2
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def integral_and_error(terms: Array) -> tuple[float, float]:
-    """Return a panel's integral of ``terms`` and the rule's error, see :mod:`.tilted_panels`."""
+    """Return a panel's integral of ``terms`` and the rule's error, see :mod:`.panels`."""
     value, height = 0.0, _TINY
     c6 = c7 = c14 = c15 = 0.0
     for k in range(ORDER):

@@ -1,22 +1,20 @@
 """Expectations under many joint normal distributions of many predictors, on fixed points.
 
-With V = L Lᵀ and η = m + L z the rule is the average over 1024 points z: shifted Sobol points,
-their opposites, and a linear map under which the points' second moments are exactly I. So it is
-exact for polynomials of degree three. The points are the same whatever m and V are: the rule is a
-smooth function of them, and what is returned beside its value are that function's own derivatives,
-through the Cholesky factor, as an ascent needs them that compares values.
+With V = L Lᵀ and η = m + L z the rule is the average over 1024 points z: shifted Sobol points and
+their opposites, mapped linearly so that their second moments are exactly I. So it is exact for
+polynomials of degree three. The points do not depend on m and V: the rule is a smooth function of
+both, and its derivatives, through the Cholesky factor, are exact, as line searches need.
 
-Its error, measured for the log of a sum of exponentials of 4 to 20 predictors, against 2¹⁸ points:
-root mean square 1e-3 where standard deviations are 1, and 2e-2 where they are 4. Rules of degree
-five with 2P² + 1 points have 2e-2 and 2; with random points instead it is two to three times as
-large.
+The root mean square error, measured for the log of a sum of exponentials of 4 to 20 predictors
+against 2¹⁸ points, is 1e-3 at standard deviations of 1, and 2e-2 at 4. Rules of degree five with
+2P² + 1 points have 2e-2 and 2; random points have errors two to three times as large.
 
-Of an integrand without a gradient the derivatives are differences of the rule's value between
-means, by Price's theorem those by V as well, and 128 points do for held sites. Measured for the log
+For an integrand without a gradient, derivatives are differences of the rule's value between means,
+by Price's theorem derivatives by V as well; 128 points suffice for held sites. Measured for the log
 density of mixtures of 4 to 16 normals with standard deviation 1, the largest errors of the value
-and of both derivatives, in units of the predictors' standard deviations, are 2e-3 where these are
-0.3 and 3e-2 where they are 1. Where they are 3, those of the gradient are 0.3 and those of the
-second derivatives 0.9, as large as these: many more points would be needed.
+and of both derivatives, in units of the predictors' standard deviations, are 2e-3 at standard
+deviations of 0.3 and 3e-2 at 1. At 3 they are 0.3 for the gradient and 0.9 for the second
+derivatives, as large as these themselves: many more points would be needed.
 
 References
 ----------
@@ -43,22 +41,21 @@ __all__ = [
     "quasi_monte_carlo_by_values",
 ]
 
-# The base-2 logarithm of half the number of points: where there is a gradient, and where not.
+# Base-2 logarithm of half the number of points, with and without a gradient.
 _LOG2_PAIRS, _LOG2_PAIRS_BY_VALUES = 9, 6
-# Between means, in standard deviations: a wide one is less sensitive to few points.
+# Step between means, in standard deviations; a wide step is less sensitive to few points.
 _STEP = 0.2
 _SEED = 0
-# Relative to the largest variance where that exceeds 1, as in :mod:`.cubature`.
+# Relative to the largest variance if above 1, as in :mod:`.cubature`.
 _SMALLEST_VAR = 1e-12
-# Values of the integrand's gradient at once: 16 MB; and where they are all that there is, so few
-# that they stay in a core's cache.
+# Values of the integrand's gradient at once: 16 MB; and for independent predictors a core's cache.
 _CHUNK, _CHUNK_APART = 2_000_000, 40_000
 
 
 @cache
 def fixed_points(dimension: int, log2_pairs: int = _LOG2_PAIRS) -> Array:
-    """Return the points z, in columns, 1024 by default: of mean 0 and second moments I."""
-    # Imported here, because it takes a while.
+    """Return points z in columns, 1024 by default, with mean 0 and second moments I."""
+    # Imported here, because the import is slow.
     from scipy.stats.qmc import Sobol
 
     uniform = Sobol(dimension, scramble=False).random_base2(log2_pairs)
@@ -77,7 +74,7 @@ def quasi_monte_carlo(
     ----------
     func : callable
         ``(eta, which) -> values, gradient``: g of each site in the index array ``which``, for
-        ``eta`` of shape (P, len(which), nodes), and its gradient of that shape.
+        ``eta`` of shape (P, len(which), nodes), and its gradient, of the same shape.
     mean : array, shape (P, N)
     cov : array, shape (P, P, N)
         Symmetric.
@@ -110,7 +107,7 @@ def quasi_monte_carlo(
 def quasi_monte_carlo_by_values(
     func: Callable[[Array, Index], Array], mean: Array, cov: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the same for an integrand without a gradient, to a few digits.
+    """Return a rule like :func:`quasi_monte_carlo` without a gradient, to a few digits.
 
     Parameters
     ----------
@@ -125,7 +122,7 @@ def quasi_monte_carlo_by_values(
     P, size = mean.shape
     z, root = fixed_points(P, _LOG2_PAIRS_BY_VALUES), _roots(cov)
     step = _STEP * np.sqrt(np.einsum("npq,npq->pn", root, root))
-    # Means at the centre, along each axis, along the diagonals between two, and opposite.
+    # Means at the centre, along each axis, along the diagonals of axis pairs, and opposite.
     first, second = np.array(list(combinations(range(P), 2))).reshape(-1, 2).T
     axes = np.eye(P)
     ahead = np.hstack([axes, axes[:, first] + axes[:, second]])
@@ -158,7 +155,7 @@ def _roots(cov: Array) -> Array:
 def quasi_monte_carlo_apart(
     func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, var: Array
 ) -> tuple[Array, Array, Array]:
-    """Return the same for independent predictors, with derivatives by their variances.
+    """Return the rule for independent predictors, with derivatives by their variances.
 
     Parameters
     ----------

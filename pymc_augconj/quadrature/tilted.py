@@ -1,8 +1,8 @@
 """Moments of tilted distributions, p(yᵢ | f)^η N(f | m, v) normalised, for any log-density.
 
-The integrals run over panels of 16 Gauss–Legendre nodes (:mod:`.tilted_panels`), which start from
-the mesh of :mod:`.tilted_mesh` and are bisected until they have converged. All sites are worked on
-at once, in NumPy, through the log-density's values alone.
+The integrals run over panels of 16 Gauss–Legendre nodes (:mod:`.panels`), which start from
+the mesh of :mod:`.mesh` and are bisected until they have converged. All sites are integrated
+together, from values of the log density alone.
 
 References
 ----------
@@ -40,10 +40,10 @@ class Tilted:
     delta : ndarray or None
         δ = ½ E[(u − z)²] with u the standardised f and z = Φ⁻¹(F(f)), where asked for.
     error : ndarray or None
-        Estimated error of log Ẑ and of the moments, relative to these; None for a closed form.
-        Where it is not tiny the log-density is itself rounded that coarsely.
+        Estimated relative error of log Ẑ and of the moments; None for a closed form. A large one
+        means that the log density itself is rounded that coarsely.
     panels : Panels or None
-        What the integrals were taken on; None for a closed form.
+        Panels of the integrals; None for a closed form.
     """
 
     log_Z: Array
@@ -104,7 +104,7 @@ def tilted_moments(
 
     def log_likelihood(f: Array, sites: Index) -> Array:
         values = density(f, sites)
-        # An infinite density is what rounding makes of a nothing over a nothing, far out.
+        # Far out, rounding may turn 0/0 into an infinite density.
         nothing = np.isnan(values) | (values == np.inf)
         return np.where(nothing, -np.inf, values if power == 1.0 else power * values)
 
