@@ -8,19 +8,19 @@ In weight space ν has D entries, and T is invertible:
 
     v = M⁻¹Φᵀh + L⁻ᵀ ν,        M = L Lᵀ,        ν = Lᵀ (v − M⁻¹Φᵀh).
 
-In observation space ν = (ξ, ε) has D + R entries, R the number of merged rows, and M is never
-formed: by Matheron's rule, with C = ΦΦᵀ + Λ⁻¹,
+In observation space ν = (ξ, ε) has D + R entries, R the number of merged rows, and M is not
+formed. By Matheron's rule, with C = ΦΦᵀ + Λ⁻¹,
 
     v = ξ + ΦᵀC⁻¹(Λ⁻¹h − Φξ − Λ^−½ ε) = M⁻¹Φᵀh + G ν,        G = M⁻¹ [I, −ΦᵀΛ^½].
 
-Every v has many ν there. As GGᵀ = M⁻¹ and Gᵀ M = [I; −Λ^½Φ], a draw from ν | v is
+Many ν give the same v. As GGᵀ = M⁻¹ and Gᵀ M = [I; −Λ^½Φ], a draw from ν | v is
 
     ν = ν* + [I; −Λ^½Φ] (v − T(ν*)),        ν* ~ N(0, I),
 
-which leaves N(ν; 0, I) the joint distribution of which v is a marginal.
+so that the joint distribution of ν and v is unchanged.
 
-Where the prior is known by its precision it takes a solution to go from v to u and back. So a space
-may have coordinates x of its own, linear in v, and all that moves on the latents moves x.
+Where the prior is given by its precision, going from v to u and back takes a solve. So a space may
+have coordinates x of its own, linear in v; moves on the latents change x.
 
 References
 ----------
@@ -53,8 +53,7 @@ __all__ = [
 class AffinePosterior(Protocol):
     """The posterior of the latents in the space's coordinates x, a vector of D entries.
 
-    It is valid until the space that made it factorises another matrix. Where x is a vector there
-    may be several, the rows of an array.
+    It is valid until its space factorises another matrix. Several x are the rows of an array.
 
     Attributes
     ----------
@@ -77,26 +76,26 @@ class AffinePosterior(Protocol):
         ...
 
     def apply(self, nu: Array) -> Array:
-        """Return x = T(ν), a draw from the posterior where ν is one from N(0, I).
+        """Return x = T(ν), a draw from the posterior for ν ~ N(0, I).
 
-        ``nu`` is (size,), or (count, size) where there are several.
+        ``nu`` is (size,), or (count, size) for several.
         """
         ...
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        """Return ν with T(ν) = x; where there are many, a draw from N(0, I) given that."""
+        """Return ν with T(ν) = x: a draw from N(0, I) given T(ν) = x if there are many."""
         ...
 
     def coordinates(self, v: Array) -> Array:
-        """Return x of the whitened latents v."""
+        """Return x for the whitened latents v."""
         ...
 
     def whitened(self, x: Array) -> Array:
-        """Return v."""
+        """Return the whitened latents v."""
         ...
 
     def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
-        """Return every block's u, given the prior that the posterior was made with."""
+        """Return u of every block, given the prior of this posterior."""
         ...
 
 
@@ -117,18 +116,18 @@ class WhitenedCoordinates:
 
 
 class DifferentiablePosterior(AffinePosterior, Protocol):
-    """One that pulls gradients back through T, and whose coordinates are v."""
+    """An affine posterior in the coordinates v that pulls gradients back through T."""
 
     def pull(self, slope: Array) -> Array:
-        """Return the gradient by ν of a function of v = T(ν), given that by v."""
+        """Return the gradient by ν of a function of v = T(ν), given its gradient by v."""
         ...
 
 
 class Conditioner(Protocol):
-    """What the Gibbs sampler asks of a space.
+    """Contract between the Gibbs sampler and a space.
 
-    It keeps its work array and its last factor. A subclass is made with the order of its matrix and
-    the coupling of the rows.
+    It keeps its work array and its last factor. A subclass takes the order of its matrix and the
+    coupling of the rows.
     """
 
     #: Whether posteriors are :class:`DifferentiablePosterior`.
@@ -137,7 +136,7 @@ class Conditioner(Protocol):
     def __init__(self, size: int, coupling: Coupling) -> None: ...
 
     def compile(self) -> None:
-        """Compile what it calls: before chains start, each in a process of its own."""
+        """Compile before chains start, each in a process of its own."""
         return
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffinePosterior:

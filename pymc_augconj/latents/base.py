@@ -1,9 +1,9 @@
 """The contract of the prior of a block of latents, whatever the structure of its covariance.
 
 A block has the innovation u ~ N(0, K(θ)), K = S Sᵀ, and the whitened latents v ~ N(0, I), u = S v.
-Its *kind* (:attr:`.LatentBlock.kind`) is a subclass of :class:`BlockPrior`; :mod:`.registry` lists
-them, and nothing else tells one kind from another. A subclass brings the abstract methods; the
-others follow from these, and are overridden where the structure offers less work.
+Its *kind* (:attr:`.LatentBlock.kind`) is a subclass of :class:`BlockPrior`, listed in
+:mod:`.registry`. A subclass defines the abstract methods; the others follow from these, and are
+overridden where the structure saves work.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class PredictorGradient(Protocol):
 class BlockPrior(ABC):
     """One block at one θ.
 
-    Vectors of latents are flat, shape (total_size,); where a method says so, several are the rows
-    of an array, shape (count, total_size).
+    Vectors of latents are flat, shape (total_size,). Some methods take several as the rows of an
+    array, shape (count, total_size).
 
     Attributes
     ----------
     block : LatentBlock
     array : ndarray
-        What ``block.scale`` gives, jitter included.
+        Value of ``block.scale``, jitter included.
     jitter : float
-        What was added to the diagonal of the user's K to factorise it.
+        Added to the diagonal of the user's K for the factorisation.
     """
 
-    #: The name by which a :class:`.LatentBlock` asks for it.
+    #: Value of :attr:`.LatentBlock.kind`.
     kind: ClassVar[str]
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
@@ -57,10 +57,10 @@ class BlockPrior(ABC):
     @classmethod
     @abstractmethod
     def matrix_order(cls, block: LatentBlock) -> int:
-        """Return the order of the largest matrix that is factorised; 0 where there is none."""
+        """Return the order of the largest factorised matrix; 0 if none."""
 
     def factorized(self) -> Self:
-        """Return this block, or one with the jitter that its covariance needs, factorised.
+        """Return this block factorised, with the jitter that its covariance needs.
 
         Raises
         ------
@@ -71,21 +71,21 @@ class BlockPrior(ABC):
 
     @property
     def scale_error(self) -> float:
-        """The estimated relative rounding error of S, where it is given by its inverse."""
+        """Estimated relative rounding error of S, if given by its inverse."""
         return 0.0
 
     @property
     def log_det_error(self) -> float:
-        """The estimated rounding error of :meth:`log_det_scale`, likewise."""
+        """Estimated rounding error of :meth:`log_det_scale`, if S is given by its inverse."""
         return 0.0
 
     def set_log_peak(self, log_peak: Callable[[], Array]) -> None:
-        """Take the user's own formula of the log density at the mean, for where S does not tell."""
+        """Set the user's formula of the log density at the mean, for when S has no digits of it."""
         return
 
     @property
     def diagonal_scale(self) -> Array | None:
-        """The diagonal of S where S is diagonal, else None."""
+        """Diagonal of S if S is diagonal, else None."""
         return None
 
     # -- u = S v ----------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ class BlockPrior(ABC):
         """Return K Aᵀ, shape (total_size, R)."""
         return self.apply_cov(A.dense()).T
 
-    # -- derivatives by what ``block.scale`` gives ------------------------------------------------
+    # -- derivatives by the value of ``block.scale`` ----------------------------------------------
 
     @abstractmethod
     def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:

@@ -1,14 +1,13 @@
-"""Conditioning the weights of several outputs of a process, which share their design, on sites.
+"""Conditioning the weights of independent outputs of a process, which share their design, on sites.
 
-As :mod:`.by_weights`, with M = I + ΦᵀΛΦ, but Φ is not formed. Let the map of a block be a
-:class:`.CopiesMap` with B of rows aᵢ, and let rows that sites couple take the same aᵢ. Then
+Like :mod:`.by_weights`, with M = I + ΦᵀΛΦ, but without forming Φ. Let the map of a block be a
+:class:`.CopiesMap` with rows aᵢ of B, and let coupled rows take the same aᵢ. Then
 
     M_kl = δ_kl I + Bᵀ diag(w_kl) B,        Cov(aᵢᵀu_k, aᵢᵀu_l) = aᵢᵀ (M⁻¹)_kl aᵢ,
 
-where w_kl,ᵢ is the sum of the entries of Λ between rows of copies k and l that take aᵢ. For K
-copies of m weights and n rows of B that is O(K² n m² + (K m)³), and O(K (n m² + m³)) where no site
-couples two copies; Φ would take O(K³ n m²) and K² n m numbers. Other blocks are a few columns
-beside these.
+where w_kl,ᵢ sums the entries of Λ between rows of outputs k and l that take aᵢ. For K outputs of m
+weights and n rows of B the cost is O(K² n m² + (K m)³), or O(K (n m² + m³)) where no site couples
+two outputs; with Φ it would be O(K³ n m²) and K² n m numbers. Other blocks add a few columns.
 """
 
 from __future__ import annotations
@@ -40,15 +39,15 @@ __all__ = ["CopiesPosterior", "CopiesSpace"]
 def _index_of(
     blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], coupling: Coupling
 ) -> int | None:
-    """Return the largest block whose copies are looked at one by one; None if there is none."""
-    found = [
+    """Return the index of the largest block with a :class:`.CopiesMap`; None if there is none."""
+    candidates = [
         (A.size, -i)
         for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
         if isinstance(A, CopiesMap)
         and block.kind == StandardPrior.kind
         and np.array_equal(A.position[coupling.first], A.position[coupling.second])
     ]
-    return -max(found)[1] if found else None
+    return -max(candidates)[1] if candidates else None
 
 
 @dataclass(frozen=True)
@@ -58,13 +57,13 @@ class _Factor:
     Attributes
     ----------
     chol : ndarray, shape (D, D)
-        What is above the diagonal is meaningless.
+        The upper triangle is meaningless.
     log_det, error : float
         log|M|, and its estimated rounding error.
     diagonal : ndarray, shape (D,)
-        That of M.
+        Diagonal of M.
     parts : sequence of slice
-        The diagonal blocks outside of which it is zero.
+        Diagonal blocks, outside of which the factor is zero.
     """
 
     chol: Array
@@ -89,7 +88,7 @@ class _Factor:
 
 
 class _Design:
-    """Φ at one θ: copies of the rows of B, and the other blocks' columns."""
+    """Φ at one θ: the rows of B for each output, and the other blocks' columns."""
 
     def __init__(self, prior: LatentPrior, coupling: Coupling) -> None:
         index = _index_of([b.block for b in prior.blocks], prior.maps, coupling)
@@ -108,7 +107,7 @@ class _Design:
             if i != index
         ]
         self.rest = np.hstack(rest) if rest else np.empty((coupling.n_rows, 0))
-        # Every entry of Λ: its rows, and where it is summed.
+        # Rows of every entry of Λ, and the position of its sum.
         rows = np.arange(coupling.n_rows)
         self.coupling = coupling
         self.r, self.s = (
@@ -118,8 +117,8 @@ class _Design:
         self.shape = A.copies, A.copies, len(A.base)
         self.flat = np.ravel_multi_index((copies[1], copies[0], A.position[self.r]), self.shape)
         self.coef = 1.0 if A.coef is None else A.coef[self.r] * A.coef[self.s]
-        # An entry beside the diagonal is in Λ twice, as it is in the symmetric M unless it is
-        # between rows of one copy.
+        # An off-diagonal entry is in Λ twice; so it is in the symmetric M, except between rows of
+        # one output.
         self.twice = np.where((copies[0] == copies[1]) & (self.r != self.s), 2.0, 1.0)
 
     def factorize(self, lam: Array, work: Array | None) -> _Factor:
@@ -160,7 +159,7 @@ class _Design:
     def cov(self, S: Array | None) -> Array:
         """Return the variances of the rows of Φ v, and covariances of pairs, for Cov(v) = S.
 
-        None stands for the identity matrix.
+        S = None stands for the identity matrix.
         """
         B, products = self.A.base, np.zeros(self.shape)
         for k, rows in enumerate(self.parts):
@@ -169,16 +168,16 @@ class _Design:
                     products[k, other] = (k == other) * np.vecdot(B, B)
                 elif S[rows, columns].any():
                     products[k, other] = np.vecdot(B @ S[rows, columns], B)
-        found = self.coef * products.ravel()[self.flat]
+        total = self.coef * products.ravel()[self.flat]
         if not self.others.size:
-            return found
+            return total
         others, rest, r, s = self.others, self.rest, self.r, self.s
         if S is None:
-            return found + np.vecdot(rest[r], rest[s])
+            return total + np.vecdot(rest[r], rest[s])
         beside = self.A.apply_rows(S[others, self.own]).T
         own = rest @ S[np.ix_(others, others)]
-        found += np.vecdot(beside[r], rest[s]) + np.vecdot(rest[r], beside[s])
-        return found + np.vecdot(own[r], rest[s])
+        total += np.vecdot(beside[r], rest[s]) + np.vecdot(rest[r], beside[s])
+        return total + np.vecdot(own[r], rest[s])
 
 
 class CopiesSpace(Conditioner):
@@ -201,7 +200,7 @@ class CopiesSpace(Conditioner):
 
 
 class CopiesPosterior(WeightPosterior):
-    """As :class:`.WeightPosterior`, by copies; further moments form Φ."""
+    """Like :class:`.WeightPosterior`, output by output; further moments form Φ."""
 
     space = "copies"
     conditioner = CopiesSpace

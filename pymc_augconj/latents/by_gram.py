@@ -4,11 +4,11 @@ Where every block is diagonal, S = diag(s), sites (h, λ) enter only through G =
 
     M = I + S G S,        v | sites ~ N(M⁻¹ S g, M⁻¹),        log Z = −½ log|M| + ½ gᵀS M⁻¹ S g.
 
-G has as few entries as the groups of a hierarchical model that meet, and is factorised as such.
-Values of θ that only scale the sites or a block's design, as a noise level or the scale of
-non-centred effects does, scale G and g, and those that are coefficients of parts of a design, as
-the Cholesky factor of correlated effects is, are the weights of sums over pairs of parts; anything
-else sums over the observations once more.
+G has entries only between groups of a hierarchical model with common observations, and is
+factorised as a sparse matrix. Hyperparameters that only scale the sites or a block's design (a
+noise variance, the scale of non-centred effects) scale G and g. Coefficients of parts of a design
+(the Cholesky factor of correlated effects) weight sums over pairs of parts. Others need new sums
+over observations.
 
 References
 ----------
@@ -36,15 +36,14 @@ from .rows import MergedSites, SiteSum
 
 __all__ = ["GramSpace"]
 
-# Of two arrays that are multiples of each other, in units of the last place.
+# Tolerance for two arrays being multiples of each other, in units of the last place.
 _ROUNDING = 4.0 * np.finfo(float).eps
-# Of factors between known arrays and new ones: sums of squares of numbers that are further apart
-# may have lost digits to underflow.
+# Range of factors between known and new arrays: beyond it sums of squares may underflow.
 _SMALLEST = 1e-100
 
 
 class AffineByGram(WhitenedCoordinates):
-    """An :class:`.AffinePosterior` from the factor of M, in the order of its elimination."""
+    """An :class:`.AffinePosterior` from the factor of M, in its elimination order."""
 
     def __init__(self, factor: BorderedFactor, order: Index) -> None:
         self._factor, self._order = factor, order
@@ -88,7 +87,7 @@ class GramSpace(Conditioner):
     def __init__(self, pattern: GramPattern) -> None:
         self._pattern = pattern
         self._maps: tuple[LinearMap, ...] = ()
-        # Sums of every term of the sites, at the known maps: see GramPattern.
+        # Sums of every term of the sites at the known maps, see GramPattern.
         self._sums: list[tuple[MergedSites, Array, Array]] = []
         self._memory = FactorMemory[AffineByGram]()
 
@@ -134,7 +133,7 @@ class GramSpace(Conditioner):
         return term, gram, self._pattern.project(self._maps, term.h)
 
     def _factors(self, maps: Sequence[LinearMap]) -> list[float] | None:
-        """Return what the known maps are multiplied by to give these; None if nothing is."""
+        """Return the factors between the known maps and these; None if there are none."""
         if not self._maps:
             return None
         if all(map(is_, maps, self._maps)):

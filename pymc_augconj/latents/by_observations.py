@@ -1,4 +1,4 @@
-"""Conditioning the latents on their sites through the R × R covariance of distinct predictors."""
+"""Conditioning latents on their sites through the R × R covariance of distinct predictors."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AffineByObservations(WhitenedCoordinates):
         """See :class:`.DifferentiablePosterior`."""
         moved = self._rotation.forward(self._prior.whitened_product(slope))
         zeros, root = np.zeros_like(moved), np.sqrt(self._factor.lam)
-        # −C⁻¹Φ slope, which is zero where λ is.
+        # −C⁻¹Φ slope, which is zero where λ = 0.
         w = observation_space.matheron_weights(self._factor, zeros, moved, zeros)
         by_xi = slope + self._prior.whitened_transpose(self._rotation.back(w))
         by_eps = np.divide(w, root, out=zeros, where=root > 0.0)
@@ -92,7 +92,7 @@ class ObservationSpace(Conditioner):
 
 
 class ObservationPosterior(SitePosterior):
-    """By one factorisation of the size of the merged rows; of either sign of λ."""
+    """Posterior by one R × R factorisation; λ may have either sign."""
 
     space = "observation"
     conditioner = ObservationSpace
@@ -168,7 +168,7 @@ class ObservationPosterior(SitePosterior):
 
     @cached_property
     def response(self) -> Array:
-        """R itself, shape (R, R)."""
+        """R = (C + Λ⁻¹)⁻¹, shape (R, R)."""
         return self._rotation.congruence_back(self._signed.response())
 
     def response_product(self, X: Array) -> Array:

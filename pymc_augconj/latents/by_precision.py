@@ -1,10 +1,10 @@
-"""Conditioning structured latents on their sites through their precision, which stays sparse.
+"""Conditioning structured latents on their sites through their sparse precision.
 
 See :mod:`.precision_pattern`. With g = Φᵀh and M = L Lᵀ,
 
     x | sites ~ N(M⁻¹ g, M⁻¹),        log Z = −½ log|M| + ½ log|Q| + ½ gᵀM⁻¹g,
 
-each in time linear in the number of latents where the precision is a band.
+in time linear in the number of latents where the precision is banded.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .rows import RowGroups, SiteSum
 
 __all__ = ["PrecisionPosterior", "PrecisionSpace"]
 
-# Multiplications that take less time than calling what makes these.
+# Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0
 
 
@@ -112,7 +112,7 @@ def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
 
 
 class PrecisionPosterior(SitePosterior):
-    """By a factorisation of the sparse posterior precision."""
+    """Posterior by a factorisation of the sparse posterior precision."""
 
     space = "precision"
     conditioner = PrecisionSpace
@@ -121,7 +121,7 @@ class PrecisionPosterior(SitePosterior):
 
     @classmethod
     def pattern(cls, model: LatentGaussianModel, groups: RowGroups) -> PrecisionPattern | None:
-        """Return the pattern of a model, None where it has no structure that is of use."""
+        """Return the pattern of a model; None if it has no usable structure."""
         if all(block.entries is None for block in model.blocks):
             return None
         if groups.maps is None:
@@ -172,7 +172,7 @@ class PrecisionPosterior(SitePosterior):
         self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
         log_normalizer = 0.5 * (float(half @ half) - factor.log_det)
         self._finish(factor.log_det, centred, factor.predictor_cov(), log_normalizer)
-        # log|M| and log|Q| are apart: of small steps of a walk both are large.
+        # log|M| and log|Q| are separate, as both are large for small steps of a walk.
         structured = [b for b in self.prior.blocks if isinstance(b, PrecisionPrior)]
         self.rounding += 4.0 * sum(abs(block.log_det_scale()) for block in structured)
 
@@ -229,7 +229,7 @@ class PrecisionPosterior(SitePosterior):
             mean = pattern.within_block(index, self._x)
             second = factor.cov_of_entries(index, rows, cols) + mean[rows] * mean[cols]
             if isinstance(block, IntrinsicPrior):
-                # Of B, whose rows sum to zero, the differences x are enough.
+                # The differences x suffice for B, whose rows sum to zero.
                 sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
                 square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
                 second = np.append(second, square / block.common)

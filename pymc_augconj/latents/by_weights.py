@@ -1,4 +1,4 @@
-"""Conditioning the latents on their sites through the D × D precision of all whitened latents."""
+"""Conditioning latents on their sites through the D × D precision of all whitened latents."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ __all__ = ["WeightPosterior", "WeightSpace"]
 
 
 def _factor_error(prior: LatentPrior, factor: WeightSpaceFactor) -> float:
-    """Return the estimated error of log|M|, that of the factors of the blocks' K included.
+    """Return the estimated error of log|M|, including errors of the factors of the blocks' K.
 
-    The factor of K is that of K + ΔK, |ΔKᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ), which moves log|I + ΛC| by tr(R ΔK).
+    The computed factor belongs to K + ΔK, |ΔKᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ); log|I + ΛC| moves by tr(R ΔK).
     One vector of random signs z estimates n ε Σ Rᵢᵢ Kᵢᵢ, with R = Λ − ΛΦM⁻¹ΦᵀΛ.
     """
-    found = factor.error + 2.0 * prior.scale_error
+    error = factor.error + 2.0 * prior.scale_error
     if all(b.diagonal_scale is not None or b.scale_error for b in prior.blocks):
-        return found
+        return error
     columns = [np.full(b.block.total_size, b.diagonal_scale is None) for b in prior.blocks]
     of_dense = factor.Phi[:, np.concatenate(columns)]
     z = probes(np.einsum("ij,ij->i", of_dense, of_dense))
@@ -43,7 +43,7 @@ def _factor_error(prior: LatentPrior, factor: WeightSpaceFactor) -> float:
     total, explained = float(np.vdot(weighted, z)), float(np.vdot(half, half))
     # The difference may have no digits itself.
     trace = max(total - explained, EPS * z.size * total) / len(z)
-    return found + EPS * z.shape[1] * trace
+    return error + EPS * z.shape[1] * trace
 
 
 class AffineByWeights(WhitenedCoordinates):
@@ -103,7 +103,7 @@ class WeightSpace(Conditioner):
 
 
 class WeightPosterior(SitePosterior):
-    """By one factorisation of the size of all latents together."""
+    """Posterior by one D × D factorisation."""
 
     space = "weight"
     conditioner: ClassVar[type[Conditioner]] = WeightSpace
@@ -138,8 +138,8 @@ class WeightPosterior(SitePosterior):
     @classmethod
     def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
         R, D = float(groups.size), float(model.latent_size)
-        # Forming Φ with a dense block costs R·size² more; forming C with one that is not a
-        # selection likewise, which happens in either space.
+        # Forming Φ with a dense block costs R·size² more, and so does forming C unless the map is a
+        # selection, in either space.
         sizes = [(float(kind_of(b).matrix_order(b)), b.copies) for b in model.blocks]
         dense = sum(size**3 for size, _ in sizes)
         forming = sum(R * size**2 * copies for size, copies in sizes)

@@ -1,8 +1,8 @@
-"""Conditioning in the first of several spaces whose log evidence has digits.
+"""Conditioning in the first of several spaces with an accurate log evidence.
 
-Every space estimates the rounding error of its log evidence. Which of them is accurate depends on
-θ: a covariance of 10⁵⁸ may have a tame precision, and a wide coefficient that hides everything else
-in a covariance hides nothing in the precision of weights.
+Every space estimates the rounding error of its log evidence. The accurate space depends on θ: a
+covariance of 10⁵⁸ may have a well-scaled precision, and a wide coefficient that dominates a
+covariance does not dominate the precision of weights.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["CertifiedConditioner"]
 
 
 class CertifiedConditioner:
-    """Conditions in one space, and in others where rounding leaves that no digits.
+    """Conditions in one space, and in others where its log evidence has no digits.
 
     Parameters
     ----------
     ways : sequence of callable
-        Each makes a :class:`.Conditioner`, once it is needed; the preferred one first.
+        Each makes a :class:`.Conditioner` on demand; the preferred one first.
     """
 
     def __init__(self, ways: Sequence[Callable[[], Conditioner]]) -> None:
@@ -63,7 +63,7 @@ class CertifiedConditioner:
         prior : LatentPrior
         sites : SiteSum
         alone : bool
-            Whether to ask no space but the preferred one.
+            Whether to use the preferred space only.
         settle : bool
             Whether to prefer from now on the space that the posterior is made in.
         for_draws : bool

@@ -1,12 +1,12 @@
-"""Which latents one Gaussian move draws together, where a likelihood has groups of predictors.
+"""Sets of latents that one Gaussian move draws together, for likelihoods with groups of predictors.
 
-Given ω_g, the predictors of one group of a likelihood have a Gaussian conditional, the others being
-held. So a move draws the latents that enter one group, and with them those of every other group
-that a latent of theirs enters: a *component*. A latent that enters two groups of one likelihood
-has no Gaussian conditional at all.
+Given ω_g and the other groups, the predictors of one group of a likelihood are Gaussian. So a move
+draws the latents that enter one group, together with the latents of all groups connected to it by
+common latents: a *component*. A latent that enters two groups of one likelihood has no Gaussian
+conditional.
 
-Latents of one block that are independent of each other, such as the copies of a process for each
-class, or the intercepts of classes, may belong to different components: they are its *pieces*.
+Independent latents of one block, such as the outputs of a process for each class, or the intercepts
+of classes, may belong to different components: they are its *pieces*.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ __all__ = ["Component", "find_components", "restricted_model"]
 
 @dataclass(frozen=True)
 class Component:
-    """Latents and predictors that belong together.
+    """Latents that one move draws, and their predictors.
 
     Attributes
     ----------
     blocks : tuple of int
         Indices of latent blocks.
     latents : tuple of ndarray of int
-        Which of the latents of each of them.
+        Latents within each block.
     members : tuple of (int, int)
-        Observed variable and group, in the order of their rows.
+        Pairs of observed variable and group, in the order of their rows.
     """
 
     blocks: tuple[int, ...]
@@ -49,9 +49,9 @@ def find_components(
     groups: Sequence[tuple[tuple[int, ...], ...]],
     maps_at: Sequence[Sequence[LinearMap]],
 ) -> list[Component]:
-    """Return the components, those of earlier groups first.
+    """Return the components in the order of their groups.
 
-    Predictors that no latent enters belong to none.
+    Predictors without latents belong to none.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def find_components(
     if len(cells) == len(model.sites):
         return [Component(tuple(range(len(every))), every, tuple(cells))]
     rows = [model.sites[s].row_numbers[list(groups[s][g])].ravel() for s, g in cells]
-    # Each cell starts as a set of its own; a piece joins those that it enters.
+    # Each cell starts as a set of its own; a piece joins the sets that it enters.
     label = np.arange(len(cells))
     entered: list[Mask] = []
     for index, block in enumerate(model.blocks):
@@ -93,38 +93,38 @@ def find_components(
                 "while it is drawn, found some that enter, or are tied to, several; sample with "
                 "sites='held', or fit with method='vgp'"
             )
-    # That of each latent; one that enters no predictor follows its prior, whichever move draws it.
+    # The component of each latent; a latent without predictors may be drawn by any move.
     order = sorted(range(len(cells)), key=lambda c: (cells[c][1], cells[c][0]))
     used = {label[c] for own in entered for c in np.flatnonzero(own.any(axis=0))}
     names = list(dict.fromkeys(label[c] for c in order if label[c] in used)) or [label[order[0]]]
     component_of = [
         np.where(own.any(axis=1), label[own.argmax(axis=1)], names[0]) for own in entered
     ]
-    found = []
+    components = []
     for name in names:
         latents = {b: np.flatnonzero(own == name) for b, own in enumerate(component_of)}
         latents = {b: own for b, own in latents.items() if own.size}
         members = sorted(cells[c] for c in order if label[c] == name)
-        found.append(Component(tuple(latents), tuple(latents.values()), tuple(members)))
-    return found
+        components.append(Component(tuple(latents), tuple(latents.values()), tuple(members)))
+    return components
 
 
 def _pieces(block: LatentBlock) -> Index:
-    """Return which piece each latent of a block belongs to."""
+    """Return the piece of each latent of a block."""
     latents = np.arange(block.total_size)
     return latents if block.kind == "diagonal" else latents // block.size
 
 
 def _columns(A: LinearMap) -> Mask:
-    """Return which latents have a coefficient other than zero."""
+    """Return the latents with a nonzero coefficient."""
     return np.asarray(A.largest_entries() > 0.0)
 
 
 @dataclass(frozen=True)
 class _RowsOf:
-    """A vector or a map as a function of the point, some rows of it, and columns of a map.
+    """Some rows of a vector or map that is a function of the point, and columns of a map.
 
-    These rows have no entry in other columns.
+    The rows have no entry in other columns.
     """
 
     whole: PointMap[Any]
@@ -165,7 +165,7 @@ class _EntriesOf:
 def restricted_model(
     model: LatentGaussianModel, component: Component, rows: Index
 ) -> LatentGaussianModel:
-    """Return the model of a component and its predictors, of which no other latent is part."""
+    """Return the model of a component and its predictors, without other latents."""
     pairs = list(zip(component.blocks, component.latents, strict=True))
     whole = all(own.size == model.blocks[i].total_size for i, own in pairs)
     if whole and len(pairs) == len(model.blocks) and rows.size == model.n_rows:

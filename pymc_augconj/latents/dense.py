@@ -1,6 +1,6 @@
 """Latents with any covariance matrix: S is its lower Cholesky factor.
 
-A block may hold several independent copies of u that share K, one after another.
+A block may hold independent outputs u that share K, one after another.
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class DensePrior(BlockPrior):
     def factorized(self) -> DensePrior:
         """See :class:`.BlockPrior`.
 
-        A whitened block takes no jitter: PyMC itself uses the plain factor there, and any other
-        would make its f another one than ours.
+        A whitened block takes no jitter, because PyMC computes its f from the plain factor.
         """
         if self._chol is None and self._jittered is None:
             name = f"the covariance of {self.block.name!r}"
@@ -69,7 +68,7 @@ class DensePrior(BlockPrior):
         return chol
 
     def _is_one(self, x: Array) -> bool:
-        """Return whether ``x`` is one vector of one copy, of which a triangle's product is less."""
+        """Return whether ``x`` is one vector of one output: a triangular product is cheaper."""
         return x.ndim == 1 and self.block.copies == 1
 
     def _by_copy(self, x: Array) -> Array:
@@ -138,10 +137,10 @@ class DensePrior(BlockPrior):
         return 0.5 * (weights + weights.T)
 
     def _pull_scale(self, A: LinearMap, G: Array) -> Array:
-        """Return the derivative of ⟨G, (A S)ᵀ⟩ by S of one copy."""
+        """Return the derivative of ⟨G, (A S)ᵀ⟩ by S of one output."""
         by_copy = zip(self._parts(A), np.split(G, self.block.copies), strict=True)
         return sum((part.matrix.T @ g.T for part, g in by_copy), np.zeros(()))
 
     def _parts(self, A: LinearMap) -> Iterator[DenseMap]:
-        """Yield the columns of A that belong to each copy."""
+        """Yield the columns of A of each output."""
         return map(DenseMap, np.split(A.dense(), self.block.copies, axis=1))

@@ -1,8 +1,8 @@
-"""Sums of derivatives by entry of the point, and derivatives by differences where these are cheap.
+"""Sums of derivatives by entry of the point, and numerical derivatives where these are cheap.
 
-The parameters of a likelihood are few, and a sum over observations costs O(n): central differences
-of fourth order with a step of 1/500 on the unconstrained scale have an error of about 1e-11 of the
-fifth derivative plus 1e-13 of the sum of rounding, both far below what an optimiser resolves.
+The parameters of a likelihood are few, and a sum over observations costs O(n). Central differences
+of fourth order with a step of 1/500 on the unconstrained scale have an error of 1e-11 of the fifth
+derivative plus 1e-13 of the sum from rounding, both far below the resolution of an optimiser.
 """
 
 from __future__ import annotations

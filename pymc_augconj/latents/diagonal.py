@@ -1,4 +1,4 @@
-"""Independent latents: K = diag(std²), S = diag(std); or K = S = I, where the design has θ."""
+"""Independent latents: K = diag(std²), S = diag(std); or K = S = I, where only the design has θ."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DiagonalPrior(BlockPrior):
         return self.std * x
 
     def unscale(self, u: Array) -> Array:
-        # A latent without variance is its mean, whatever v is.
+        # A latent without variance is its mean for every v.
         return np.divide(u, self.std, out=np.zeros_like(u), where=self.std > 0.0)
 
     def unscale_transpose(self, x: Array) -> Array:
@@ -77,7 +77,7 @@ class DiagonalPrior(BlockPrior):
 
 
 class StandardPrior(DiagonalPrior):
-    """As :class:`.DiagonalPrior` with ones; its whitened design is the design itself, no copy."""
+    """Standard normal latents; the whitened design is the design itself, without a copy."""
 
     kind = "standard"
 

@@ -1,11 +1,11 @@
 """The log evidence of the Gaussian move and its gradient with respect to hyperparameters.
 
-Given sites (h, λ), log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη depends on θ through the prior mean and
-covariance of η alone, so its gradient is a vector–Jacobian product of the kernel,
+Given sites (h, λ), log Z = log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη depends on θ only through the
+prior mean and covariance of η, so its gradient is a vector–Jacobian product of the kernel,
 
     ∂ log Z/∂θ = ⟨G, ∂C/∂θ⟩ + αᵀ ∂offset/∂θ,      G = ½ (α αᵀ − R),
 
-and no derivative of a Cholesky factor is ever taken.
+without a derivative of a Cholesky factor.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ def log_evidence_and_gradient(
     -------
     value : float
     gradient : dict
-        By entry of the point; entries the evidence does not depend on are absent.
+        By entry of the point; entries without influence are absent.
 
     Raises
     ------
     UncertainEvidenceError
-        Where its rounding error is above one nat.
+        If its rounding error is above one nat.
     NotPositiveDefiniteError
-        Where the covariance has no Cholesky factor.
+        If the covariance has no Cholesky factor.
     """
     prior = priors.at(point)
     merged = priors.groups.merge(h, lam, prior.offset)

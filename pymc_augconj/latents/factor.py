@@ -1,7 +1,7 @@
 """Latents whose covariance is given by its Cholesky factor L: S = L, and K = L Lᵀ.
 
-K is formed where it is asked for and never factorised: a product that is rounded loses the small
-directions of an ill-conditioned L. Derivatives are taken by L.
+K is formed on demand and never factorised, because rounding loses the small directions of an
+ill-conditioned L Lᵀ. Derivatives are by L.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _checked(array: Array, name: str) -> Array:
         raise NotPositiveDefiniteError(f"expected {name} to be finite, found NaN or infinity")
     above = np.argwhere(np.triu(chol, 1))
     if above.size:
-        # PyMC's compiled log density does not read these entries, its random draws do.
+        # PyMC's compiled log density does not read these entries, but its random draws do.
         row, column = above[0]
         raise RecognitionError(
             f"expected {name} to be lower triangular, found {chol[row, column]:.3g} at "

@@ -14,18 +14,18 @@ from pymc_augconj.typing import Array, Index
 
 __all__ = ["GramPattern", "is_dense"]
 
-# Up to so many latents a dense factor takes less time than the calls for a sparse one.
+# Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32
-# More pairs of latents that meet than this are not worth looking at one by one.
+# With more pairs of latents that meet, G is treated as dense.
 _MANY_PAIRS = 20_000
 
 
 class GramPattern:
-    """Where G may have entries, and which rows are summed in each.
+    """Sparsity pattern of G, and the rows summed in each entry.
 
-    Of a :class:`.SelectionSum` with coefficients c the parts are summed by themselves, so that G
-    is a sum over pairs of them, with weights c_k c_l, of matrices that do not depend on c. The
-    coefficients of all maps are numbered; number zero is 1, for what has none.
+    For a :class:`.SelectionSum` with coefficients c, G is a sum over pairs of parts, with weights
+    c_k c_l, of matrices that do not depend on c. The coefficients of all maps are numbered; number
+    zero is the coefficient 1 of other maps.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class GramPattern:
         chosen = _selections(maps)
         self._chosen = [(b, number) for b, number, _ in chosen]
         self._numbers = [number for _, number, _ in chosen]
-        # Of the selected latents, by part and row; and of the latents with dense columns.
+        # Positions of the selected latents, by part and row, and of latents with dense columns.
         columns = [starts[b] + A.index for b, _, A in chosen]
         dense = [np.arange(starts[b], starts[b + 1]) for b, A in enumerate(maps) if is_dense(A)]
         self._dense_columns = np.concatenate([np.empty(0, dtype=np.intp), *dense])
@@ -72,10 +72,10 @@ class GramPattern:
         )
 
     def _set_products(self, first: Sequence[Index], second: Sequence[Index]) -> None:
-        """Give every product of coefficients a number; find which of them every pair has."""
+        """Enumerate the products of coefficients, and find the product of every pair."""
         known: dict[tuple[int, int], int] = {(0, 0): 0}
         self._product_of = np.empty(len(self._pairs), dtype=np.intp)
-        # Two parts of one map that take the same latent have their product twice.
+        # The product of two parts of one map that take the same latent counts twice.
         self._twice: list[Array | None] = []
         for at, (a, b) in enumerate(self._pairs):
             pair = self._numbers[a], self._numbers[b]
@@ -96,7 +96,7 @@ class GramPattern:
         return A.index.size if isinstance(A, RowSelection) else A.matrix.shape[0]
 
     def _flat(self, i: Index, j: Index) -> Index:
-        """Return where entries (i, j), in the order of elimination, stand in the flat buffer."""
+        """Return the positions in the flat buffer of entries (i, j) in the order of elimination."""
         n, n_border = self.pattern.size, self.pattern.border
         low, high = np.minimum(i, j), np.maximum(i, j)
         flat = np.empty(low.size, dtype=np.intp)
@@ -114,7 +114,7 @@ class GramPattern:
         return flat
 
     def fits(self, maps: Sequence[LinearMap]) -> bool:
-        """Return whether the maps are of the kinds and select the latents that were known."""
+        """Return whether the maps have the kinds and selections of the pattern."""
         chosen = _selections(maps)
         return [(b, number) for b, number, _ in chosen] == self._chosen and all(
             known.A.selects_as(A) for (_, _, A), known in zip(chosen, self._transposed, strict=True)
@@ -171,7 +171,7 @@ class GramPattern:
         return total[:, self.pattern.order]
 
     def add_up(self, maps: Sequence[LinearMap], gram: Array, right: Array) -> tuple[Array, Array]:
-        """Return G, flat, and g at the coefficients that the maps have now."""
+        """Return G, flat, and g at the current coefficients of the maps."""
         if right.shape[0] == 1:
             return gram[0], right[0]
         coefs = [A.coefs for A in maps if isinstance(A, SelectionSum)]
@@ -185,15 +185,15 @@ def is_dense(A: LinearMap) -> TypeGuard[DenseMap]:
 
 
 def _numbered(maps: Sequence[LinearMap]) -> list[list[tuple[int, RowSelection]]]:
-    """Return every map's selections, each with the number of its coefficient."""
-    found, n_coefs = [], 1
+    """Return the selections of every map, each with the number of its coefficient."""
+    numbered, n_coefs = [], 1
     for A in maps:
         if isinstance(A, SelectionSum):
-            found.append([(n_coefs + k, part) for k, part in enumerate(A.parts)])
+            numbered.append([(n_coefs + k, part) for k, part in enumerate(A.parts)])
             n_coefs += len(A.parts)
         else:
-            found.append([(0, A)] if isinstance(A, RowSelection) else [])
-    return found
+            numbered.append([(0, A)] if isinstance(A, RowSelection) else [])
+    return numbered
 
 
 def _selections(maps: Sequence[LinearMap]) -> list[tuple[int, int, RowSelection]]:
@@ -202,7 +202,7 @@ def _selections(maps: Sequence[LinearMap]) -> list[tuple[int, int, RowSelection]
 
 
 class _Transposed:
-    """Aᵀ of a selection as a sparse matrix, and where its latents stand."""
+    """Aᵀ of a selection as a sparse matrix, and the positions of its latents."""
 
     def __init__(self, A: RowSelection, places: Index) -> None:
         self.A, self.places = A, places

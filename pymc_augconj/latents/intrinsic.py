@@ -1,12 +1,12 @@
 """Latents whose precision has a sum-to-zero constraint: Q = B + c² 1 1ᵀ with B 1 = 0.
 
-An intrinsic autoregression (ICAR) knows of differences between neighbours alone; c² 1 1ᵀ says that
-the sum has the standard deviation 1/c. With the last value to be eliminated as the origin,
+An intrinsic autoregression (ICAR) is a prior of differences between neighbours; c² 1 1ᵀ gives the
+sum the standard deviation 1/c. With the last value in the elimination order as the origin,
 
     u = x + t 1,        x_last = 0,        t = Σ u/n − Σ x/n,
 
 x has the sparse precision B without that row and column, B₁₁ = L Lᵀ, and Σ u ~ N(0, 1/c²) is
-independent of it. So no matrix that is dense or nearly singular is factorised:
+independent of x. So no dense or nearly singular matrix is factorised:
 
     u = x − (Σ x/n) 1 + v_last/(n c) 1,        x = L⁻ᵀ v.
 
@@ -33,7 +33,7 @@ from .precision import PrecisionPrior, pull_root
 
 __all__ = ["IntrinsicPrior"]
 
-# Of the sums of B's rows, relative to its diagonal.
+# Tolerance on the row sums of B, relative to its diagonal.
 _ROUNDING = 1e-8
 
 
@@ -55,7 +55,7 @@ class IntrinsicPrior(PrecisionPrior):
                 f"{name}: expected rows that sum to zero and a positive precision of the sum, "
                 f"found sums up to {np.abs(sums).max():.3g} and a precision of {self.common:.3g}"
             )
-        # The origin has a row and a column of the identity instead of its own.
+        # Row and column of the origin become those of the identity.
         origin = self.pattern.order[-1]
         meets_origin = (rows == origin) | (cols == origin)
         others = np.where(meets_origin, np.where(rows == cols, 1.0, 0.0), array[:-1])
@@ -113,12 +113,12 @@ class IntrinsicPrior(PrecisionPrior):
 
     @cached_property
     def cov_within(self) -> Array:
-        """The covariances of x where the factor has entries, flat."""
-        found = self.factor.inverse()
-        # Those of the origin with the others are zero, as entries of the factor are.
+        """Covariances of x on the pattern of the factor, flat."""
+        cov = self.factor.inverse()
+        # Covariances of the origin with others are zero, as entries of the factor are.
         origin = self.pattern.order[-1]
-        found[self.pattern.positions(origin, origin)] = 0.0
-        return found
+        cov[self.pattern.positions(origin, origin)] = 0.0
+        return cov
 
     def log_det_slopes(self) -> Array:
         return np.append(super().log_det_slopes(), 1.0 / self.common)
@@ -142,6 +142,6 @@ class IntrinsicPrior(PrecisionPrior):
 
 
 def _pinned(x: Array) -> Array:
-    """Return x, which is overwritten, with zero at the origin."""
+    """Overwrite x with zero at the origin; return it."""
     x[..., -1] = 0.0
     return x

@@ -26,7 +26,7 @@ from .rows import RowGroups
 __all__ = ["LatentPrior", "LatentPriors"]
 
 
-# The same operations may round entries of an array differently, depending on their position.
+# Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps
 
 
@@ -36,7 +36,7 @@ class LatentPrior:
     Attributes
     ----------
     offset : ndarray, shape (N,)
-        η at u = 0, every predictor.
+        η at u = 0, for every predictor.
     blocks : tuple of BlockPrior
     maps : tuple of LinearMap
         A_b on the merged rows.
@@ -62,7 +62,7 @@ class LatentPrior:
             return parts[0]
         total = np.array(parts[0], order="F")
         for part in parts[1:]:
-            # A symmetric matrix is its own transpose: add in the order of memory.
+            # Transpose the symmetric matrix to add in the order of memory.
             total += part if part.flags.f_contiguous else part.T
         return total
 
@@ -73,7 +73,7 @@ class LatentPrior:
         return parts[0] if len(parts) == 1 else np.hstack(parts)
 
     def split(self, v: Array) -> list[Array]:
-        """Return the blocks' parts of all latents, (D,) or (count, D)."""
+        """Return the parts of each block from all latents, (D,) or (count, D)."""
         if len(self.blocks) == 1:
             return [v]
         parts, start = [], 0
@@ -83,7 +83,7 @@ class LatentPrior:
         return parts
 
     def innovations(self, v: Array) -> list[Array]:
-        """Return every block's u = S v for the whitened latents v of all, (D,) or (count, D)."""
+        """Return u = S v of every block for all whitened latents v, (D,) or (count, D)."""
         return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
 
     def whitened_product(self, v: Array) -> Array:
@@ -109,8 +109,8 @@ class LatentPrior:
     def factorized(self) -> LatentPrior:
         """Return the prior with every block factorised, raising where that fails.
 
-        It is this object itself, unless a covariance needed jitter: then it is one whose
-        covariances hold that jitter, so that K and chol(K) stand for the same prior.
+        The result is this object, unless a covariance needed jitter: then its covariances include
+        the jitter, so that K and chol(K) belong to the same prior.
         """
         if all(b.factorized() is b for b in self.blocks):
             return self
@@ -131,7 +131,7 @@ class LatentPrior:
 
     @property
     def jitter(self) -> float:
-        """The largest jitter that the blocks' covariances hold."""
+        """Largest jitter in the blocks' covariances."""
         return max(b.jitter for b in self.blocks)
 
 
@@ -169,7 +169,7 @@ class LatentPriors:
                 }
             )
         )
-        # What θ gives, in one list: the offset, the blocks and the pairs of maps.
+        # All functions of θ: the offset, the blocks and the pairs of maps.
         readers: list[tuple[PointMap, Callable]] = [(model.offset, _as_offset)]
         readers += [(b.scale, partial(block_prior, b)) for b in model.blocks]
         readers += [(read, self._merge_map) for read in model.maps]
@@ -179,14 +179,14 @@ class LatentPriors:
         self._readers_of = [
             [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
         ]
-        # Maps that do not change but for a factor, and the same on the merged rows.
+        # Maps up to a factor, and the same on the merged rows.
         self._merged: dict[int, tuple[LinearMap, LinearMap]] = {}
         self._values: list[Any] = [None] * len(readers)
         self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
 
     def key(self, point: Point) -> tuple[bytes, ...]:
-        """Return what identifies the prior at ``point``."""
+        """Return a key of the prior at ``point``."""
         return tuple(point[name].tobytes() for name in self.names)
 
     def at(self, point: Point) -> LatentPrior:
@@ -204,12 +204,12 @@ class LatentPriors:
         return prior
 
     def _read(self, point: Point, key: tuple[bytes, ...]) -> None:
-        """Bring the values up to date, those alone that read an entry that has changed."""
+        """Recompute the values that depend on a changed entry."""
         stale = set(range(len(self._readers)))
         if self._values_key is not None:
             pairs = enumerate(zip(key, self._values_key, strict=True))
             stale = {i for n, (new, old) in pairs if new != old for i in self._readers_of[n]}
-        # A covariance may turn out not to be one: then what has been read belongs to no point.
+        # An invalid covariance raises here: then the values belong to no point.
         self._values_key = None
         for i in sorted(stale):
             read, make = self._readers[i]

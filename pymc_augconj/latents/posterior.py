@@ -1,12 +1,12 @@
-"""The Gaussian posterior that a set of sites stands for, at one θ, in whichever space.
+"""The Gaussian posterior given a set of sites, at one θ; the base of all spaces.
 
-Every variational engine asks the same of it: means and variances of all predictors, the divergence
-from the prior, and, once at the end, the moments of the latents and the terms of the evidence's
-gradient. With R = (C + Λ⁻¹)⁻¹ and α = h − Λμ on the merged rows,
+Variational engines use means and variances of all predictors, the divergence from the prior, and,
+once at the end, moments of the latents and terms of the evidence's gradient. With R = (C + Λ⁻¹)⁻¹
+and α = h − Λμ on the merged rows,
 
     KL(q‖p) = ½ ( log|I + ΛC| − Σ λᵢ Σᵢᵢ + αᵀμ ),
 
-because tr(C⁻¹Σ) − R = −tr(ΛΣ): no difference of large normalisers is taken. λ may be negative.
+because tr(C⁻¹Σ) − R = −tr(ΛΣ), without a difference of large normalisers. λ may be negative.
 
 A *space* is a subclass that factorises one matrix; :mod:`.space` lists them.
 """
@@ -32,7 +32,7 @@ __all__ = ["SitePosterior"]
 
 
 class SitePosterior(ABC):
-    """What all spaces share; ``h`` and ``lam`` are those of every row, before merging.
+    """Base of all spaces; ``h`` and ``lam`` are of every row, before merging.
 
     Parameters
     ----------
@@ -40,14 +40,14 @@ class SitePosterior(ABC):
     groups : RowGroups
     h, lam : ndarray, shape (N,)
     work, second_work : ndarray, optional
-        Fortran-ordered arrays of :meth:`order`; the first holds the factor until it is used again.
+        Fortran-ordered arrays of :meth:`order`; the first holds the factor until its next use.
 
     Attributes
     ----------
     mean, var : ndarray, shape (n,)
-        Of every predictor, offset included.
+        Moments of every predictor, offset included.
     cov : ndarray
-        Its variances and the covariances of coupled pairs, stacked as ``lam`` is.
+        Posterior variances and covariances of coupled pairs, stacked like ``lam``.
     divergence : float
         KL(q‖p) of the latents.
     alpha : ndarray, shape (R,)
@@ -55,19 +55,19 @@ class SitePosterior(ABC):
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη.
     error : float
-        Its estimated rounding error.
+        Estimated rounding error of ``log_normalizer``.
     """
 
     alpha: Array
     error: float
-    #: The name by which a space is chosen.
+    #: The name of the space.
     space: ClassVar[str]
-    #: Whether it takes the factors of the blocks' covariances.
+    #: Whether it uses the factors of the blocks' covariances.
     takes_factors: ClassVar[bool]
-    #: What the Gibbs sampler conditions with in this space.
+    #: The class with which the Gibbs sampler conditions in this space.
     conditioner: ClassVar[type[Conditioner]]
-    #: Whether the gradient of the evidence, which is taken in observation space, costs no more
-    #: than a few evaluations: where this space is linear in n it is O(n³).
+    #: Whether the gradient of the evidence, taken in observation space, costs only a few
+    #: evaluations; where this space is linear in n it costs O(n³).
     has_cheap_gradient: ClassVar[bool]
 
     def __init__(
@@ -83,7 +83,7 @@ class SitePosterior(ABC):
         self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
         merged = groups.merge(h, lam, prior.offset)
         self.merged_h, self.merged_lam, self._constant = merged.h, merged.lam, merged.constant
-        # What conditions takes a diagonal Λ: that of rotated rows.
+        # Conditioning takes the diagonal Λ of rotated rows.
         self._diagonal, self._rotation = groups.merged.diagonalize(self.merged_lam)
         self._condition(work, second_work)
 
@@ -99,17 +99,17 @@ class SitePosterior(ABC):
     @classmethod
     @abstractmethod
     def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        """Return the multiplications at a new θ, without those common to all spaces."""
+        """Return the number of multiplications at a new θ, without terms common to all spaces."""
 
     @classmethod
     def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        """Return the order of the largest matrix, those of the blocks' priors among them."""
+        """Return the order of the largest matrix, blocks' priors included."""
         blocks = [kind_of(b).matrix_order(b) for b in model.blocks]
         return max(cls.order(model, groups), *blocks)
 
     @classmethod
     def make_conditioner(cls, model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
-        """Return what the Gibbs sampler conditions with."""
+        """Return the conditioner of the Gibbs sampler."""
         return cls.conditioner(cls.order(model, groups), groups.merged)
 
     @staticmethod
@@ -149,7 +149,7 @@ class SitePosterior(ABC):
 
     @abstractmethod
     def explained(self, cross: Array) -> Array:
-        """Return X R Xᵀ for X of shape (P, R): what the sites take off a covariance."""
+        """Return X R Xᵀ, the reduction of a covariance by the sites, for X of shape (P, R)."""
 
     @abstractmethod
     def explained_var(self, cross: Array) -> Array:
@@ -166,7 +166,7 @@ class SitePosterior(ABC):
     # -- derivatives of the log normaliser --------------------------------------------------------
 
     def pull_cov(self, index: int) -> Array:
-        """Return the derivative by what a block's ``scale`` gives, through its covariance."""
+        """Return the derivative by a block's ``scale``, through its covariance."""
         return self.prior.blocks[index].pull_cov(self.prior.maps[index], self)
 
     def pull_map(self, index: int) -> Array:
@@ -177,7 +177,7 @@ class SitePosterior(ABC):
         return derivative
 
     def pull_selection(self, index: int) -> Array:
-        """Return the derivative by the entries of A_b that are not zero, one a row, shape (R,)."""
+        """Return the derivative by the nonzero entries of A_b, one a row, shape (R,)."""
         A = self.prior.maps[index]
         assert isinstance(A, RowSelection)
         return self.pull_map(index)[np.arange(A.index.size), A.index]

@@ -1,10 +1,10 @@
-"""Latents whose prior is known by its precision matrix Q, which is banded or else sparse.
+"""Latents with a banded or sparse precision matrix Q.
 
-With P Q Pᵀ = L Lᵀ in a suitable order, L banded or sparse, S = Pᵀ L⁻ᵀ P: products with S and its
-inverse take as long as L has entries. K = Q⁻¹ is formed where a dense space asks for it. What a
-block is given by, and what derivatives are taken by, are the entries of Q. Random walks are given
-by the precisions τ₀ of their first values as well: eliminated from the last value on, the pivots
-are the precisions of the steps and, as differences that may have no digit, τ₀.
+With P Q Pᵀ = L Lᵀ in a suitable order, L banded or sparse, S = Pᵀ L⁻ᵀ P: the cost of products with
+S and its inverse is the number of entries of L. K = Q⁻¹ is formed only for dense spaces. Values and
+derivatives are by the entries of Q. Random walks also have the precisions τ₀ of their first values:
+in the elimination from the last value on, the pivots are the precisions of the steps and τ₀, which
+as a difference of entries of Q may have no digits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .dense import DensePrior
 
 __all__ = ["PrecisionPrior", "pull_root"]
 
-# An estimated error of log|Q| from which the user's own formula is evaluated, if it is there.
+# From this estimated error of log|Q| on, the user's own formula is used if available.
 _LEAST_ERROR = 1e-6
 
 
@@ -89,7 +89,8 @@ class PrecisionPrior(DensePrior):
         return 0.0 if self._is_uncertain and self._log_peak is not None else self.scale_error
 
     def log_det_scale(self) -> float:
-        # Of an explosive autoregression log|Q| is known, but its entries do not tell it.
+        # For an explosive autoregression log|Q| is well defined, but the entries of Q lose its
+        # digits.
         if self._is_uncertain and self._log_peak is not None:
             return -float(self._log_peak()) - 0.5 * self.block.size * float(np.log(2.0 * np.pi))
         return -0.5 * self.factor.log_det
@@ -99,7 +100,7 @@ class PrecisionPrior(DensePrior):
 
     @cached_property
     def cov_within(self) -> Array:
-        """The entries of K where the factor has some, flat."""
+        """Entries of K on the pattern of the factor, flat."""
         return self.factor.inverse()
 
     def var(self) -> Array:
@@ -109,7 +110,7 @@ class PrecisionPrior(DensePrior):
         """Return the derivative of log|Q| by :attr:`array`."""
         assert self.block.entries is not None
         if self.firsts.size:
-            # Σ (log τ₀ + (n − 1) log τ), of which τ is the last entry of a walk.
+            # Σ (log τ₀ + (n − 1) log τ), τ the last entry of a walk.
             slopes = np.zeros(self.array.size)
             n_entries, n_walks = self.block.entries.shape[1], self.firsts.size
             slopes[n_entries:] = 1.0 / self.firsts
@@ -132,7 +133,7 @@ class PrecisionPrior(DensePrior):
         return self.pattern.forward(self.pattern.forward(matrix).T).T
 
     def _by_entries(self, by_cov: Array) -> Array:
-        """Return derivatives by the entries of Q, given those by K: ∂K = −K ∂Q K."""
+        """Return derivatives by the entries of Q, given derivatives by K: ∂K = −K ∂Q K."""
         assert self.block.entries is not None
         rows, cols = self.block.entries
         return -(self.cov @ by_cov @ self.cov)[rows, cols]

@@ -29,7 +29,7 @@ class PrecisionDesign:
         self.border = np.hstack([np.empty((n_rows, 0)), *parts])
 
     def products(self, which: Products, weights: Array) -> Array:
-        """Return the weighted products of two entries of Φ, each in one of a pair of rows."""
+        """Return weighted products of entries of Φ in pairs of rows, one entry in each row."""
         coupling = self.pattern.coupling
         terms = which.taken(weights)
         for block, rows in ((which.first, coupling.first), (which.second, coupling.second)):

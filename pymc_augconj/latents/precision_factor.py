@@ -22,7 +22,7 @@ __all__ = ["PrecisionFactor", "PrecisionSystem"]
 
 
 class PrecisionSystem:
-    """A pattern with the last ΦᵀΛΦ: a step asks for many θ at the same sites.
+    """A pattern with the last ΦᵀΛΦ, as a step evaluates many θ at the same sites.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class PrecisionSystem:
         return gram
 
     def factorize(self, prior: LatentPrior, lam: Array, h: Array) -> PrecisionFactor:
-        """Return the factor of M, which knows L⁻¹ Φᵀh.
+        """Return the factor of M, with L⁻¹ Φᵀh.
 
         Raises
         ------
@@ -65,7 +65,7 @@ class PrecisionSystem:
         weighted = np.array([pattern.coupling.product(lam, x) for x in X.T]).reshape(X.T.shape)
         sums, linear = pattern.of_sums(prior), design.transpose(h)
         first, second = sums[:, : pattern.size], sums[:, pattern.size :]
-        # All at once: to solve for several takes hardly longer than for one.
+        # All at once, as several right-hand sides cost hardly more than one.
         right = [design.transpose_within(weighted), first, linear[None, : pattern.size]]
         solved = factor.half_solve(np.vstack([*right, probes(factor.diagonal)]))
         stop = pattern.border + len(sums)
@@ -105,7 +105,7 @@ class PrecisionSystem:
 
 
 class PrecisionFactor:
-    """The factor of M: see :mod:`.precision_pattern`.
+    """The factor of M, see :mod:`.precision_pattern`.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class PrecisionFactor:
     error : float
         The estimated rounding error of log|M|.
     diagonal : ndarray, shape (D,)
-        That of M, without the terms of sums.
+        Diagonal of M, without the terms of sums.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class PrecisionFactor:
         self.half = self._joined_half(*linear)
 
     def half_solve(self, x: Array) -> Array:
-        """Return L⁻¹ x; x is (D,), or (count, D) as below."""
+        """Return L⁻¹ x for x of shape (D,) or (count, D)."""
         first, second = self._split(x)
         return self._joined_half(self._within.factor.half_solve(first), second)
 
@@ -187,22 +187,21 @@ class PrecisionFactor:
 
     @cached_property
     def _inverse(self) -> Array:
-        """(L₁ L₁ᵀ)⁻¹ where L₁ has entries, flat."""
+        """(L₁ L₁ᵀ)⁻¹ on the pattern of L₁, flat."""
         return self._within.factor.inverse()
 
     @cached_property
     def _regression(self) -> Array:
-        """What the rest of M⁻¹ there is made of, shape (r, n).
+        """Low-rank correction factor G, (r, n): M⁻¹ on B is (L₁ L₁ᵀ)⁻¹ + Gᵀ J G.
 
-        M⁻¹ is (L₁ L₁ᵀ)⁻¹ + Gᵀ J G there: G has the border's regression on what is in B,
-        and what a term of low rank takes off.
+        Its rows are the regression of the border on B, and the low-rank terms of sums.
         """
         of_border = self._within.transpose_solve(self._half_border)
         return np.vstack([of_border, self._within.factor.transpose_solve(self._within.basis)])
 
     @cached_property
     def _core(self) -> Array:
-        """J."""
+        """J of :attr:`_regression`, shape (r, r)."""
         m = self.pattern.border
         core = np.diag(np.append(np.zeros(m), -1.0 / (1.0 + self._within.squares)))
         core[:m, :m] = self.corner_cov
@@ -210,7 +209,7 @@ class PrecisionFactor:
 
     @cached_property
     def _rest(self) -> Array:
-        """H with Cov(η) = Φ₁ (L₁ L₁ᵀ)⁻¹ Φ₁ᵀ + H J Hᵀ, and Cov(η, x₁) likewise with −H J G."""
+        """H with Cov(η) = Φ₁ (L₁ L₁ᵀ)⁻¹ Φ₁ᵀ + H J Hᵀ and Cov(η, x₁) = Φ₁ (L₁ L₁ᵀ)⁻¹ − H J G."""
         n_updates = len(self._regression) - self.pattern.border
         border = np.pad(self.design.border, ((0, 0), (0, n_updates)))
         return border - self.design.apply_within(self._regression).T
@@ -218,7 +217,7 @@ class PrecisionFactor:
     def cov_of_entries(self, index: int, rows: Index, cols: Index) -> Array:
         """Return covariances of values of a block in B that meet in M.
 
-        Of an intrinsic block they are those of x.
+        For an intrinsic block they are covariances of x.
         """
         columns, sparsity = self.pattern.columns(index), self.pattern.sparsity
         rows, cols = columns[rows], columns[cols]
@@ -226,10 +225,10 @@ class PrecisionFactor:
         rows, cols = rows[meet], cols[meet]
         half, G = self._core @ self._regression, self._regression
         left, right = half[:, sparsity.place[rows]], G[:, sparsity.place[cols]]
-        found = np.zeros(meet.size)
-        found[meet] = self._inverse[sparsity.positions(rows, cols)]
-        found[meet] += np.einsum("ik,ik->k", left, right)
-        return found
+        cov = np.zeros(meet.size)
+        cov[meet] = self._inverse[sparsity.positions(rows, cols)]
+        cov[meet] += np.einsum("ik,ik->k", left, right)
+        return cov
 
     def var(self, index: int) -> Array:
         """Return the variances of a block in B."""
@@ -260,7 +259,7 @@ class PrecisionFactor:
         return np.concatenate([own, pairs])
 
     def cov_with_predictors(self, index: int, lam: Array) -> Array:
-        """Return Σₖ Λᵢₖ Cov(η′ₖ, uⱼ) for every row i, uⱼ the value that it takes of a block."""
+        """Return Σₖ Λᵢₖ Cov(η′ₖ, uⱼ) for every row i, uⱼ its value of a block."""
         design, coupling, pattern = self.design, self.pattern.coupling, self.pattern
         n_rows = coupling.n_rows
         column = pattern.columns(index)[design.maps[index].index]

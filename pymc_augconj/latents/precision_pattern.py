@@ -1,24 +1,24 @@
-"""The precision of structured latents and of those beside them, given sites: sparse, with a border.
+"""The sparse posterior precision of structured latents, with other latents in a dense border.
 
-With Q the prior precision of the structured blocks, in their own coordinates u, and the identity of
-the others, in whitened coordinates v, η′ = Φ x with x = (u, v) and
+Structured blocks have the prior precision Q in their own coordinates u; the others have the
+identity in whitened coordinates v. With x = (u, v), η′ = Φ x and
 
     M = blockdiag(Q, I) + ΦᵀΛΦ = [B  Cᵀ]
                                  [C  D ].
 
-Structured blocks that each predictor takes one value of stand in B, which is a band or else sparse,
-and with them diagonal blocks of which the same is true and which keep it so (a map's independent
-effects). The others, an intercept or coefficients, are the border. So
+B, banded or sparse, holds structured blocks of which each predictor takes one value, and diagonal
+blocks of the same kind that keep B sparse (a map's independent effects). The other blocks, such as
+an intercept or coefficients, form the border. So
 
     B = L₁ L₁ᵀ,        W = L₁⁻¹ Cᵀ,        D − WᵀW = L₂ L₂ᵀ.
 
-An intrinsic block, u = x + t 1 (:mod:`.intrinsic`), has x in B, t in the border, and the
-precision of its sum, c² (Σ x + n t)², is a term P Pᵀ of rank one beside M. With V = L₁⁻¹P₁ the
-factor of B + P₁P₁ᵀ is L₁ (I + V Vᵀ)^½, and the corner D − WᵀW becomes
+An intrinsic block, u = x + t 1 (:mod:`.intrinsic`), has x in B and t in the border. The precision
+of its sum, c² (Σ x + n t)², adds a term P Pᵀ of rank one to M. With V = L₁⁻¹P₁ the factor of B +
+P₁P₁ᵀ is L₁ (I + V Vᵀ)^½, and the corner D − WᵀW becomes
 
     D − WᵀW + (P₂ − WᵀV)(I + VᵀV)⁻¹(P₂ − WᵀV)ᵀ,
 
-a sum of what is not negative.
+a sum of positive semi-definite terms.
 
 References
 ----------
@@ -50,20 +50,20 @@ __all__ = ["PrecisionPattern", "Products", "scaled"]
 
 @dataclass(frozen=True)
 class Products:
-    """Which products of Φ's entries in pairs of rows enter B, and where.
+    """Products of Φ's entries in pairs of rows that enter B, and their positions.
 
     Attributes
     ----------
     first, second : int
         Blocks.
     coupled : bool
-        Whether the pairs of rows are those that sites couple; else they are each row with itself.
+        Whether the pairs of rows are coupled by sites; else each row is paired with itself.
     which : ndarray of int, or None
-        Those of the pairs whose values both stand in B; None where all do.
+        Pairs with both values in B; None for all pairs.
     positions : ndarray of int
-        In B's flat values.
+        Positions in B's flat values.
     twice : ndarray, or None
-        2 where entry and transposed entry are the same one, so that both count; else 1.
+        2 where entry and transposed entry coincide, so that both count; else 1.
     """
 
     first: int
@@ -83,7 +83,7 @@ class Products:
 
 
 class PrecisionPattern:
-    """Which latents stand in B, in which order, and which rows enter which of its entries.
+    """Latents in B, their order, and the rows that enter each entry of B.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ class PrecisionPattern:
     maps : sequence of LinearMap
         A_b on the merged rows.
     coupling : Coupling
-        Which of these rows sites couple.
+        Pairs of merged rows that sites couple.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class PrecisionPattern:
         if not self.fits_model:
             return
         self._choose(structured)
-        # Diagonal blocks whose effects are many are taken into B where that saves work.
+        # Diagonal blocks with many effects join B where that saves work.
         others = [
             i
             for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
@@ -120,7 +120,7 @@ class PrecisionPattern:
                 self._choose(known)
 
     def _choose(self, within: Sequence[int]) -> None:
-        """Take these blocks into B."""
+        """Put these blocks into B."""
         sizes = [block.total_size for block in self._blocks]
         self.within = list(within)
         self.outside = [i for i in range(len(sizes)) if i not in self.within]
@@ -140,7 +140,7 @@ class PrecisionPattern:
             meet = (left >= 0) & (right >= 0)
             rows.append(left[meet])
             cols.append(right[meet])
-        #: Where B has entries, and the order of its elimination.
+        #: Pattern and elimination order of B.
         self.sparsity = find_pattern(self.size, np.concatenate(rows), np.concatenate(cols))
         for name in ("products", "_places", "_prior_positions", "_is_of_one_block"):
             self.__dict__.pop(name, None)
@@ -148,7 +148,7 @@ class PrecisionPattern:
         self.multiplications = self.sparsity.multiplications + n * (m + 1.0) ** 2 + m**3 / 3.0
 
     def _columns_of(self, index: int) -> Index:
-        """Return the columns of a block's values; −1 of the origin of an intrinsic one."""
+        """Return the columns of a block's values; −1 for the origin of an intrinsic one."""
         values = np.arange(self._blocks[index].total_size)
         if index not in self.intrinsic:
             return self.size + values
@@ -156,30 +156,30 @@ class PrecisionPattern:
         return np.where(values == pinned, -1, self.size + values - (values > pinned))
 
     def _pairs(self) -> list[tuple[int, int, bool, Index, Index]]:
-        """Return columns that meet: by blocks, in rows, and in coupled pairs of rows."""
+        """Return pairs of columns that meet: in blocks, in rows and in coupled pairs of rows."""
         columns = {}
         for i in self.within:
             A = self._maps[i]
             assert isinstance(A, RowSelection)
             columns[i] = self._columns[i][A.index]
-        found = [
+        pairs = [
             (a, b, False, columns[a], columns[b])
             for k, a in enumerate(self.within)
             for b in self.within[k:]
         ]
         first, second = self.coupling.first, self.coupling.second
         if first.size:
-            found += [
+            pairs += [
                 (a, b, True, columns[a][first], columns[b][second])
                 for a in self.within
                 for b in self.within
             ]
-        return found
+        return pairs
 
     @cached_property
     def products(self) -> list[Products]:
-        """The products of Φ's entries that enter B."""
-        found = []
+        """Products of Φ's entries that enter B."""
+        products = []
         for a, b, coupled, left, right in self._pairs():
             meet, which = (left >= 0) & (right >= 0), None
             if not meet.all():
@@ -187,28 +187,28 @@ class PrecisionPattern:
                 left, right = left[which], right[which]
             twice = np.where(left == right, 2.0, 1.0) if coupled else None
             positions = self.sparsity.positions(left, right)
-            found.append(Products(a, b, coupled, which, positions, twice))
-        return found
+            products.append(Products(a, b, coupled, which, positions, twice))
+        return products
 
     @cached_property
     def _prior_positions(self) -> dict[int, tuple[Index, Index]]:
-        """Which of the entries of Q enter B, and where; of a diagonal block all diagonal ones."""
-        found = {}
+        """Entries of Q that enter B, and their positions; diagonal ones for a diagonal block."""
+        positions = {}
         for i in self.within:
             entries, columns = self._blocks[i].entries, self._columns[i]
             if entries is None:
                 entries = np.tile(np.arange(columns.size), (2, 1))
             rows, cols = columns[entries]
             lower = np.flatnonzero((entries[0] >= entries[1]) & (rows >= 0) & (cols >= 0))
-            found[i] = lower, self.sparsity.positions(rows[lower], cols[lower])
-        return found
+            positions[i] = lower, self.sparsity.positions(rows[lower], cols[lower])
+        return positions
 
     def _pinned(self, index: int) -> int:
-        """Return the value of an intrinsic block that is the origin of the others."""
+        """Return the index of the origin of an intrinsic block."""
         return int(self._blocks[index].sparsity.order[-1])
 
     def compile(self) -> None:
-        """Compile what factorises and solves, where that is not LAPACK."""
+        """Compile the factorisation and solves that are not LAPACK's."""
         structured = [block for block in self._blocks if block.entries is not None]
         for sparsity in (self.sparsity, *(block.sparsity for block in structured)):
             flat = np.zeros(sparsity.n_flat)
@@ -217,21 +217,21 @@ class PrecisionPattern:
             factor.transpose_product(factor.half_solve(np.ones(sparsity.size)))
 
     def holds(self, maps: Sequence[LinearMap]) -> bool:
-        """Return whether maps take the same values of the blocks in B."""
+        """Return whether maps select the same values of the blocks in B."""
         return self.fits_model and all(_same_index(maps[i], self._maps[i]) for i in self.within)
 
-    # -- coordinates: those in B, in its order of elimination, then the border ---------------------
+    # -- coordinates: B in its order of elimination, then the border -------------------------------
 
     def columns(self, index: int) -> Index:
-        """Return where the values of a block in B stand, before reordering, or −1."""
+        """Return positions of a block's values in B, before reordering, or −1."""
         return self._columns[index]
 
     def level(self, index: int) -> int:
-        """Return where t of an intrinsic block stands in x."""
+        """Return the position in x of t of an intrinsic block."""
         return self.size + self.n_whitened + self.intrinsic.index(index)
 
     def within_block(self, index: int, x: Array) -> Array:
-        """Return what is in B of a block, in its own order; zero at an origin."""
+        """Return a block's values in B, in its own order; zero at an origin."""
         if index not in self.intrinsic:
             return x[..., self._places[index]]
         found = x[..., self._places[index]]
@@ -240,17 +240,17 @@ class PrecisionPattern:
 
     @cached_property
     def _places(self) -> dict[int, Index | slice]:
-        """Where the values of a block stand in x; of an origin any place."""
-        found: dict[int, Index | slice] = {}
+        """Positions of each block's values in x; arbitrary for an origin."""
+        places: dict[int, Index | slice] = {}
         for i, columns in self._columns.items():
-            found[i] = self.sparsity.place[columns]
+            places[i] = self.sparsity.place[columns]
             if self.sparsity.is_reversed and i not in self.intrinsic:
                 stop = self.size - columns[0] - columns.size
-                found[i] = slice(self.size - columns[0] - 1, stop - 1 if stop else None, -1)
-        return found
+                places[i] = slice(self.size - columns[0] - 1, stop - 1 if stop else None, -1)
+        return places
 
     def part(self, index: int, x: Array) -> Array:
-        """Return the part of one block, in its own order, of x, shape (…, D)."""
+        """Return the part of one block, in its own order, from x, shape (…, D)."""
         if index in self.intrinsic:
             level = self.level(index)
             return self.within_block(index, x) + x[..., level : level + 1]
@@ -282,18 +282,18 @@ class PrecisionPattern:
         return np.concatenate([joined, *(parts[i] for i in self.outside), *levels], axis=-1)
 
     def of_sums(self, prior: LatentPrior) -> Array:
-        """Return Pᵀ: c times the coefficients of the sum of each intrinsic block in x."""
-        found = np.zeros((len(self.intrinsic), self.size + self.border))
-        for row, i in zip(found, self.intrinsic, strict=True):
+        """Return Pᵀ: c times the coefficients in x of the sum of each intrinsic block."""
+        coefficients = np.zeros((len(self.intrinsic), self.size + self.border))
+        for row, i in zip(coefficients, self.intrinsic, strict=True):
             block = prior.blocks[i]
             assert isinstance(block, IntrinsicPrior)
             columns, c = self._columns[i], np.sqrt(block.common)
             row[self.sparsity.place[columns[columns >= 0]]] = c
             row[self.level(i)] = c * columns.size
-        return found
+        return coefficients
 
     def from_whitened(self, prior: LatentPrior, v: Array) -> Array:
-        """Return x, given all whitened latents, (D,) or (count, D)."""
+        """Return x for all whitened latents, (D,) or (count, D)."""
         return self.joined(
             [
                 block.scale(part) if isinstance(block, PrecisionPrior) else part
@@ -302,7 +302,7 @@ class PrecisionPattern:
         )
 
     def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
-        """Return every block's u."""
+        """Return u of every block."""
         return [scaled(block, self.part(i, x)) for i, block in enumerate(prior.blocks)]
 
     def to_whitened(self, prior: LatentPrior, x: Array) -> Array:
@@ -320,7 +320,7 @@ class PrecisionPattern:
 
     @cached_property
     def _is_of_one_block(self) -> bool:
-        """Whether B's entries stand where those of one block's Q do."""
+        """Whether B has the entries of one block's Q in the same places."""
         block = self._blocks[self.within[0]]
         if len(self.within) > 1 or block.kind != PrecisionPrior.kind:
             return False
@@ -329,7 +329,7 @@ class PrecisionPattern:
         return block.sparsity.n_flat == self.sparsity.n_flat and np.array_equal(own, here)
 
     def prior_precision(self, prior: LatentPrior) -> Array:
-        """Return the prior precision of what is in B, flat."""
+        """Return the prior precision of the latents in B, flat."""
         if self._is_of_one_block:
             (index,) = self.within
             block = prior.blocks[index]

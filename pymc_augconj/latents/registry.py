@@ -26,18 +26,18 @@ def kind_of(block: LatentBlock) -> type[BlockPrior]:
 
 
 def block_prior(block: LatentBlock, array: NDArray[np.float64], jitter: float = 0.0) -> BlockPrior:
-    """Return the prior of ``block`` given what its ``scale`` gives.
+    """Return the prior of ``block`` given the value of its ``scale``.
 
     Parameters
     ----------
     block : LatentBlock
     array : ndarray
     jitter : float
-        What ``array`` holds beyond the user's own covariance.
+        Jitter included in ``array`` beyond the user's own covariance.
 
     Raises
     ------
     NotPositiveDefiniteError
-        If ``array`` cannot be that.
+        If ``array`` is no valid value.
     """
     return kind_of(block)(block, array, jitter)

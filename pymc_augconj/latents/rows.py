@@ -1,4 +1,4 @@
-"""Predictors that are equal for every value of the latents, and so can share a site."""
+"""Merging of predictors that are equal for every value of the latents, and share a site."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["MergedSites", "RowGroups", "SiteSum", "weighted_sum"]
 
 @dataclass(frozen=True, eq=False)
 class MergedSites:
-    """Sites of the merged rows, relative to their offset: see :meth:`RowGroups.merge`.
+    """Sites of the merged rows, relative to their offset, see :meth:`RowGroups.merge`.
 
     Attributes
     ----------
     h : ndarray, shape (R,)
     lam : ndarray
-        As :mod:`pymc_augconj.gaussian.sites` stacks it.
+        Stacked as in :mod:`pymc_augconj.gaussian.sites`.
     constant : float
         Σ (h·offset − ½ offsetᵀΛ·offset), with h and Λ of all rows.
     magnitude : float
-        That of the two terms of ``constant``.
+        Magnitude of the two terms of ``constant``.
     """
 
     h: Array
@@ -46,7 +46,7 @@ class MergedSites:
 
 @dataclass(frozen=True, eq=False)
 class SiteSum:
-    """Sites as a sum Σ_k c_k (h_k, Λ_k), of which hyperparameters may change the scales alone.
+    """Sites as a sum Σ_k c_k (h_k, Λ_k); hyperparameters may change the scales c_k alone.
 
     Attributes
     ----------
@@ -107,7 +107,7 @@ class RowGroups:
     inverse : ndarray of int, shape (n,), or None
         Group of each predictor; None where every predictor is its own group.
     coupling : Coupling
-        Which predictors sites couple; each of these is its own group.
+        Predictors that sites couple; each of them is its own group.
     maps : tuple of LinearMap, or None
         The blocks' maps onto the groups, at one θ.
     """
@@ -125,11 +125,11 @@ class RowGroups:
         coupling: Coupling | None = None,
         maps: tuple[LinearMap, ...] | None = None,
     ) -> RowGroups:
-        """Return groups of one predictor each."""
+        """Return groups of one predictor."""
         return cls(np.arange(n_rows), None, coupling or Coupling(n_rows), maps)
 
     def keep[T](self, name: str, make: Callable[[], T]) -> T:
-        """Return ``make()``, which is called once: what a space knows of the groups."""
+        """Return ``make()``, called once: a space's knowledge of the groups."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
@@ -183,7 +183,7 @@ class RowGroups:
         return self.coupling.merged(self.inverse, self.size)
 
     def merge(self, h: Array, lam: Array, offset: Array) -> MergedSites:
-        """Return the merged sites of η − offset, and the constant that the shift leaves."""
+        """Return the merged sites of η − offset, with the constant of the shift."""
         weighted = self.coupling.product(lam, offset)
         linear, square = float(h @ offset), 0.5 * float(weighted @ offset)
         h = h - weighted
@@ -195,7 +195,7 @@ class RowGroups:
         return MergedSites(h, lam, linear - square, abs(linear) + abs(square))
 
     def expand(self, merged: Array) -> Array:
-        """Return the entries of all predictors, and of their pairs, given those of the groups."""
+        """Return entries for all predictors, and their pairs, from entries for the groups."""
         if self.inverse is None:
             return merged
         return np.concatenate([merged[: self.size][self.inverse], merged[self.size :]])

@@ -1,6 +1,6 @@
 """The spaces in which latents are conditioned on their sites; a new one is its file and a line.
 
-All give the same numbers; the one that takes the fewest multiplications is chosen.
+All give the same numbers; the one with the fewest multiplications is chosen.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from .rows import RowGroups
 __all__ = ["SPACES", "cheapest_space", "choose_conditioner", "choose_space", "condition"]
 
 
-#: By name. Of several that cost the same the first is taken.
+#: Spaces by name; the first wins a tie in cost.
 SPACES: dict[str, type[SitePosterior]] = {
     kind.space: kind
     for kind in (ObservationPosterior, WeightPosterior, CopiesPosterior, PrecisionPosterior)
 }
 
-#: Rows of the largest matrix that is not refused: 7 GB, of which a fit holds three.
+#: Rows of the largest matrix that is allowed: 7 GB, of which a fit holds three.
 LARGEST_MATRIX = 30_000
-#: The same where another space has been chosen, and this one may only be more accurate.
+#: The same for spaces that are only tried for accuracy.
 LARGEST_ALTERNATIVE = 5_000
 
-# Multiplications that take less time than calling what makes them.
+# Below this number of multiplications call overhead dominates.
 _FEW = 64.0**3 / 3.0
 
 
 def cheapest_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePosterior]:
-    """Return the space that takes the fewest multiplications."""
+    """Return the space with the fewest multiplications."""
     return min(SPACES.values(), key=lambda space: space.multiplications(model, groups))
 
 
@@ -59,7 +59,7 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePost
     Raises
     ------
     AugmentationError
-        If it takes matrices too large to hold.
+        If its matrices are too large to hold.
     """
     space = cheapest_space(model, groups)
     size = space.largest_order(model, groups)
@@ -76,9 +76,9 @@ def choose_space(model: LatentGaussianModel, groups: RowGroups) -> type[SitePost
 def choose_conditioner(
     model: LatentGaussianModel, groups: RowGroups, maps: Sequence[LinearMap]
 ) -> CertifiedConditioner:
-    """Return what the Gibbs sampler conditions with; raises as :func:`choose_space` does.
+    """Return the conditioner of the Gibbs sampler; raises like :func:`choose_space`.
 
-    Spaces beside the cheapest one are taken where rounding leaves that no digits.
+    Other spaces are used where rounding leaves the cheapest one no digits.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def choose_conditioner(
 def _others(
     model: LatentGaussianModel, groups: RowGroups, cheapest: type[SitePosterior]
 ) -> list[type[SitePosterior]]:
-    """Return the other spaces that take matrices of a possible size, the cheaper first."""
+    """Return the other spaces with matrices of a possible size, cheapest first."""
     cost = {space: space.multiplications(model, groups) for space in SPACES.values()}
     possible = [
         space
@@ -127,7 +127,7 @@ def condition(
     Parameters
     ----------
     space : str
-        Where conditioning is cheapest; another one is taken where rounding leaves no digits there.
+        The cheapest space; another one is used where rounding leaves it no digits.
 
     Raises
     ------
