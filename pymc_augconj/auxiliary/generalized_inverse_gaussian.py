@@ -38,8 +38,8 @@ def random_generalized_inverse_gaussian(
     """Draw independent x ~ GIG(p, a, b), exactly.
 
     Rejection on the scale of log x, where the density is log-concave, from a constant between two
-    exponential tails; three proposals in four are accepted at the worst parameters. The
-    limits a = 0 and b = 0 are the same code. The first use compiles it (Numba, cached on disk).
+    exponential tails; three proposals in four are accepted at the worst parameters. The limits
+    a = 0 and b = 0 are no special case. The first use compiles it (Numba, cached on disk).
 
     Parameters
     ----------
@@ -63,7 +63,7 @@ def random_generalized_inverse_gaussian(
     Devroye (2014), Random variate generation for the generalized inverse Gaussian distribution,
     Statistics and Computing 24.
     """
-    # Imported here: a user who needs only moments or densities does not pay for Numba.
+    # Imported here, as moments and densities need no Numba.
     from .generalized_inverse_gaussian_kernel import fill
 
     p, a, b = _checked(p, a, b)
@@ -75,15 +75,7 @@ def random_generalized_inverse_gaussian(
 def mean_generalized_inverse_gaussian(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> Array:
     """E x = √(b/a) K_{p+1}(ω)/K_p(ω), ω = √(ab); +∞ at a = 0 and p ≥ −1.
 
-    Parameters
-    ----------
-    p, a, b : array_like
-        As in `random_generalized_inverse_gaussian`; the result has their broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_generalized_inverse_gaussian`.
+    Parameters and errors are those of `random_generalized_inverse_gaussian`.
     """
     p, a, b = _checked(p, a, b)
     with np.errstate(over="ignore"):
@@ -95,21 +87,7 @@ def logpdf_generalized_inverse_gaussian(
 ) -> Array:
     """Log density of GIG(p, a, b); −∞ for x ≤ 0.
 
-    Parameters
-    ----------
-    x : array_like
-    p, a, b : array_like
-        As in `random_generalized_inverse_gaussian`.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_generalized_inverse_gaussian`.
+    Parameters and errors are those of `random_generalized_inverse_gaussian`.
     """
     p, a, b = _checked(p, a, b)
     x = np.asarray(x, dtype=float)
@@ -125,7 +103,7 @@ def _checked(p: ArrayLike, a: ArrayLike, b: ArrayLike) -> list[Array]:
     refuse("p", p, np.isfinite(p), "a finite p")
     refuse("a", a, (a >= 0.0) & (a < np.inf), "a finite a ≥ 0")
     refuse("b", b, (b >= 0.0) & (b < np.inf), "a finite b ≥ 0")
-    # Copies, because a broadcast array is not to be written to, which Numba asks about.
+    # Copies: Numba asks whether arrays are writeable, which broadcast arrays should not be.
     p, a, b = (np.array(values, order="C") for values in np.broadcast_arrays(p, a, b))
     refuse("a", a, (a > 0.0) | (p < 0.0), "a > 0 unless p < 0")
     refuse("b", b, (b > 0.0) | (p > 0.0), "b > 0 unless p > 0")
@@ -165,7 +143,7 @@ def _log_bessel_ratio(p: Array, omega: Array) -> Array:
     """log(K_{p+1}(ω)/K_p(ω))."""
     low, high = np.abs(p), np.abs(p + 1.0)
     difference = _log_bessel_k(high, omega) - _log_bessel_k(low, omega)
-    # Debye's leading terms are of order r and their difference of order one: in closed form.
+    # Debye's leading terms are of order r, but their difference, in closed form, is of order one.
     r, raised = np.hypot(low, omega), np.hypot(high, omega)
     step = high - low
     r_step = step * (high + low) / (r + raised)
@@ -188,7 +166,7 @@ def _log_bessel_k(p: Array, omega: Array) -> Array:
     scaled = kve(np.where(large, 0.0, p), moderate)
     overflow = np.isinf(scaled)
     direct = np.log(np.where(overflow, 1.0, scaled)) - moderate
-    # K_p overflows here only where ω is so small that two terms are all of it.
+    # K_p overflows here only where ω is so small that two terms suffice.
     order = np.where(overflow, p, 1.0)
     leading = gammaln(order) - np.log(2.0) + order * (np.log(2.0) - np.log(moderate))
     leading -= 0.25 * moderate**2 / np.maximum(order - 1.0, 1.0)

@@ -5,9 +5,9 @@ p = λ. Then x = (λ + r)/a · e^y, where y has its mode at zero and the density
 
     exp ψ(y),   ψ(y) = −α (cosh y − 1) − λ (e^y − y − 1),   α = r − λ = ω²/(r + λ),
 
-which is concave, also at ω = 0 (log gamma) and at λ = 0. The envelope is the constant one near
-zero, and beyond, on each side, the exponential of a tangent of ψ. The tangents' points −s and t are
-to have −ψ of order one; Devroye's choice keeps the rate of acceptance bounded away from zero.
+which is concave, also at ω = 0 (log gamma) and at λ = 0. The envelope is one near zero, and on each
+side beyond it the exponential of a tangent of ψ. −ψ is of order one at the tangents' points −s and
+t; Devroye's choice keeps the rate of acceptance bounded away from zero.
 """
 
 import math
@@ -20,7 +20,7 @@ from pymc_augconj.typing import Array
 
 @njit(cache=True, error_model="numpy")
 def psi(y: float, alpha: float, lam: float) -> tuple[float, float]:
-    """ψ(y) and ψ′(y); a part whose weight is zero is left out, as it may be zero times infinity."""
+    """ψ(y) and ψ′(y), without parts of zero weight, which could be zero times infinity."""
     value, slope = 0.0, 0.0
     if alpha > 0.0:
         half_sinh = math.sinh(0.5 * y)  # cosh y − 1 = 2 sinh²(y/2), for its digits near zero
@@ -52,10 +52,10 @@ def fill(rng: np.random.Generator, p: Array, a: Array, b: Array, out: Array) -> 
         if depth > 2.0:
             s = math.sqrt(4.0 / (alpha * math.cosh(1.0) + lam))
         elif depth < 0.5:
-            # The lesser of where the gamma part and where the cosh part falls by one.
+            # The smaller of the points where the gamma part and the cosh part have fallen by one.
             s = min(1.0 / lam, math.log1p((1.0 + math.sqrt(1.0 + 2.0 * alpha)) / alpha))
 
-        # Where the tangents at t and −s, of slope −right and left, reach zero.
+        # Zeros of the tangents at t and −s, of slopes −right and left.
         psi_t, slope_t = psi(t, alpha, lam)
         psi_s, left = psi(-s, alpha, lam)
         right = -slope_t

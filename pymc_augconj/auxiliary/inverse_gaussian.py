@@ -2,9 +2,9 @@
 
     p(x) = √(shape / 2πx³) · exp(−shape (x − mean)² / (2 mean² x)),   x > 0.
 
-Everything is written in 1/mean, so that an infinite mean, to which a residual of exactly zero under
-Laplace noise leads, is an ordinary value: the distribution is then Lévy's, that of shape/χ²₁.
-Plain NumPy: as fast as Numba here, and nothing to compile.
+All formulas use 1/mean, so that an infinite mean, from a residual of exactly zero under Laplace
+noise, is an ordinary value: the distribution is then Lévy's, the distribution of shape/χ²₁. NumPy
+is as fast as Numba here.
 """
 
 import numpy as np
@@ -50,8 +50,8 @@ def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: Ar
     half = rng.standard_normal(size)
     half *= half
     half /= 2.0 * shape
-    # 1/x₋ = 1/mean + y/(2 shape) + √(y/(2 shape) · (2/mean + y/(2 shape))), y ~ χ²₁; two roots
-    # instead of one, lest the product overflow.
+    # 1/x₋ = 1/mean + y/(2 shape) + √(y/(2 shape) · (2/mean + y/(2 shape))), y ~ χ²₁, with two roots
+    # so that the product cannot overflow.
     x = 1.0 / (inv_mean + half + np.sqrt(half) * np.sqrt(2.0 * inv_mean + half))
     ratio = inv_mean * x
     larger = rng.random(size) * (1.0 + ratio) > 1.0
@@ -62,27 +62,13 @@ def random_inverse_gaussian(rng: np.random.Generator, mean: ArrayLike, shape: Ar
 def logpdf_inverse_gaussian(x: ArrayLike, mean: ArrayLike, shape: ArrayLike) -> Array:
     """Log density of IG(mean, shape); −∞ for x ≤ 0.
 
-    Parameters
-    ----------
-    x : array_like
-    mean, shape : array_like
-        As in `random_inverse_gaussian`; the mean may be infinite.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_inverse_gaussian`.
+    Parameters and errors are those of `random_inverse_gaussian`.
     """
     mean, shape = _checked(mean, shape)
     x = np.asarray(x, dtype=float)
     inside = (x > 0.0) & (x < np.inf)
     safe = np.where(inside, x, 1.0)
-    # Its square may overflow for a tiny x, where the log density is −∞ to rounding.
+    # The squared deviation overflows only where the log density is −∞ to rounding.
     with np.errstate(over="ignore"):
         deviation = np.sqrt(shape / safe) * (safe / mean - 1.0)
         value = 0.5 * np.log(shape / (2.0 * np.pi)) - 1.5 * np.log(safe) - 0.5 * deviation**2

@@ -1,4 +1,4 @@
-"""Poisson counts of any mean, of the points that thinning removes."""
+"""Poisson counts of any mean, for the points that thinning removes."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pymc_augconj.typing import Array
 
 __all__ = ["random_poisson"]
 
-# NumPy refuses means above 9e18. Beyond this one float64 does not tell counts apart, and the normal
-# distribution is within 1e-8 of the Poisson distribution, in total variation.
+# NumPy refuses means above 9e18. Above this mean float64 cannot represent single counts, and the
+# normal distribution is within 1e-8 of the Poisson distribution in total variation.
 _MANY = 1e16
 
 

@@ -2,7 +2,7 @@
 
 The auxiliary variable of the probit: z ~ N(mean, 1) given z > 0 where ``positive``, else given
 z ≤ 0. In the code, μ = ±mean is the mean after z has been reflected to the positive side, so that
-μ ≪ 0 is the far tail. Plain NumPy and SciPy: nothing to compile.
+μ ≪ 0 is the far tail.
 """
 
 import numpy as np
@@ -24,9 +24,9 @@ def random_truncated_normal(
 ) -> Array:
     """Draw independent z ~ N(mean, 1), given z > 0 where ``positive``, else given z ≤ 0.
 
-    By inversion, one uniform a draw, while the cut keeps Φ(μ) > 1e-197; farther in the tail by
-    rejection from an exponential of rate −μ, accepted 99.9 times in a hundred. Both are exact, to
-    rounding: the relative error of z is below 1e-12 at any mean.
+    By inversion of one uniform for Φ(μ) > 1e-197; farther in the tail by rejection from an
+    exponential of rate −μ, accepted 99.9 times in a hundred. Both are exact to rounding: the
+    relative error of z is below 1e-12 at any mean.
 
     Parameters
     ----------
@@ -61,15 +61,7 @@ def random_truncated_normal(
 def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
     """E z = ±(μ + φ(μ)/Φ(μ)), without cancellation in the tail.
 
-    Parameters
-    ----------
-    mean, positive : array_like
-        As in `random_truncated_normal`; the result has their broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_truncated_normal`.
+    Parameters and errors are those of `random_truncated_normal`.
     """
     mu, sign = _reflected(mean, positive)
     return sign * _mean_and_tail(mu)[0]
@@ -78,21 +70,7 @@ def mean_truncated_normal(mean: ArrayLike, positive: ArrayLike) -> Array:
 def logpdf_truncated_normal(z: ArrayLike, mean: ArrayLike, positive: ArrayLike) -> Array:
     """Log density at z; −∞ on the wrong side of zero.
 
-    Parameters
-    ----------
-    z : array_like
-    mean, positive : array_like
-        As in `random_truncated_normal`.
-
-    Returns
-    -------
-    ndarray of float64
-        Of the broadcast shape.
-
-    Raises
-    ------
-    ValueError
-        As `random_truncated_normal`.
+    Parameters and errors are those of `random_truncated_normal`.
     """
     mu, sign = _reflected(mean, positive)
     z = np.asarray(z, dtype=float)

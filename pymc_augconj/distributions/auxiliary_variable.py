@@ -1,7 +1,7 @@
 """The distributions of auxiliary variables that PyMC lacks, as PyMC distributions.
 
-Their log densities are computed by NumPy, so that they have no derivative for PyTensor: a model
-with one of them can be evaluated, drawn from and drawn as a graph, but not sampled by NUTS.
+NumPy computes their log densities, without derivatives for PyTensor: a model with one of them can
+be evaluated, sampled forward and plotted, but not sampled by NUTS.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Distribution:
     Attributes
     ----------
     name : str
-        What ``pm.model_to_graphviz`` shows.
+        Label in ``pm.model_to_graphviz``.
     logpdf : callable
         ``(ω, *parameters)``, broadcasting.
     random : callable
@@ -74,9 +74,9 @@ class NumPyFunction(Op):
     Parameters
     ----------
     function : callable
-        Of arrays that broadcast.
+        Takes arrays that broadcast.
     what : str
-        For messages.
+        Name for messages.
     """
 
     __props__ = ("function", "what")

@@ -16,20 +16,20 @@ __all__ = ["LogisticSoftmax", "RobustMax"]
 
 
 def _draw(rng: np.random.Generator, p: np.ndarray, size: Any) -> np.ndarray:
-    """Draw classes with probabilities ``p``, whose last axis is that of the classes."""
+    """Draw classes with probabilities ``p``, classes on the last axis."""
     p = p if size is None else np.broadcast_to(p, (*size, p.shape[-1]))
     u = rng.random(p.shape[:-1])[..., None] * p.sum(axis=-1, keepdims=True)
-    # Not the last sum, which rounding may leave below u.
+    # Without the last sum, which rounding may leave below u.
     return (u >= np.cumsum(p, axis=-1)[..., :-1]).sum(axis=-1).astype("int64")
 
 
 def _first_class(f: TensorVariable, size: Any) -> TensorVariable:
-    """Return the class 0, of the shape of the variable."""
+    """Return class 0 in the shape of the variable."""
     return pt.zeros(f.shape[:-1] if rv_size_is_none(size) else size, dtype="int64")
 
 
 def _is_class(value: TensorVariable, f: TensorVariable) -> TensorVariable:
-    """Return whether the value is each of the classes, on a last axis."""
+    """Return whether the value equals each class, on a new last axis."""
     return pt.eq(pt.expand_dims(value, -1), pt.arange(f.shape[-1]))
 
 
@@ -51,9 +51,8 @@ class LogisticSoftmaxRV(RandomVariable):
 class LogisticSoftmax(Discrete):
     r"""A class with probabilities :math:`\sigma(f_k) / \sum_j \sigma(f_j)`, σ logistic.
 
-    As the softmax it is a categorical distribution; unlike that it has an augmentation of all
-    classes at once, so that the latents of all are drawn together, and a lower bound for
-    ``pac.fit("cavi")``.
+    Unlike the softmax this categorical distribution has an augmentation of all classes at once, so
+    that the latents of all classes are drawn together, and a lower bound for ``pac.fit("cavi")``.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a φ must fulfil, checked where a model is written, and refusals that say where it fails."""
+"""Conditions on φ, checked where a model is written, with errors that say where they fail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .formula import Formula
 __all__ = ["check_integrable", "check_phi", "initial_values"]
 
 _LARGEST_AT_ZERO = 1e-9
-# log e at which the tail's exponent is read off, beyond the scale of any data.
+# log e at which the exponent of the tail is computed, beyond the scale of any data.
 _LOG_FAR = np.log(10.0) * np.array([40.0, 60.0, 80.0, 100.0])
 _MOST_CHECKED = 5
 
@@ -30,7 +30,7 @@ _MOST_CHECKED = 5
 def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> list[np.ndarray]:
     """Return the values of graphs of random variables at PyMC's initial point.
 
-    ``model`` knows the initial values that the user has chosen; by default the one in context.
+    ``model``, by default the model in context, has the user's initial values.
     """
     graphs = list(graphs)
     if not graphs:
@@ -40,7 +40,7 @@ def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> li
         for node in toposort(graphs)
         if isinstance(node.op, RandomVariable | SymbolicRandomVariable)
     ]
-    # Components of a mixture, say, are parts of that variable, from which PyMC starts it.
+    # Variables such as components of a mixture are parts of another, from which PyMC starts.
     parts = {
         parent
         for node in nodes
@@ -69,14 +69,14 @@ def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
     ----------
     phi : Formula
     parameters : sequence of ndarray
-        Values of ``phi.parameters``; of arrays, the first few distinct values are checked.
+        Values of ``phi.parameters``; the first few distinct values of arrays are checked.
 
     Raises
     ------
     NotSuperGaussianError
-        Names the first r, and the order of the derivative, at which the condition fails.
+        With the first r and the order of the derivative at which the condition fails.
     """
-    # Imported here: a user of other likelihoods does not pay for Numba.
+    # Imported here, as other likelihoods need no Numba.
     from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
         check_completely_monotone,
     )
@@ -120,7 +120,7 @@ def check_integrable(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
 
 
 def distinct(parameters: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
-    """Return the distinct sets of scalar values that broadcast parameters hold."""
+    """Return the distinct sets of scalars in broadcast parameters."""
     if not parameters:
         return [[]]
     rows = np.stack([p.ravel() for p in np.broadcast_arrays(*parameters)], axis=-1)

@@ -1,9 +1,9 @@
 """An elementwise formula of one argument and of parameters, detached from the user's model.
 
 ``log_phi=lambda r: -pt.sqrt(r) / b`` closes over the model's variable b. A :class:`Formula` calls
-it once, finds what in its graph does not depend on r (the *parameters*), and can then be written
-again for other arguments: as part of a log density, for derivatives, and as a function of NumPy
-arrays, real or complex.
+it once, and finds the subgraphs that do not depend on r (the *parameters*). It can then be written
+for other arguments: as part of a log density, for derivatives, and as a function of real or complex
+NumPy arrays.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pymc_augconj.python_mode import complex_mode, python_mode, without_compilat
 
 __all__ = ["Formula"]
 
-# |x| is not analytic, √x² is, and both agree for x = √r: its argument is within ±π/4.
+# √x² is analytic, unlike |x|, and both agree for x = √r, whose argument is within ±π/4.
 _ANALYTIC: dict[str, Callable[[Variable], Variable]] = {
     "Abs": lambda x: pt.sqrt(x * x),
     "Sigmoid": lambda x: 1.0 / (1.0 + pt.exp(-x)),
     "Softplus": lambda x: pt.log1p(pt.exp(x)),
 }
-# NumPy orders complex numbers by their real parts, which would go unnoticed.
+# NumPy would order complex numbers by their real parts in silence.
 _NOT_ANALYTIC = frozenset(
     {"Maximum", "Minimum", "Clip", "LT", "LE", "GT", "GE", "EQ", "NEQ", "Sign"}
 )
@@ -46,19 +46,19 @@ class Formula:
     Parameters
     ----------
     function : callable, or tensor_like
-        Takes a float64 vector; a value instead of a function is a formula that ignores it.
+        Takes a float64 vector; a value instead of a function is constant in it.
     what : str
         Its name in error messages, for instance ``"log_phi"``.
 
     Attributes
     ----------
     parameters : list of TensorVariable
-        The graphs that it closes over: scalars, or arrays with an entry for each observation.
+        Graphs in its closure: scalars, or arrays with an entry for each observation.
 
     Raises
     ------
     AugmentationError
-        If it is not elementwise although a parameter is an array.
+        If it is not elementwise, and a parameter is an array.
     """
 
     def __init__(self, function: Callable[[TensorVariable], Variable] | object, what: str) -> None:
@@ -95,20 +95,20 @@ class Formula:
         return [n for n in nodes if any(parent in self._varying for parent in n.inputs)]
 
     def _find_parameters(self) -> dict[Variable, Variable]:
-        """From each graph free of the argument, where it enters, to the parameter it stands for."""
+        """Map each subgraph free of the argument to the parameter that it broadcasts."""
         roots = [p for node in self._nodes() for p in node.inputs if p not in self._varying]
         if self._output not in self._varying:
             roots = [self._output]
-        found = {}
+        parameters = {}
         for root in roots:
             stem = _without_new_axes(root)
             is_constant = all(isinstance(leaf, Constant) for leaf in graph_inputs([stem]))
-            # A constant with an entry for each observation is a parameter like any other.
+            # A constant with an entry for each observation is a parameter, too.
             if is_constant and (not self.is_elementwise or all(stem.type.broadcastable)):
                 continue
             if isinstance(root, TensorVariable):
-                found[root] = stem
-        return found
+                parameters[root] = stem
+        return parameters
 
     def _first_other(self) -> str:
         return next(type(n.op).__name__ for n in self._nodes() if not _is_elementwise(n))
@@ -118,7 +118,7 @@ class Formula:
     def __call__(
         self, argument: TensorVariable, parameters: Sequence[Variable] | None = None
     ) -> TensorVariable:
-        """Return its graph at ``argument``, broadcast against ``parameters``."""
+        """Return the graph at ``argument``, broadcast against ``parameters``."""
         parameters = self.parameters if parameters is None else parameters
         argument = pt.as_tensor(argument)
         new = dict(zip(self.parameters, parameters, strict=True))
@@ -142,11 +142,11 @@ class Formula:
     # -- as functions of NumPy arrays ---------------------------------------------------------
 
     def evaluate(self, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
-        """Return its values at ``x``, real or complex, broadcast against ``parameters``."""
+        """Return the values at ``x``, real or complex, broadcast against ``parameters``."""
         return self._evaluate(0, x, parameters)
 
     def derivative(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
-        """Return its derivative of order 1 or 2 by the argument, at real ``x``."""
+        """Return the derivative of order 1 or 2 by the argument, at real ``x``."""
         return self._evaluate(order, x, parameters)
 
     def _evaluate(self, order: int, x: np.ndarray, parameters: Sequence[np.ndarray]) -> np.ndarray:
@@ -169,7 +169,7 @@ class Formula:
         return {}
 
     def __getstate__(self) -> dict:
-        # Compiled functions are made again where they are needed.
+        # Compiled functions are not pickled, but compiled on demand.
         return {k: v for k, v in self.__dict__.items() if k != "_functions"}
 
     def _at(self, x: Variable, inputs: list[Variable]) -> Variable:
@@ -232,7 +232,7 @@ def _as_scalar(graph: Variable) -> Variable:
 
 
 def _like(new: Variable, root: Variable) -> Variable:
-    """Return the scalar ``new`` with as many axes of length one as ``root`` has."""
+    """Return the scalar ``new`` with the number of axes of ``root``, each of length one."""
     new = new.astype(root.dtype)
     return new.dimshuffle(["x"] * root.ndim) if root.ndim else new
 
@@ -259,7 +259,7 @@ def _rewritten(node: Apply, inputs: list[Variable], without_axes: bool) -> Varia
         return _unfused(scalar_op, inputs, without_axes)
     name = type(scalar_op).__name__
     if name == "Log" and _is_cosh(inputs[0]):
-        # cosh overflows where its logarithm is small.
+        # cosh overflows where its logarithm is still small.
         (x,) = inputs[0].owner.inputs
         size = pt.sqrt(x * x) if x.dtype.startswith("complex") else pt.abs(x)
         return size + pt.log1p(pt.exp(-2.0 * size)) - np.log(2.0)
@@ -274,7 +274,7 @@ def _rewritten(node: Apply, inputs: list[Variable], without_axes: bool) -> Varia
 
 
 def _unfused(composite: Composite, inputs: list[Variable], without_axes: bool) -> Variable:
-    """Write a fused operation as its parts, which exist for every type of number."""
+    """Replace a fused operation by its parts, which exist for every type of number."""
     parts = dict(zip(composite.fgraph.inputs, inputs, strict=True))
     for inner in composite.fgraph.toposort():
         arguments = [

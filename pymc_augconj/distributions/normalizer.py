@@ -3,9 +3,9 @@
 The double-exponential substitution e = s exp(½π sinh t) turns the integral over (0, ∞) into one
 over t whose integrand decays twice exponentially at both ends, for algebraic tails of φ as for
 exponential ones, so that the trapezoidal rule converges geometrically (Takahashi & Mori 1974). The
-integral does not depend on the scale s: s is chosen such that −log φ(s²) is about one, and no
-derivative is taken through it. Beyond the last node the tail is continued as a power of e, whose
-exponent is read off there; where that is not integrable, C = 0 and the log density −∞.
+integral does not depend on the scale s, which is chosen such that −log φ(s²) is about one, without
+a derivative. Beyond the last node the tail is continued as a power of e, with the exponent of the
+last node; where that is not integrable, C = 0 and the log density is −∞.
 
 References
 ----------
@@ -26,11 +26,11 @@ __all__ = ["log_normalizer"]
 
 _STEP = 1.0 / 18.0
 _T = np.arange(-3.72, 5.95, _STEP)
-# log(e/s), and log of the weight of a node, (de/dt)/s · step.
+# log(e/s), and the log of a node's weight, (de/dt)/s · step.
 _LOG_E = 0.5 * np.pi * np.sinh(_T)
 _LOG_WEIGHT = _LOG_E + np.log(0.5 * np.pi * np.cosh(_T) * _STEP)
 
-# log e among which the scale is looked for, first by decades and then within one.
+# Grids of log e for the search of the scale, first by decades and then within one.
 _LOG_SCALES = np.log(10.0) * np.arange(-30.0, 31.0)
 _LOG_REFINED = np.log(10.0) * np.arange(-0.5, 0.51, 0.1)
 
@@ -46,7 +46,7 @@ def log_normalizer(phi: Formula, parameters: list[Variable]) -> Variable:
     phi : Formula
         log φ as a formula of r = e².
     parameters : list of Variable
-        Stand for ``phi.parameters``.
+        Values of ``phi.parameters``.
     """
     ndim = max((p.ndim for p in parameters), default=0)
 
@@ -67,8 +67,8 @@ def log_normalizer(phi: Formula, parameters: list[Variable]) -> Variable:
         log_scale = log_scale + shift
     log_scale = disconnected_grad(log_scale)
 
-    # Where φ has vanished its formula may overflow, and so may its derivative: it is left out of
-    # the graph there, not merely multiplied by zero.
+    # Where φ is zero its formula and its derivative may overflow, so the graph leaves it out there
+    # instead of multiplying it by zero.
     log_e = log_scale + column(_LOG_E)
     log_terms = log_phi(log_e) + column(_LOG_WEIGHT)
     log_terms = pt.where(pt.isnan(log_terms), -np.inf, log_terms)

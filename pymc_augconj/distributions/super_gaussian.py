@@ -23,10 +23,10 @@ from .normalizer import log_normalizer
 
 __all__ = ["COEFFICIENTS", "Family", "SuperGaussian", "SuperGaussianRV"]
 
-#: The coefficients of the general form, and their values where only others are given.
+#: The coefficients of the general form, and their default values.
 COEFFICIENTS = {"g": 0.0, "alpha": 0.0, "beta": 0.0, "gamma": 1.0}
 
-# Below −this, relative to α, the least value of c² is negative by more than rounding.
+# Tolerance on a negative least value of c², relative to α.
 _ROUNDING = 1e-9
 
 
@@ -39,7 +39,7 @@ class Family:
     coefficients : mapping from str to Formula, optional
         g, alpha, beta and gamma as formulas of y; None for a location family.
     log_c : Formula, optional
-        None where the normaliser is computed.
+        None if the normaliser is computed.
     support : sequence of float, optional
         Every value of a discrete y.
     closed_form : bool
@@ -48,7 +48,7 @@ class Family:
     Attributes
     ----------
     parameters : list of TensorVariable
-        What the formulas close over, each once.
+        Parameters of all formulas, each once.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Family:
         return self.coefficients is None
 
     def select[T](self, name: str, parameters: Sequence[T]) -> list[T]:
-        """Return those of ``parameters`` that the formula ``name`` depends on."""
+        """Return the entries of ``parameters`` that the formula ``name`` depends on."""
         return [parameters[i] for i in self._slots[name]]
 
     # -- graphs -------------------------------------------------------------------------------
 
     def constants(self, y: Variable, parameters: Sequence[Variable]) -> dict[str, Variable]:
-        """Return the graphs of log_c and of what else there is of g, alpha, beta and gamma."""
+        """Return the graphs of log_c and of the given g, alpha, beta and gamma."""
         y = y.astype("float64")
         graphs = {
             name: formula(y, self.select(name, parameters))
@@ -158,7 +158,8 @@ class Family:
             r = at["gamma"] * (f - at["beta"] / (2.0 * at["gamma"])) ** 2 + least
             log_phi = self.log_phi.evaluate(r, self.select("log_phi", parameters))
             log_mass.append(at["log_c"] + at["g"] * f + log_phi)
-        # The largest of independent Gumbel variables shifted by log p is at each y with its p.
+        # The largest of independent Gumbel variables shifted by log p is at y with probability
+        # p(y).
         shifted = np.stack(log_mass) + rng.gumbel(size=(len(self.support), *f.shape))
         return np.asarray(self.support)[shifted.argmax(axis=0)]
 

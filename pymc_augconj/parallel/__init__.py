@@ -1,11 +1,11 @@
 """Work on several threads, processes and machines.
 
 ===============  ==============================================================
-``client``       the executor for what users pass as ``client``
+``client``       the executor for the user's ``client``
 ``dask``         work on the workers of a Dask cluster
 ``dask_arrays``  parts of Dask arrays
 ``executor``     independent pieces of work: here, on threads, on processes
 ``settings``     settings of the whole process, shared between concurrent calls
-``threads``      the number of threads that is worth using
+``threads``      the number of available cores
 ===============  ==============================================================
 """

@@ -1,4 +1,4 @@
-"""The executor for what users pass as ``client``."""
+"""The executor for the user's ``client``."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ __all__ = ["executor_of"]
 
 
 def executor_of(client: Any) -> Executor:
-    """Return the executor for what users pass as ``client``.
+    """Return the executor for the user's ``client``.
 
     Parameters
     ----------
     client : distributed.Client or concurrent.futures.Executor, optional
-        By default everything is done here.
+        By default work runs in this process.
 
     Raises
     ------
     AugmentationError
-        If it is neither.
+        If ``client`` is neither.
     """
     if client is None:
         return Executor()

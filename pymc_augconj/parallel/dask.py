@@ -1,4 +1,4 @@
-"""Work on the workers of a Dask cluster; imported only where a client is given."""
+"""Work on the workers of a Dask cluster; imported only for a client."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _TOPIC = "pymc-augconj"
 
 
 class DaskExecutor(Executor):
-    """Work for the workers of a cluster, one task of the scheduler each.
+    """Runs each task as a task of the cluster's scheduler.
 
-    Everything that a task needs is either in its own description or the result of another task, so
-    that what is lost with a worker is computed again.
+    The inputs of a task are in its description or results of other tasks, so that results lost with
+    a worker are computed again.
 
     Parameters
     ----------
@@ -60,12 +60,12 @@ class DaskExecutor(Executor):
             self.client.unsubscribe_topic(_TOPIC)
 
     def share(self, value: Any) -> Any:
-        # Not scattered: what was scattered to one worker is lost with it.
+        # Not scattered: data scattered to one worker would be lost with it.
         return self.submit(_same, value)
 
     def block(self, array: Any) -> Any:
         if not distributed.futures_of(array):
-            # Computed within the task that takes it, so that it is not kept.
+            # Computed within the task that uses it, so that it is not kept.
             return super().block(array)
         future = self.client.compute(array)
         self._futures.add(future)
@@ -106,7 +106,7 @@ def _same(value: Any) -> Any:
 
 
 def is_cancelled() -> bool:
-    """Return whether the task that asks, on a worker, is no longer wanted by any client."""
+    """Return whether no client wants the calling task on a worker any more."""
     worker = distributed.get_worker()
     task = worker.state.tasks.get(worker.get_current_task())
     return task is None or task.state in ("cancelled", "released", "forgotten")

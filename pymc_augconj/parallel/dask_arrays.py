@@ -1,4 +1,4 @@
-"""Parts of Dask arrays, with no cluster or any; imported only where such an array is given."""
+"""Parts of Dask arrays, with or without a cluster; imported only for such arrays."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class ArrayPart:
     """A part of a Dask array, computed in the process that asks for it."""
 
     def __init__(self, array: Any) -> None:
-        # Only what this part needs; and once, since a graph takes longer to pickle than a task.
+        # The graph of this part only; pickled once, since that takes longer than pickling a task.
         self._pickled = cloudpickle.dumps(dask.optimize(array)[0])
 
     def load(self) -> np.ndarray:
-        """Compute it."""
+        """Compute the part."""
         return np.asarray(cloudpickle.loads(self._pickled).compute(scheduler="synchronous"))
 
 
@@ -31,7 +31,7 @@ def lazy_rows(
     rows: Any,
     arrays: Mapping[str, tuple[Any, tuple[int, ...], int]],
 ) -> dict[str, Any]:
-    """Return what ``function(pickled, chunk)`` gives for every chunk of rows, as Dask arrays.
+    """Return the results of ``function(pickled, chunk)`` for all chunks of rows, as Dask arrays.
 
     Parameters
     ----------
@@ -40,15 +40,15 @@ def lazy_rows(
     rows : dask.array.Array, shape (P, d)
         Not divided along its second axis.
     arrays : mapping from str to (dtype, shape, int)
-        Type and shape of each result, and its axis of rows, whose length does not count.
+        Type and shape of each result, and its axis of rows; the length of that axis is ignored.
     """
     shared = dask.delayed(pickled)
     tasks = [dask.delayed(function)(shared, block) for block in rows.to_delayed().ravel()]
-    found = {}
+    results = {}
     for name, (dtype, shape, axis) in arrays.items():
         parts = [
             da.from_delayed(task[name], (*shape[:axis], size, *shape[axis + 1 :]), dtype)
             for task, size in zip(tasks, rows.chunks[0], strict=True)
         ]
-        found[name] = da.concatenate(parts, axis=axis)
-    return found
+        results[name] = da.concatenate(parts, axis=axis)
+    return results

@@ -1,8 +1,8 @@
 """Independent pieces of work: in this thread, on threads, on processes, on a Dask cluster.
 
-One object has a few methods, so that an algorithm that sums over pieces does not know where they
-are computed. What it computes does not depend on that either: results are gathered in the order of
-the tasks, and :meth:`Executor.reduce` adds in one fixed tree.
+Algorithms that sum over pieces use the methods of one object, wherever the pieces are computed. The
+result does not depend on where: results are gathered in the order of the tasks, and
+:meth:`Executor.reduce` adds in one fixed tree.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ __all__ = ["Executor", "Pool", "Task", "Threads", "worker_number"]
 # Results that are added at once.
 _FAN_IN = 8
 
-# Shared values that a process keeps.
+# Number of shared values that a process keeps.
 _KEPT = 8
 
 
 class Task[T](Protocol):
-    """Work whose result can be asked for."""
+    """Work with a result."""
 
     def result(self) -> T:
-        """Return the result, waiting for it; raises what the work raised."""
+        """Wait for the result and return it; raises the exception of the work."""
         ...
 
 
 class _Deferred[T]:
-    """Work that is done when its result is asked for."""
+    """Work that runs when its result is requested."""
 
     def __init__(self, function: Callable[..., T], arguments: tuple) -> None:
         self._function, self._arguments = function, arguments
@@ -50,36 +50,36 @@ class _Deferred[T]:
 
 
 class Executor:
-    """Does all work itself, when its result is asked for; the base of the others.
+    """Runs all work in this thread, when its result is requested; the base of the others.
 
-    A context manager: at its end nothing that was submitted is left running or waiting.
+    A context manager: at its end no submitted work is left running or waiting.
     """
 
-    #: How many tasks are worked on at once.
+    #: Number of tasks that run at once.
     workers = 1
 
     @property
     def is_cancelled(self) -> Callable[[], bool]:
-        """What a task asks, by a call, whether its result is still wanted."""
+        """Function by which a task learns whether its result is no longer wanted."""
         return _never
 
     @property
     def tell(self) -> Callable[[str, Any], None]:
-        """What a task calls, with a topic and a message, for :meth:`listening` to hear."""
+        """Function ``(topic, message)`` by which a task sends to :meth:`listening`."""
         return _silent
 
     def listening(
         self, topic: str, handler: Callable[[Any], None]
     ) -> AbstractContextManager[object]:
-        """Have ``handler`` called with the messages of a topic, where that can be done."""
+        """Call ``handler`` with the messages of a topic, where tasks can send them."""
         return nullcontext()
 
     def share(self, value: Any) -> Any:
-        """Return what stands for ``value`` among the arguments of many tasks."""
+        """Return a substitute for ``value`` among the arguments of many tasks."""
         return value
 
     def block(self, array: Any) -> Any:
-        """Return what stands for a part of a Dask array among the arguments of a task."""
+        """Return a substitute for a part of a Dask array among the arguments of a task."""
         from .dask_arrays import ArrayPart
 
         return ArrayPart(array)
@@ -99,13 +99,13 @@ class Executor:
         return [task.result() for task in tasks]
 
     def drop(self, tasks: Sequence[Task[Any]]) -> None:
-        """Wait for tasks that run, and forget them and those that do not."""
+        """Wait for running tasks, and forget all of them."""
 
     def reduce(self, function: Callable[[list[Any]], Any], tasks: list[Task[Any]]) -> Any:
-        """Return the results of all tasks added by ``function``, of a few at a time.
+        """Return the results of all tasks added by ``function``, a few at a time.
 
-        The tree is that of adding neighbours, then their sums, and so on; ``tasks`` is used up, so
-        that few results are held at once.
+        Neighbours are added, then their sums, and so on. ``tasks`` is emptied, so that few results
+        are held at once.
         """
         levels: list[list[Any]] = [[]]
 
@@ -132,7 +132,7 @@ class Executor:
         return levels[level][0]
 
     def close(self) -> None:
-        """Drop what is left."""
+        """Drop the remaining tasks."""
 
     def __enter__(self) -> Self:
         return self
@@ -179,7 +179,7 @@ class Pool(Executor):
         if self._separate:
             future = self._pool.submit(_unpickled, cloudpickle.dumps((function, arguments)))
         else:
-            # A thread does not begin with the errors that this one ignores.
+            # A new thread does not inherit the floating-point errors that this one ignores.
             how: Any = np.geterr()
             future = self._pool.submit(_with_errors, how, function, arguments)
         self._futures.add(future)
@@ -198,9 +198,9 @@ class Pool(Executor):
 
 
 class Threads(Pool):
-    """The caller's thread and ``workers`` − 1 others.
+    """Runs work on the caller's thread and ``workers`` − 1 others.
 
-    The caller's does, when it asks for results, what no other has begun with.
+    The caller's thread runs tasks not yet begun when it requests results.
     """
 
     def __init__(self, workers: int) -> None:
@@ -218,18 +218,18 @@ class Threads(Pool):
         return future
 
     def gather(self, tasks: Sequence[Task[Any]]) -> list[Any]:
-        found: list[Any] = [None] * len(tasks)
+        results: list[Any] = [None] * len(tasks)
         own = []
-        # Others take the first that are left.
+        # From the last one on, since other threads take the first ones.
         for i in reversed(range(len(tasks))):
             function, arguments = self._work.pop(tasks[i])
             if tasks[i].cancel():  # type: ignore[attr-defined]
                 own.append(i)
-                found[i] = function(*arguments)
+                results[i] = function(*arguments)
         for i, task in enumerate(tasks):
             if i not in own:
-                found[i] = task.result()
-        return found
+                results[i] = task.result()
+        return results
 
     def drop(self, tasks: Sequence[Task[Any]]) -> None:
         for task in tasks:
@@ -253,7 +253,7 @@ class _Shared:
             while len(_KNOWN) >= _KEPT:
                 del _KNOWN[next(iter(_KNOWN))]
             _KNOWN[name] = cloudpickle.loads(pickled)
-        # Those in use stay.
+        # Values in use stay.
         _KNOWN[name] = _KNOWN.pop(name)
         return _KNOWN[name]
 

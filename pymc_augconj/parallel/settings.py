@@ -1,7 +1,7 @@
 """Settings of the whole process that calls in several threads change at the same time.
 
-Each thread saving the value it finds and restoring it at its end leaves, where calls overlap, the
-changed value behind for the rest of the process. Here the first call saves and the last restores.
+If every call saved and restored the value itself, overlapping calls would leave the changed value
+behind. Here the first call saves it and the last restores it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ProcessSetting[T]:
     Parameters
     ----------
     change : callable
-        Gives the setting a value; returns a function that restores what was there before.
+        Sets a value; returns a function that restores the previous one.
     """
 
     def __init__(self, change: Callable[[T], Callable[[], None]]) -> None:
@@ -40,9 +40,9 @@ class ProcessSetting[T]:
         self._lock = threading.Lock()
 
     def acquire(self, value: T) -> Callable[[], None]:
-        """Give the setting ``value``; returns what to call, once, when it is no longer needed.
+        """Set ``value``; return a function to call once when it is no longer needed.
 
-        Of values that are wanted at the same time the last one given counts.
+        Of several values at the same time the last one set counts.
         """
         request = (object(), value)
         with self._lock:
@@ -64,7 +64,7 @@ class ProcessSetting[T]:
 
     @contextmanager
     def __call__(self, value: T) -> Iterator[None]:
-        """Give the setting ``value`` within a ``with`` statement."""
+        """Set ``value`` within a ``with`` statement."""
         release = self.acquire(value)
         try:
             yield

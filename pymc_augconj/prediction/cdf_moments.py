@@ -1,12 +1,12 @@
-"""Mean and variance of y from its distribution function, where its density cannot be integrated.
+"""Mean and variance of y from its distribution function, if its density cannot be integrated.
 
 A censored y has atoms; a truncated y has a density with edges, which PyMC evaluates as 0/0 far from
 η. With a = Q(p), b = Q(1 − p) for a small p, and c between them,
 
     E[y − c] = b − c − ∫ₐᵇ F dy,     E[(y − c)²] = (b − c)² − 2 ∫ₐᵇ (y − c) F dy,
 
-where the probability beyond a and b has been moved there. Atoms and edges are usually at a and b,
-so that F is smooth between; the result is NaN if two quadrature rules disagree.
+where the probability beyond a and b is moved to a and b. Atoms and edges are usually there, so that
+F is smooth between; the result is NaN if two quadrature rules disagree.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from .moments import has_formulas
 __all__ = ["moments_of_y"]
 
 
-# p, far above the accuracy of distribution functions; and the largest share of the variance that
-# moving this probability may change, which heavy tails exceed.
+# p, far above the accuracy of distribution functions, and the largest relative change of the
+# variance by moving this probability, which heavy tails exceed.
 _TAIL, _TAIL_SHARE = 1e-8, 1e-5
 # Intervals of 16 nodes, and the tolerated difference from half as many, in standard deviations.
 _PANELS, _ACCURACY = 8, 1e-4
@@ -35,7 +35,7 @@ _PANELS, _ACCURACY = 8, 1e-4
 def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, Array]:
     """Return mean and variance of y at each of ``size`` inputs; NaN where there are none.
 
-    Computed by the distribution function if the density of a continuous y did not give them.
+    The distribution function is used if the density of a continuous y does not give them.
     """
     if isinstance(mixture, GroupedMixture):
         mean, var = np.empty(size), np.empty(size)
@@ -47,7 +47,7 @@ def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, A
     likelihood = mixture.likelihood
     if unknown.size and not (likelihood.discrete or has_formulas(likelihood)):
         mean, var = np.array(mean), np.array(var)
-        # There may be no distribution function either.
+        # The distribution function may be missing, too.
         with suppress(AugmentationError):
             mean[unknown], var[unknown] = _by_distribution(mixture.at(unknown, {}), unknown.size)
     return mean, var

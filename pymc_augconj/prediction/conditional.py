@@ -2,8 +2,8 @@
 
     f* | f ~ N( m* + K*ₓ K⁻¹ (f − m),  K** − K*ₓ K⁻¹ Kₓ* ),
 
-as ``gp.conditional`` has it. One factorisation says it all: of the covariance of old and new
-inputs together, with the deviations f − m below as further rows,
+as in ``gp.conditional``. One factorisation suffices, of the joint covariance of old and new inputs
+with the deviations f − m as further rows,
 
     ⎡ K    ·    · ⎤        ⎡ L          ·   · ⎤
     ⎢ K*ₓ  K**  · ⎥   ⟶   ⎢ K*ₓ L⁻ᵀ    L*  · ⎥
@@ -11,8 +11,8 @@ inputs together, with the deviations f − m below as further rows,
 
 so that the mean is m* + (K*ₓ L⁻ᵀ) L⁻¹ (f − m), and the covariance is L* L*ᵀ.
 
-Where the kernel is fixed, all draws share it; where it is learned there is one for each, and draws
-are shared out among threads: the factorisation and NumPy's operations let each other run.
+All draws share a fixed kernel. A learned kernel takes a factorisation a draw, and draws are
+distributed over threads, as factorisations and NumPy's operations release the interpreter's lock.
 
 References
 ----------
@@ -40,16 +40,16 @@ Parts = Mapping[str, Array]
 
 # Rounding, relative to the variance at the new inputs.
 _ROUNDING = 1e-10
-# A diagonal entry from which any subtraction is lost in rounding, with a finite root.
+# A diagonal entry with a finite root from which any subtraction is lost in rounding.
 _INFINITE = 1e200
-# Number of draws per kernel, relative to the inputs, above which solving is faster than more rows.
+# Draws per kernel, relative to the inputs, above which solving is faster than more rows.
 _FEW = 0.2
 # Bytes for all threads, matrices per thread, and number of kernels that justify a thread.
 _THREAD_MEMORY, _MATRICES_OF_A_THREAD, _KERNELS_OF_A_THREAD = 2**30, 6, 32
 
 
 def count_threads(kernels: int, entries: int) -> int:
-    """Return the number of threads for ``kernels``, matrices of so many entries each."""
+    """Return the number of threads for ``kernels`` factorisations, given their entries."""
     affordable = _THREAD_MEMORY // (_MATRICES_OF_A_THREAD * 8 * entries)
     return max(1, min(available_cores(), affordable, kernels // _KERNELS_OF_A_THREAD))
 
@@ -73,8 +73,8 @@ def draw_groups(
     noise : ndarray, shape (S, P)
         Standard normal.
     evaluators : sequence of callable
-        Each returns the parts (see :func:`draw_conditional`) for the kernel of a draw. Each has a
-        thread of its own, and the results do not depend on how many there are.
+        Each returns the parts (see :func:`draw_conditional`) for the kernel of a draw. Each has its
+        own thread, and the results do not depend on their number.
     jitter, joint
         See :func:`draw_conditional`.
 
@@ -151,7 +151,7 @@ def draw_conditional(
 
 
 def _draw_marginals(deviation: Array, noise: Array, parts: Parts, jitter: float) -> Array:
-    """Return a draw of every entry of f* from its marginal: no matrix of P × P numbers."""
+    """Return a draw of every entry of f* from its marginal, without a P × P matrix."""
     old = np.array(parts["old"], order="F")
     diagonal_view(old)[...] += jitter
     chol, _ = cholesky_with_jitter(old, name="the covariance at the old inputs")
@@ -174,8 +174,8 @@ def _factorize(parts: Parts, rows: Array, jitter: float, scratch: list[Array] | 
     _fill(K, parts, rows, jitter)
     if cholesky_in_place(K.T, upper=True) == 0 and np.isfinite(np.einsum("ii->i", K)).all():
         return K
-    # Singular to working precision, or not finite: more jitter, or a sentence about it, which
-    # compares both triangles.
+    # Singular to working precision, or not finite: more jitter, or an error, which compares both
+    # triangles.
     _fill(K, parts, rows, jitter)
     K[:n_old, n_old:stop] = parts["cross"].T
     both = K[:stop, :stop]

@@ -1,10 +1,10 @@
 """A positive distribution known only by its Laplace transform φ, and its exponential tilts.
 
 =========================  =================================================================
-``complete_monotonicity``  whether φ is the transform of a distribution on [0, ∞) at all
+``complete_monotonicity``  check that φ is the transform of a distribution on [0, ∞)
 ``density``                the log density, by inversion at the saddlepoint
 ``distribution``           scale, support, atom and moments from φ
-``inversion``              the method of inversion that suits each tilt of a batch
+``inversion``              the choice of the method of inversion for each tilt of a batch
 ``kernels``                Numba loops: sums over the nodes of an inversion
 ``known_families``         known distributions with a closed form, and finding them
 ``narrow``                 tilts whose standard deviation is small beside their mean

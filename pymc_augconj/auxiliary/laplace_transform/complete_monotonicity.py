@@ -4,14 +4,13 @@ By Bernstein's theorem it is if and only if φ(0) = 1 and φ is completely monot
 
     (−1)ᵏ φ⁽ᵏ⁾(r) ≥ 0   for all r > 0 and k = 0, 1, 2, …
 
-Numbers can only refute that: the check looks at derivatives to a finite order on a grid of r, and
-at the sign of the inverted density. What it accepts may still fail elsewhere, or by less than
+Numerically this can only be refuted: the check computes derivatives to a finite order on a grid of
+r, and the sign of the inverted density. An accepted φ may still fail elsewhere, or by less than
 rounding.
 
 The derivatives come from Cauchy's integral over a circle about r in the right half-plane, where a
 completely monotone φ is analytic; with ``derivatives`` of log φ, from the exponential's series.
-Both give the Taylor coefficients of φ(r + R z)/φ(r), and a sign counts where the coefficient stands
-out from its rounding.
+Both give the Taylor coefficients of φ(r + R z)/φ(r). Signs of coefficients count above rounding.
 """
 
 from dataclasses import dataclass
@@ -38,7 +37,7 @@ DENSITY_TOLERANCE = 1e-8  # of x f(x)
 
 @dataclass(frozen=True)
 class Monotonicity:
-    """What `check_completely_monotone` found.
+    """Result of `check_completely_monotone`.
 
     Attributes
     ----------
@@ -78,10 +77,10 @@ def check_completely_monotone(
         r of shape (n,) → the derivatives of log φ of order 0, 1, …, of shape (m + 1, n). Then
         ``order`` is m at most. Default: Cauchy integrals.
     r : array_like, > 0, optional
-        Where to look. Default: twelve decades about the scale of φ, five points a decade.
+        Grid. Default: twelve decades about the scale of φ, five points a decade.
     order : int, default 16
     density : bool
-        Whether to look at the inverted density too, which has a sign of its own where the
+        Whether to check the sign of the inverted density, too; it may be negative where the
         distribution has atoms besides one at its end (a finite mixture of Gaussians).
 
     Returns
@@ -119,7 +118,7 @@ def _values(log_phi: LogPhi, s: Array) -> ComplexArray:
 
 
 def _check_values(log_phi: LogPhi, r: Array) -> Monotonicity | int:
-    """Order 0: real, finite. Returns how many points of the grid are above underflow."""
+    """Check that values are real and finite; return the number of grid points above underflow."""
     values = _values(log_phi, r)
     for i, value in enumerate(values):
         if not np.isfinite(value):
@@ -180,7 +179,7 @@ def _cauchy(log_phi: LogPhi, r: Array, radius: Array, order: int) -> tuple[Array
     with np.errstate(all="ignore"):
         values = np.exp(logs - base[:, None])
         taylor = ((values * weights) @ powers).real
-    # Coefficients of negative order are zero but for rounding: they show how much there is of it.
+    # Coefficients of negative order are zero up to rounding, which they measure.
     taylor, silent = taylor[:, : order + 1], np.abs(taylor[:, order + 1 :]).max(axis=1)
     size = 1.0 + np.abs(logs).max(axis=1) + np.abs(base)
     rounding = ULPS * (1.1e-16 * size * np.abs(values).max(axis=1) + silent)
@@ -203,7 +202,7 @@ def _exponential_series(derivatives: Array, radius: Array, order: int) -> tuple[
 
 
 def _check_density(distribution: TiltedDistribution, r: Array) -> Monotonicity | None:
-    """Check the density at the mean of each tilt, by two rules that tell how far to trust it."""
+    """Check the density at the mean of each tilt, with an error estimate from two rules."""
     with np.errstate(all="ignore"):
         x = distribution.mean(r)
     x = x[np.isfinite(x) & (x > 0.0)]

@@ -1,14 +1,14 @@
 """The density of a distribution known only by its Laplace transform φ, and of its tilts.
 
-An inversion has an absolute error, so far from the mean of the distribution it knows nothing of the
-density relative to its size. But the density at x of one tilt gives that of every other,
+An inversion has an absolute error, so that far from the mean its relative error is unbounded. But
+the density at x of one tilt gives the density of every other,
 
     log f_r(x) = log f_ρ(x) + (ρ − r) x + log φ(ρ) − log φ(r),
 
-and the tilt ρ that has x as its mean, the saddlepoint, has a density of the order of 1/std there.
-So inverting at the saddlepoint makes the error a relative one, in the left tail down to any depth
-and in the right tail where the mean at r = 0 is infinite, or else up to where that distribution has
-no tilt with so large a mean; beyond it the error is again relative to the density of r = 0.
+and the tilt ρ with mean x, the saddlepoint, has a density of the order of 1/std there. So inversion
+at the saddlepoint has a small relative error at any depth of the left tail, and in the right tail
+up to the largest mean of a tilt, which may be infinite; beyond it the error is relative to the
+density at r = 0.
 """
 
 import numpy as np
@@ -35,8 +35,7 @@ def logpdf_tilted(
 ) -> Array | tuple[Array, Array]:
     """Log density of the tilts exp(−rω) π(ω)/φ(r), by inversion at the saddlepoint of each x.
 
-    Where the distribution has an atom, the density is that of the rest, whose mass is less than
-    one.
+    For a distribution with an atom it is the density of the other part, of mass less than one.
 
     Parameters
     ----------
@@ -82,9 +81,9 @@ def untilted_log_density(distribution: TiltedDistribution, x: Array) -> tuple[Ar
     log_density : ndarray, shape of x
         log π(x) + log x: the density of log ω at r = 0.
     mass, error : ndarray, shape of x
-        x f_ρ(x), the density of log ω in the tilt that shows x best, and its absolute error. The
-        error of ``log_density`` is their quotient. ``mass`` may be negative, by rounding or
-        because φ is no Laplace transform of a positive distribution; the log is then that of 1e-11.
+        x f_ρ(x), the density of log ω at the saddlepoint, and its absolute error, whose quotient is
+        the error of ``log_density``. A negative ``mass``, from rounding or because φ is no Laplace
+        transform of a positive distribution, counts as 1e-11 in ``log_density``.
     """
     tilt = saddlepoints(distribution, x)
     sites = Sites(distribution, tilt)
@@ -114,11 +113,11 @@ def mean_curve(
 ) -> tuple[Array, Array]:
     """Return log r, increasing, and log E[ω] of the tilts r, decreasing, to cover the range of ω.
 
-    Where no tilt has so large a mean the curve ends at a tilt that does not matter at that ω;
-    where log φ fails for a large r, it ends before.
+    If no tilt has so large a mean, the curve ends at a tilt that is negligible at that ω. It ends
+    earlier where log φ fails for a large r.
     """
     start = np.clip(np.log(LEAST_TILT) - log_high, -MAX_LOG, MAX_LOG)
-    # −log φ(r) ≥ r E[ω] under the tilt: a mean of ω needs no r far beyond 1/ω but for narrow
+    # −log φ(r) ≥ r E[ω] under the tilt: a mean of ω needs r far beyond 1/ω only for narrow
     # distributions.
     end = min(max(-log_low, start) + 8.0, MAX_LOG)
     while True:

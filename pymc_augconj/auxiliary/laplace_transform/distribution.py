@@ -3,12 +3,12 @@
 φ(s) = E exp(−sω) for ω ≥ 0. The tilt by r ≥ 0 has the density exp(−rω) π(ω)/φ(r), so its Laplace
 transform is φ(s + r)/φ(r), and with K = log φ its mean is −K′(r) and its variance K″(r).
 
-Known of φ is ``log_phi``, a vectorised callable: complex128 array of any shape in, complex128 array
-of that shape out. It is called in the closed right half-plane only, where every Laplace transform
-is analytic, so that a branch cut on the negative axis does no harm.
+φ is given as ``log_phi``, a vectorised function from complex128 arrays to complex128 arrays of the
+same shape. It is called in the closed right half-plane only, where every Laplace transform is
+analytic, so that a branch cut on the negative axis is harmless.
 
-`TiltedDistribution` finds what every method here needs and does not depend on r: the scale, the end
-of the support and the atom at zero.
+`TiltedDistribution` computes the scale, the end of the support and the atom, which do not depend on
+r.
 """
 
 from collections.abc import Callable
@@ -78,9 +78,8 @@ class TiltedDistribution:
         self.farthest = farthest
 
     def __call__(self, s: ComplexArray) -> ComplexArray:
-        """Return log φ₀(s), of the distribution of ω − origin."""
-        # Far out in the half-plane an intermediate result may overflow; what is then not finite is
-        # dealt with where it is used.
+        """Return log φ₀(s), φ₀ the transform of ω − origin."""
+        # Far out in the half-plane an intermediate result may overflow; callers handle infinities.
         with np.errstate(all="ignore"):
             value = np.asarray(self._log_phi(s), dtype=np.complex128)
             return value + s * self.origin if self.origin else value
@@ -108,9 +107,8 @@ class TiltedDistribution:
     def rough_moments(self, r: Array) -> tuple[Array, Array]:
         """E[ω − origin] and a standard deviation good to a per cent or so, from three values of φ.
 
-        The better of two differences: one over a small part of r, for distributions singular at
-        zero, and one over a small part of the scale, for r so small that the first is lost in
-        rounding.
+        The better of two differences: over a small part of r, for distributions singular at zero,
+        and over a small part of the scale, for r so small that the first is lost in rounding.
         """
         if self.is_point_mass:
             return np.zeros(r.shape), np.zeros(r.shape)
@@ -125,7 +123,7 @@ class TiltedDistribution:
         variation = np.zeros_like(mean)
         for step in (1e-4 * r, np.full_like(mean, 1e-3 * self.scale)):
             drop = 1.0 - self.mean(r + step) / mean
-            # What of the drop is above its rounding.
+            # The part of the drop that is above its rounding.
             drop = np.maximum(drop - 1e-14 * (1.0 + self.origin / mean), 0.0)
             with np.errstate(divide="ignore", invalid="ignore"):
                 variation = np.fmax(variation, drop / (step * mean))
@@ -137,8 +135,8 @@ class TiltedDistribution:
         exponents = grid = np.linspace(-280.0, end, 141)
         values = -self.real(10.0**exponents)
         finite = np.isfinite(values) & np.isfinite(self((1.0 + 1.0j) * 10.0**exponents))
-        # Where log φ is a straight line, rounding alone is left of it once ω is centred: of r · ω,
-        # and of constants of order one that cancel, a density's normaliser say.
+        # If log φ is a straight line, centring ω leaves rounding only: of r · ω, and of constants
+        # of order one that cancel, such as a density's normaliser.
         rounding = ROUNDING * (1.0 + self.origin * 10.0**exponents)
         if not np.any(values[finite] > rounding[finite]):
             return np.inf, 0.0
@@ -155,7 +153,7 @@ class TiltedDistribution:
 
 
 def as_distribution(log_phi: "LogPhi | TiltedDistribution") -> TiltedDistribution:
-    """``log_phi`` itself, if it is a `TiltedDistribution` already; else one made of it."""
+    """Return ``log_phi`` as a `TiltedDistribution`."""
     return log_phi if isinstance(log_phi, TiltedDistribution) else TiltedDistribution(log_phi)
 
 
@@ -176,14 +174,14 @@ def mean_tilted(
     log_phi : callable or TiltedDistribution
     r : array_like, ≥ 0
     derivatives : pair of callables, optional
-        K′ and K″ on real arrays; used as they are. Without them the mean is a complex step, exact
-        to rounding, and the variance the derivative of the interpolant of the mean in Chebyshev
-        nodes about r, or from r on where that is the more accurate; relative error below 1e-8.
+        K′ and K″ on real arrays. Without them the mean is a complex step, exact to rounding, and
+        the variance the derivative of the mean's interpolant in Chebyshev nodes about r, or from r
+        on where that is more accurate; relative error below 1e-8.
 
     Returns
     -------
     mean, var : ndarray of float64, shape of r
-        +∞ where they do not exist, which is possible at r = 0 only.
+        +∞ where they do not exist, at r = 0 only.
 
     Raises
     ------
@@ -201,7 +199,7 @@ def mean_tilted(
     mean, var = distribution.mean(flat), np.empty(flat.size)
     nodes, derivative = _chebyshev_derivative(POINTS)
     best = np.full(flat.size, np.inf)
-    # Central intervals stay clear of zero, where φ may be singular; from r on, one tries lengths.
+    # Central intervals avoid zero, where φ may be singular; several lengths are tried from r on.
     forward = distribution.scale * 10.0 ** np.arange(-12.0, 0.0)
     for centre, half in [(flat, 0.5 * flat)] + [(flat + d, np.full(flat.size, d)) for d in forward]:
         usable = half > 0.0
@@ -221,7 +219,7 @@ def mean_tilted(
 def _moments_at_zero(
     distribution: TiltedDistribution, mean: float, var: float
 ) -> tuple[float, float]:
-    """Replace what grows without bound as r → 0 by infinity."""
+    """Replace moments that grow without bound as r → 0 by infinity."""
     steps = distribution.scale * np.array([1e-24, 1e-12])
     near, far = -distribution(1j * steps).imag / steps
     if near > INFINITE_GROWTH * far:

@@ -1,4 +1,4 @@
-"""A batch of tilts, each with the method of inversion that suits it; F and the density at given x.
+"""F and the density at given x for a batch of tilts, each with its method of inversion.
 
 The three methods are Euler summation (see `quantiles` for why, and for its error), Fourier
 series and the nearly normal limit (`narrow`).
@@ -29,7 +29,7 @@ UNCONVERGED = 3e-10  # last change of F that asks for the next rule
 
 
 def _euler_weights(terms: int, averaged: int) -> Array:
-    """Signed weights of ``terms`` + ``averaged`` + 1 nodes, and those with one average less."""
+    """Signed weights of ``terms`` + ``averaged`` + 1 nodes, and weights with one average less."""
     rows = []
     for count in (averaged, averaged - 1):
         tail = np.cumsum(comb(count, np.arange(count + 1))[::-1])[::-1] / 2.0**count
@@ -41,7 +41,7 @@ def _euler_weights(terms: int, averaged: int) -> Array:
     return np.array(rows)
 
 
-# The next rule is for the sites that the one before leaves unconverged.
+# Each rule is for the sites that the previous one leaves unconverged.
 WEIGHTS = [_euler_weights(*rule) for rule in ((22, 16), (40, 20), (150, 50), (600, 80))]
 
 

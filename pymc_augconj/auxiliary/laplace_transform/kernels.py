@@ -38,11 +38,10 @@ def euler_sums(
     pdf: Array,
     errors: Array,
 ) -> None:
-    """F(x), x f(x) and how far each of them is from converged, from log φ at Euler's nodes.
+    """F(x), x f(x) and their convergence errors, from log φ at Euler's nodes.
 
-    ``weights`` has a row a sum: the first for the result, the second for one with a term less;
-    ``errors``, of shape (2, n), has their differences.
-    x f(x) is relative to the origin, (x − origin) f(x).
+    ``weights`` has one row for the result and one for the sum with a term less; ``errors``, of
+    shape (2, n), has their differences. x f(x) is (x − origin) f(x).
     """
     scale = math.exp(half_a)
     for i in range(values.shape[0]):
@@ -137,7 +136,7 @@ def fourier_quantiles(
                 proposal = 0.5 * (bottom + top)
             moved = abs(proposal - x)
             x = proposal
-            # The next step would be of the order of the square of this one.
+            # The next step is of the order of the square of this one.
             if moved < LAST_STEP * period[i]:
                 break
         out[i] = x

@@ -9,7 +9,7 @@ PG(h, 0)/2τ            cosh(√(r/τ)/2)^{−h}                    PG(h, √(r/
 =====================  =====================================  ====================================
 
 They belong to Student-t, Matérn (ν = ½ is Laplace) and logistic likelihoods. `find_known` compares
-a φ with each, at one free parameter or two read off from φ itself.
+φ with each family, whose one or two parameters are read off from φ.
 """
 
 from collections.abc import Callable, Iterator
@@ -145,13 +145,13 @@ def find_known(log_phi: Callable[[Array], Array]) -> KnownTilts | None:
 
 
 def _candidates(log_phi: Callable[[Array], Array], scale: float, at: float) -> Iterator[KnownTilts]:
-    """Yield a distribution of each family that agrees with φ at the scale, and one place more."""
+    """Yield a distribution of each family that agrees with φ at the scale and one other point."""
     for nu in SMOOTHNESS:
         z = brentq(lambda x, nu=nu: InverseGaussianTilts(nu, 0.5).log_phi(x**2) - at, 1e-6, 60.0)
         yield InverseGaussianTilts(nu, _rounded(0.5 * z**2 / scale))
     for h in LOGISTIC_POWERS:
         yield PolyaGammaTilts(h, _rounded(0.25 * scale / np.arccosh(np.exp(-at / h)) ** 2))
-    # log φ(4 scale)/log φ(scale) tells s, and then log φ(scale) tells k.
+    # log φ(4 scale)/log φ(scale) gives s, and then log φ(scale) gives k.
     ratio = float(log_phi(np.array([4.0 * scale]))[0]) / at
 
     def excess(log_s: float) -> float:

@@ -7,13 +7,13 @@ standard deviations about its mean, and both ends are known by Chernoff's bound,
     P(ω < low) ≤ exp(t low) φ(r + t)/φ(r),   P(ω > high) ≤ exp(−t high) φ(r − t)/φ(r).
 
 **Fourier series** (`FourierDistributions`). On that interval the density is the Fourier series of
-period high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule, whose
-error is the mass outside, ε, and what the coefficients left out amount to, about ε too, where they
-decay. The nodes do not depend on x, so one evaluation of φ serves all of Newton's steps.
+period high − low with coefficients φ(r + iτ)/φ(r), τ = 2πk/period: the trapezoidal rule. Its error
+is the mass outside, ε, plus the coefficients left out, about ε as well where they decay. The nodes
+do not depend on x, so one evaluation of φ serves all of Newton's steps.
 
-**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny, the normal distribution
-with corrections of second order in them: error of third order, 1e-8 at the switch-over. It is
-needed because the rounding of log φ, which is of the order of 1/CV², then ruins any inversion.
+**Cornish–Fisher** (`normal_cumulants`). Where skewness and excess are tiny: the normal distribution
+with corrections of second order in them, whose error is of third order, 1e-8 at the switch-over. It
+is needed because the rounding of log φ, of the order of 1/CV², then ruins any inversion.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ TAYLOR_TERMS = 14
 
 @dataclass
 class FourierDistributions:
-    """The sites of a batch that have a Fourier series, and an Euler origin for those that do not.
+    """The sites of a batch that have a Fourier series, and an Euler origin for the others.
 
     Attributes
     ----------
@@ -52,11 +52,11 @@ class FourierDistributions:
         An x ≥ 0 with at most exp(−50) of the mass below it, and the x up to which Euler summation
         from that origin must not be used: it would magnify that mass. F is zero there, to e⁻³⁸.
     low, period, log_phi_r : ndarray, shape (m,)
-        Of the m usable sites.
+        Values of the m usable sites.
     tau, values : ndarray, shape (Σ counts,)
         Frequencies, and log φ(r + iτ); site after site.
     offsets : ndarray of int, shape (m + 1,)
-        Where each site's nodes begin.
+        Start of each site's nodes.
     """
 
     usable: Mask
@@ -107,7 +107,7 @@ def fourier_distributions(
 
 @dataclass
 class NormalCumulants:
-    """Mean, standard deviation, skewness, excess kurtosis, and who is near normal; shape (n,)."""
+    """Mean, standard deviation, skewness, excess kurtosis, and whether near normal; shape (n,)."""
 
     mean: Array
     std: Array
@@ -149,8 +149,8 @@ def normal_cumulants(
 ) -> NormalCumulants:
     """Third and fourth cumulants from Cauchy integrals of log φ on a circle in the half-plane.
 
-    The circle is about r with radius r/2, or, for an r too near zero for that, it reaches from r on
-    eight standard units to the right. Three evaluations in four are spared by symmetry.
+    The circle is about r with radius r/2, or, for an r too near zero, it reaches from r on eight
+    standard units to the right. Symmetry saves three evaluations in four.
     """
     safe = np.where(std > 0.0, std, 1.0)
     wide = r * safe >= 8.0
@@ -185,6 +185,6 @@ def normal_cumulants(
 
 
 def _best(values: Array, choose: Callable[..., Array]) -> Array:
-    """Return the best bound of each row, infinite ones and those not evaluated left out."""
+    """Return the best finite bound of each row."""
     worst = -np.inf if choose is np.max else np.inf
     return choose(np.where(np.isfinite(values), values, worst), axis=1)

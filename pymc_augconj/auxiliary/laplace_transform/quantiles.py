@@ -4,22 +4,22 @@ The tilt by r has the density exp(−rω) π(ω)/φ(r); its distribution functio
 transform of φ(s + r)/(s φ(r)). Draws are F⁻¹(u), u uniform, with F by **Euler summation** and
 F(x) = u solved by Newton's iteration, the density being its derivative, within a bracket.
 
-Why Euler. Of a completely monotone φ only this is certain: it is analytic for Re s > 0. Talbot's
-and other contours bend into the left half-plane; Euler's nodes (A/2 + iπk)/x stay in the right one.
-The sum is Poisson's: without its truncation it is F(x) + Σ_j e^{−jA} F((2j + 1)x), so its error is
-at most e^{−A}/(1 − e^{−A}), 1.0e-10 at A = 23. The alternating series is accelerated by binomial
-averages of its last partial sums. The factor e^{A/2} = 1e5 magnifies the rounding of log φ: A above
-25 gains nothing, and |log φ| ≈ 1e3 costs 1e-8. So tilts with a small coefficient of variation,
-where |log φ| is large, are inverted by Fourier series on the interval that holds their mass, and
-the nearly normal among them by Cornish–Fisher (`narrow`).
+A completely monotone φ is analytic for Re s > 0, and possibly nowhere else. Talbot's and other
+contours bend into the left half-plane; Euler's nodes (A/2 + iπk)/x stay in the right one. The sum
+is Poisson's: without its truncation it is F(x) + Σ_j e^{−jA} F((2j + 1)x), so its error is at most
+e^{−A}/(1 − e^{−A}), 1.0e-10 at A = 23. The alternating series is accelerated by binomial averages
+of its last partial sums. The factor e^{A/2} = 1e5 magnifies the rounding of log φ: A above 25 gains
+nothing, and |log φ| ≈ 1e3 costs 1e-8. So tilts with a small coefficient of variation, where |log φ|
+is large, are inverted by Fourier series on the interval that holds their mass, and the nearly
+normal among them by Cornish–Fisher (`narrow`).
 
-What is exact and what is not, as absolute error in F: 1e-9 or better where log φ is accurate to
-rounding and F smooth for x > 0. An atom at zero, an infinite density there, an end of the support
-above zero and an infinite mean are all dealt with. The rounding of log φ adds 1e-11 |log φ| under
-Euler summation and 1e-16 |log φ| under the other methods; near an end of the support at ω₀ > 0 it
-adds 1e-11 ω₀/(ω − ω₀) F(ω). F is *not* found to this accuracy near a jump or
-a kink of it at x > 0 (atoms beside the one at the support's end, uniform densities): there the
-partial sums converge slowly, which no method that sees φ on a few nodes can mend.
+The absolute error in F is 1e-9 or better where log φ is accurate to rounding and F smooth for x >
+0. An atom at zero, an infinite density there, an end of the support above zero and an infinite mean
+are supported. The rounding of log φ adds 1e-11 |log φ| under Euler summation and 1e-16 |log φ|
+under the other methods; near an end of the support at ω₀ > 0 it adds 1e-11 ω₀/(ω − ω₀) F(ω). F is
+*less* accurate near a jump or kink at x > 0 (atoms beside the one at the support's end, uniform
+densities), where the partial sums converge slowly, as they do for every method that evaluates φ on
+a few nodes.
 
 References
 ----------
@@ -47,7 +47,7 @@ WIDE_START = 1.2  # coefficient of variation above which Newton starts from φ(1
 MAX_STEPS = 100
 BLOCK = 20_000  # sites at a time: the nodes of one Newton step take a kilobyte each
 NOT_SMOOTH = 1e-5  # last change of F under the longest rule that is worth a warning
-LAST_STEP = 1e-5  # in log x: the error after it is of the order of its square
+LAST_STEP = 1e-5  # in log x: the error after a step is of the order of its square
 
 
 def quantile_tilted(
@@ -62,10 +62,10 @@ def quantile_tilted(
     Parameters
     ----------
     u : array_like, in [0, 1]
-        Of at most P(ω = 0) gives zero. Values nearer to 0 or 1 than 1e-12 are moved there.
+        Values up to P(ω = 0) give zero. Values nearer to 0 or 1 than 1e-12 are moved to that.
     log_phi : callable or TiltedDistribution
-        log φ on complex128 arrays of any shape. A `TiltedDistribution` made of it once saves a
-        tenth of a millisecond a call.
+        log φ on complex128 arrays of any shape. Passing a `TiltedDistribution` saves a tenth of a
+        millisecond a call.
     r : array_like, ≥ 0
         The tilts.
     moments : pair of array_like, optional
@@ -133,7 +133,7 @@ def _quantiles(sites: Sites, u: Array) -> Array:
 def _euler_quantile(sites: Sites, index: Index, u: Array, rule: int) -> tuple[Array, Array]:
     """Newton's iteration in y = log(x − origin), for log F where u < ½ and log(1 − F) elsewhere.
 
-    Also returns by how much F may be off because the sum was cut.
+    Also returns the truncation error of F.
     """
     origin, atom = sites.origin[index], sites.atom[index]
     y = np.log(np.maximum(_start(sites, index, u) - origin, 1e-3 * sites.std[index]))
@@ -157,7 +157,7 @@ def _euler_quantile(sites: Sites, index: Index, u: Array, rule: int) -> tuple[Ar
         with np.errstate(all="ignore"):
             step = (np.log(mass) - target[active]) * mass / density
             step = np.where(on_right, step, -step)
-        # Where rounding has left no mass or no density: towards the side that has it.
+        # If rounding has left no mass or density, move towards the side that has some.
         good = (mass > 0.0) & (density > 0.0) & np.isfinite(step)
         step = np.where(good, np.clip(step, -limit, limit), np.where(below, limit, -limit))
         proposal = here + step

@@ -5,8 +5,8 @@ cells of t the distribution function is integrated by Gauss–Legendre's rule, a
 a cubic whose end slopes are the exact density. The error in the distribution function is below
 1e-8.
 
-Mixing over ω is no short cut here: e | ω is normal, but ω then follows a distribution with the
-density ∝ π_φ(ω)/√ω, not π_φ, and has to be inverted as well.
+Mixing over ω would not be simpler: e | ω is normal, but ω then has the density ∝ π_φ(ω)/√ω, not
+π_φ, and needs an inversion as well.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ _EDGES = np.linspace(-3.7, 5.9, 1201)
 _WIDTH = _EDGES[1] - _EDGES[0]
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(4)
 
-# log |e| among which the scale is looked for.
+# Grid of log |e| for the search of the scale.
 _LOG_SCALES = np.linspace(-70.0, 70.0, 561)
 
-# A second moment's integrand that falls more slowly than this power of |e| at the end of the table
-# has no integral, or none that double precision can tell from an infinite one.
+# Second moments whose integrand falls more slowly than this power of |e| at the end of the table
+# count as infinite: double precision cannot tell them from that.
 _LEAST_DECAY = 1e-6
 
 
@@ -66,7 +66,7 @@ class ResidualDistribution:
         log_terms = log_values + np.pi * np.sinh(t)
         top = log_terms.max()
         total = 0.5 * _WIDTH * float((np.exp(log_terms - top) @ _WEIGHTS).sum())
-        # By log |e| at the last two edges: the density of t over d log|e|/dt.
+        # Density of log |e| at the last two edges: the density of t over d log|e|/dt.
         log_e = 0.5 * np.pi * np.sinh(_EDGES[-2:])
         ends = log_ends[-2:] + 2.0 * log_e - np.log(0.5 * np.pi * np.cosh(_EDGES[-2:])) - top
         if np.isfinite(ends).all():

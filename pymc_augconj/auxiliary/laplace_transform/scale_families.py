@@ -1,10 +1,10 @@
-"""Samplers for a φ whose hyperparameters change: those that only rescale r share one table.
+"""Samplers for a φ whose hyperparameters change; φ that differ by the scale of r share one table.
 
-If φ'(r) = φ(k r) then ω' is k ω: the tilt of φ' by r is k times a draw of the tilt of φ by k r, and
-its density follows. A likelihood's scale (b, σ, ρ) is of this kind, so a sampler that learns it
-need not build a table at every step. Whether two φ are of this kind is found numerically: both are
-brought to the scale where log φ = −1, and compared on a grid there. As both are analytic, agreement
-to rounding on the real axis is agreement in the half-plane.
+If φ'(r) = φ(k r) then ω' is k ω: a draw of the tilt of φ' by r is k times a draw of the tilt of φ
+by k r, and its density follows. The scale of a likelihood (b, σ, ρ) acts like this, so that
+learning it needs no table at every step. Two φ are compared numerically on a grid, after both are
+scaled to log φ = −1. As both are analytic, agreement to rounding on the real axis is agreement in
+the half-plane.
 """
 
 from collections import deque
@@ -53,7 +53,7 @@ class _Shape:
 
 
 class ScaleFamilies:
-    """Finds a sampler for a φ among those of the φ met before, or makes one."""
+    """Finds a sampler for a φ among the samplers of earlier φ, or makes one."""
 
     def __init__(self) -> None:
         self._shapes: deque[_Shape] = deque(maxlen=KEPT)
@@ -70,7 +70,7 @@ class ScaleFamilies:
         Raises
         ------
         NotSuperGaussianError
-            If φ, other than those met before, is not completely monotone: nothing could be drawn.
+            If φ is not completely monotone.
         """
         scale = find_scale(log_phi, self._last_scale)
         if scale is None:
@@ -87,8 +87,8 @@ class ScaleFamilies:
 
 
 def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
-    # The table of a φ that is none would be of something, and its draws wrong in silence. A check
-    # takes a third of the time of a table.
+    # Without this check, which takes a third of the time of a table, an invalid φ would give wrong
+    # draws in silence.
     with np.errstate(all="ignore"):
         verdict = check_completely_monotone(log_phi, density=False)
     if not verdict.ok:
@@ -97,7 +97,7 @@ def _checked_sampler(log_phi: LogPhi) -> TiltedSampler:
 
 
 def find_scale(log_phi: LogPhi, start: float = 1.0) -> float | None:
-    """Return the r at which log φ(r) = −1, to rounding; None where it is not found."""
+    """Return the r at which log φ(r) = −1, to rounding; None without convergence."""
     x = np.log(start)
     with np.errstate(all="ignore"):
         for _ in range(STEPS):

@@ -58,7 +58,7 @@ def within_cell(
     r: float,
     log_phi_r: float,
 ) -> float:
-    """Find v with the mass ``share`` left of it: a guess by the polynomial, then Newton."""
+    """Find v with the mass ``share`` on its left: a guess by the polynomial, then Newton."""
     density = np.empty(GAUSS)
     for g in range(GAUSS):
         density[g] = math.exp(log_values[g] - r * omegas[g] - log_phi_r)
@@ -109,7 +109,7 @@ def within_cell(
         proposal = v + missing / math.exp(value - r * math.exp(v) - log_phi_r)
         if bottom <= proposal <= top:
             v = proposal
-            # What Newton's next step would find missing is about its square over the tail.
+            # The error after a step of Newton's is about its square over the tail.
             if missing * missing < LAST_MISSING * tail:
                 break
         else:

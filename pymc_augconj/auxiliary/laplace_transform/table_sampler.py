@@ -1,15 +1,15 @@
 """Many draws of ω from the tilts of one φ: one table serves every tilt.
 
-All tilts share the one unknown function π_φ; the tilt by r is exp(−rω) π_φ(ω)/φ(r), and its
-normaliser is known. So a table of one variable is enough, of h(v) = log π_φ(e^v) + v, and no table
-of quantiles over (r, u) is needed. h is interpolated in Chebyshev nodes on panels that are halved
+All tilts share the one unknown function π_φ; the tilt by r is exp(−rω) π_φ(ω)/φ(r), with a known
+normaliser. So a table of one variable suffices, h(v) = log π_φ(e^v) + v, instead of a table of
+quantiles over (r, u). h is interpolated in Chebyshev nodes on panels that are halved
 until the interpolant is as good as the inversion. The density at each node is inverted at its
-saddlepoint (`tilted_density`), so the error is relative, whatever the tilt it is used for.
+saddlepoint (`density`), so the error is relative for every tilt.
 
 A draw finds its quantile from the integrals of exp(h(v) − r e^v)/φ(r) over small cells, and every
 draw checks the table: the integrals must add up to one less the atom. Where they do not, within
-1e-7, or where the tilt is too narrow for the cells, the draw is by inversion (`inverse_laplace`),
-with the same uniform.
+1e-7, or where the tilt is too narrow for the cells, the draw is by inversion (`quantiles`), with
+the same uniform.
 """
 
 from __future__ import annotations
@@ -28,36 +28,36 @@ from .density import MAX_LOG, mean_curve, untilted_log_density
 from .distribution import LogPhi, TiltedDistribution, as_distribution, checked_tilt
 from .quantiles import flat_pair, quantile_tilted
 
-TABLE_PAYS = 100  # draws, from which on the table costs less than inversions
+TABLE_PAYS = 100  # draws from which the table costs less than inversions
 LEAST_VARIATION = 0.25  # coefficient of variation of a tilt that the cells resolve
 PANEL = 2.0  # widest panel, in log ω; panels lie on a lattice, so that tables can be extended
 MAX_HALVINGS = 7
-MAX_PANELS = 600  # a round that leaves more of them to halve takes them as they are
-USELESS = 0.5  # a table that fails for that part of a call's draws is given up
+MAX_PANELS = 600  # if more panels than this remain to be halved, they are accepted
+USELESS = 0.5  # a table that fails for this share of a call's draws is given up
 CELL_TOLERANCE = 1e-10  # of the mass of a cell
 MAX_CELL_HALVINGS = 8
 MASS_TOLERANCE = 1e-7
 EMPTY_END = 3e-11  # mass of cells at the right end that are left out
-INTERPOLATION_TOLERANCE = 3e-10  # of the density of log ω, where it counts most
-IGNORED_MASS = 2e-9  # density of log ω below which a panel is taken as it is
+INTERPOLATION_TOLERANCE = 3e-10  # of the density of log ω, at the hardest tilts
+IGNORED_MASS = 2e-9  # density of log ω below which a panel is accepted
 TAIL = 1e-12  # mass that the table may leave out on either side
 MARGIN = 10.0  # by which the range of r is widened when a table has to be extended
 
 
 class Cells(NamedTuple):
-    """The cells of the table, from left to right, and the panels that they are cut from.
+    """The cells of the table, from left to right, and their panels.
 
     Attributes
     ----------
     lefts, widths : ndarray, shape (cells,)
-        In v = log ω.
+        Left ends and widths in v = log ω.
     log_values, omegas : ndarray, shape (cells, GAUSS)
         h and ω in the Gauss nodes of each cell.
     panel : ndarray of int, shape (cells,)
     coefficients : ndarray, shape (panels, DEGREE + 1)
-        Of Chebyshev's polynomials.
+        Chebyshev coefficients of h.
     centres, halves : ndarray, shape (panels,)
-        In v.
+        Centres and half-widths in v.
     """
 
     lefts: Array
@@ -84,9 +84,9 @@ class TiltedSampler:
     ----------
     distribution : TiltedDistribution
     covered : tuple of float
-        The range of r that the table serves; (∞, 0) as long as there is none.
+        Range of r of the table; (∞, 0) before there is one.
     fallbacks : int
-        How many draws were made by inversion, because the tilt was narrow or the table failed.
+        Number of draws by inversion, because the tilt was narrow or the table failed.
     """
 
     def __init__(self, log_phi: LogPhi | TiltedDistribution) -> None:
@@ -107,8 +107,8 @@ class TiltedSampler:
     ) -> Array:
         """Draw one ω from the tilt of each entry of ``r``.
 
-        Parameters and errors as in `quantile_tilted`; the results agree to rounding of F:
-        both transform one uniform an entry.
+        Parameters and errors are those of `quantile_tilted`, with which the results agree to
+        rounding of F: both transform one uniform an entry.
 
         Returns
         -------
@@ -124,7 +124,7 @@ class TiltedSampler:
         *,
         moments: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> Array:
-        """Return the quantiles F⁻¹(u) of the tilts; as `quantile_tilted`."""
+        """Return the quantiles F⁻¹(u) of the tilts, like `quantile_tilted`."""
         r, u = checked_tilt(r), np.asarray(u, dtype=float)
         refuse("u", u, (u >= 0.0) & (u <= 1.0), "a probability u")
         shape = np.broadcast_shapes(u.shape, r.shape)
@@ -143,7 +143,7 @@ class TiltedSampler:
         x = np.full(r.size, np.nan)
         if tabled.any():
             x[tabled] = self._by_table(u[tabled], r[tabled], mean[tabled])
-            # A φ that no table describes: do not try again.
+            # No table describes this φ: do not try again.
             self._usable = bool(np.count_nonzero(np.isnan(x[tabled])) < USELESS * r.size)
         others = np.isnan(x)
         if others.any():
@@ -154,7 +154,7 @@ class TiltedSampler:
         return x.reshape(shape)
 
     def _by_table(self, u: Array, r: Array, mean: Array) -> Array:
-        """Quantiles from the table, NaN where it cannot vouch for them."""
+        """Quantiles from the table, NaN where its check fails."""
         log_phi_r = self.distribution.real(r)
         refuse("r", r, np.isfinite(log_phi_r), "an r at which log φ is finite")
         cells = self._cover(r.min(), r.max())
@@ -199,7 +199,7 @@ class TiltedSampler:
     def _right_end(self, r: float) -> float:
         """Bound log x above which the tilt r has at most 1e-12, by Chernoff or by Markov.
 
-        Markov's is of 1 − exp(−ω/x), whose mean is 1 − φ(r + 1/x)/φ(r): it serves at r = 0.
+        Markov's inequality for 1 − exp(−ω/x), of mean 1 − φ(r + 1/x)/φ(r), holds at r = 0, too.
         """
         base = self.distribution.real(np.array([r]))[0]
         mean = self.distribution.mean(np.array([r]))[0]
@@ -213,7 +213,7 @@ class TiltedSampler:
         return min(bounds)
 
     def _add_panels(self, missing: list[int]) -> None:
-        """Interpolate h on the panels ``missing``, halving those that need it."""
+        """Interpolate h on the panels ``missing``, halving panels without convergence."""
         degree = kernels.DEGREE
         angle = np.pi * (np.arange(degree + 1) + 0.5) / (degree + 1)
         to_coefficients = 2.0 / (degree + 1) * np.cos(np.arange(degree + 1)[:, None] * angle)
@@ -246,7 +246,7 @@ class TiltedSampler:
             pending = remaining
 
     def _make_cells(self) -> Cells:
-        """Cut the panels into cells on which the Gauss sums are exact to 1e-10, whatever r."""
+        """Cut the panels into cells on which the Gauss sums are exact to 1e-10 for every r."""
         panels = sorted(
             (panel for group in self._panels.values() for panel in group), key=lambda p: p[0]
         )
@@ -296,7 +296,7 @@ class TiltedSampler:
         columns = [np.concatenate(column) for column in zip(*finished, strict=True)]
         order = np.argsort(columns[0])
         lefts, widths, values, omega, panel = (column[order] for column in columns)
-        # Off with what is all rounding, right of the last mass of the least tilt.
+        # Drop cells of pure rounding, right of the last mass of the least tilt.
         r = self.covered[0]
         with np.errstate(all="ignore"):
             density = np.exp(values - r * omega - self.distribution.real(np.array([r])))

@@ -1,7 +1,6 @@
-"""The density of PG(h, c) where h may be zero: then it is the mass of an atom at ω = 0.
+"""The density of PG(h, c) for shapes h that are counts; PG(0, c) is an atom at ω = 0.
 
-Not a likelihood: shared by those whose shape h is a count that can be zero. No factor of the
-observation is left there, and the site is (0, 0).
+An observation with h = 0 has no factor, and its site is (0, 0).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def fill_by_thinning(rng: np.random.Generator, h: Array, c: Array, out: Array) -
             ratio = inv_mean * x
             uniform = rng.random() * (1.0 + ratio)
             if uniform > 1.0:
-                # The larger root; what is left of the uniform is uniform again.
+                # The larger root; the rescaled uniform is uniform again.
                 uniform = (uniform - 1.0) / ratio
                 x = x / (ratio * ratio)
 
