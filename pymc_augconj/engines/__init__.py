@@ -2,7 +2,7 @@
 
 ===================  ============================================================
 ``anderson``         Anderson acceleration of a fixed-point iteration over sites
-``base``             what every fitting engine shares: problem, reports, result
+``base``             contract of the fitting engines: problem, reports, result
 ``ep``               expectation and quantile propagation
 ``gibbs``            the Gibbs sampler
 ``hyperparameters``  L-BFGS over hyperparameters

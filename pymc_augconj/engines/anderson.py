@@ -46,7 +46,7 @@ class Anderson:
 
 def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Array] | None:
     """Return extrapolated sites, or None."""
-    # In units of q: what a change of a site alone would do to its marginal.
+    # In units of q: the effect of changing one site on its marginal.
     std = np.sqrt(current.var)
     weights = np.concatenate([std, current.precision_units])
     x = np.concatenate([current.h, current.lam])
@@ -56,7 +56,7 @@ def extrapolate(anderson: Anderson, current: SiteEvaluation) -> tuple[Array, Arr
         return None
     n_rows = current.h.size
     h, lam = proposal[:n_rows], proposal[n_rows:]
-    # A precision that neither the sites nor their targets have negative is not made so.
+    # A precision stays nonnegative if the sites and their targets have it nonnegative.
     diagonal = lam[:n_rows]
     least = 0.5 * np.minimum(current.lam, current.target_lam)[:n_rows]
     lam[:n_rows] = np.where(least >= 0.0, np.maximum(diagonal, least), diagonal)

@@ -1,7 +1,7 @@
-"""What every fitting engine shares: the problem it is given, what it reports, what it returns.
+"""Contract of the fitting engines: problem, reports and result.
 
-An engine is a callable ``(FitProblem) -> FitOutcome``; ``registry.py`` names them. An engine that
-moves sites is stated by a :class:`SiteRule`, and :class:`.SiteFit` makes an engine of it.
+An engine is a callable ``(FitProblem) -> FitOutcome``; ``registry.py`` names them. A variational
+engine is defined by a :class:`SiteRule`, which :class:`.SiteFit` turns into an engine.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ __all__ = [
 ]
 
 
-# Natural-gradient steps to a step of Adam, which costs more than one: as low a bound after as many
-# iterations with 4 as with 1. With 8, too, from a good start, but from a length of half and a scale
-# of twice the best 700 nats lower after 400 iterations.
+# Natural-gradient steps per step of Adam, which costs more. After the same number of iterations the
+# bound with 4 is as high as with 1; with 8 it is, from a poor start, 700 nats lower after 400.
 _HYPER_EVERY = 4
 
 #: ``point -> (value, {entry of the point: derivative})``
@@ -47,7 +46,7 @@ LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
 
 
 class SiteRule(Protocol):
-    """What makes one variational engine differ from another."""
+    """Bound and target sites of a variational engine."""
 
     #: True where moving all sites to their targets cannot decrease the bound.
     monotone: bool
@@ -55,9 +54,9 @@ class SiteRule(Protocol):
     augmented: bool
 
     def full(self, terms: MultiLikelihood) -> bool:
-        """Return whether it takes covariances of the predictors, (P, P, N), and gives such Λ.
+        """Return whether the rule uses covariances of predictors and full Λ, (P, P, N).
 
-        Else it takes their variances, (P, N), and gives the diagonal of Λ.
+        Otherwise it uses variances and the diagonal of Λ, (P, N).
         """
         ...
 
@@ -75,31 +74,31 @@ class SiteRule(Protocol):
 
 
 class SiteEvaluation(Protocol):
-    """What an engine knows at one set of sites; arrays are stacked as those of Evaluation."""
+    """State of an engine at one set of sites; arrays are stacked like those of Evaluation."""
 
     @property
     def h(self) -> Array:
-        """The sites' linear coefficients."""
+        """Linear coefficients of the sites."""
         ...
 
     @property
     def lam(self) -> Array:
-        """The sites' precisions."""
+        """Precisions of the sites."""
         ...
 
     @property
     def target_h(self) -> Array:
-        """Where the engine wants ``h``."""
+        """Target of ``h``."""
         ...
 
     @property
     def target_lam(self) -> Array:
-        """Where the engine wants ``lam``."""
+        """Target of ``lam``."""
         ...
 
     @property
     def residual(self) -> float:
-        """How far the sites are from where the engine wants them."""
+        """Distance of the sites from their targets."""
         ...
 
     @property
@@ -119,7 +118,7 @@ class SiteEvaluation(Protocol):
 
     @property
     def precision_units(self) -> Array:
-        """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
+        """Effect on q of a unit of each entry of ``lam``, the weight of its changes."""
         ...
 
     @property
@@ -129,7 +128,7 @@ class SiteEvaluation(Protocol):
 
     @property
     def posterior(self) -> Any:
-        """The posterior of the latents; None where it has not been made."""
+        """Posterior of the latents; None if it has not been computed."""
         ...
 
 
@@ -142,13 +141,13 @@ class Evaluation:
     h, lam : ndarray
         The sites.
     target_h, target_lam : ndarray
-        Where the rule wants them.
+        Targets of the rule.
     mean, cov : ndarray
         Moments of the predictors.
     expected, divergence : float
         Σ ℓ and KL(q‖p); the bound is their difference.
     rounding : float
-        Size of what rounding may do to the bound.
+        Size of the rounding error of the bound.
     """
 
     h: Array
@@ -161,7 +160,7 @@ class Evaluation:
     divergence: float
     rounding: float
     coupling: Coupling = field(repr=False)
-    #: A SitePosterior, or what a sparse engine keeps of its own; None where none has been made.
+    #: A SitePosterior, or a sparse engine's own; None if it has not been computed.
     posterior: Any = field(repr=False, default=None)
     buffer: int = 0
 
@@ -177,11 +176,10 @@ class Evaluation:
 
     @cached_property
     def residual(self) -> float:
-        """How far the sites are from their targets, in units of q.
+        """Distance of the sites from their targets, in units of q.
 
-        The change of the means, in standard deviations, and the relative change of the variances
-        that each site's step would make if it were the only one; root of the sum of squares over
-        sites.
+        Root of the sum over sites of squares of the changes that each site's step alone would
+        make: of the mean, in standard deviations, and of the variance, relatively.
         """
         d_lam = self.target_lam - self.lam
         pull = self.coupling.product(d_lam, self.mean)
@@ -189,14 +187,14 @@ class Evaluation:
         return float(np.sqrt(d_mean @ d_mean + self.coupling.squared_norm(d_lam, self.cov)))
 
     def narrow(self, std: float) -> tuple[Array, Array]:
-        """Return sites of this standard deviation about the means, to start from."""
+        """Return starting sites with this standard deviation about the means."""
         lam = np.zeros_like(self.lam)
         lam[: self.mean.size] = std**-2
         return std**-2 * self.mean, lam
 
     @property
     def precision_units(self) -> Array:
-        """What a unit of each entry of ``lam`` does to q, for changes to be weighed by."""
+        """Effect on q of a unit of each entry of ``lam``, the weight of its changes."""
         std = np.sqrt(self.var)
         units = self.var + std * np.abs(self.mean)
         pairs = np.sqrt(units[self.coupling.first] * units[self.coupling.second])
@@ -205,21 +203,21 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Iteration:
-    """What one accepted iteration tells about itself.
+    """Report of one accepted iteration.
 
     Attributes
     ----------
     iteration : int
-        Counts from 0, the start.
+        Number, from 0 for the start.
     bound, expected, divergence : float
         The bound and its two terms, Σ ℓ and KL(q‖p).
     residual : float
         See :attr:`Evaluation.residual`.
     rate : float
-        The fraction of the way to the targets; 1 but for damped steps.
+        Fraction of the way to the targets; less than 1 for damped steps.
     extrapolated : bool
     evaluations : int
-        Factorisations that the iteration took.
+        Number of factorisations of the iteration.
     """
 
     iteration: int
@@ -234,7 +232,7 @@ class Iteration:
 
 @dataclass
 class Climb[E: SiteEvaluation]:
-    """The end of a climb, and how it went; ``diagnostics`` as in :class:`FitOutcome`."""
+    """End and history of an optimiser run; ``diagnostics`` as in :class:`FitOutcome`."""
 
     evaluation: E
     converged: bool
@@ -245,12 +243,12 @@ class Climb[E: SiteEvaluation]:
 
 @dataclass(frozen=True)
 class FitState:
-    """What a callback sees after every iteration.
+    """State passed to a callback after every iteration.
 
     Attributes
     ----------
     count : int
-        Iterations so far, over all values of θ.
+        Number of iterations so far, over all values of θ.
     iteration : Iteration
         Bound, its terms and the residual; numbered from the last change of θ.
     mean, var : ndarray, shape (N,)
@@ -265,7 +263,7 @@ class FitState:
 
 @dataclass(frozen=True)
 class FirstWeights:
-    """The posterior of the weights that an earlier fit ended with.
+    """Posterior of the weights from an earlier fit.
 
     Attributes
     ----------
@@ -273,7 +271,7 @@ class FirstWeights:
     linear : ndarray, shape (D,)
         B and b of q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
     count : int
-        Number of its iterations, for the step size of stochastic ones.
+        Number of iterations of that fit, for stochastic step sizes.
     """
 
     precision: Array
@@ -290,7 +288,7 @@ class SparseProblem:
     priors : sequence of ProcessPrior
         The processes.
     inducing : sequence of ndarray
-        Inducing inputs of each, shape (M, d), to start from or to stay at.
+        Inducing inputs of each process, shape (M, d), initial or fixed.
     rng : Generator
     batch_size : int, optional
         Rows of a minibatch; by default all of them.
@@ -299,15 +297,15 @@ class SparseProblem:
         ρ_t = (1 + t/delay)^(−forgetting). By default as
         :func:`~pymc_augconj.engines.sparse.steps.default_rate` has it.
     hyper_rate : float
-        Of Adam, on the unconstrained scale; a tenth of it at the end.
+        Rate of Adam, on the unconstrained scale; it falls to a tenth.
     hyper_every : int
-        Natural-gradient steps to a step of Adam.
+        Number of natural-gradient steps per step of Adam.
     optimize_inducing : bool
         Whether the inducing inputs move, too.
     data : ChunkedData, optional
-        All the data, of which those of the model are a sample; by default these.
+        All the data, of which the model has a sample; by default the model's data.
     first : FirstWeights, optional
-        Where to start; by default at the prior.
+        Starting point; by default the prior.
     """
 
     priors: Sequence[ProcessPrior]
@@ -325,27 +323,27 @@ class SparseProblem:
 
 @dataclass(frozen=True)
 class FitProblem:
-    """What a fitting engine is given.
+    """Input of a fitting engine.
 
     Attributes
     ----------
     model : LatentGaussianModel
     point : mapping
-        θ to start from, or to stay at.
+        Initial or fixed θ.
     probes : sequence of mapping
         Other values of θ at which predictors must agree to be merged.
     members : sequence of Hyperparameter
-        Those to optimise; none where θ is fixed.
+        Hyperparameters to optimise; empty for a fixed θ.
     log_prior : callable
-        Value and derivatives of what is added to the evidence.
+        Value and derivatives of the term added to the evidence.
     max_iter : int
     tol : float
     callback : callable, optional
         Called with a :class:`FitState` after every iteration.
     options : mapping
-        The engine's own, by name; :mod:`~pymc_augconj.engines.options` has checked them.
+        Options of the engine by name, checked by :mod:`~pymc_augconj.engines.options`.
     sparse : SparseProblem, optional
-        Where processes act through inducing points.
+        Present if processes act through inducing points.
     """
 
     model: LatentGaussianModel
@@ -362,7 +360,7 @@ class FitProblem:
 
 @dataclass
 class FitOutcome:
-    """What a fitting engine gives back: a posterior as its sites, and how it was found.
+    """Result of a fitting engine: a posterior as its sites, and the history of the fit.
 
     Attributes
     ----------
@@ -373,20 +371,19 @@ class FitOutcome:
     evidence : float
         The engine's value of log p(y | θ).
     objective : float
-        Evidence plus log prior, as far as one was asked for.
+        Evidence, plus the log prior if requested.
     prior : LatentPrior
         The prior at θ.
     groups : RowGroups
     space : str
-        In which conditioning is cheapest, see :mod:`pymc_augconj.latents.space`.
+        The cheapest space of conditioning, see :mod:`pymc_augconj.latents.space`.
     converged : bool
     message : str
     iterations : list of Iteration
     gradient : dict
-        Of the objective at θ, by entry of the point.
+        Gradient of the objective at θ, by entry of the point.
     diagnostics : dict
-        What an engine has to say about its state besides, as numbers and words: those of EP are
-        the fields of :class:`~pymc_augconj.engines.ep.EPInfo`.
+        Further results of the engine, numbers and words; for EP the fields of :class:`.EPInfo`.
     inducing : dict
         Inducing inputs, by process, where there are any: ``h`` and ``lam`` are then sites of the
         weights, see :mod:`.sparse_outcome`.

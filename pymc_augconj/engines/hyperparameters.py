@@ -1,9 +1,9 @@
 """Hyperparameters that maximise the bound: L-BFGS on the unconstrained scale.
 
 The outer function is J(θ) = max over sites of the bound, plus a log prior. Each value of θ takes an
-inner climb, which starts at the sites of the best θ so far, and one gradient by
-:mod:`.variational.gradient`. J's error is of second order in what the inner climb leaves, its
-gradient's of first, so a climb ends early while the gradient is large.
+inner optimiser run, started at the sites of the best θ so far, and one gradient by
+:mod:`.variational.gradient`. The error of J is of second order in the residual of the inner run,
+the error of its gradient of first order; so an inner run ends early while the gradient is large.
 
 References
 ----------
@@ -29,16 +29,15 @@ from .base import Climb, FitProblem, Iteration, LogPrior, SiteEvaluation
 __all__ = ["Family", "HyperClimb", "ascend", "maximise"]
 
 
-# What a value of θ without a posterior counts for: a bowl around the best θ, so steep that a line
-# search turns back, in units of the bound.
+# Objective at a θ without a posterior, in units of the bound: a bowl around the best θ, so steep
+# that a line search turns back.
 _BOWL = 1e3
 
-# How SciPy's L-BFGS-B says that its line search failed, and what the quadratic model may then at
-# most expect of another step, in nats: far below any relevant difference of evidences, and
-# above its rounding.
+# Status of SciPy's L-BFGS-B after a failed line search, and the largest gain of another step by the
+# quadratic model, in nats: far below any relevant difference of evidences, and above its rounding.
 _NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
 
-# Residual of the sites at which a climb ends, for a largest derivative of one nat.
+# Residual of the sites at which an inner run ends, for a largest derivative of one nat.
 _OF_SLOPE = 1e-3
 
 
@@ -59,18 +58,18 @@ class HyperClimb[E: SiteEvaluation]:
     point : dict
         The best θ.
     climb : Climb
-        The inner climb there.
+        The inner optimiser run there.
     objective : float
         Bound plus log prior.
     converged : bool
     message : str
     iterations : list of Iteration
-        All inner iterations, those of one value of θ after the other's; each starts at number 0.
-        Bounds need not increase from one value that a line search tries to the next.
+        All inner iterations, numbered from 0 for each value of θ. Bounds need not increase between
+        the values that a line search tries.
     evaluations : int
-        Values of θ that were tried.
+        Number of values of θ that were tried.
     gradient : dict
-        Of the objective, at the best θ.
+        Gradient of the objective at the best θ.
     """
 
     point: dict[str, np.ndarray]
@@ -102,23 +101,22 @@ def maximise[E: SiteEvaluation](
     ----------
     family : Family
     members : sequence of Hyperparameter
-        Continuous; every other entry of ``point`` stays.
+        Continuous ones; every other entry of ``point`` stays.
     point : mapping
-        Where to start.
+        Starting point.
     log_prior : callable
         Value and derivatives.
     max_iter : int
-        Iterations of each inner climb, and of L-BFGS.
+        Iterations of each inner run, and of L-BFGS.
     tol : float
-        Of the inner climbs.
+        Tolerance of the inner runs.
     gradient_tol : float
         On the largest derivative of the objective, in nats per unit of the unconstrained scale.
     callback : callable, optional
         Called after every inner iteration.
     inner, gradient : callable
-        What runs at each θ, with the signature of
-        :func:`~pymc_augconj.engines.variational.ascent.climb`, and the derivatives of what it
-        reaches: another engine's, where ``family`` is another's.
+        The inner run at each θ, with the signature of
+        :func:`~pymc_augconj.engines.variational.ascent.climb`, and the derivatives of its optimum.
 
     Raises
     ------
@@ -128,7 +126,7 @@ def maximise[E: SiteEvaluation](
     search = _Search(family, members, point, log_prior, max_iter, tol, callback, inner, gradient)
     start = search.flatten(point)
     search.attempt(start)
-    found = minimize(
+    end = minimize(
         search,
         start,
         jac=True,
@@ -144,14 +142,14 @@ def maximise[E: SiteEvaluation](
     search.finish()
     best = search.known_best
     slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
-    # L-BFGS-B also ends where the objective's digits are used up, which is as good: by itself, or
-    # with a line search that finds nothing where nothing is left to gain.
+    # L-BFGS-B also ends where the objective has no more digits, which counts as convergence: by
+    # itself, or with a failed line search where nothing is left to gain.
     g = search.flatten(best.gradient)
-    gain = 0.5 * float(g @ found.hess_inv.matvec(g))
-    ended = found.status == 0 or (found.status == _NO_STEP and gain <= _NOTHING_TO_GAIN)
+    gain = 0.5 * float(g @ end.hess_inv.matvec(g))
+    ended = end.status == 0 or (end.status == _NO_STEP and gain <= _NOTHING_TO_GAIN)
     best.converged = bool(best.climb.converged and ended)
     best.message = (
-        f"hyperparameters: {found.message.lower()} after {search.evaluations} evaluations, largest "
+        f"hyperparameters: {end.message.lower()} after {search.evaluations} evaluations, largest "
         f"derivative {slope:.1e}, {gain:.0e} nats to gain; sites: {best.climb.message}"
     )
     best.evaluations = search.evaluations
@@ -186,7 +184,7 @@ class _Search[E: SiteEvaluation]:
 
     @property
     def known_best(self) -> HyperClimb[E]:
-        """The best θ, once there has been an attempt that did not raise."""
+        """The best θ; at least one attempt must have succeeded."""
         assert self.best is not None
         return self.best
 
@@ -222,7 +220,7 @@ class _Search[E: SiteEvaluation]:
         if self.best is not None:
             last = self.best.climb.evaluation
             start = (last.target_h, last.target_lam)
-        # Where θ still has far to go its gradient needs few digits.
+        # Far from the optimum the gradient needs few digits.
         tol = max(self.tol, _OF_SLOPE * min(1.0, self._slope))
         limits = {"max_iter": self.max_iter, "tol": tol, "callback": self.callback}
         inner = self.inner(bound, start, **limits)
@@ -246,7 +244,7 @@ class _Search[E: SiteEvaluation]:
         return answer
 
     def finish(self) -> None:
-        """Climb to the tolerance at the best θ, where that was not asked for."""
+        """Run to the tolerance at the best θ, if the last run had a looser one."""
         if self.known_best.climb.evaluation.residual > self.tol:
             self._slope, self._known = 0.0, None
             with suppress(NotPositiveDefiniteError):
@@ -262,7 +260,7 @@ def ascend[E: SiteEvaluation](
     inner: Callable[..., Climb[E]],
     gradient: Callable[..., dict[str, Array]],
 ) -> HyperClimb[E]:
-    """Climb at the problem's θ, or over θ with a climb at each, as it asks for.
+    """Maximise at the problem's fixed θ, or over θ with an inner run at each value.
 
     Parameters
     ----------

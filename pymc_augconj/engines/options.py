@@ -1,7 +1,7 @@
 """Options of the fitting methods and the values that each may take.
 
-They are checked by name before anything is computed. A new option is one entry here, and its name
-in the record of each engine that takes it.
+They are checked by name before any computation. A new option is one entry here, and its name in the
+record of each engine that takes it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Option:
     Attributes
     ----------
     expected : str
-        In words.
+        Description of the accepted values.
     accepts : callable
-        As a condition; by default any value, where the engine itself checks it.
+        Condition on the value; by default any value, which the engine checks itself.
     """
 
     expected: str = ""
@@ -83,7 +83,7 @@ OPTIONS = {
 
 
 def check_option(method: str, name: str, value: Any) -> None:
-    """Refuse an option that is none of the method's, or out of its range.
+    """Refuse an unknown option of the method, or a value out of range.
 
     Raises
     ------
@@ -101,12 +101,12 @@ def check_option(method: str, name: str, value: Any) -> None:
 
 
 def given_options(method: str, **options: Any) -> dict[str, Any]:
-    """Return those options that are not None.
+    """Return the options that are not None.
 
     Raises
     ------
     AugmentationError
-        If one of them is not an option of the method, or out of its range.
+        If one of them is unknown to the method, or out of range.
     """
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():

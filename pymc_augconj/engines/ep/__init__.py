@@ -1,7 +1,7 @@
 """Expectation propagation (EP) and quantile propagation (QP).
 
 ================  ==========================================================================
-``double_loop``   the double loop of Opper and Winther, for cases that parallel EP cannot do
+``double_loop``   the double loop of Opper and Winther, where parallel EP fails
 ``fit``           EP and QP as fitting engines
 ``newton``        Newton's method on the moment mismatch
 ``objective``     one state of EP: cavities, tilted moments, targets, evidence and its gradient

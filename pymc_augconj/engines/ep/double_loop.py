@@ -1,16 +1,16 @@
-"""The double loop of Opper and Winther: an EP whose evidence rises at every outer step.
+"""The double loop of Opper and Winther: EP whose evidence rises at every outer step.
 
 Let θᵢ be natural parameters of the marginals. Given θ, the inner problem is convex in the sites s,
 
-    J(s) = log Z_q(s) + (1/η) Σᵢ log ∫ p(yᵢ | f)^η exp((θᵢ − ηsᵢ)·φ(f)) df,    φ = (f, −½f²),
+    J(s) = log Z_q(s) + (1/η) Σᵢ log ∫ p(yᵢ | f)^η exp((θᵢ − ηsᵢ)·φ(f)) df,    φ = (f, −½f²).
 
-and its minimum, where q and the tilted distributions have the same moments, less (1/η) Σ log Z(θᵢ)
-is the evidence. The outer step sets θ to the marginals of these moments, which raises it. A fixed
-point is one of EP.
+At its minimum q and the tilted distributions have the same moments, and J − (1/η) Σ log Z(θᵢ) is
+the evidence. The outer step sets θ to the marginals of these moments, which raises the evidence. A
+fixed point is a fixed point of EP.
 
 The inner problem is solved by Newton's method. In x = f − μᵢ the covariance H of (x, −½x²) under q
-is block-diagonal, with Σ and ½ Σ∘Σ, and that of the tilted distributions, T, is diagonal in i.
-Outer steps converge linearly; near the fixed point :mod:`.ep_newton` finishes.
+is block-diagonal, with Σ and ½ Σ∘Σ; the covariance T of the tilted distributions is diagonal in i.
+Outer steps converge linearly; near the fixed point :mod:`.newton` finishes.
 
 References
 ----------
@@ -40,10 +40,10 @@ from .sites import all_moments
 __all__ = ["InnerOptimum", "climb_double_loop", "minimise_inner"]
 
 
-# The Newton system has two unknowns a site.
+# The Newton system has two unknowns for each site.
 LARGEST_SIZE = 1500
 MAX_NEWTON = 60
-# On the Newton decrement, twice what J would still fall by.
+# Tolerance on the Newton decrement, twice the remaining decrease of J.
 DECREMENT = 1e-12
 _SMALLEST_STEP = 2.0**-30
 # Newton's method on the moment mismatch is tried after this many outer steps.
@@ -53,7 +53,7 @@ _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
 
 @dataclass(frozen=True)
 class InnerOptimum:
-    """The sites that minimise J for given θ, and what holds there.
+    """The sites that minimise J for given θ, with J and the posterior there.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class InnerOptimum:
         J.
     posterior : SitePosterior
     decrement : float
-        Newton decrement: how far from the minimum.
+        Newton decrement, a measure of the distance from the minimum.
     """
 
     h: Array
@@ -74,7 +74,7 @@ class InnerOptimum:
 
 
 def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEvaluation, str]:
-    """Take outer steps, and Newton's where these converge; return as ``sweep_parallel`` does."""
+    """Take outer steps, and Newton's near convergence; return like ``sweep_parallel``."""
     objective = recorder.objective
     if objective.prior.size > LARGEST_SIZE:
         return current, f"stopped: the double loop is for at most {LARGEST_SIZE} sites"
@@ -88,24 +88,24 @@ def climb_double_loop(recorder: Recorder, current: EPEvaluation) -> tuple[EPEval
         inner = minimise_inner(objective, *marginal, h, lam)
         if inner is None:
             return best, failure
-        found = recorder.attempt(inner.h, inner.lam)
+        candidate = recorder.attempt(inner.h, inner.lam)
         new = inner.posterior.mean / inner.posterior.var, 1.0 / inner.posterior.var
         step = _proper_step(marginal[1], new[1], objective.power * inner.lam)
         nu, tau = (a + step * (b - a) for a, b in zip(marginal, new, strict=True))
         if inner.h is h and np.array_equal(tau, marginal[1]):
-            # Nothing has moved, nor will it.
+            # Nothing has moved, so nothing will.
             return best, failure
         marginal = nu, tau
         h, lam = inner.h, inner.lam
         outer += 1
-        if found is None:
-            # Sites whose own cavities are not proper: only the outer loop's are, so far.
+        if candidate is None:
+            # The sites' own cavities are not yet proper, only the cavities of the outer loop.
             recorder.history.append(_unfinished(inner, objective, marginal[1]))
             continue
-        recorder.accept(found, None)
-        best = found if found.residual < best.residual else best
-        if outer % POLISH_EVERY == 0 and found.residual > recorder.tol:
-            end = polish(recorder, found)
+        recorder.accept(candidate, None)
+        best = candidate if candidate.residual < best.residual else best
+        if outer % POLISH_EVERY == 0 and candidate.residual > recorder.tol:
+            end = polish(recorder, candidate)
             best = end if end.residual < best.residual else best
         failure = "stopped: the double loop can take no further step"
     return best, ""
@@ -125,7 +125,7 @@ def minimise_inner(
         try:
             direction, decrement = _newton(objective, current)
         except NotPositiveDefiniteError:
-            # Of variances so far apart the system has no digits left.
+            # With variances of such different sizes the system has no digits.
             break
         current = InnerOptimum(
             current.h, current.lam, current.value, current.posterior, current.tilted, decrement
@@ -140,7 +140,7 @@ def minimise_inner(
                 break
             step, candidate = 0.5 * step, None
         if candidate is None:
-            # J has no digits left to tell.
+            # J has no digits left to compare.
             break
         current = candidate
     return current
@@ -208,7 +208,7 @@ def _mismatch(tilted: Tilted, mean: Array, var: Array) -> Array:
 
 
 def _unfinished(inner: InnerOptimum, objective: EPObjective, tau: Array) -> Sweep:
-    """Describe an outer step whose sites do not yet give proper cavities of their own."""
+    """Describe an outer step whose sites do not have proper cavities yet."""
     cavity = tau - objective.power * inner.lam
     negative = int(np.count_nonzero(inner.lam < 0.0))
     return Sweep(np.inf, np.nan, None, negative, float(cavity.min()))

@@ -1,8 +1,7 @@
 """EP and QP as fitting engines: on a recognised model, hyperparameters on EP's evidence.
 
-θ is optimised by the L-BFGS that the variational engines share; each value of θ takes a run of EP,
-started at the sites of the best θ so far. QP has no objective of its own: it starts from EP's
-solution at EP's θ.
+θ is optimised by the L-BFGS of the variational engines; each value of θ takes a run of EP, started
+at the sites of the best θ so far. QP has no objective: it starts from EP's solution at EP's θ.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Report = Callable[[Iteration, EPEvaluation], None]
 
 
 class _EPFamily:
-    """EP of one model, for every θ: what the shared optimiser asks of a family of bounds."""
+    """EP of one model for every θ, with the interface of a family of bounds."""
 
     def __init__(self, model: LatentGaussianModel, points: Sequence[Point], power: float) -> None:
         self.base = BoundFamily(model, None, points)
@@ -80,7 +79,7 @@ class _FixedTilted:
 
     @cached_property
     def _quadratures(self) -> dict[int, Quadrature]:
-        # Not before it is asked for: many a likelihood has no parameters.
+        # On demand, as many likelihoods have no parameters.
         found = tilted_quadratures(self._bound.objective, self._evaluation)
         return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
@@ -97,7 +96,7 @@ def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:
 
 
 def _refuse_certain_predictors(bound: _EPBound, error: Exception) -> None:
-    """Refuse a predictor without variance: a cavity of it is no Gaussian.
+    """Refuse a predictor without variance, which has no Gaussian cavity.
 
     Raises
     ------
@@ -130,7 +129,7 @@ class ExpectationPropagation:
         self.quantile = quantile
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises what the covariance at the start raises."""
+        """Return the fit; raises the errors of the covariance at the start."""
         several = [site.name for site in problem.model.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(
@@ -143,20 +142,20 @@ class ExpectationPropagation:
         family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
         report = reporter(problem)
         try:
-            found = ascend(family, problem, report, inner=run, gradient=_gradient)
+            optimum = ascend(family, problem, report, inner=run, gradient=_gradient)
         except NotPositiveDefiniteError as error:
             _refuse_certain_predictors(family.at(problem.point), error)
             raise
         except FloatingPointError as error:
-            # Elsewhere a step is taken back; at the start there is nothing to go back to.
+            # Later a failed step is taken back; at the start there is no earlier point.
             names = [site.name for site in problem.model.sites]
             raise AugmentationError(
                 f"observed variables {names}: EP needs moments of every observation under its "
                 f"cavity, and at the start they cannot be integrated ({error}); give other "
                 "hyperparameters to begin with, start={…}, or use method='vgp'"
             ) from error
-        point, end, iterations = found.point, found.climb, found.iterations
-        converged, message = found.converged, found.message
+        point, end, iterations = optimum.point, optimum.climb, optimum.iterations
+        converged, message = optimum.converged, optimum.message
         last, evidence, diagnostics = end.evaluation, end.evaluation.evidence, end.diagnostics
         bound = family.at(point)
         if self.quantile:
@@ -169,7 +168,7 @@ class ExpectationPropagation:
             converged = converged and result.info.converged
             message = f"EP: {message}; QP: {_describe(result)}"
         return FitOutcome(
-            point, last.h, last.lam, evidence, found.objective, bound.prior,
+            point, last.h, last.lam, evidence, optimum.objective, bound.prior,
             family.priors.groups, family.base.space.space, converged, message, iterations,
             found.gradient, diagnostics, evidence_error=last.posterior.error,
         )  # fmt: skip
@@ -188,7 +187,7 @@ def _climb(
     callback: Report | None = None,
     **options: Any,
 ) -> Climb[EPEvaluation]:
-    """Run EP as the shared optimiser has inner climbs run; ``options`` are those of ``solve``."""
+    """Run EP as an inner optimiser run; ``options`` are those of ``solve``."""
     iterations: list[Iteration] = []
     state = None if start is None else EPState(*start)
     result = _record(

@@ -1,10 +1,10 @@
 """Newton's method on the mismatch between the moments of q and of the tilted distributions.
 
-In x = f − μᵢ the covariance H of the statistics (x, −½x²) under q is block-diagonal, with Σ and
-½ Σ∘Σ, and that of the tilted distributions, T, is diagonal in i. The mismatch E_q − E_tilted has
+In x = f − μᵢ the covariance H of the statistics (x, −½x²) under q is block-diagonal, with Σ and ½
+Σ∘Σ; the covariance T of the tilted distributions is diagonal in i. The mismatch E_q − E_tilted has
 the Jacobian H − T (D⁻¹H − ηI) by the sites, D the marginal part of H: the cavities change with the
-marginals of q and with the sites. It converges from near a fixed point only, but there whether or
-not sweeps do.
+marginals of q and with the sites. The method converges near a fixed point only, but also where
+sweeps do not.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .sites import all_moments
 __all__ = ["covariance_of_statistics", "polish", "tilted_covariance"]
 
 
-# Each step has to halve the residual, at this part of its length at the least.
+# Each step has to halve the residual, after shortening to no less than this.
 SHORTEST_STEP = 0.1
 
 
@@ -35,7 +35,7 @@ def polish(recorder: Recorder, current: EPEvaluation) -> EPEvaluation:
         tilted = all_moments(objective.groups, current.cavity_mean, current.cavity_var, **asked)
         H = covariance_of_statistics(objective.prior.cov(current.posterior))
         var, cross, square = tilted_covariance(tilted, current.mean)
-        # The change of the cavities, D⁻¹H − ηI, and of the moments to match with them.
+        # The change of the cavities, D⁻¹H − ηI, and of the tilted moments.
         change = H / np.concatenate([current.var, 0.5 * current.var**2])[:, None]
         change[np.diag_indices(2 * n)] -= objective.power
         first = var[:, None] * change[:n] + cross[:, None] * change[n:]

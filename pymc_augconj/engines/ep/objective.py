@@ -1,13 +1,13 @@
 """One state of expectation propagation: cavities, tilted moments, targets, evidence.
 
 With q(f) ∝ N(f | m, C) Πᵢ exp(hᵢfᵢ − ½λᵢfᵢ²), marginals N(μᵢ, Σᵢᵢ) and power η, the cavity takes η
-of a site out of its marginal and the tilted distribution puts p(yᵢ|f)^η in:
+of a site out of its marginal, and the tilted distribution puts p(yᵢ|f)^η in its place:
 
     1/vᵢ = 1/Σᵢᵢ − ηλᵢ,    mᵢ = μᵢ − η vᵢ (hᵢ − λᵢμᵢ),
     λ̂ᵢ = λᵢ + (1/tilted varᵢ − 1/Σᵢᵢ)/η,    ĥᵢ = hᵢ + (tilted meanᵢ/tilted varᵢ − μᵢ/Σᵢᵢ)/η.
 
-λ̂ < 0 where the likelihood is not log-concave and is a legitimate site: nothing is clamped. With
-Ẑᵢ the tilted normaliser under the normalised cavity, the evidence is
+λ̂ < 0 is a legitimate site of a likelihood that is not log-concave: nothing is clamped. With Ẑᵢ the
+tilted normaliser under the normalised cavity, the evidence is
 
     log Z = log ∫ N(f | m, C) Πᵢ site_i + (1/η) Σᵢ [ log Ẑᵢ − log ∫ N(f | mᵢ, vᵢ) siteᵢ^η df ],
 
@@ -62,7 +62,7 @@ class EPEvaluation:
     cavity_mean, cavity_var : ndarray
     tilted : Tilted
     target_h, target_lam : ndarray
-        Sites that would match the tilted moments.
+        Sites that match the tilted moments.
     matched_var : ndarray
         The variances to match.
     evidence : float
@@ -106,7 +106,7 @@ class EPEvaluation:
 
     @property
     def bound(self) -> float:
-        """The evidence, under the name that the variational engines have for theirs."""
+        """The evidence, under the name of the variational engines."""
         return self.evidence
 
     @property
@@ -131,8 +131,8 @@ class EPObjective:
     power : float
         η in (0, 1].
     shrink : float or ndarray, shape (N,)
-        What tilted standard deviations are multiplied with before they are matched: 1 for EP,
-        1 − δ for quantile propagation.
+        Factor of the tilted standard deviations before matching: 1 for EP, 1 − δ for quantile
+        propagation.
     """
 
     def __init__(
@@ -204,11 +204,11 @@ class EPObjective:
         return replace(at, target_h=h, target_lam=lam, matched_var=matched)
 
     def shrunk(self, shrink: Array | float) -> EPObjective:
-        """Return the same with other factors of the standard deviations."""
+        """Return the objective with other factors of the standard deviations."""
         return EPObjective(self.prior, self.groups, self.power, shrink=shrink)
 
     def at_prior(self) -> EPEvaluation:
-        """Return EP at sites that say nothing."""
+        """Return EP at sites (0, 0)."""
         zeros = np.zeros(self.prior.size)
         return self.evaluate(zeros, zeros)
 

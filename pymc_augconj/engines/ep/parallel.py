@@ -20,9 +20,9 @@ __all__ = ["SMALLEST_DAMPING", "sweep_parallel"]
 SMALLEST_DAMPING = 0.01
 LARGEST_GROWTH = 4.0
 LARGEST_WORSENING = 2.0
-# The damping after a sweep that lowered the residual, and after one that did not.
+# Factors of the damping after a sweep that lowered the residual, and after another one.
 _RECOVERY, _SETBACK = 1.25, 0.5
-# Sweeps without a halving of the residual that count as getting nowhere.
+# Sweeps without a halving of the residual that count as stuck.
 PATIENCE = 40
 
 
@@ -34,7 +34,7 @@ def sweep_parallel(
     accelerate: bool = True,
     patience: int = PATIENCE,
 ) -> tuple[EPEvaluation, str]:
-    """Sweep until converged or stuck; return the best evaluation and, in words, what stopped it."""
+    """Sweep until converged or stuck; return the best evaluation and the reason of the end."""
     anderson, rate = Anderson(), damping
     best, milestone, since = current, current.residual, 0
     while current.residual > recorder.tol:

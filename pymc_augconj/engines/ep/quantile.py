@@ -1,17 +1,16 @@
 """Quantile propagation: sites that match the tilted distributions in the L2 Wasserstein distance.
 
-The Gaussian nearest to a tilted distribution in that distance has its mean and the standard
-deviation
+The Gaussian nearest to a tilted distribution has its mean and the standard deviation
 
     σ_QP = σ_EP (1 − δ),    δ = ½ E_tilted[(u − z)²],    u = (f − mean)/σ_EP,  z = Φ⁻¹(F(f)),
 
-which is free of cancellation and at most σ_EP. QP runs EP with the standard deviations to match
-shrunk by 1 − δ. As δ varies slowly, it is held while sweeps of EP converge to it, and refreshed
-until the state agrees with its own δ: an integration of the distribution function every few sweeps
-instead of in each. Where sweeps fail, Newton steps follow the fixed point from one δ to the next.
+which is free of cancellation and at most σ_EP. QP runs EP with tilted standard deviations
+multiplied by 1 − δ. As δ varies slowly, it is fixed while sweeps of EP converge, and then
+recomputed, until the state agrees with its own δ: distribution functions are integrated only every
+few sweeps. Where sweeps fail, Newton steps follow the fixed point from one δ to the next.
 
-QP is not stationary in its sites, and no objective is known whose optimum it is: hyperparameters
-are EP's, and the evidence that is reported is the EP form at QP's sites, for comparison.
+QP is the optimum of no known objective: hyperparameters are EP's, and the reported evidence is EP's
+formula at QP's sites, for comparison.
 
 References
 ----------
@@ -40,10 +39,10 @@ from .solve import as_groups, solve
 __all__ = ["run_qp", "solve_qp"]
 
 
-# How far sweeps go on one δ: a part of the mismatch that its refreshment made.
+# Sweeps at one δ reduce the mismatch from its update to this share.
 _PART = 0.01
 _PATIENCE = 20
-# Of the way to a new δ.
+# Shortest step towards a new δ, as a share of the way.
 _SHORTEST_STEP = 1.0 / 64.0
 
 
@@ -75,7 +74,7 @@ def run_qp(
     -------
     state : EPState
     info : EPInfo
-        Of the sweeps of QP.
+        Report of the sweeps of QP.
     """
     objective = EPObjective(dense_prior(C, m), as_groups(sites), power)
     result = solve_qp(objective, start, **options)
@@ -92,9 +91,9 @@ def solve_qp(
     accelerate: bool = True,
     report: Report | None = None,
 ) -> EPResult:
-    """Find a fixed point of QP; as :func:`run_qp`, for an objective of EP.
+    """Find a fixed point of QP like :func:`run_qp`, for an objective of EP.
 
-    The residual is that of the state with its own δ.
+    The residual is evaluated with the δ of the state.
     """
     if start is None:
         start = solve(
@@ -118,13 +117,13 @@ def solve_qp(
         recorder.tol = max(_PART * current.residual, 0.5 * tol)
         recorder.objective = objective.shrunk(shrink)
         if not repelled:
-            found, failure = sweep_parallel(
+            following, failure = sweep_parallel(
                 recorder, current, damping=damping, accelerate=accelerate, patience=_PATIENCE
             )
             repelled = bool(failure) and recorder.left > 0
         if repelled:
-            found, failure = _follow(recorder, objective, current, held, shrink)
-        current, held = found, shrink
+            following, failure = _follow(recorder, objective, current, held, shrink)
+        current, held = following, shrink
     recorder.tol = tol
     return recorder.result(best, "parallel", failure)
 
@@ -134,7 +133,7 @@ def _follow(
 ) -> tuple[EPEvaluation, str]:
     """Follow the fixed point from factors ``old``, where ``at`` is, to ``new`` by Newton steps.
 
-    It gets to fixed points that repel sweeps, as the ones of QP may.
+    It also reaches fixed points that repel sweeps.
     """
     if at.h.size > LARGEST_SIZE:
         return at, f"stopped: sweeps fail, and Newton steps are for at most {LARGEST_SIZE} sites"
@@ -155,7 +154,7 @@ def _follow(
 
 def _deltas(objective: EPObjective, at: EPEvaluation) -> Array:
     if at.tilted.panels is not None:
-        # From where the moments' panels have got to.
+        # Starts from the panels of the moments.
         return at.tilted.panels.delta()
     asked = {"power": objective.power, "delta": True}
     delta = all_moments(objective.groups, at.cavity_mean, at.cavity_var, **asked).delta

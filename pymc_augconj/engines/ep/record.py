@@ -1,4 +1,4 @@
-"""What a run of EP leaves: state, info, and the history from which the info is made."""
+"""Results of a run of EP: state, info and history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _FAILURES = (NotPositiveDefiniteError, FloatingPointError)
 
 @dataclass(frozen=True)
 class EPState:
-    """The sites exp(h f − ½ λ f²), each of shape (N,); all that a further run needs."""
+    """The sites exp(h f − ½ λ f²), each of shape (N,), from which a run can continue."""
 
     h: Array
     lam: Array
@@ -28,7 +28,7 @@ class EPState:
 
 @dataclass(frozen=True)
 class Sweep:
-    """What one sweep did; ``damping`` is None for an extrapolation or an outer step."""
+    """Record of one sweep; ``damping`` is None for an extrapolation or an outer step."""
 
     residual: float
     evidence: float
@@ -39,7 +39,7 @@ class Sweep:
 
 @dataclass(frozen=True)
 class EPInfo:
-    """How a run went.
+    """Report of a run.
 
     Attributes
     ----------
@@ -47,20 +47,20 @@ class EPInfo:
         Whether the residual is within the tolerance.
     message : str
     method : str
-        ``"parallel"``, ``"sequential"`` or ``"double loop"``, where sweeps alone did not do.
+        ``"parallel"``, ``"sequential"``, or ``"double loop"`` if sweeps alone failed.
     residual : float
         Relative moment mismatch, see
         :attr:`~pymc_augconj.engines.ep.objective.EPEvaluation.residual`.
     evidence : float
         log Z.
     sweeps : int
-        Sweeps and outer steps that were taken.
+        Number of sweeps and outer steps.
     evaluations : int
-        Sets of tilted moments that were computed, those of rejected sweeps included.
+        Number of sets of tilted moments, rejected sweeps included.
     damping : float
         The smallest damping of an accepted sweep.
     n_negative : int
-        Sites of negative precision.
+        Number of sites of negative precision.
     smallest_cavity_precision : float
     quadrature_error : float
         Largest estimated relative error of a site's tilted moments.
@@ -98,7 +98,7 @@ Report = Callable[[Sweep, EPEvaluation], None]
 
 
 class Recorder:
-    """The history of a run, and how many evaluations it took."""
+    """History of a run, and its number of evaluations."""
 
     def __init__(
         self, objective: EPObjective, max_iter: int, tol: float, report: Report | None
@@ -109,11 +109,11 @@ class Recorder:
 
     @property
     def left(self) -> int:
-        """Sweeps that may still be taken."""
+        """Number of remaining sweeps."""
         return self.max_iter - len(self.history)
 
     def attempt(self, h: Array, lam: Array) -> EPEvaluation | None:
-        """Return the evaluation at these sites, or None where there is none."""
+        """Return the evaluation at these sites, or None if it fails."""
         if not (np.isfinite(h).all() and np.isfinite(lam).all()):
             return None
         self.evaluations += 1
@@ -123,7 +123,7 @@ class Recorder:
             return None
 
     def accept(self, at: EPEvaluation, damping: float | None) -> None:
-        """Enter one sweep."""
+        """Record one sweep."""
         sweep = Sweep(
             at.residual, at.evidence, damping, at.n_negative, at.smallest_cavity_precision
         )

@@ -1,9 +1,9 @@
 """Sequential EP: one site at a time, the posterior kept up to date by rank-one updates.
 
 A change of one site by (Δh, Δλ) changes the posterior covariance by −Δλ s sᵀ/(1 + Δλ Σᵢᵢ), s its
-i-th column. It takes O(N²) a site, and tilted moments come one at a time, which
-forgoes what NumPy saves on many: its use is as a check, and where parallel sweeps oscillate.
-The posterior is formed anew after every sweep, so that rounding does not accumulate.
+i-th column. It costs O(N²) for each site, and tilted moments are not vectorised: it serves as a
+check, and where parallel sweeps oscillate. The posterior is recomputed after every sweep, so that
+rounding does not accumulate.
 
 References
 ----------
@@ -31,10 +31,10 @@ PATIENCE = 40
 def sweep_sequential(
     recorder: Recorder, current: EPEvaluation, *, damping: float = 1.0
 ) -> tuple[EPEvaluation, str]:
-    """Sweep until converged or stuck; return the best evaluation and, in words, what stopped it.
+    """Sweep until converged or stuck; return the best evaluation and the reason of the end.
 
-    A site whose update has no proper cavity or posterior is left for the next sweep; a sweep that
-    makes the residual worse halves the damping.
+    Sites whose update has no proper cavity or posterior wait for the next sweep; a sweep that
+    increases the residual halves the damping.
     """
     objective = recorder.objective
     singles = _singles(objective.groups, objective.prior.size)
@@ -88,7 +88,7 @@ def _one_sweep(
 
 
 class _Single:
-    """One site of a density, as a density of one site."""
+    """One site of a density."""
 
     size = 1
 

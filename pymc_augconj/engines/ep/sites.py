@@ -1,4 +1,4 @@
-"""What expectation propagation works on: a Gaussian prior, and sites with tilted moments."""
+"""The input of expectation propagation: a Gaussian prior, and sites with tilted moments."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
 
 
 class ModelPrior:
-    """The predictors of a recognised model at one θ, conditioned in whichever space is cheaper."""
+    """The predictors of a recognised model at one θ, conditioned in the cheapest space."""
 
     def __init__(self, prior: LatentPrior, groups: RowGroups, *, space: str) -> None:
         self.prior, self.groups, self.space = prior, groups, space
@@ -40,7 +40,7 @@ class ModelPrior:
         return self.prior.offset.size
 
     def condition(self, h: Array, lam: Array) -> SitePosterior:
-        """Return the posterior given sites of either sign; NotPositiveDefiniteError if none."""
+        """Return the posterior given sites of either sign, or raise NotPositiveDefiniteError."""
         return condition(self.prior, self.groups, h, lam, space=self.space)
 
     def cov(self, posterior: SitePosterior) -> Array:
@@ -67,7 +67,7 @@ def dense_prior(C: Array, m: Array) -> ModelPrior:
 
 @dataclass(frozen=True)
 class SiteGroup:
-    """One observed variable: the rows of the stacked predictors it reads, and its density."""
+    """One observed variable: its rows of the stacked predictors, and its density."""
 
     rows: slice
     density: SiteDensity
@@ -78,7 +78,7 @@ def all_moments(
 ) -> Tilted:
     """Return the tilted moments of all predictors; ``asked`` as for ``site_moments``.
 
-    The panels of several groups are not joined.
+    Panels of several groups stay separate.
     """
     parts = [
         site_moments(group.density, cavity_mean[group.rows], cavity_var[group.rows], **asked)

@@ -1,11 +1,11 @@
 """Expectation propagation: sites that match the moments of their tilted distributions.
 
-The default is parallel sweeps (:mod:`.ep_parallel`). If these no longer get anywhere the double
-loop (:mod:`.ep_double_loop`) takes over, whose evidence rises at every outer step.
-``schedule="sequential"`` is Minka's original, one site at a time (:mod:`.ep_sequential`).
+The default is parallel sweeps (:mod:`.parallel`). If these are stuck the double loop
+(:mod:`.double_loop`) takes over, whose evidence rises at every outer step.
+``schedule="sequential"`` is Minka's original, one site at a time (:mod:`.sequential`).
 
-Site precisions may be negative where the likelihood is not log-concave; there, a fixed point need
-not be unique either.
+Site precisions may be negative where the likelihood is not log-concave; then there may be several
+fixed points.
 
 References
 ----------
@@ -64,7 +64,7 @@ def run_ep(
     -------
     state : EPState
     info : EPInfo
-        ``info.converged`` says whether it is a fixed point.
+        ``info.converged`` tells whether the state is a fixed point.
     """
     groups = as_groups(sites)
     result = solve(EPObjective(dense_prior(C, m), groups, power), start, **options)
@@ -72,7 +72,7 @@ def run_ep(
 
 
 def as_groups(sites: SiteDensity | Sequence[SiteGroup]) -> Sequence[SiteGroup]:
-    """Return groups of sites, of one density too."""
+    """Return groups of sites, given groups or one density."""
     return sites if isinstance(sites, Sequence) else (SiteGroup(slice(None), sites),)
 
 
@@ -94,20 +94,20 @@ def solve(
     ----------
     objective : EPObjective
     start : EPState, optional
-        By default the prior; taken where these sites have no posterior here, too.
+        By default the prior, which is also used if ``start`` has no posterior.
     schedule : {"parallel", "sequential"}
     damping : float
         The largest fraction of the way to the targets, in (0, 1].
     tol : float
-        On the residual.
+        Tolerance on the residual.
     max_iter : int
         Sweeps and outer steps in all.
     accelerate : bool
         Whether parallel sweeps are extrapolated.
     double_loop : bool
-        Whether the double loop takes over where sweeps fail; it is EP's alone.
+        Whether the double loop takes over where sweeps fail; for EP only.
     report : callable, optional
-        Called with (Sweep, EPEvaluation) after each.
+        Called with (Sweep, EPEvaluation) after each sweep.
 
     Returns
     -------

@@ -41,19 +41,19 @@ __all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "SiteFit", "climb"]
 
 
 _SMALLEST_RATE = 2.0**-20
-#: A residual at the prior that no step should start from, in its units: what a log density that is
-#: rounded to −∞, or grows exponentially, gives under a wide prior. Then the best start of these
-#: standard deviations about the prior mean is taken.
+#: Largest residual for a start at the prior; wide priors exceed it if a log density is rounded to
+#: −∞ or grows exponentially. Then the best start with these standard deviations about the prior
+#: mean is used.
 WILD, NARROW = 1e6, (1.0, 0.1)
-#: Where log densities are bounded below, an observation that is lost in the first steps stays lost,
-#: and a whole class may be. So observations begin with this weight, at which the prior leaves
-#: everything open, which grows to one geometrically.
+#: Where log densities are bounded below, observations (or a whole class) that are lost in the first
+#: steps stay lost. So the weight of observations begins at this value, and grows to one
+#: geometrically.
 LEAST_WEIGHT = 0.01
-# Steps in which it grows here, and their rate.
+# Number of steps in which the weight grows, and their rate.
 _WARM_UP, _WARM_UP_RATE = 20, 0.5
 
 
-# Far out there are infinities, which every step is checked for.
+# Every step is checked for infinities.
 @np.errstate(over="ignore", invalid="ignore", divide="ignore")
 def climb(
     bound: Bound,
@@ -74,7 +74,7 @@ def climb(
         Sites to start from; by default the prior.
     max_iter : int
     tol : float
-        On the residual: a step of every site changes no more than this, in units of q.
+        Tolerance on the residual: the change by a step of every site, in units of q.
     accelerate : bool
         Whether to extrapolate.
     callback : callable, optional
@@ -176,16 +176,17 @@ def _try(bound: Bound, current: Evaluation, sites: tuple[Array, Array] | None) -
     if sites is None:
         return None
     try:
-        found = bound.evaluate(*sites, keep=current)
+        evaluation = bound.evaluate(*sites, keep=current)
     except NotPositiveDefiniteError:
         return None
-    return found if np.isfinite(found.bound) and np.isfinite(found.residual) else None
+    finite = np.isfinite(evaluation.bound) and np.isfinite(evaluation.residual)
+    return evaluation if finite else None
 
 
 def _is_no_worse(candidate: Evaluation, current: Evaluation) -> bool:
     if candidate.bound >= current.bound:
         return True
-    # Where the bound has no digits left to tell, the sites must come closer to their targets.
+    # If the bound has no digits left to compare, the sites must come closer to their targets.
     close = candidate.bound >= current.bound - current.rounding - candidate.rounding
     return close and candidate.residual < current.residual
 
@@ -193,7 +194,7 @@ def _is_no_worse(candidate: Evaluation, current: Evaluation) -> bool:
 def _plain(
     bound: Bound, current: Evaluation, rate: float, monotone: bool
 ) -> tuple[Evaluation | None, int, float]:
-    """Move one stage of the sites after the other towards their targets."""
+    """Move the sites towards their targets, one stage after another."""
     tried, moved = 0, False
     for stage in bound.family.stages:
         candidate, more, rate = _move(bound, current, rate, monotone, stage)
@@ -241,7 +242,7 @@ def _explain_stop(current: Evaluation, monotone: bool) -> str:
 
 
 class SiteFit:
-    """The engine of a site rule: climbs at a fixed θ, or L-BFGS over θ with a climb at each."""
+    """The engine of a site rule: optimiser runs at a fixed θ, or at each θ of L-BFGS."""
 
     def __init__(self, rule: type[SiteRule]) -> None:
         self.rule = rule

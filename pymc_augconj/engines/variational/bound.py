@@ -4,9 +4,9 @@ With q(u) ∝ p(u) Π exp(hᵢηᵢ − ½ λᵢηᵢ²) and mᵢ, vᵢ its mome
 
     bound = Σᵢ ℓᵢ(mᵢ, vᵢ) − KL(q‖p),
 
-where an engine's *rule* says what ℓ is: CAVI's is the augmented bound with ω integrated out, the
-VGP's is E[log p(y | η)]. The gradient of the bound with respect to q's natural parameters is the
-difference of these *target* sites from q's own (Khan & Lin 2017),
+where an engine's *rule* defines ℓ: the augmented bound with ω integrated out for CAVI, and
+E[log p(y | η)] for the VGP. The gradient of the bound with respect to q's natural parameters is the
+difference between these *target* sites and the sites of q (Khan & Lin 2017),
 
     λ̂ᵢ = −2 ∂ℓᵢ/∂vᵢ,        ĥᵢ = ∂ℓᵢ/∂mᵢ + λ̂ᵢ mᵢ,
 
@@ -41,7 +41,7 @@ __all__ = ["Bound", "BoundFamily", "Stage"]
 
 @dataclass(frozen=True)
 class Stage:
-    """Which sites move at once: masks of ``h`` and of ``lam``."""
+    """Sites that move at once: masks of ``h`` and of ``lam``."""
 
     rows: Mask | bool = True
     entries: Mask | bool = True
@@ -56,17 +56,17 @@ class BoundFamily:
     rule : SiteRule, optional
         None for an engine with targets of its own.
     points : sequence of mapping
-        A point of θ, and others at which predictors must agree to be merged.
+        A point of θ, and test points at which predictors must agree to be merged.
     """
 
-    #: Sites at which a climb begins if it is not told; by default at the prior.
+    #: Default starting sites of an optimiser run; None for the prior.
     first: tuple[Array, Array] | None = None
 
     def __init__(
         self, model: LatentGaussianModel, rule: SiteRule | None, points: Sequence[Point]
     ) -> None:
         self.model = model
-        # Any, because an engine with targets of its own calls nothing that asks for a rule.
+        # Any, because engines with targets of their own do not use the rule.
         self.rule: Any = rule
         self.warms_up = model.has_bounded_densities
         self.layout = SiteLayout(
@@ -76,7 +76,7 @@ class BoundFamily:
         self.priors = LatentPriors(model, points, self.layout.coupling)
         self.space = choose_space(model, self.priors.groups)
         size = self.space.order(model, self.priors.groups)
-        # The current evaluation keeps one of the first two, a candidate gets the other.
+        # The current evaluation holds one of the first two, a candidate the other.
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
         self.scratch = np.empty((size, size), order="F")
         self.y = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
@@ -84,7 +84,7 @@ class BoundFamily:
         self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
 
     def _check_independence(self, points: Sequence[Point]) -> None:
-        """Raise where a rule takes predictors to be independent that a latent ties together.
+        """Raise if a rule assumes independence of predictors that share a latent.
 
         Raises
         ------
@@ -114,12 +114,12 @@ class BoundFamily:
             ) from None
 
     def _stages(self, points: Sequence[Point]) -> list[Stage]:
-        """Return one stage a group of predictors: coordinate ascent moves these in turn.
+        """Return one stage for each group of predictors, as coordinate ascent moves them in turn.
 
         Raises
         ------
         AugmentationError
-            If a latent enters two groups, which are not independent then, as they are taken to be.
+            If a latent enters two groups, which are assumed to be independent.
         """
         model, groups = self.model, [site.terms.groups for site in self.model.sites]
         find_components(model, groups, [[read(p) for read in model.maps] for p in points])
@@ -213,7 +213,7 @@ class Bound:
             work=family.buffers[which],
             second_work=family.scratch,
         )
-        # A variance that rounding has made negative would be passed to a square root.
+        # Square roots follow, and rounding may have made a variance negative.
         cov = posterior.cov.copy()
         np.maximum(posterior.var, 0.0, out=cov[: h.size])
         total, magnitude, target_h, target_lam = self._targets(posterior.mean, cov)

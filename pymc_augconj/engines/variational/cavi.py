@@ -1,13 +1,13 @@
 """Coordinate ascent on the augmented model: q(f) q(ω), each optimal given the other.
 
-The update of q(ω) given q(f) is in closed form, and all that q(f) sees of it is the expected site.
-With q(ω) at its optimum, the bound of one site is
+The update of q(ω) given q(f) is in closed form, and q(f) depends on it through the expected site
+only. With q(ω) at its optimum, the bound of one site is
 
     ℓ(m, v) = log ∫ exp( h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω) ) dω,
 
 whose derivatives are ∂ℓ/∂m = E[h] − E[λ] m and ∂ℓ/∂v = −½ E[λ]: the target sites of
-:mod:`.bound` are the expected sites, and one step onto them is one sweep of coordinate ascent,
-which never decreases the bound. Since ℓ ≤ E[log p(y | η)], it is below the bound of the VGP.
+:mod:`.bound` are the expected sites, and a step onto them is a sweep of coordinate ascent, which
+never decreases the bound. Since ℓ ≤ E[log p(y | η)], the bound is below the bound of the VGP.
 
 References
 ----------

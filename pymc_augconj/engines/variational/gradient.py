@@ -1,14 +1,14 @@
 """The gradient of a converged bound with respect to hyperparameters.
 
-At sites that equal their targets the bound is stationary in q, so only its explicit dependence on
-θ counts; and holding the sites fixed while θ moves the prior changes q in a direction that does
-not matter. Hence, with C, α and R as in :mod:`~pymc_augconj.latents.posterior`,
+At sites that equal their targets the bound is stationary in q, so only its explicit dependence on θ
+counts, and the sites may be fixed while θ changes. Hence, with C, α and R as in
+:mod:`~pymc_augconj.latents.posterior`,
 
     d bound/dθ = ∂ log Z(θ; sites)/∂θ + ∂/∂θ Σ ℓᵢ(mᵢ, vᵢ; params(θ)) at fixed m, v,
     ∂ log Z/∂C = G = ½ (α αᵀ − R),        ∂ log Z/∂offset = h − λμ,
 
 and through C = Σ A_b K_b A_bᵀ: ∂/∂K_b = A_bᵀ G A_b, ∂/∂A_b = 2 G A_b K_b. The three are pulled
-back by the model's vector–Jacobian products; no derivative of a Cholesky factor is taken.
+back by the model's vector–Jacobian products, without derivatives of Cholesky factors.
 
 Σ ℓ is differentiated by the parameters of likelihoods numerically.
 """
@@ -36,14 +36,14 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     Parameters
     ----------
     bound : Bound
-        Or the equivalent of another engine.
+        Its own or another engine's.
     evaluation : SiteEvaluation
         The last evaluation made, from :func:`~pymc_augconj.engines.variational.ascent.climb`.
 
     Returns
     -------
     dict
-        By entry of the point, of its shape; entries the bound does not depend on are absent.
+        By entry of the point, of its shape; entries without influence are absent.
     """
     model, point = bound.family.model, bound.point
     posterior = evaluation.posterior
@@ -74,7 +74,7 @@ def _accumulate_map(
         derivative = posterior.pull_map(index)
         pairs = [(derivative[:, j], unit) for j, unit in enumerate(np.eye(A.size))]
     else:
-        # Each row has one entry: its derivative is picked out, and all are pulled back at once.
+        # Each row has one entry, whose derivative is selected; all are pulled back at once.
         pairs = [(posterior.pull_selection(index), np.ones(A.size))]
     for weights, u in pairs:
         full = np.zeros(model.n_rows)

@@ -9,13 +9,13 @@ The Gaussian q(f) that maximises E[log p(y | f)] − KL(q‖p) has, with mean m 
 the derivatives of ℓ(m, v) = E[log p(y | η)] that :mod:`.bound` needs: ∂ℓ/∂m = α and ∂ℓ/∂v = −½λ.
 A whole step may overshoot; the loop halves it until the bound increases.
 
-Where an observation has P predictors, αᵢ is a vector and λᵢ a P × P matrix, both under the joint
-distribution of its predictors: the approximation does not factorise, unless the expectation is
-known for independent predictors only.
+With P predictors αᵢ is a vector and λᵢ a P × P matrix, both under the joint distribution of the
+predictors of an observation. The approximation is mean-field across predictors only if the
+expectation is known for independent predictors alone.
 
-Expectations are in closed form where the likelihood brings one, else by a nested trapezoidal rule
-to 1e-10, see :mod:`pymc_augconj.quadrature.cubature`, for at most four predictors. λ < 0 occurs
-where log p is not concave.
+Expectations are in closed form if the likelihood has one, else by a nested trapezoidal rule to
+1e-10, see :mod:`pymc_augconj.quadrature.cubature`, for at most four predictors. λ < 0 occurs where
+log p is not concave.
 
 References
 ----------
@@ -37,7 +37,7 @@ from pymc_augconj.typing import Array, Index
 __all__ = ["VariationalGaussian", "expectations"]
 
 
-# A predictor without a variance has no derivative by it that matters; keeps closed forms finite.
+# Keeps closed forms finite; the derivative by a variance of zero does not matter.
 _SMALLEST_VAR = 1e-12
 
 
@@ -88,8 +88,8 @@ def expectations(
 ) -> tuple[Array, Array, Array]:
     """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
 
-    Shapes are those of :meth:`.MultiDensity.expected_log_density`; of independent predictors
-    ``cov`` and the derivative by it are variances, (P, N). With ``rough`` a few digits will do.
+    Shapes are those of :meth:`.MultiDensity.expected_log_density`. For independent predictors
+    ``cov`` and its derivative have the shape (P, N). With ``rough`` a few digits suffice.
     """
     P = len(mean)
     if cov.ndim == mean.ndim:
