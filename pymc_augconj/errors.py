@@ -1,7 +1,7 @@
 """The errors of the package; messages name the variable, the reason and an alternative.
 
-All of them are :class:`ValueError`, so code that guards against bad input in general keeps
-working, and all are :class:`AugmentationError`, so that they can be told from other errors.
+All are :class:`ValueError`, so that code that guards against bad input keeps working, and all are
+:class:`AugmentationError`, which tells them from other errors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NotPositiveDefiniteError(AugmentationError):
 
 
 class UncertainEvidenceError(NotPositiveDefiniteError):
-    """Rounding leaves no digit of a log evidence, in whichever way it is computed."""
+    """Rounding leaves no digit of a log evidence in any way of computing it."""
 
 
 class NotSuperGaussianError(AugmentationError):

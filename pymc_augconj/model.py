@@ -1,15 +1,15 @@
 """A recognised model in terms of NumPy arrays: the interface between recognition and engines.
 
-Recognition, which produces a :class:`LatentGaussianModel`, knows no algorithm; engines, which use
-it, know no PyTensor graph. In symbols, with θ the hyperparameters,
+Recognition produces a :class:`LatentGaussianModel` and does not depend on algorithms; engines use
+it and do not depend on PyTensor graphs. In symbols, with θ the hyperparameters,
 
     u_b ~ N(0, K_b(θ))                       latent blocks (innovations)
     η   = offset(θ) + Σ_b A_b(θ) u_b         predictors of all sites, stacked, shape (n,)
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
 θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
-arrays on PyMC's unconstrained scale. A point may hold more than a function needs. Arguments that
-are no entries of PyMC's point have an :class:`Argument` as their key.
+arrays on PyMC's unconstrained scale. A point may hold more than a function needs. Arguments beyond
+PyMC's point have an :class:`Argument` as their key.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ __all__ = [
 
 
 class Argument(NamedTuple):
-    """The key of an argument of a function of the point that is no entry of PyMC's point.
+    """The key of an argument that is not an entry of PyMC's point.
 
-    PyMC lets a variable have any string for its name, so that no string is free for these.
-    ``Argument("value", name)`` is the flat value of the latent block ``name`` (of a whitened
-    block its innovation), which prior means and forward variables are functions of.
+    It is no string, because a variable of PyMC may have any string as its name.
+    ``Argument("value", name)`` is the flat value of the latent block ``name`` (the innovation of a
+    whitened block), on which prior means and variables that only predictions need depend.
     """
 
     role: str
@@ -58,13 +58,13 @@ class Argument(NamedTuple):
 
 
 Key = str | Argument
-# Keys are a Key. A Mapping is invariant in its keys, so that one from str would be no mapping from
-# Key for mypy, nor the other way round.
+# Keys are of type Key. A Mapping is invariant in its keys, so for mypy a mapping from str is not a
+# mapping from Key, nor the other way round.
 Point = Mapping[Any, np.ndarray]
 
 
 class PointMap[T](Protocol):
-    """A function of a point that knows which of its entries it reads."""
+    """A function of a point with the names of the entries that it reads."""
 
     @property
     def names(self) -> tuple[Key, ...]:
@@ -95,23 +95,23 @@ class LatentBlock:
     Attributes
     ----------
     name : str
-        The variable the user sees: ``"f"`` for both forms of ``gp.prior``.
+        Variable of the user's model: ``"f"`` for both forms of ``gp.prior``.
     value_name : str
-        Its entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
+        Entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
     form : str
         For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
     shape : tuple of int
         Shape of the entry in the point.
     size : int
-        Length of one independent copy of u; K is (size, size).
+        Length of one independent output of u; K is (size, size).
     copies : int
-        Number of independent copies that share K (``gp.prior(n_outputs=2)``).
+        Number of independent outputs that share K (``gp.prior(n_outputs=2)``).
     whitened : bool
         True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
     kind : str
-        Structure of its covariance, which determines what ``scale`` returns: ``"dense"`` K, shape
-        (size, size); ``"factor"`` its lower Cholesky factor, of that shape; ``"diagonal"`` standard
-        deviations, shape (copies·size,); ``"standard"`` likewise, ones at every θ;
+        Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, shape
+        (size, size); ``"factor"`` its lower Cholesky factor, same shape; ``"diagonal"`` standard
+        deviations, shape (copies·size,); ``"standard"`` ones, of that shape;
         ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
         their first values, (E + W,). See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
@@ -125,10 +125,10 @@ class LatentBlock:
         For ``"precision"``: rows and columns of the entries of Q, in both triangles.
     log_factor : callable, optional
         ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
-        the normal one, where that depends on θ; it is part of ``log_prior``. None otherwise.
+        the normal one, if it depends on θ, else None; it is part of ``log_prior``.
     log_peak : PointMap, optional
-        For ``"precision"``: the normal log density at its mean, by the user's own formula, which
-        has digits where log|Q| as the entries tell it has none.
+        For ``"precision"``: the normal log density at its mean by the user's own formula, for
+        where log|Q| from the entries has no digits.
     """
 
     name: str
@@ -153,22 +153,22 @@ class LatentBlock:
 
     @cached_property
     def sparsity(self) -> SymmetricPattern:
-        """Where the entries of Q stand, and in which order it is factorised."""
-        assert self.entries is not None  # asked for by the kind "precision" alone
+        """Sparsity pattern and elimination order of Q."""
+        assert self.entries is not None  # used by the kind "precision" alone
         return find_pattern(self.size, *self.entries)
 
     @cached_property
     def _entry_at(self) -> Index:
-        """Which of the entries stands at each place of the flat Q; their number where none."""
+        """Index of the entry at each place of the flat Q; the number of entries where none."""
         assert self.entries is not None
         rows, cols = self.entries
         lower = np.flatnonzero(rows >= cols)
-        found = np.full(self.sparsity.n_flat, rows.size)
-        found[self.sparsity.positions(rows[lower], cols[lower])] = lower
-        return found
+        index = np.full(self.sparsity.n_flat, rows.size)
+        index[self.sparsity.positions(rows[lower], cols[lower])] = lower
+        return index
 
     def flat_precision(self, array: Array) -> Array:
-        """Return Q, flat, given what ``scale`` gives."""
+        """Return Q, flat, given the value of ``scale``."""
         return np.append(array, 0.0)[self._entry_at]
 
 
@@ -191,7 +191,7 @@ class Site:
     params : PointMap
         The likelihood's parameters, each broadcastable against (size,).
     refusal : AugmentationError, optional
-        The error that engines which need an augmentation raise; None where there is one.
+        Error of engines that need an augmentation; None if there is one.
     """
 
     name: str
@@ -204,18 +204,18 @@ class Site:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Name of the variable or potential in messages."""
         return self.likelihood.label(self.name)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The shape (P, N) of its predictors."""
+        """Shape (P, N) of its predictors."""
         return self.likelihood.n_predictors, self.size
 
     @cached_property
     def terms(self) -> MultiLikelihood:
-        """The likelihood as engines see it, with arrays of shape (P, N)."""
-        # Methods of the augmentation may be called only where ``likelihood.can_augment``.
+        """The likelihood with the interface of engines, arrays of shape (P, N)."""
+        # Methods of the augmentation need ``likelihood.can_augment``.
         return cast(MultiLikelihood, as_several(self.likelihood))
 
     @property
@@ -224,7 +224,7 @@ class Site:
         return np.arange(self.rows.start, self.rows.stop).reshape(self.shape)
 
     def select(self, stacked: Array) -> Array:
-        """Return this site's part of a stacked vector, shape (P, N), as a view."""
+        """Return a view of this site's part of a stacked vector, shape (P, N)."""
         return stacked[self.rows].reshape(self.shape)
 
 
@@ -241,11 +241,11 @@ class Hyperparameter:
     continuous : bool
         Whether its dtype is a float.
     role : {"prior", "likelihood", "both", "none"}
-        Where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
+        Place where it enters besides log priors: ``"prior"`` the latents' prior and the predictors;
         ``"likelihood"`` the parameters of a likelihood with an auxiliary variable (and perhaps the
         predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
     why_not_optimised : str, optional
-        Why a point estimate of it is no summary of its posterior; None where it may be used.
+        Reason why a point estimate is no summary of its posterior; None if it is.
     """
 
     name: str
@@ -282,11 +282,11 @@ class ProcessPrior(Protocol):
     Attributes
     ----------
     name : str
-        The latent block that holds the process at the model's own inputs.
+        Latent block of the process at the model's own inputs.
     names : tuple of Key
-        The entries of the point that mean and covariances depend on.
+        Entries of the point on which mean and covariances depend.
     inputs : ndarray, shape (n, d)
-        The model's own inputs; a memory map stays one.
+        The model's own inputs; a memory map is kept as such.
     jitter : float
         Added to the diagonal of K(Z, Z).
     """
@@ -305,22 +305,22 @@ class ProcessPrior(Protocol):
         ...
 
     def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        """Return K(X, Z), which the caller may overwrite, and the diagonal of K(X, X)."""
+        """Return K(X, Z), which callers may overwrite, and the diagonal of K(X, X)."""
         ...
 
     def pull_cov(
         self, point: Point, Z: Array, weights: Array
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the derivatives of K(Z, Z), weighted and summed.
+        """Return the weighted sum of the derivatives of K(Z, Z).
 
-        By entry of the point; and by Z, or None where these were not requested.
+        By entry of the point; and by Z, or None if not requested.
         """
         ...
 
     def pull_cross(
         self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]
     ) -> tuple[dict[str, Array], Array | None]:
-        """Return the derivatives of K(X, Z) and diag K(X, X), as :meth:`pull_cov` does."""
+        """Return the derivatives of K(X, Z) and diag K(X, X), like :meth:`pull_cov`."""
         ...
 
     def mean(self, point: Point, X: Array) -> Array:
@@ -330,21 +330,21 @@ class ProcessPrior(Protocol):
 
 @dataclass(frozen=True)
 class LatentGaussianModel:
-    """A user's model as engines see it.
+    """A user's model in the form that engines use.
 
     Attributes
     ----------
     blocks, sites, hyperparameters, forward : tuple
-        See the classes above; ``forward`` is in an order in which it can be sampled.
+        See the classes above; ``forward`` is in an order that can be sampled.
     n_rows : int
         n, the length of the stacked η.
     offset : PointMap
         η at u = 0, shape (n,).
     maps : tuple of PointMap
-        A_b(θ), one :class:`~pymc_augconj.linalg.linear_map.LinearMap` a block.
+        A_b(θ), a :class:`~pymc_augconj.linalg.linear_map.LinearMap` for each block.
     log_prior : PointMap
-        Log density of the hyperparameters, Jacobians included, with every factor of the model
-        that depends on hyperparameters alone.
+        Log density of the hyperparameters with Jacobians, and all other factors of the model that
+        depend on hyperparameters alone.
     log_prior_gradient : callable
         ``point -> {name: derivative}`` of ``log_prior``.
     predictor_pullback : callable
@@ -379,7 +379,7 @@ class LatentGaussianModel:
 
     @property
     def has_bounded_densities(self) -> bool:
-        """Whether fits let the observations gain their weight little by little.
+        """Whether fits increase the weight of the observations gradually.
 
         See :attr:`.MultiDensity.is_bounded`.
         """
@@ -388,17 +388,17 @@ class LatentGaussianModel:
     def cautions(self, point: Point) -> list[str]:
         """Return warnings about properties of the posterior that Gaussian approximations miss."""
         prior_mean = np.asarray(self.offset(point))
-        found = []
+        sentences = []
         for site in self.sites:
             if not site.likelihood.can_augment:
                 mean, params = site.select(prior_mean), site.params(point)
                 sentence = site.terms.caution(site.y(point), mean, params)
                 if sentence is not None:
-                    found.append(f"{site.label}: {sentence}")
-        return found
+                    sentences.append(f"{site.label}: {sentence}")
+        return sentences
 
     def require_bound(self) -> None:
-        """Raise where coordinate ascent has no bound for an observed variable.
+        """Raise if coordinate ascent has no bound for an observed variable.
 
         Raises
         ------
@@ -412,18 +412,18 @@ class LatentGaussianModel:
                 )
 
     def require_augmentation(self, point: Point | None = None) -> None:
-        """Raise where an observed variable has no augmentation, at all or at ``point``.
+        """Raise if an observed variable has no augmentation, in general or at ``point``.
 
         Raises
         ------
         RecognitionError
             With the reason, an alternative model, and the engines that need no augmentation.
         NotSuperGaussianError
-            If there is none at the hyperparameters of ``point``.
+            If there is no augmentation at the hyperparameters of ``point``.
         """
         for site in self.sites:
             if site.refusal is not None:
-                # A new one each time, so that tracebacks do not pile up.
+                # A new error each time, so that tracebacks do not accumulate.
                 raise type(site.refusal)(str(site.refusal))
             if point is not None:
                 sentence = site.likelihood.check_augmentation(site.params(point))

@@ -1,4 +1,4 @@
-"""Which move of the Gibbs step updates which variable, and by which method.
+"""Assignment of variables to the moves and methods of the Gibbs step.
 
 The moves, in their order within a step:
 
@@ -9,10 +9,9 @@ The moves, in their order within a step:
 3. *collapsed* hyperparameters given ω, the latents integrated out;
 4. the latents given everything, exactly; then the variables drawn forward.
 
-Where a likelihood has several groups of predictors, moves 3 and 4 are made for one part of the
-latents after the other, given the others. A hyperparameter of the covariance of one block is then
-updated with that block's part integrated out, those of each block by an update of their own; others
-belong to *joint*.
+For a likelihood with several groups of predictors, moves 3 and 4 update one part of the latents
+after another, given the other parts. Hyperparameters of the covariance of one block then have an
+update of their own with the block's part integrated out; others belong to *joint*.
 """
 
 from __future__ import annotations
@@ -25,18 +24,18 @@ from .model import Hyperparameter, LatentGaussianModel
 
 __all__ = ["Plan", "can_use_gradient", "describe", "has_many", "held_names", "make_plan"]
 
-# From this many collapsed scalars on, NUTS replaces slice sampling where it can.
+# From this many collapsed scalars on, NUTS replaces slice sampling if possible.
 _FEWEST_FOR_GRADIENT = 6
 
-# Vectors of more scalars than this are left to PyMC.
+# Larger vectors are left to PyMC.
 LARGEST_SLICED = 60
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Hyperparameters by the move that updates them, and those that are left to PyMC.
+    """Hyperparameters by the move that updates them, and hyperparameters left to PyMC.
 
-    ``of_blocks`` has those of move 3 by latent block, where there are groups of predictors;
+    With groups of predictors, ``of_blocks`` has the hyperparameters of move 3 by latent block.
     ``level`` is a part of ``likelihood``.
     """
 
@@ -50,7 +49,7 @@ class Plan:
 
     @cached_property
     def moves(self) -> dict[str, tuple[Hyperparameter, ...]]:
-        """The hyperparameters of every update, by its name."""
+        """The hyperparameters of every update, by name of the update."""
         found = {
             "prior_only": self.prior_only,
             "joint": self.joint,
@@ -62,11 +61,11 @@ class Plan:
 
     @cached_property
     def updated(self) -> tuple[Hyperparameter, ...]:
-        """The hyperparameters that moves update, each once."""
+        """The hyperparameters updated by moves, each once."""
         return tuple({h.name: h for own in self.moves.values() for h in own}.values())
 
     def restricted(self, keep: Callable[[Hyperparameter], bool]) -> Plan:
-        """Return the plan of some of the hyperparameters."""
+        """Return the plan restricted to some hyperparameters."""
 
         def some(members: tuple[Hyperparameter, ...]) -> tuple[Hyperparameter, ...]:
             return tuple(filter(keep, members))
@@ -92,7 +91,7 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
         Observed variables whose sites are held.
     """
     ours = [h for h in model.hyperparameters if h.continuous and h.size <= LARGEST_SLICED]
-    # The moves of several groups of predictors integrate out some of the latents only.
+    # With several groups of predictors a move integrates out some of the latents only.
     grouped = any(len(s.terms.groups) > 1 for s in model.sites if s.name not in held)
     moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
     moves["prior"] = "joint" if grouped else "collapsed"
@@ -116,7 +115,7 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
 
 
 def _moves_level(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> bool:
-    """Return whether the level of a predictor may stand in for it, which it is no part of."""
+    """Return whether the level of a predictor, which it is no part of, may move against it."""
     name = hyperparameter.value_name
     means = [block.mean for block in model.blocks if block.mean is not None]
     if any(name in read.names for read in (model.offset, *model.maps, *means)):
@@ -125,9 +124,9 @@ def _moves_level(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> 
 
 
 def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
-    """Return the block of whose covariance alone it is a parameter, None where there is none.
+    """Return the block whose covariance alone has this parameter; None if there is none.
 
-    None also for a block whose latents may belong to different parts.
+    It is None also for a block whose latents may belong to different parts.
     """
     name = hyperparameter.value_name
     means = [block.mean for block in model.blocks if block.mean is not None]
@@ -146,8 +145,8 @@ def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ..
     ----------
     model
     sites : {"auto", "augmented", "held"}
-        ``"auto"``: auxiliary variables for every likelihood that has them; ``"augmented"``: for
-        all, or an error; ``"held"``: for none. A normal likelihood needs neither.
+        ``"auto"``: auxiliary variables for likelihoods that have them; ``"augmented"``: for all, or
+        an error; ``"held"``: for none. A normal likelihood needs no sites of either kind.
 
     Raises
     ------
@@ -168,9 +167,8 @@ def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ..
 def _has_gradient(model: LatentGaussianModel, names: set[str]) -> bool:
     """Return whether the evidence's gradient with respect to entries ``names`` is available.
 
-    It is not where a design matrix depends on them: the evidence's derivative with respect to a
-    map is not a vector–Jacobian product that recognition extracts. Nor is it where the sites
-    themselves do, as with the standard deviation of a normal likelihood.
+    It is not if a design matrix depends on them, because recognition extracts no vector–Jacobian
+    product of a map, or if the sites do, as with the standard deviation of a normal likelihood.
     """
     reads = [*model.maps, *(site.params for site in model.sites)]
     return not any(names.intersection(read.names) for read in reads)
@@ -183,14 +181,14 @@ def can_use_gradient(model: LatentGaussianModel, plan: Plan) -> bool:
 
 
 def has_many(plan: Plan) -> bool:
-    """Return whether the collapsed move has so many scalars that NUTS is the better update."""
+    """Return whether the collapsed move has enough scalars for NUTS to be the better update."""
     return sum(h.size for h in plan.collapsed) >= _FEWEST_FOR_GRADIENT
 
 
 def describe(
     plan: Plan, hyperparameter: Hyperparameter, *, by_gradient: bool = False, held: bool = False
 ) -> str:
-    """Return how ``hyperparameter`` will be sampled, in a few words.
+    """Describe in a few words how ``hyperparameter`` will be sampled.
 
     Parameters
     ----------

@@ -64,8 +64,8 @@ def gaussian_cubature(
     """
     P, size = mean.shape
     if P == 1:
-        moments = gaussian_expectation(lambda x, i: func(x[None], i), mean[0], cov[0, 0], rtol=rtol)
-        return moments[0], moments[1][None], moments[2][None, None]
+        known = gaussian_expectation(lambda x, i: func(x[None], i), mean[0], cov[0, 0], rtol=rtol)
+        return known[0], known[1][None], known[2][None, None]
     values, vectors = np.linalg.eigh(np.moveaxis(cov, -1, 0))
     floor = _SMALLEST_VAR * np.maximum(values[:, -1:], 1.0)
     root = vectors * np.sqrt(np.maximum(values, floor))[:, None, :]

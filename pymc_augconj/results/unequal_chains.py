@@ -1,4 +1,4 @@
-"""Draws of chains that were interrupted, which differ in number."""
+"""Draws of interrupted chains of different lengths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _REST = "posterior_rest"
 def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.DataTree:
     """Return PyMC's result of interrupted chains with the draws that it left out.
 
-    PyMC keeps as many draws of each of as many chains as make most draws together.
+    PyMC keeps equal numbers of draws of some chains, so that most draws remain.
 
     Parameters
     ----------
@@ -25,14 +25,13 @@ def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.Dat
     traces : mapping
         The arrays of every chain, a ``pymc.backends.NDArray``, by its number.
     tune : int
-        Draws at the beginning of a chain that do not count.
+        Number of tuning draws at the beginning of a chain.
 
     Returns
     -------
     DataTree
-        Chains have their own numbers. The group ``posterior_rest`` has the other draws, if there
-        are any, one after the other along the axis ``sample``, and of which chain and draw they
-        are.
+        Chains keep their numbers. The group ``posterior_rest`` has the other draws, if any, along
+        the axis ``sample``, with their chains and draws.
     """
     found = "posterior" in tree.children
     like = tree["posterior" if found else "warmup_posterior"].to_dataset()

@@ -2,12 +2,12 @@
 
 =================  ===========================================================
 ``approximation``  the class that ``pac.fit`` returns
-``assembly``       from an engine's result to an approximation
-``data_check``     whether the model's data are still those of the fit
+``assembly``       the approximation made of an engine's result
+``data_check``     check that the model has the data of the fit
 ``fingerprint``    numbers that identify the fitted model
 ``latents``        the latents' prior at the fitted θ
 ``layout``         prior means and names of axes
-``model_check``    whether a fit belongs to this model
+``model_check``    check that a fit belongs to the model
 ``pointwise``      log likelihoods of single observations at draws
 ``sparse``         approximations through inducing points
 ``storage``        saving and loading

@@ -1,7 +1,7 @@
 """A Gaussian approximation of the posterior, stored as its sites and θ.
 
-The two parameters of every site and a value of the hyperparameters determine it, whichever engine
-made it: means, variances, covariances, draws and predictions are derived from them.
+For every engine it is determined by the two parameters of every site and a value of the
+hyperparameters: means, variances, covariances, draws and predictions are derived from them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Approximation:
     theta : dict of str to ndarray
         Point estimates of the hyperparameters, on the scale of the user's model.
     point : dict
-        The same on PyMC's unconstrained scale.
+        ``theta`` on PyMC's unconstrained scale.
     log_evidence : float
         The method's value of log p(y | θ), in nats; see :attr:`is_bound`.
     objective : float
@@ -101,30 +101,30 @@ class Approximation:
     observed: dict[str, np.ndarray]
     _latents: FittedLatents
     _labels: Labels
-    # The names of the variables that draws have.
+    # Names of the variables in draws.
     _variables: tuple[str, ...]
-    # Checksums of the model's data, by name: tells whether they are still those of the fit.
+    # Checksums of the model's data at the fit, by name.
     _data: dict[str, int]
     _fingerprint: Fingerprint
     random_seed: int | None = None
     inducing: dict[str, Array] = field(default_factory=dict)
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
-    # The model's other variables from draws of its latents; needs the model, so it is not saved.
+    # Computes the model's other variables from draws of its latents; needs the model, so not saved.
     _evaluate: Callable[[Mapping[str, Array], np.random.Generator], dict[str, Array]] | None = None
     # Log likelihoods of single observations at draws of the predictors; not saved.
     _pointwise: PointwiseLogLikelihood | None = None
 
-    # What was recognised in the model, and the variables that it had; neither pickled nor saved.
+    # The recognised model, and its variables; neither pickled nor saved.
     _read = None
 
     def keep_recognition(self, recognition: Any) -> None:
-        """Let predictions use what was recognised in ``model``, as long as this is as it was."""
+        """Let predictions use what was recognised in ``model`` while ``model`` is unchanged."""
         if not self.model.data_vars:
             self._read = recognition, tuple(self.model.named_vars.values())
 
     def recognition_of(self, model: Any) -> Any:
-        """Return what :meth:`keep_recognition` was given, or None where the model may differ."""
+        """Return the argument of :meth:`keep_recognition`, or None if the model may differ."""
         if self._read is None or model is not self.model or model.data_vars:
             return None
         recognition, variables = self._read
@@ -178,7 +178,7 @@ class Approximation:
         Parameters
         ----------
         name : str, optional
-            By default the first one, which is the largest.
+            By default the first, largest one.
 
         Returns
         -------
@@ -298,7 +298,7 @@ class Approximation:
         pairs = self._latents.groups.coupling
         squares = np.hstack([eta**2, 2.0 * eta[:, pairs.first] * eta[:, pairs.second]])
         log_q = eta @ self.h - 0.5 * squares @ self.lam
-        # A potential has no observations that could be left out.
+        # A potential has no observations to leave out.
         observed = {n: value[None] for n, value in log_likelihood.items() if n in self.observed}
         groups = {"sample_stats": {"log_p": log_p[None], "log_q": log_q[None]}}
         return {**groups, "log_likelihood": observed} if observed else groups
@@ -329,7 +329,7 @@ class Approximation:
         state.pop("_posterior", None)
         state.pop("_read", None)
         state["model"] = None
-        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        # Graphs of the model are pickled by cloudpickle, as in PyMC's own worker processes.
         for name in ("_evaluate", "_pointwise"):
             state[name] = cloudpickle.dumps(state[name])
         return state
@@ -351,7 +351,7 @@ class Approximation:
 
     @classmethod
     def load(cls, path: str | Path) -> Approximation:
-        """Read an approximation that :meth:`save` has written.
+        """Read an approximation written by :meth:`save`.
 
         :func:`pymc_augconj.predict` needs the fitted model besides; :meth:`sample` draws the
         latents without it.
@@ -373,13 +373,13 @@ class Approximation:
             If the file is no saved approximation, or was changed since.
         """
         state = load_state(path)
-        # Every kind of approximation says which states it holds.
+        # Every kind of approximation recognises its own states.
         kinds = [kind for kind in Approximation.__subclasses__() if kind._holds(state)]
         return (kinds or [Approximation])[0](**state)
 
     @classmethod
     def _holds(cls, state: Mapping[str, Any]) -> bool:
-        """Return whether ``state`` is one of this class rather than of its base."""
+        """Return whether ``state`` belongs to this class rather than to its base."""
         return True
 
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:

@@ -1,4 +1,4 @@
-"""From an engine's outcome to the :class:`.approximation.Approximation` of a model."""
+"""The :class:`.approximation.Approximation` of a model, made of an engine's outcome."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def approximation_of(
     method : str
     model : pymc.Model
     lgm : LatentGaussianModel
-        What was recognised in it.
+        The recognised model.
     outcome : FitOutcome
     random_seed : int, optional
     sparse : SparseProblem, optional
-        The processes and inducing inputs; None for a dense fit.
+        Processes and inducing inputs; None for a dense fit.
     """
     point = outcome.point
     observed = {
@@ -92,7 +92,7 @@ def approximation_of(
             _without_graphs(outcome.prior),
             outcome.groups,
             outcome.space,
-            # The model's data may have changed by the time the means are read.
+            # The model's data may change before the means are read.
             tuple(read_means()) if model.data_vars else LazyMeans(read_means),
         ),
         "_labels": labels,
@@ -102,7 +102,7 @@ def approximation_of(
     }
     if not processes:
         sizes = {site.name: site.size for site in lgm.sites}
-        # Of an observation that is a vector there is one log density.
+        # A vector-valued observation has one log density.
         shapes = {
             name: value.shape if value.size == sizes[name] else value.shape[:-1]
             for name, value in observed.items()
@@ -133,7 +133,7 @@ def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
     if None in shape:
         return y
     if y.size < prod(shape):
-        # Of counts of classes y is the sum.
+        # For counts of classes y is the sum.
         params = site.params(point)
         y = np.stack([params[f"count_{k}"] for k in range(shape[-1])], axis=-1)
     return y.reshape(shape)

@@ -1,4 +1,4 @@
-"""Whether a model still has the data that a fit, or draws, were made with.
+"""Check that a model still has the data of a fit, or of draws.
 
 ``pm.set_data`` changes a model's data but not its fits: a prediction would mix old and new data.
 """
@@ -20,11 +20,11 @@ __all__ = ["check_data", "inducing_inputs_of"]
 
 
 def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None) -> None:
-    """Refuse a result that was made with other data than the model has now.
+    """Refuse a result from other data than the model has now.
 
-    Compared are the data in the process's inputs, mean and covariance; for ``kind="y"`` also those
-    in an observed variable's predictor and parameters. Draws are compared by their group
-    ``constant_data``, if they have one.
+    The check compares the data in the process's inputs, mean and covariance; for ``kind="y"`` also
+    the data in an observed variable's predictor and parameters. Draws need the group
+    ``constant_data``, else they are not checked.
 
     Parameters
     ----------
@@ -43,7 +43,7 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
     used = data_behind(model, gp, observations=kind == "y", observed=observed)
     fitted, name = isinstance(result, Approximation), gp.f.name
     if name in result.inducing if fitted else inducing_inputs_of(result, name) is not None:
-        # Such a result depends on the inducing inputs only.
+        # The result depends on the inducing inputs only.
         used = {key: var for key, var in used.items() if key not in input_data(gp)}
     if fitted:
         now = checksums(used.values())
@@ -59,7 +59,7 @@ def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None
 
 
 def inducing_inputs_of(tree: Any, name: str) -> np.ndarray | None:
-    """Return the inducing inputs that draws of a process were made with; None of dense draws."""
+    """Return the inducing inputs of draws of a process; None for dense draws."""
     if name in tree["posterior"].data_vars or "constant_data" not in tree.children:
         return None
     found = tree["constant_data"].data_vars.get(inducing_inputs_name(name))

@@ -17,7 +17,7 @@ __all__ = ["Fingerprint", "densities"]
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a fit stores to recognise its model.
+    """Numbers by which a fit recognises its model.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ def densities(
 ) -> dict[str, float]:
     """Return the log density of each observed variable, see :class:`Fingerprint`.
 
-    ``observed`` has the observations, by variable; variables that it lacks are left out.
+    ``observed`` has the observations by variable; other variables are left out.
     """
     eta = np.array(lgm.offset(point), dtype=float)
     for block, read in zip(lgm.blocks, lgm.maps, strict=True):

@@ -1,4 +1,4 @@
-"""The Gaussian latents of a fit: their prior at its θ, to be conditioned on its sites."""
+"""The Gaussian latents of a fit, to be conditioned on its sites."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class FittedLatents:
     prior : LatentPrior
     groups : RowGroups
     space : str
-        Where conditioning is cheapest, see :mod:`pymc_augconj.latents.space`.
+        The cheapest space of conditioning, see :mod:`pymc_augconj.latents.space`.
     means : sequence of AffineMean
         Prior mean of each latent, as a function of other latents.
     """
@@ -50,7 +50,7 @@ class FittedLatents:
         return tuple(b.block.name for b in self.blocks)
 
     def index(self, name: str) -> int:
-        """Return the position of a latent; raises AugmentationError if there is none."""
+        """Return the index of a latent; raises AugmentationError if there is none."""
         if name not in self.names:
             raise AugmentationError(
                 f"expected the name of a Gaussian latent, got {name!r}; use one of "
@@ -69,20 +69,20 @@ class FittedLatents:
 
     def values(self, innovations: Sequence[Array]) -> list[Array]:
         """Return the latents for innovations of shape (…, size)."""
-        found: dict[str, Array] = {}
+        known: dict[str, Array] = {}
         waiting = dict(zip(self.names, zip(innovations, self.means, strict=True), strict=True))
         while waiting:
-            # A mean is known once the latents that it depends on are.
-            name = next(n for n, (_, mean) in waiting.items() if set(mean.matrices) <= set(found))
+            # A mean needs the values of the latents on which it depends.
+            name = next(n for n, (_, mean) in waiting.items() if set(mean.matrices) <= set(known))
             innovation, mean = waiting.pop(name)
             value = innovation + mean.constant
             for other, matrix in mean.matrices.items():
-                value = value + found[other] @ matrix.T
-            found[name] = value
-        return [found[name] for name in self.names]
+                value = value + known[other] @ matrix.T
+            known[name] = value
+        return [known[name] for name in self.names]
 
     def coefficients(self, index: int) -> dict[int, Array | None]:
-        """Return what multiplies each innovation in a latent's value; None is the identity."""
+        """Return the coefficient of each innovation in a latent's value; None is the identity."""
         maps: dict[int, Array | None] = {index: None}
         for other, matrix in self.means[index].matrices.items():
             for i, inner in self.coefficients(self.index(other)).items():

@@ -68,7 +68,7 @@ class Labels:
 
     @classmethod
     def of_model(cls, model: Any) -> Labels:
-        """Return those of a PyMC model."""
+        """Return the labels of a PyMC model."""
         return cls(
             {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
             {
@@ -99,29 +99,29 @@ def fitting_dims(
     coords: Mapping[str, Any],
     shapes: Mapping[str, Sequence[int | None]],
 ) -> dict[str, list[str | None]]:
-    """Return dims in which axes that have not the length of their coordinate have other names.
+    """Return dims with new names for axes whose length differs from their coordinate's.
 
-    Arrays would be refused otherwise, after all the work. There is a warning for each.
+    Without them the results would be refused after all the work. Each new name gives a warning.
 
     Parameters
     ----------
     dims : mapping
-        Those that the model states, by variable.
+        Dims of the model, by variable.
     coords : mapping
-        Labels by dim, None where there are none.
+        Labels by dim, None for dims without labels.
     shapes : mapping
-        By variable, as far as they are known. Others are left out.
+        Known shapes by variable; other variables are left out.
     """
     lengths = {dim: len(labels) for dim, labels in coords.items() if labels is not None}
-    found: dict[str, list[str | None]] = {}
+    fitting: dict[str, list[str | None]] = {}
     for name in filter(shapes.__contains__, dims):
-        found[name] = list(dims[name])
+        fitting[name] = list(dims[name])
         for axis, (dim, length) in enumerate(zip(dims[name], shapes[name], strict=False)):
             if dim is None or length is None:
                 continue
-            # That of a dim without labels is the first that there is.
+            # A dim without labels has the first length that occurs.
             if length != lengths.setdefault(dim, length):
-                found[name][axis] = own = f"{name}_dim_{axis}"
+                fitting[name][axis] = own = f"{name}_dim_{axis}"
                 warnings.warn(
                     f"variable {name!r}: expected {lengths[dim]} entries along its dim {dim!r}, "
                     f"as its coordinate has, found the shape {tuple(shapes[name])}; it is kept "
@@ -129,7 +129,7 @@ def fitting_dims(
                     UserWarning,
                     stacklevel=4,
                 )
-    return found
+    return fitting
 
 
 def inducing_name(name: str) -> str:

@@ -1,7 +1,7 @@
-"""Whether a fit belongs to a model: the same process, mean and likelihood.
+"""Check that a fit belongs to a model, with the same process, mean and likelihood.
 
 Names are not enough, as most models have a process ``"f"`` and observations ``"y"``. The numbers
-that a fit stores of its model are computed again and compared.
+that a fit stores about its model are recomputed and compared.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .layout import inducing_name
 
 __all__ = ["check_draws", "check_inducing_draws", "check_likelihood", "check_process"]
 
-# Covariances computed by different operations differ by rounding if inputs are many length scales
-# from zero; predictions differ as little.
+# Covariances from different operations differ by rounding if inputs are many length scales from
+# zero; predictions differ as little.
 _TOLERANCE = 1e-6
 
 
 def check_likelihood(fit: Approximation, lgm: LatentGaussianModel, point: Point, name: str) -> None:
-    """Refuse a model in which the observed variable ``name`` differs from that of the fit.
+    """Refuse a model whose observed variable ``name`` differs from the fit's.
 
     Raises
     ------
@@ -64,13 +64,13 @@ def check_process(
     theta: Point,
     mean: tuple[Array, Mapping[int, Array]],
 ) -> None:
-    """Refuse a process whose covariance or mean at its inputs differs from that of the fit.
+    """Refuse a process whose covariance or mean at its inputs differs from the fit's.
 
     Parameters
     ----------
     fit : Approximation
     index : int
-        The latent's position.
+        Index of the latent.
     model : pymc.Model
     name : str
         The process.
@@ -102,7 +102,7 @@ def check_process(
     if name in fit.inducing:
         same = agrees(own, JITTER)
     else:
-        # gp.prior adds a jitter of the user's choice, which the model's variable has as well.
+        # gp.prior adds a jitter of the user's choice, also to the model's variable.
         jitter = diagonal - own.diagonal()
         same = np.ptp(jitter) <= tolerance and agrees(own, jitter)
         prior = covariance_function(model, name) if same else None
@@ -126,9 +126,9 @@ def check_process(
 
 
 def check_draws(tree: Any, model: Any, name: str) -> None:
-    """Refuse draws of a process that do not agree with the draws of its free variables.
+    """Refuse draws of a process that disagree with the draws of its free variables.
 
-    If the process is itself a free variable, its kernel cannot be checked.
+    The kernel of a process that is itself a free variable cannot be checked.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def check_inducing_draws(
     parts : mapping
         ``"mean_old"`` and ``"old"`` at the inducing inputs, at the first draw.
     values : ndarray, shape (M,)
-        The process there, of that draw; its first output where there are several.
+        Values of the process there in that draw; of the first output if there are several.
     jitter : float
 
     Raises

@@ -37,10 +37,10 @@ class PointwiseLogLikelihood:
         eta : ndarray, shape (S, N)
             Draws of the stacked predictors.
         """
-        found = {}
+        densities = {}
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
             rows = [site.terms.log_density(y, site.select(draw), params) for draw in eta]
             shape = self.shapes.get(site.name, (site.size,))
-            found[site.name] = np.reshape(rows, (len(eta), *shape))
-        return found
+            densities[site.name] = np.reshape(rows, (len(eta), *shape))
+        return densities

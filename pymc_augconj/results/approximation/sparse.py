@@ -26,7 +26,7 @@ from .layout import inducing_inputs_name, inducing_name
 
 __all__ = ["SparseApproximation"]
 
-# Largest number of inputs at which a process is drawn jointly, which takes a matrix of its square.
+# Largest number n of inputs for joint draws of a process, which take an n × n matrix.
 LARGEST_JOINT = 2000
 
 
@@ -34,16 +34,15 @@ LARGEST_JOINT = 2000
 class SparseApproximation(Approximation):
     """An approximation whose processes act through their values at inducing inputs.
 
-    ``h`` and ``lam`` are sites of rotated latents, one for each latent, whatever the number of
-    observations. A process ``f`` of the model has values ``f_u`` at its inducing inputs. Its values
-    at its own inputs, and deterministics, are computed on demand; they are drawn for up to 2000
-    inputs, since that takes a square matrix of this order. :func:`pymc_augconj.predict` has no such
-    limit.
+    ``h`` and ``lam`` have one site for each rotated latent, whatever the number of observations. A
+    process ``f`` of the model has values ``f_u`` at its inducing inputs. Values at its own inputs,
+    and deterministics, are computed on demand. They are drawn for up to 2000 inputs, as that takes
+    a square matrix of this order. :func:`pymc_augconj.predict` has no such limit.
     """
 
     # The processes, by name; need the model, so they are not saved.
     _processes: dict[str, ProcessPrior] = field(default_factory=dict)
-    # Names of their entries in PyMC's point.
+    # Names of the processes' entries in PyMC's point.
     _value_names: dict[str, str] = field(default_factory=dict)
     _deterministics: LatentDraws | None = None
 
@@ -71,7 +70,7 @@ class SparseApproximation(Approximation):
 
     @property
     def predictor_mean(self) -> Array:
-        """Not available: there are as many sites as latents, not one per observation."""
+        """Not available, as there are sites per latent, not per observation."""
         raise AugmentationError(
             "predictor_mean, predictor_std: expected a dense fit, got an approximation through "
             "inducing points, which has no moments of every predictor; use pac.predict"
@@ -80,7 +79,7 @@ class SparseApproximation(Approximation):
     predictor_std = predictor_mean
 
     def __getstate__(self) -> dict:
-        # Graphs of the model go by cloudpickle, as in PyMC's own worker processes.
+        # Graphs of the model are pickled by cloudpickle, as in PyMC's own worker processes.
         parts = cloudpickle.dumps((self._processes, self._deterministics))
         return super().__getstate__() | {"_processes": parts, "_deterministics": None}
 
@@ -91,8 +90,8 @@ class SparseApproximation(Approximation):
     def natural_weights(self) -> tuple[Array, Array]:
         """Return B and b of q(w).
 
-        The weights are those of the inducing inputs, in the order of ``inducing``, and of all other
-        latents, whitened: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
+        The weights w are the whitened values at the inducing inputs, in the order of ``inducing``,
+        and all other whitened latents: q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw).
 
         Returns
         -------
@@ -112,7 +111,7 @@ class SparseApproximation(Approximation):
         return block.chol
 
     def _weights(self, name: str) -> tuple[Array, Array, Array]:
-        """Return chol(K(Z, Z)), and of every copy mean and covariance of w with u = m + chol w."""
+        """Return chol(K(Z, Z)), and mean and covariance of w, u = m + chol w, of every output."""
         index, chol = self._latents.index(inducing_name(name)), self._chol(name)
         means = self._posterior.innovation_means()[index].reshape(-1, len(chol))
         whole = self._posterior.innovation_cov(index, index)
@@ -141,9 +140,9 @@ class SparseApproximation(Approximation):
         return block.shape[:-1]
 
     def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
-        """Return 1000 draws of latents and hyperparameters, of processes at inducing inputs alone.
+        """Return 1000 draws of latents and hyperparameters, with processes at inducing inputs.
 
-        Predictions from draws need no more.
+        They suffice for predictions from draws.
         """
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
         found = super()._drawn(rng, self._draw_whitened(rng, DEFAULT_DRAWS))
@@ -152,13 +151,13 @@ class SparseApproximation(Approximation):
         return az.from_dict({"posterior": posterior, "constant_data": inputs})
 
     def _drawn(self, rng: np.random.Generator, whitened: list[Array]) -> dict[str, Array]:
-        found = super()._drawn(rng, whitened)
+        drawn = super()._drawn(rng, whitened)
         if any(len(process.inputs) > LARGEST_JOINT for process in self._processes.values()):
-            return found
+            return drawn
         entries = {}
         for name, process in self._processes.items():
-            value = self._draw_process(rng, name, found[inducing_name(name)])
-            found[name] = value
+            value = self._draw_process(rng, name, drawn[inducing_name(name)])
+            drawn[name] = value
             entries[self._value_names[name]] = value
             if self._value_names[name] != name:
                 # The model's own variable is v with f = m + chol(K) v.
@@ -171,13 +170,13 @@ class SparseApproximation(Approximation):
         if self._deterministics is not None:
             inducing = {inducing_name(name) for name in self.inducing}
             for block in (b.block for b in self._latents.blocks):
-                if block.value_name in found and block.value_name not in inducing:
-                    entries[block.value_name] = found[block.value_name]
-            found = {**self._deterministics(entries, rng), **entries, **found}
-        return {name: found[name] for name in self._variables if name in found}
+                if block.value_name in drawn and block.value_name not in inducing:
+                    entries[block.value_name] = drawn[block.value_name]
+            drawn = {**self._deterministics(entries, rng), **entries, **drawn}
+        return {name: drawn[name] for name in self._variables if name in drawn}
 
     def _draw_process(self, rng: np.random.Generator, name: str, values: Array) -> Array:
-        """Return joint draws of a process at its own inputs, given those at the inducing ones."""
+        """Return joint draws of a process at its own inputs, given draws at inducing inputs."""
         process, Z = self._processes[name], self.inducing[name]
         X = np.asarray(process.inputs, dtype=float)
         chol, copies = self._chol(name), values.shape[1:-1]

@@ -1,7 +1,7 @@
 """Writing the state of an approximation to a file, and reading it.
 
-One NumPy archive: arrays under dotted keys, everything else as JSON under ``"meta"``. It is read
-with ``allow_pickle=False``, so a file from elsewhere cannot run code.
+The file is one NumPy archive with arrays under dotted keys, and other values as JSON under
+``"meta"``. It is read with ``allow_pickle=False``, so that a file cannot run code.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def save_state(state: Mapping[str, Any], path: str | Path) -> None:
 
 
 def load_state(path: str | Path) -> dict[str, Any]:
-    """Return the fields that :func:`save_state` wrote.
+    """Return the fields written by :func:`save_state`.
 
     Raises
     ------
@@ -178,27 +178,27 @@ def _read(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 
 def _digest(arrays: dict[str, np.ndarray]) -> str:
     """Return a checksum of names, types, shapes and values."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for name, value in sorted(arrays.items()):
         value = np.asarray(value)
-        found.update(f"{name} {value.dtype.str} {value.shape} ".encode())
-        found.update(np.ascontiguousarray(value).tobytes())
-    return found.hexdigest()
+        digest.update(f"{name} {value.dtype.str} {value.shape} ".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    return digest.hexdigest()
 
 
 def _storable(dim: str, labels: Any) -> np.ndarray:
     """Return labels as an array that NumPy stores without pickling: numbers, strings or dates."""
-    found = pd.Index(labels, tupleize_cols=False).to_numpy()
-    if found.dtype.kind != "O":
-        return found
-    if not all(isinstance(label, str) for label in found):
+    array = pd.Index(labels, tupleize_cols=False).to_numpy()
+    if array.dtype.kind != "O":
+        return array
+    if not all(isinstance(label, str) for label in array):
         warnings.warn(
             f"coords: labels of {dim!r} are saved as strings; expected numbers, strings or dates "
-            f"without a time zone, found {type(found[0]).__name__}",
+            f"without a time zone, found {type(array[0]).__name__}",
             UserWarning,
             stacklevel=4,
         )
-    return np.array([str(label) for label in found], dtype=str)
+    return np.array([str(label) for label in array], dtype=str)
 
 
 def _map_arrays(key: str, A: LinearMap) -> dict[str, np.ndarray]:
@@ -218,7 +218,7 @@ def _read_map(key: str, arrays: dict[str, np.ndarray]) -> LinearMap:
 
 
 def _plain(value: Any) -> Any:
-    """Return a NumPy scalar or array as a type that JSON has."""
+    """Return a NumPy scalar or array as a type of JSON."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"cannot save a {type(value).__name__}")

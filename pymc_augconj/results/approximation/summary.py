@@ -17,7 +17,7 @@ __all__ = ["summarize", "summarize_html"]
 
 _WIDTH = 100
 _LABEL = 17
-# Of larger arrays of hyperparameters the shape is printed.
+# Larger arrays of hyperparameters are printed as their shape.
 _MOST_NUMBERS = 8
 
 
@@ -36,13 +36,13 @@ class Summarized(Protocol):
 
 
 def summarize(approximation: Summarized) -> str:
-    """Return method, evidence, latents, hyperparameters and how the fit ended, one line each."""
+    """Return method, evidence, latents, hyperparameters and the end of the fit, one line each."""
     title, rows = _contents(approximation)
     return "\n".join([title, *(_row(label, text) for label, text in rows)])
 
 
 def summarize_html(approximation: Summarized) -> str:
-    """Return the same as a table for notebooks."""
+    """Return the summary as a table for notebooks."""
     title, rows = _contents(approximation)
     cells = (f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows)
     return f"<table><caption>{escape(title)}</caption><tbody>{''.join(cells)}</tbody></table>"
@@ -76,17 +76,17 @@ def _row(label: str, text: str) -> str:
 
 
 def _latents(approximation: Summarized) -> str:
-    found = []
+    texts = []
     inner = {inducing_name(name): name for name in approximation.inducing}
     for prior in approximation._latents.blocks:
         block = prior.block
         if block.name in inner:
-            found.append(f"{inner[block.name]} ({block.total_size:,} inducing points)")
+            texts.append(f"{inner[block.name]} ({block.total_size:,} inducing points)")
         elif block.total_size == 1:
-            found.append(block.name)
+            texts.append(block.name)
         else:
-            found.append(f"{block.name} ({block.total_size:,})")
-    return ", ".join(found)
+            texts.append(f"{block.name} ({block.total_size:,})")
+    return ", ".join(texts)
 
 
 def _number(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""The scalar entries of several fits that a figure shows, each as a separate variable."""
+"""The scalar entries of several fits for a figure, each as a separate variable."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def drawable_entries(
 ) -> dict[str, xr.Dataset]:
     """Return posteriors with a scalar variable, named like ``f[3]``, for each entry to be drawn.
 
-    These are at most ``max_entries`` of the entries of each variable that are finite and not
-    constant in any fit, evenly spaced from the first to the last.
+    These are at most ``max_entries`` entries of each variable that are finite in all fits and
+    constant in none, evenly spaced from the first to the last.
     """
     labels = _entry_labels(next(iter(posteriors.values())))
     draws = {fit: scalar_draws(posterior) for fit, posterior in posteriors.items()}

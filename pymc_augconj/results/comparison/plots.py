@@ -154,7 +154,7 @@ def _draw_panels(
 
 
 def _keep_visuals_of(fit: str, figure: PlotCollection) -> None:
-    """Rename the new visuals; otherwise the next fit would write into them and lose its chains."""
+    """Rename the new visuals, so that the next fit does not overwrite them."""
     fresh = [
         name
         for name in figure.viz.children
@@ -236,7 +236,7 @@ def _grid(data: xr.Dataset, kind: str) -> PlotCollection:
         backend="matplotlib",
         figure_kwargs={
             "figsize": (width * data.sizes["fit"], height * len(data)),
-            # Ranks have limits of their own in each panel.
+            # Ranks have separate limits in each panel.
             "sharey": False if kind == "rank" else "row",
             "layout": "constrained",
         },
