@@ -12,7 +12,7 @@ Nocedal & Wright (2006), Numerical Optimization, 2nd ed., section 7.2.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -21,12 +21,13 @@ import numpy as np
 from scipy.optimize import minimize
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.latents.derivatives import accumulate
+from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
 
-from .base import Climb, FitProblem, Iteration, LogPrior, SiteEvaluation
+from .base import Climb, FitProblem, Iteration, SiteEvaluation
 
-__all__ = ["Family", "HyperClimb", "ascend", "maximise"]
+__all__ = ["Family", "HyperClimb", "ascend"]
 
 
 # Objective at a θ without a posterior, in units of the bound: a bowl around the best θ, so steep
@@ -39,6 +40,8 @@ _NO_STEP, _NOTHING_TO_GAIN = 2, 1e-6
 
 # Residual of the sites at which an inner run ends, for a largest derivative of one nat.
 _OF_SLOPE = 1e-3
+# Tolerance on the largest derivative, in nats per unit of the unconstrained scale.
+_GRADIENT_TOL = 1e-4
 
 
 class Family(Protocol):
@@ -82,38 +85,23 @@ class HyperClimb[E: SiteEvaluation]:
     gradient: dict[str, Array] = field(default_factory=dict)
 
 
-def maximise[E: SiteEvaluation](
+def ascend[E: SiteEvaluation](
     family: Family,
-    members: Sequence[Hyperparameter],
-    point: Point,
-    log_prior: LogPrior,
+    problem: FitProblem,
+    report: Callable[[Iteration, SiteEvaluation], None],
     *,
-    max_iter: int,
-    tol: float,
-    gradient_tol: float = 1e-4,
-    callback: Callable[[Iteration, SiteEvaluation], None] | None = None,
     inner: Callable[..., Climb[E]],
     gradient: Callable[..., dict[str, Array]],
 ) -> HyperClimb[E]:
-    """Maximise the bound plus ``log_prior`` over ``members``.
+    """Maximise the bound plus the log prior, at the problem's fixed θ or over its members.
 
     Parameters
     ----------
     family : Family
-    members : sequence of Hyperparameter
-        Continuous ones; every other entry of ``point`` stays.
-    point : mapping
-        Starting point.
-    log_prior : callable
-        Value and derivatives.
-    max_iter : int
-        Iterations of each inner run, and of L-BFGS.
-    tol : float
-        Tolerance of the inner runs.
-    gradient_tol : float
-        On the largest derivative of the objective, in nats per unit of the unconstrained scale.
-    callback : callable, optional
-        Called after every inner iteration.
+    problem : FitProblem
+        ``max_iter`` limits each inner run and L-BFGS; ``tol`` is the tolerance of the inner runs.
+    report : callable
+        Called after every inner iteration, see :func:`.reporter`.
     inner, gradient : callable
         The inner run at each θ, with the signature of
         :func:`~pymc_augconj.engines.variational.ascent.climb`, and the derivatives of its optimum.
@@ -123,8 +111,13 @@ def maximise[E: SiteEvaluation](
     NotPositiveDefiniteError
         If there is no posterior at the start.
     """
-    search = _Search(family, members, point, log_prior, max_iter, tol, callback, inner, gradient)
-    start = search.flatten(point)
+    if not problem.members:
+        point = dict(problem.point)
+        climb = inner(family.at(point), max_iter=problem.max_iter, tol=problem.tol, callback=report)
+        objective = climb.evaluation.bound + problem.log_prior(point)[0]
+        return HyperClimb(point, climb, objective, climb.converged, climb.message, climb.iterations)
+    search = _Search(family, problem, report, inner, gradient)
+    start = search.flatten(problem.point)
     search.attempt(start)
     end = minimize(
         search,
@@ -132,9 +125,9 @@ def maximise[E: SiteEvaluation](
         jac=True,
         method="L-BFGS-B",
         options={
-            "maxiter": max_iter,
-            "maxfun": 4 * max_iter,
-            "gtol": gradient_tol,
+            "maxiter": problem.max_iter,
+            "maxfun": 4 * problem.max_iter,
+            "gtol": _GRADIENT_TOL,
             "ftol": 1e-12,
             "maxcor": 10,
         },
@@ -163,18 +156,13 @@ class _Search[E: SiteEvaluation]:
     def __init__(
         self,
         family: Family,
-        members: Sequence[Hyperparameter],
-        point: Point,
-        log_prior: LogPrior,
-        max_iter: int,
-        tol: float,
-        callback: Callable[[Iteration, SiteEvaluation], None] | None,
+        problem: FitProblem,
+        report: Callable[[Iteration, SiteEvaluation], None],
         inner: Callable[..., Climb[E]],
         gradient: Callable[..., dict[str, Array]],
     ) -> None:
-        self.family, self.members, self.log_prior = family, tuple(members), log_prior
-        self.template, self.max_iter, self.tol, self.callback = dict(point), max_iter, tol, callback
-        self.inner, self.gradient = inner, gradient
+        self.family, self.problem, self.report = family, problem, report
+        self.members, self.inner, self.gradient = problem.members, inner, gradient
         self.best: HyperClimb[E] | None = None
         self.last: HyperClimb[E] | None = None
         self.iterations: list[Iteration] = []
@@ -192,7 +180,7 @@ class _Search[E: SiteEvaluation]:
         return np.concatenate([np.ravel(point[h.value_name]).astype(float) for h in self.members])
 
     def point_of(self, x: Array) -> dict[str, np.ndarray]:
-        point, start = dict(self.template), 0
+        point, start = dict(self.problem.point), 0
         for h in self.members:
             point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
             start += h.size
@@ -211,7 +199,7 @@ class _Search[E: SiteEvaluation]:
         if self._known is not None and self._known[0] == key:
             return self._known[1]
         point = self.point_of(x)
-        prior, prior_gradient = self.log_prior(point)
+        prior, prior_gradient = self.problem.log_prior(point)
         if not np.isfinite(prior):
             raise NotPositiveDefiniteError("the log prior is not finite at these hyperparameters")
         self.evaluations += 1
@@ -221,16 +209,16 @@ class _Search[E: SiteEvaluation]:
             last = self.best.climb.evaluation
             start = (last.target_h, last.target_lam)
         # Far from the optimum the gradient needs few digits.
-        tol = max(self.tol, _OF_SLOPE * min(1.0, self._slope))
-        limits = {"max_iter": self.max_iter, "tol": tol, "callback": self.callback}
-        inner = self.inner(bound, start, **limits)
+        tol = max(self.problem.tol, _OF_SLOPE * min(1.0, self._slope))
+        inner = self.inner(
+            bound, start, max_iter=self.problem.max_iter, tol=tol, callback=self.report
+        )
         self.iterations.extend(inner.iterations)
         value = inner.evaluation.bound + prior
         if not np.isfinite(value) or inner.evaluation.posterior is None:
             raise NotPositiveDefiniteError("the bound is not finite at these hyperparameters")
         gradient = self.gradient(bound, inner.evaluation)
-        for name, term in prior_gradient.items():
-            gradient[name] = gradient[name] + term if name in gradient else np.asarray(term)
+        accumulate(gradient, prior_gradient)
         named = {
             h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
             for h in self.members
@@ -245,45 +233,8 @@ class _Search[E: SiteEvaluation]:
 
     def finish(self) -> None:
         """Run to the tolerance at the best θ, if the last run had a looser one."""
-        if self.known_best.climb.evaluation.residual > self.tol:
+        if self.known_best.climb.evaluation.residual > self.problem.tol:
             self._slope, self._known = 0.0, None
             with suppress(NotPositiveDefiniteError):
                 self.attempt(self.flatten(self.known_best.point))
                 self.best = self.last
-
-
-def ascend[E: SiteEvaluation](
-    family: Family,
-    problem: FitProblem,
-    report: Callable[[Iteration, SiteEvaluation], None],
-    *,
-    inner: Callable[..., Climb[E]],
-    gradient: Callable[..., dict[str, Array]],
-) -> HyperClimb[E]:
-    """Maximise at the problem's fixed θ, or over θ with an inner run at each value.
-
-    Parameters
-    ----------
-    family, inner, gradient
-        As for :func:`~pymc_augconj.engines.hyperparameters.maximise`.
-    problem : FitProblem
-    report : callable
-        From :func:`reporter`.
-    """
-    limits: dict[str, Any] = {
-        "max_iter": problem.max_iter, "tol": problem.tol, "callback": report,
-    }  # fmt: skip
-    if problem.members:
-        return maximise(
-            family,
-            problem.members,
-            problem.point,
-            problem.log_prior,
-            inner=inner,
-            gradient=gradient,
-            **limits,
-        )
-    point = dict(problem.point)
-    end = inner(family.at(point), **limits)
-    objective = end.evaluation.bound + problem.log_prior(point)[0]
-    return HyperClimb(point, end, objective, end.converged, end.message, end.iterations)

@@ -185,18 +185,7 @@ def cholesky(M: Array, lam: Array) -> tuple[Array, float, float, Array]:
 def condition(factor: WeightSpaceFactor, m: Array, h: Array) -> WeightSpacePosterior:
     """Return the posterior given the sites (h, λ), in O(ND) from the factor.
 
-    Parameters
-    ----------
-    factor : WeightSpaceFactor
-        From :func:`factorize`.
-    m : array, shape (N,)
-        Prior mean of η.
-    h : array, shape (N,)
-        Linear coefficients of the sites.
-
-    Returns
-    -------
-    WeightSpacePosterior
+    Parameters are those of :func:`.observation_space.condition`.
     """
     Phi, lam = factor.Phi, factor.lam
     r = h - lam * m
