@@ -13,7 +13,7 @@ from typing import Any
 
 from pymc_augconj.errors import AugmentationError
 
-from .ep.parallel import SMALLEST_DAMPING
+from .ep.sweeps import SMALLEST_DAMPING
 from .registry import ENGINES
 
 __all__ = ["OPTIONS", "Option", "check_option", "given_options"]

@@ -145,10 +145,10 @@ def probit_delta(positive: Mask, cavity_mean: Array, cavity_var: Array, tilted: 
     """Return δ of quantile propagation for sites whose moments are known.
 
     It is NaN where a step is too steep, or too little of the cavity beyond it, for the panels of
-    :mod:`~pymc_augconj.quadrature.probit_shift`.
+    :mod:`~pymc_augconj.quadrature.quantile_shift`.
     """
     # Loads Numba, which nothing else here needs.
-    from pymc_augconj.quadrature.probit_shift import fill_probit_delta
+    from pymc_augconj.quadrature.quantile_shift import fill_probit_delta
 
     sign, root = np.where(positive, 1.0, -1.0), np.sqrt(cavity_var)
     mean, std = sign * (tilted.mean - cavity_mean) / root, np.sqrt(tilted.var) / root

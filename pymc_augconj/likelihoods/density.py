@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pymc_augconj.quadrature.density import SiteDensity
-from pymc_augconj.quadrature.tilted import Tilted, check_cavities, tilted_moments
+from pymc_augconj.quadrature.tilted import SiteDensity, Tilted, check_cavities, tilted_moments
 from pymc_augconj.typing import Array, Index
 
 from .base import DensityLikelihood, Params
@@ -47,12 +46,12 @@ class LikelihoodDensity:
 
     @property
     def landmarks(self) -> Array:
-        """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
+        """See :class:`~pymc_augconj.quadrature.tilted.SiteDensity`."""
         marks = self.likelihood.landmarks(self.y, self.params)
         return np.broadcast_to(marks, (len(marks), self.size))
 
     def __call__(self, eta: Array, sites: Index) -> Array:
-        """See :class:`~pymc_augconj.quadrature.density.SiteDensity`."""
+        """See :class:`~pymc_augconj.quadrature.tilted.SiteDensity`."""
         params = select_params(self.params, sites, self.size)
         return self.likelihood.log_density(self.y[sites], eta, params)
 

@@ -14,16 +14,44 @@ Wasserstein-approximate Gaussian processes. NeurIPS 33.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
-from .density import Index, SiteDensity
 from .mesh import make_mesh
 from .panels import Panels, Quadrature
 
-__all__ = ["Tilted", "check_cavities", "tilted_moments"]
+__all__ = ["SiteDensity", "Tilted", "check_cavities", "tilted_moments"]
+
+
+class SiteDensity(Protocol):
+    """log p(yᵢ | η) of N observations, at any η for any choice of sites.
+
+    It needs no derivatives and no log-concavity. ``landmarks`` are places of a narrow peak, a kink
+    or a singularity, which a grid could miss: the observation for a density in y − η.
+    """
+
+    @property
+    def size(self) -> int:
+        """N, the number of observations."""
+        ...
+
+    @property
+    def landmarks(self) -> Array:
+        """Values of η where a peak, kink or singularity may sit, shape (L, N); L may be 0."""
+        ...
+
+    def __call__(self, eta: Array, sites: Index, /) -> Array:
+        """Return log p(y[sites[j]] | eta[..., j]), of the shape of ``eta``, (..., M).
+
+        Parameters
+        ----------
+        eta : ndarray, shape (..., M)
+        sites : ndarray of int, shape (M,)
+        """
+        ...
 
 
 @dataclass(frozen=True)

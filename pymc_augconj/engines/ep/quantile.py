@@ -25,16 +25,16 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array
 
 from .double_loop import LARGEST_SIZE
 from .newton import polish
 from .objective import EPEvaluation, EPObjective
-from .parallel import sweep_parallel
 from .record import EPInfo, EPResult, EPState, Recorder, Report
 from .sites import SiteGroup, all_moments, dense_prior
 from .solve import as_groups, solve
+from .sweeps import sweep_parallel
 
 __all__ = ["run_qp", "solve_qp"]
 

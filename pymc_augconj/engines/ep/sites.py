@@ -16,8 +16,7 @@ from pymc_augconj.latents.space import condition
 from pymc_augconj.likelihoods.density import site_moments
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.model import LatentBlock
-from pymc_augconj.quadrature.density import SiteDensity
-from pymc_augconj.quadrature.tilted import Tilted
+from pymc_augconj.quadrature.tilted import SiteDensity, Tilted
 from pymc_augconj.typing import Array
 
 __all__ = [

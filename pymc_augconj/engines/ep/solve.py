@@ -1,8 +1,8 @@
 """Expectation propagation: sites that match the moments of their tilted distributions.
 
-The default is parallel sweeps (:mod:`.parallel`). If these are stuck the double loop
+The default is parallel sweeps (:mod:`.sweeps`). If these are stuck the double loop
 (:mod:`.double_loop`) takes over, whose evidence rises at every outer step.
-``schedule="sequential"`` is Minka's original, one site at a time (:mod:`.sequential`).
+``schedule="sequential"`` is Minka's original, one site at a time.
 
 Site precisions may be negative where the likelihood is not log-concave; then there may be several
 fixed points.
@@ -21,15 +21,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array
 
 from .double_loop import climb_double_loop
 from .objective import EPObjective
-from .parallel import SMALLEST_DAMPING, sweep_parallel
 from .record import EPInfo, EPResult, EPState, Recorder, Report
-from .sequential import sweep_sequential
 from .sites import SiteGroup, dense_prior
+from .sweeps import SMALLEST_DAMPING, sweep_parallel, sweep_sequential
 
 __all__ = ["as_groups", "run_ep", "solve"]
 

@@ -2,7 +2,6 @@
 
 ===========  ======================================================
 ``compare``  one table: cost, convergence, agreement, leave-one-out
-``entries``  the scalar entries of a figure
 ``fits``     fits brought to the same variables, shapes and labels
 ``plots``    ArviZ's figures of several fits
 ===========  ======================================================

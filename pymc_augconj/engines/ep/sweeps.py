@@ -1,9 +1,15 @@
-"""Sequential EP: one site at a time, the posterior kept up to date by rank-one updates.
+"""Sweeps of EP, parallel or sequential.
 
-A change of one site by (Δh, Δλ) changes the posterior covariance by −Δλ s sᵀ/(1 + Δλ Σᵢᵢ), s its
-i-th column. It costs O(N²) for each site, and tilted moments are not vectorised: it serves as a
-check, and where parallel sweeps oscillate. The posterior is recomputed after every sweep, so that
-rounding does not accumulate.
+A parallel sweep moves every site towards its target by a fraction, the damping, which is halved
+where a sweep fails and recovers where sweeps succeed. A sweep fails if there is no posterior, a
+cavity is not proper, a marginal variance grows more than `LARGEST_GROWTH` times, or the residual
+more than `LARGEST_WORSENING` times. An Anderson extrapolation of the last sweeps is taken where it
+lowers the residual.
+
+A sequential sweep changes one site at a time. A change of (Δh, Δλ) changes the posterior covariance
+by −Δλ s sᵀ/(1 + Δλ Σᵢᵢ), s its i-th column. It costs O(N²) for each site, and tilted moments are
+not vectorised: it serves as a check, and where parallel sweeps oscillate. The posterior is
+recomputed after every sweep, so that rounding does not accumulate.
 
 References
 ----------
@@ -14,18 +20,92 @@ from __future__ import annotations
 
 import numpy as np
 
+from pymc_augconj.engines.anderson import Anderson, extrapolate
 from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, site_moments
-from pymc_augconj.quadrature.density import SiteDensity
+from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array, Index
 
 from .objective import EPEvaluation, EPObjective
 from .record import Recorder
 from .sites import SiteGroup
 
-__all__ = ["sweep_sequential"]
+__all__ = ["SMALLEST_DAMPING", "sweep_parallel", "sweep_sequential"]
 
 
+SMALLEST_DAMPING = 0.01
+LARGEST_GROWTH = 4.0
+LARGEST_WORSENING = 2.0
+# Factors of the damping after a sweep that lowered the residual, and after another one.
+_RECOVERY, _SETBACK = 1.25, 0.5
+# Sweeps without a halving of the residual that count as stuck.
 PATIENCE = 40
+
+
+def sweep_parallel(
+    recorder: Recorder,
+    current: EPEvaluation,
+    *,
+    damping: float = 1.0,
+    accelerate: bool = True,
+    patience: int = PATIENCE,
+) -> tuple[EPEvaluation, str]:
+    """Sweep until converged or stuck; return the best evaluation and the reason of the end."""
+    anderson, rate = Anderson(), damping
+    best, milestone, since = current, current.residual, 0
+    while current.residual > recorder.tol:
+        if recorder.left <= 0:
+            return best, f"stopped after {recorder.max_iter} sweeps: increase max_iter"
+        if since >= patience:
+            return best, f"stopped: no progress over {patience} sweeps"
+        candidate = None
+        if accelerate:
+            proposal = extrapolate(anderson, current)
+            candidate = None if proposal is None else recorder.attempt(*proposal)
+            if candidate is not None and not (
+                candidate.residual < current.residual and _grows_little(candidate, current)
+            ):
+                candidate = None
+            if proposal is not None and candidate is None:
+                anderson.reset()
+            used = None
+        if candidate is None:
+            candidate, rate = _damped(recorder, current, rate)
+            if candidate is None:
+                return best, "stopped: sweeps fail at any damping"
+            used = rate
+            better = candidate.residual < current.residual
+            rate = min(damping, rate * _RECOVERY) if better else rate * _SETBACK
+            rate = max(rate, SMALLEST_DAMPING)
+        current = candidate
+        recorder.accept(current, used)
+        best = current if current.residual < best.residual else best
+        since += 1
+        if best.residual <= 0.5 * milestone:
+            milestone, since = best.residual, 0
+    return current, ""
+
+
+def _damped(
+    recorder: Recorder, current: EPEvaluation, rate: float
+) -> tuple[EPEvaluation | None, float]:
+    while rate >= SMALLEST_DAMPING:
+        h = current.h + rate * (current.target_h - current.h)
+        lam = current.lam + rate * (current.target_lam - current.lam)
+        if rate == 1.0:
+            h, lam = current.target_h, current.target_lam
+        candidate = recorder.attempt(h, lam)
+        if (
+            candidate is not None
+            and candidate.residual <= LARGEST_WORSENING * current.residual
+            and _grows_little(candidate, current)
+        ):
+            return candidate, rate
+        rate *= 0.5
+    return None, rate
+
+
+def _grows_little(candidate: EPEvaluation, current: EPEvaluation) -> bool:
+    return bool((candidate.var <= LARGEST_GROWTH * current.var).all())
 
 
 def sweep_sequential(
