@@ -10,12 +10,11 @@ Prior η ~ N(m, K), sites exp(hᵢ ηᵢ − ½ λᵢ ηᵢ²) with λ ≥ 0. Wi
     ∂log Z/∂m = α,      ∂log Z/∂K = ½ (α αᵀ − R),
     ∂log Z/∂h = μ,      ∂log Z/∂λ = −½ (diag Σ + μ²).
 
-Why C and not the textbook's B = I + Λ^½ K Λ^½ (Rasmussen & Williams 2006, alg. 3.1)? They are
-diagonal scalings of each other, and the rounding errors of a Cholesky factorisation do not change
-under diagonal scaling (Higham 2002, section 10.1), so C is as stable as B. But forming C is a copy
-and N additions, where forming B costs two multiplications an entry; and α needs neither a product
-with K nor the subtraction that costs the textbook's form its digits when λK is large. The one
-thing B has over C, room for λᵢ = 0, is met by :data:`SMALLEST_PRECISION`.
+C is as stable as the textbook's B = I + Λ^½ K Λ^½ (Rasmussen & Williams 2006, alg. 3.1): they
+differ by a diagonal scaling, under which the rounding errors of a Cholesky factorisation do not
+change (Higham 2002, section 10.1). Forming C takes a copy and N additions, where B takes two
+multiplications for each entry; and α needs neither a product with K nor the subtraction by which B
+loses digits when λK is large. B also allows λᵢ = 0, see :data:`SMALLEST_PRECISION`.
 
 References
 ----------
@@ -67,7 +66,7 @@ SMALLEST_RELATIVE_VAR = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class ObservationSpaceFactor:
-    """The Cholesky factor of C = K + Λ⁻¹ and what it was made from.
+    """The Cholesky factor of C = K + Λ⁻¹, with K and Λ.
 
     Attributes
     ----------

@@ -43,7 +43,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class WeightSpaceFactor:
-    """The Cholesky factor of M = I + ΦᵀΛΦ and what it was made from.
+    """The Cholesky factor of M = I + ΦᵀΛΦ, with Φ and Λ.
 
     Attributes
     ----------

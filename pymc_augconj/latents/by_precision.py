@@ -219,8 +219,8 @@ class PrecisionPosterior(SitePosterior):
     # -- derivatives -------------------------------------------------------------------------------
 
     def pull_cov(self, index: int) -> Array:
-        # log Z = log ∫ exp(hᵀη − ½ ηᵀΛη) p(u) du: its derivative is that of log p, averaged over
-        # the posterior, ½ K − ½ E[u uᵀ | sites] by Q, and (E[v² | sites] − 1)/s by s.
+        # log Z = log ∫ exp(hᵀη − ½ ηᵀΛη) p(u) du: its derivative is the derivative of log p
+        # averaged over the posterior, ½ K − ½ E[u uᵀ | sites] by Q, and (E[v² | sites] − 1)/s by s.
         block, factor = self.prior.blocks[index], self._factor
         pattern = factor.pattern
         if isinstance(block, PrecisionPrior):

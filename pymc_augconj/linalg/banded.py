@@ -1,7 +1,7 @@
 """Symmetric positive definite matrices with entries near the diagonal alone.
 
 Rows and columns are brought into an order in which the entries stand within a band of b diagonals
-on either side: the reverse of their own, or that of Cuthill and McKee where it is narrower. The
+on either side: the reverse order, or the order of Cuthill and McKee where it is narrower. The
 Cholesky factor has the same band: it takes O(n b²), a solution or a draw O(n b). So do the entries
 of the inverse within the band, by the recursion of Takahashi, Fagan & Chin.
 

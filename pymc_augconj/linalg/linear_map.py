@@ -144,7 +144,7 @@ class RowSelection:
 
 
 class _Multiple(RowSelection):
-    """c B, whose coefficients are computed when asked for."""
+    """c B, with coefficients computed on demand."""
 
     def __init__(self, c: float, base: RowSelection) -> None:
         # The class it derives from is frozen.

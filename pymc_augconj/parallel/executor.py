@@ -153,7 +153,7 @@ _here = threading.local()
 
 
 def worker_number() -> int:
-    """Return the number of this thread among those of its :class:`Threads`; 0 for the caller's."""
+    """Return the number of this thread in its :class:`Threads`; 0 for the caller's."""
     return getattr(_here, "number", 0)
 
 

@@ -22,7 +22,7 @@ from .inversion import Sites
 LEAST_TILT = 1e-3  # in units of 1/x: a smaller tilt is none, at x
 CURVE_STEP = 0.25  # of log r, between the means from which saddlepoints are interpolated
 MAX_LOG = 690.0  # of an ω or r that is represented
-FLOOR = 1e-11  # of x f(x), in place of what is negative by rounding
+FLOOR = 1e-11  # of x f(x), in place of values made negative by rounding
 NEWTON_STEPS = 2
 
 

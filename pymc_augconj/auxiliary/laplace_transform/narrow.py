@@ -31,7 +31,7 @@ from .distribution import TiltedDistribution
 HALF_A = 11.5  # A/2 of Euler summation
 NARROW = 0.3  # coefficient of variation below which these methods are tried
 LOG_TAIL = -30.0  # log ε of the Fourier interval
-LOG_ORIGIN_TAIL = -50.0  # of an origin for Euler summation, which magnifies what lies below it
+LOG_ORIGIN_TAIL = -50.0  # of an origin for Euler summation, which magnifies mass below it
 LADDER = np.array([3.0, 5.0, 7.0, 8.5, 10.0, 12.0, 16.0, 24.0, 40.0, 80.0])  # t, in 1/std
 DECAY = np.array([8.0, 9.5, 12.0, 16.0, 24.0, 40.0, 64.0])  # τ, in 1/std
 MAX_COEFFICIENTS = 128

@@ -19,8 +19,8 @@ Seeger 2005):
     ∂ log Z/∂θᵢ = E_tilted[∂ log p(yᵢ | f, θᵢ)/∂θᵢ],
 
 the last for any power η. The derivative of log p is a central difference of fourth order, taken
-inside the expectation: nodes and weights are the same for every step, so the error is that of the
-stencil on log p alone, about 1e-12 of its fifth derivative plus 1e-13 |log p| of rounding. (A
+inside the expectation: nodes and weights are the same for every step, so the error comes from
+the stencil on log p alone, about 1e-12 of its fifth derivative plus 1e-13 |log p| of rounding. (A
 difference of log Ẑ would amplify the error of two quadratures by the inverse of the step.)
 
 References

@@ -135,7 +135,7 @@ class SparseApproximation(Approximation):
             yield found if self._copies(name) else (found[0][0], found[1][0])
 
     def _copies(self, name: str) -> tuple[int, ...]:
-        """Return the axes of a process before that of its inputs."""
+        """Return the axes of a process before the axis of its inputs."""
         block = self._latents.blocks[self._latents.index(inducing_name(name))].block
         return block.shape[:-1]
 
