@@ -170,7 +170,7 @@ class ExpectationPropagation:
         return FitOutcome(
             point, last.h, last.lam, evidence, optimum.objective, bound.prior,
             family.priors.groups, family.base.space.space, converged, message, iterations,
-            run.gradient, diagnostics, evidence_error=last.posterior.error,
+            optimum.gradient, diagnostics, evidence_error=last.posterior.error,
         )  # fmt: skip
 
 
