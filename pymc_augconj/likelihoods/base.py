@@ -22,6 +22,7 @@ This is how a likelihood of one predictor is written. Engines see arrays of P pr
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -49,7 +50,9 @@ __all__ = [
 ]
 
 Params = Mapping[str, Array]
-Link = Literal["identity", "logit", "probit", "log", "scaled_logit", "scaled_square", "scaled_log"]
+Link = Literal[
+    "identity", "logit", "probit", "log", "scaled_logit", "scaled_square", "scaled_log", "softmax"
+]
 
 # Nodes and weights of Gauss–Legendre quadrature on (0, 1).
 _LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
@@ -79,69 +82,18 @@ def refuse_classes(y: Array, n_classes: int) -> str | None:
 
 
 @dataclass(frozen=True)
-class Pattern:
-    """How a likelihood looks in a PyMC model: declarative, so that no PyMC is imported here.
-
-    Parameters
-    ----------
-    rv : str
-        Class name of the random variable's op, for instance ``"BernoulliRV"``.
-    inputs : tuple of str
-        Names for the op's distribution parameters, in PyMC's order.
-    predictor : str
-        The entry of ``inputs`` through which the latents act.
-    link : str
-        How that entry depends on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
-        ``"probit"`` (Φ(η)), ``"log"`` (exp(η)), ``"scaled_logit"`` (r·σ(η)), ``"scaled_square"``
-        (r·η²) or ``"scaled_log"`` (r·exp(η)).
-    negate : bool
-        True where PyMC's parametrisation has σ(−η).
-    scale : str, optional
-        For the scaled links: the name under which r is handed to the likelihood.
-    rename : mapping, optional
-        From a name in ``inputs`` to the name the likelihood uses in ``params``.
-    """
-
-    rv: str
-    inputs: tuple[str, ...]
-    predictor: str
-    link: Link = "identity"
-    negate: bool = False
-    scale: str | None = None
-    rename: tuple[tuple[str, str], ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.link not in get_args(Link):
-            raise ValueError(f"expected a link in {get_args(Link)}, found {self.link!r}")
-        if self.predictor not in self.inputs:
-            raise ValueError(
-                f"expected a predictor in inputs {self.inputs}, found {self.predictor!r}"
-            )
-        if (self.scale is not None) != self.link.startswith("scaled_"):
-            raise ValueError(
-                f"expected a scale for the links 'scaled_…' and for no other, found link "
-                f"{self.link!r} with scale {self.scale!r}"
-            )
-
-    def parameter_names(self) -> tuple[str, ...]:
-        """Return the names of the entries of ``params``, in the order of ``inputs``."""
-        renamed = dict(self.rename)
-        names = [renamed.get(name, name) for name in self.inputs if name != self.predictor]
-        if self.scale is not None:
-            names.append(self.scale)
-        return tuple(names)
-
-
-@dataclass(frozen=True)
 class PredictorInput:
-    """One input of a :class:`MultiPattern` through which latents act.
+    """One input of a :class:`Pattern` through which latents act.
 
     Parameters
     ----------
     name : str
         The entry of ``inputs``.
     link : str
-        As for :class:`Pattern`; or ``"softmax"``, over the axis of classes, which comes last.
+        How that entry depends on the predictor η: ``"identity"``, ``"logit"`` (it is σ(η)),
+        ``"probit"`` (Φ(η)), ``"log"`` (exp(η)), ``"scaled_logit"`` (r·σ(η)), ``"scaled_square"``
+        (r·η²) or ``"scaled_log"`` (r·exp(η)); or ``"softmax"``, over the axis of classes, which
+        comes last.
     power : float
         The entry is this power of what the link says: PyMC's σ of a normal distribution with the
         precision r·σ(η) is that to the power −½.
@@ -149,19 +101,20 @@ class PredictorInput:
         For the scaled links: the name under which r is handed to the likelihood.
     classes : bool
         Whether the entry has an axis of classes, the last one, with one predictor for each class.
+    negate : bool
+        True where PyMC's parametrisation has σ(−η).
     """
 
     name: str
-    link: str = "identity"
+    link: Link = "identity"
     power: float = 1.0
     scale: str | None = None
     classes: bool = False
+    negate: bool = False
 
     def __post_init__(self) -> None:
-        if self.link not in (*get_args(Link), "softmax"):
-            raise ValueError(
-                f"expected a link in {(*get_args(Link), 'softmax')}, found {self.link!r}"
-            )
+        if self.link not in get_args(Link):
+            raise ValueError(f"expected a link in {get_args(Link)}, found {self.link!r}")
         if (self.scale is not None) != self.link.startswith("scaled_"):
             raise ValueError(
                 f"expected a scale for the links 'scaled_…' and for no other, found link "
@@ -177,15 +130,16 @@ class PredictorInput:
 
 
 @dataclass(frozen=True)
-class MultiPattern:
-    """How a likelihood of several predictors looks in a PyMC model; compare :class:`Pattern`.
+class Pattern:
+    """How a likelihood looks in a PyMC model: declarative, so that no PyMC is imported here.
 
-    There are as many predictors as entries of ``predictors``, in that order: the rows of η. Or
-    there is one entry, with an axis of K classes, and as many predictors as classes. K is known
-    from the model only, so that such a likelihood is constructed as ``likelihood(n_predictors=K)``;
-    and with the link ``"softmax"``, where the logit of one class does not depend on the latents,
-    as ``likelihood(n_predictors=K - 1, reference=k)``: class k has the logit zero and no
-    predictor, the others follow in order (their predictors are differences from that logit).
+    With ``predictors`` in place of ``predictor`` there are as many predictors as entries, in that
+    order: the rows of η. Or there is one entry, with an axis of K classes, and as many predictors
+    as classes. K is known from the model only, so that such a likelihood is constructed as
+    ``likelihood(n_predictors=K)``; and with the link ``"softmax"``, where the logit of one class
+    does not depend on the latents, as ``likelihood(n_predictors=K - 1, reference=k)``: class k has
+    the logit zero and no predictor, the others follow in order (their predictors are differences
+    from that logit).
 
     Where an observation is itself a vector, as the counts of a multinomial distribution, its
     entries are handed to the likelihood as ``params["count_0"]``, ``params["count_1"]`` and so on,
@@ -194,34 +148,45 @@ class MultiPattern:
     Parameters
     ----------
     rv : str
-        Class name of the random variable's op, for instance ``"CategoricalRV"``.
+        Class name of the random variable's op, for instance ``"BernoulliRV"``.
     inputs : tuple of str
         Names for the op's distribution parameters, in PyMC's order.
-    predictors : tuple of PredictorInput
-        The entries of ``inputs`` through which the latents act.
+    predictor, link, negate, scale
+        The entry of ``inputs`` through which the latents act, as for :class:`PredictorInput`.
     rename : mapping, optional
         From a name in ``inputs`` to the name the likelihood uses in ``params``.
+    predictors : tuple of PredictorInput
+        The entries of ``inputs`` through which the latents act, where there are several.
     """
 
     rv: str
     inputs: tuple[str, ...]
-    predictors: tuple[PredictorInput, ...]
+    predictor: str | None = None
+    link: Link = "identity"
+    negate: bool = False
+    scale: str | None = None
     rename: tuple[tuple[str, str], ...] = ()
+    predictors: tuple[PredictorInput, ...] = ()
 
     def __post_init__(self) -> None:
-        names = [predictor.name for predictor in self.predictors]
-        unknown = [name for name in names if name not in self.inputs]
-        if not names or unknown or len(set(names)) < len(names):
+        if self.predictor is not None:
+            own = PredictorInput(self.predictor, self.link, scale=self.scale, negate=self.negate)
+            object.__setattr__(self, "predictors", (own, *self.predictors))
+        names = tuple(predictor.name for predictor in self.predictors)
+        for name in names:
+            if name not in self.inputs:
+                raise ValueError(f"expected a predictor in inputs {self.inputs}, found {name!r}")
+        if not names or len(set(names)) < len(names):
             raise ValueError(
-                f"expected different predictors in inputs {self.inputs}, found {tuple(names)}"
+                f"expected different predictors in inputs {self.inputs}, found {names}"
             )
-        if self.has_classes and len(names) > 1:
-            raise ValueError(f"expected no other predictor beside classes, found {tuple(names)}")
+        if len(names) > 1 and any(predictor.classes for predictor in self.predictors):
+            raise ValueError(f"expected no other predictor beside classes, found {names}")
 
     @property
-    def has_classes(self) -> bool:
-        """Whether there is one predictor for each class."""
-        return any(predictor.classes for predictor in self.predictors)
+    def several(self) -> bool:
+        """Whether an observation has several predictors."""
+        return len(self.predictors) > 1 or self.predictors[0].classes
 
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the entries of ``params``, in the order of ``inputs``.
@@ -233,6 +198,25 @@ class MultiPattern:
         names = [renamed.get(name, name) for name in self.inputs if name not in moving]
         scales = [p.scale for p in self.predictors if p.scale is not None]
         return (*names, *scales)
+
+
+class MultiPattern(Pattern):
+    """Former name of a :class:`Pattern` with ``predictors``."""
+
+    def __init__(
+        self,
+        rv: str,
+        inputs: tuple[str, ...],
+        predictors: tuple[PredictorInput, ...],
+        rename: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        warnings.warn(
+            "MultiPattern: use Pattern(rv, inputs, predictors=…) instead, of which it is another "
+            "name that will be removed",
+            FutureWarning,
+            stacklevel=2,
+        )
+        super().__init__(rv, inputs, rename=rename, predictors=predictors)
 
 
 class LikelihoodFacts(ABC):
@@ -247,7 +231,7 @@ class LikelihoodFacts(ABC):
     #: Whether there is an augmentation; without one the Gibbs sampler and CAVI refuse.
     can_augment: bool = False
     #: The spellings under which it is found in a model.
-    patterns: tuple[Pattern, ...] | tuple[MultiPattern, ...]
+    patterns: tuple[Pattern, ...]
     #: P, the number of predictors that one observation depends on.
     n_predictors: int = 1
     #: See :class:`Likelihood`.

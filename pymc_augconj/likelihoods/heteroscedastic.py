@@ -39,7 +39,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array
 
-from .base import MultiPattern, Params, PredictorInput
+from .base import Params, Pattern, PredictorInput
 from .registry import register
 from .several import MultiLikelihood
 from .thinning import log_shrunk
@@ -60,7 +60,7 @@ class Heteroscedastic(MultiLikelihood):
     groups = ((0,), (1,))
     levels = MappingProxyType({"r": 1})
     patterns = (
-        MultiPattern(
+        Pattern(
             "NormalRV",
             inputs=("mu", "sigma"),
             predictors=(

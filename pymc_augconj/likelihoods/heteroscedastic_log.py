@@ -15,7 +15,7 @@ from scipy.special import ndtr
 
 from pymc_augconj.typing import Array
 
-from .base import MultiPattern, Params, PredictorInput
+from .base import Params, Pattern, PredictorInput
 from .heteroscedastic import expected_normal
 from .registry import register
 from .several import MultiDensity
@@ -34,7 +34,7 @@ class HeteroscedasticLog(MultiDensity):
     n_predictors = 2
     has_gradient = True
     patterns = (
-        MultiPattern(
+        Pattern(
             "NormalRV",
             inputs=("mu", "sigma"),
             predictors=(PredictorInput("mu"), PredictorInput("sigma", "log")),

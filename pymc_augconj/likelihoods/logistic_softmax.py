@@ -35,7 +35,7 @@ from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, refuse_classes
+from .base import Params, Pattern, PredictorInput, refuse_classes
 from .registry import register
 from .several import MultiLikelihood
 from .thinning import log_shrunk
@@ -58,7 +58,7 @@ class LogisticSoftmax(MultiLikelihood):
     has_gradient = True
     expected_by_rule = True
     patterns = (
-        MultiPattern(
+        Pattern(
             "LogisticSoftmaxRV",
             inputs=("f",),
             predictors=(PredictorInput("f", classes=True),),

@@ -7,7 +7,7 @@ import inspect
 import pkgutil
 from functools import cache
 
-from .base import DensityLikelihood, LikelihoodFacts, MultiPattern, Pattern
+from .base import DensityLikelihood, LikelihoodFacts, Pattern
 from .several import MultiDensity
 
 __all__ = ["known_likelihoods", "register", "unregister"]
@@ -21,15 +21,15 @@ def register[Class: type[LikelihoodFacts]](cls: Class) -> Class:
     From then on every model with an observed variable that matches one of the class's
     ``patterns`` is read with it: a subclass of :class:`Likelihood` is sampled by Gibbs steps and
     fitted by every engine, one of :class:`DensityLikelihood` by those that need a density alone;
-    likewise one of several predictors, with a :class:`MultiPattern`, that is a subclass of
-    :class:`MultiLikelihood` or :class:`MultiDensity`. Recognition compares ``log_density`` with
+    likewise one of several predictors, that is a subclass of :class:`MultiLikelihood` or
+    :class:`MultiDensity`. Recognition compares ``log_density`` with
     PyMC's log density of the variable.
 
     Parameters
     ----------
     cls : type
         A subclass of one of these that is built without arguments; with the number of predictors
-        where that is known from the model only, see :class:`MultiPattern`.
+        where that is known from the model only, see :class:`Pattern`.
 
     Returns
     -------
@@ -133,7 +133,6 @@ def _key(cls: type[LikelihoodFacts]) -> str:
     return f"{cls.name} ({cls.link})"
 
 
-def _spelling(pattern: Pattern | MultiPattern) -> tuple:
-    if isinstance(pattern, MultiPattern):
-        return pattern.rv, tuple((p.name, p.link, p.power) for p in pattern.predictors)
-    return pattern.rv, pattern.predictor, pattern.link, pattern.negate
+def _spelling(pattern: Pattern) -> tuple:
+    own = ((p.name, p.link, p.power, p.negate) for p in pattern.predictors)
+    return pattern.rv, tuple(own)

@@ -42,7 +42,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, refuse_classes
+from .base import Params, Pattern, PredictorInput, refuse_classes
 from .registry import register
 from .several import MultiDensity
 
@@ -71,7 +71,7 @@ class RobustMax(MultiDensity):
     propagates = True
     is_bounded = True
     patterns = (
-        MultiPattern(
+        Pattern(
             "RobustMaxRV",
             inputs=("f", "epsilon"),
             predictors=(PredictorInput("f", classes=True),),

@@ -44,7 +44,7 @@ from pymc_augconj.quadrature.quasi_monte_carlo import (
 )
 from pymc_augconj.typing import Array, Index
 
-from .base import MultiPattern, Params, PredictorInput, is_count, refusal, refuse_classes
+from .base import Params, Pattern, PredictorInput, is_count, refusal, refuse_classes
 from .registry import register
 from .several import MultiLikelihood
 
@@ -215,7 +215,7 @@ class Categorical(Softmax):
     name = "Categorical"
     augmentation = "Pólya–Gamma PG(1, logit of a class), class by class"
     patterns = (
-        MultiPattern(
+        Pattern(
             "CategoricalRV",
             inputs=("p",),
             predictors=(PredictorInput("p", "softmax", classes=True),),
@@ -238,7 +238,7 @@ class Multinomial(Softmax):
     name = "Multinomial"
     augmentation = "Pólya–Gamma PG(n, logit of a class), class by class"
     patterns = (
-        MultiPattern(
+        Pattern(
             "MultinomialRV",
             inputs=("n", "p"),
             predictors=(PredictorInput("p", "softmax", classes=True),),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pymc_augconj.likelihoods.base import Pattern
+import pymc_augconj as pac
+from pymc_augconj.likelihoods.base import Pattern, PredictorInput
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.registry import known_likelihoods, register
 
@@ -30,3 +31,11 @@ def test_parameter_names_follow_pymcs_order():
         "SomeRV", ("a", "p", "c"), "p", "scaled_logit", scale="r", rename=(("c", "C"),)
     )
     assert pattern.parameter_names() == ("a", "C", "r")
+
+
+def test_the_former_name_of_a_pattern_warns():
+    own = (PredictorInput("mu"), PredictorInput("sigma", "log"))
+    with pytest.warns(FutureWarning, match=r"use Pattern\(rv, inputs, predictors=…\)"):
+        former = pac.MultiPattern("NormalRV", ("mu", "sigma"), own)
+    assert isinstance(former, pac.Pattern)
+    assert former.predictors == pac.Pattern("NormalRV", ("mu", "sigma"), predictors=own).predictors

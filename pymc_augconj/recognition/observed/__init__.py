@@ -11,9 +11,9 @@
 ``link_probe``          finding a link numerically
 ``links``               peeling the link off a parameter
 ``match``               matching observed variables to likelihoods
-``match_several``       matching likelihoods of several predictors
 ``observed_graph``      what is matched, with its graphs
 ``one_predictor``       the affine predictor through which a graph depends on the latents
+``patterns``            matching the patterns of likelihoods
 ``potentials``          reading ``pm.Potential`` as a density
 ``powers``              a parameter as a power of a function of the latents
 ``row_parameters``      parameters of a density: one number, or one per observation

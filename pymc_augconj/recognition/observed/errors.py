@@ -9,7 +9,7 @@ from pymc.distributions.distribution import PartialObservedRV
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.likelihoods.base import MultiPattern, Pattern
+from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
     depends_on,
@@ -88,7 +88,7 @@ def unknown_distribution(rv: Variable) -> str:
     if (advice := about_joint_normal(rv)) is not None:
         return f"observed variable {rv.name!r}: {advice}"
     name = distribution_name(rv)
-    several = [p for p in patterns if isinstance(p, MultiPattern) and name_of_op(p.rv) == name]
+    several = [p for p in patterns if p.several and name_of_op(p.rv) == name]
     if several:
         links = " or ".join(
             f"{own.name} = {own.link}(…)" for pattern in several for own in pattern.predictors

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from enum import IntEnum
 from functools import cached_property
-from itertools import product
 
 from pymc.model import Model
 from pymc.variational.minibatch_rv import MinibatchRandomVariable
@@ -19,8 +18,6 @@ from pymc_augconj.errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from pymc_augconj.likelihoods.base import DensityLikelihood, Pattern
-from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
 from pymc_augconj.recognition.graph.names import distribution_name
@@ -38,9 +35,8 @@ from .errors import (
 )
 from .flat import flatten, flatten_parameter
 from .generic import GenericReading, read_generic, read_several
-from .links import peel
-from .match_several import match_several
 from .observed_graph import ObservedGraph
+from .patterns import candidates_of, match_patterns
 from .super_gaussian import likelihood_of, parameters_of_family
 
 __all__ = ["Matcher", "Scope"]
@@ -161,19 +157,16 @@ def _match_augmented(
     model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
 ) -> ObservedGraph:
     inputs = [latent.input for latent in latents]
-    op_name = type(rv.owner.op).__name__
     if isinstance(rv.owner.op, SuperGaussianRV):
         return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
     if is_custom(rv):
         family, params = read_custom(model, rv, params, inputs)
         return _match_super_gaussian(model, rv, family, params, latents)
-    candidates = _candidates(op_name, len(params), augmented=True)
-    found = _match_patterns(model, rv, params, latents, candidates)
+    candidates = candidates_of(rv, len(params), augmented=True)
+    found = match_patterns(model, rv, params, latents, candidates)
     if isinstance(found, ObservedGraph):
         return found
-    several = match_several(model, rv, params, latents, augmented=True)
-    if several is not None:
-        return several
+    candidates = [own for own in candidates if not own[1].several]
     if not candidates:
         raise UnknownLikelihoodError(unknown_distribution(rv))
     if found is not None:
@@ -192,9 +185,10 @@ def _match_density(
     """Match a likelihood that has no augmentation, or return None."""
     if isinstance(rv.owner.op, SuperGaussianRV):
         return None  # what was stated to be super-Gaussian is wrong, rather than something else
-    candidates = _candidates(type(rv.owner.op).__name__, len(params), augmented=False)
+    known = candidates_of(rv, len(params), augmented=False)
+    candidates = [own for own in known if not own[1].several]
     with suppress(NotAffineError):
-        found = _match_patterns(model, rv, params, latents, candidates)
+        found = match_patterns(model, rv, params, latents, candidates)
         if isinstance(found, ObservedGraph):
             return found
     read = read_generic(model, rv, latents)
@@ -207,8 +201,10 @@ def _match_several(
     model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
 ) -> ObservedGraph | str:
     """Match a likelihood of several predictors, or return what was found."""
-    found = match_several(model, rv, params, latents, augmented=False)
-    if found is not None:
+    known = candidates_of(rv, len(params), augmented=False)
+    candidates = [own for own in known if own[1].several]
+    found = match_patterns(model, rv, params, latents, candidates)
+    if isinstance(found, ObservedGraph):
         return found
     read = read_several(model, rv, latents)
     return read if isinstance(read, str) else _graph_of(model, rv, read)
@@ -225,66 +221,6 @@ def _graph_of(model: Model, rv: Variable, read: GenericReading) -> ObservedGraph
         y=read.y,
         names=read.names,
     )
-
-
-def _candidates(
-    op_name: str, n_params: int, *, augmented: bool
-) -> list[tuple[type[DensityLikelihood], Pattern]]:
-    return [
-        (likelihood, pattern)
-        for likelihood in known_likelihoods().values()
-        for pattern in likelihood.patterns
-        if isinstance(pattern, Pattern)
-        and issubclass(likelihood, DensityLikelihood)
-        and likelihood.can_augment == augmented
-        and pattern.rv == op_name
-        and len(pattern.inputs) == n_params
-    ]
-
-
-def _match_patterns(
-    model: Model,
-    rv: Variable,
-    params: Sequence[Variable],
-    latents: Sequence[GaussianVariable],
-    candidates: Sequence[tuple[type[DensityLikelihood], Pattern]],
-) -> ObservedGraph | str | None:
-    """Return the first match, else the name of a parameter that depends on latents in its way."""
-    inputs = [latent.input for latent in latents]
-    shape = static_shape(rv)
-    misplaced: list[str] = []
-    # A numerical probe takes one link for another where the predictor hardly moves: spelling first.
-    for by_probe, (likelihood, pattern) in product((False, True), candidates):
-        named = dict(zip(pattern.inputs, params, strict=True))
-        graph = named.pop(pattern.predictor)
-        others = [name for name, other in named.items() if depends_on(other, inputs)]
-        misplaced = misplaced or others
-        peeled = None
-        if depends_on(graph, inputs) and not others:
-            peeled = peel(graph, pattern.link, inputs, by_probe=by_probe)
-        if peeled is None:
-            continue
-        eta, scale = peeled
-        if pattern.negate:
-            eta = -eta
-        renamed = dict(pattern.rename)
-        named = {renamed.get(name, name): other for name, other in named.items()}
-        if pattern.scale is not None:
-            named[pattern.scale] = scale
-        (eta,) = simplify([flatten(eta, shape, rv)])
-        if not is_affine(eta, inputs):
-            raise NotAffineError(not_affine(rv, eta, latents))
-        return ObservedGraph(
-            variable=rv,
-            value=model.rvs_to_values[rv],
-            likelihood=likelihood(),
-            predictors=[eta],
-            params={
-                name: flatten_parameter(other, shape, rv, name) for name, other in named.items()
-            },
-            shape=shape,
-        )
-    return misplaced[0] if misplaced else None
 
 
 def _match_super_gaussian(

@@ -1,4 +1,4 @@
-"""Matching observed variables to likelihoods of several predictors, in terms of simplified graphs.
+"""Matching observed variables to the patterns of likelihoods, in terms of simplified graphs.
 
 An input of a distribution is c·bᵉ, of which b is a link of one affine predictor; or it has an axis
 of classes and is the softmax of as many predictors, or these themselves.
@@ -7,7 +7,7 @@ of classes and is the softmax of as many predictors, or these themselves.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,8 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.special import Softmax
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.likelihoods.base import MultiPattern, PredictorInput
+from pymc_augconj.errors import NotAffineError
+from pymc_augconj.likelihoods.base import Pattern, PredictorInput
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
@@ -26,6 +27,7 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
+from .errors import not_affine
 from .flat import flatten, flatten_parameter
 from .links import peel
 from .observed_graph import ObservedGraph
@@ -33,18 +35,32 @@ from .one_predictor import is_zero
 from .powers import split_power
 from .several_predictors import column_of
 
-__all__ = ["match_several"]
+__all__ = ["Candidate", "candidates_of", "match_patterns"]
+
+# A likelihood's class, and one of its patterns.
+Candidate = tuple[Any, Pattern]
 
 
-def match_several(
+def candidates_of(rv: Variable, n_params: int, *, augmented: bool) -> list[Candidate]:
+    """Return the patterns of a distribution, of likelihoods with an augmentation or without."""
+    return [
+        (likelihood, pattern)
+        for likelihood in known_likelihoods().values()
+        for pattern in likelihood.patterns
+        if likelihood.can_augment == augmented
+        and pattern.rv == type(rv.owner.op).__name__
+        and len(pattern.inputs) == n_params
+    ]
+
+
+def match_patterns(
     model: Model,
     rv: Variable,
     params: Sequence[Variable],
     latents: Sequence[GaussianVariable],
-    *,
-    augmented: bool,
-) -> ObservedGraph | None:
-    """Match one observed variable to a registered likelihood of several predictors.
+    candidates: Sequence[Candidate],
+) -> ObservedGraph | str | None:
+    """Return the first match, else the name of a parameter that depends on latents in its way.
 
     Parameters
     ----------
@@ -54,53 +70,54 @@ def match_several(
     params : sequence of Variable
         The parameters of its distribution, in the innovations.
     latents : sequence of GaussianVariable
-    augmented : bool
-        Whether likelihoods with an augmentation are tried, or those without.
+    candidates : sequence of Candidate
+
+    Raises
+    ------
+    NotAffineError
+        If the one predictor of a pattern is not affine in the latents.
     """
     inputs = [latent.input for latent in latents]
-    for likelihood in known_likelihoods().values():
-        for pattern in likelihood.patterns:
-            if (
-                not isinstance(pattern, MultiPattern)
-                or likelihood.can_augment != augmented
-                or pattern.rv != type(rv.owner.op).__name__
-                or len(pattern.inputs) != len(params)
-            ):
-                continue
-            read = _read(rv, pattern, dict(zip(pattern.inputs, params, strict=True)), inputs)
-            if read is not None:
-                return _graph(model, rv, likelihood, pattern, read)
-    return None
-
-
-@dataclass(frozen=True, eq=False)
-class _Reading:
-    """Predictors and parameters as a pattern has them."""
-
-    shape: tuple[int, ...]
-    predictors: list[TensorVariable]
-    params: dict[str, TensorVariable]
-    arguments: dict[str, int]
-    names: tuple[str, ...]
+    misplaced: list[str] = []
+    # A numerical probe takes one link for another where the predictor hardly moves: spelling first.
+    for by_probe, (likelihood, pattern) in product((False, True), candidates):
+        if by_probe and pattern.several:
+            continue
+        named = dict(zip(pattern.inputs, params, strict=True))
+        graphs = {own.name: named.pop(own.name) for own in pattern.predictors}
+        others = [name for name, other in named.items() if depends_on(other, inputs)]
+        if not pattern.several:
+            misplaced = misplaced or others
+        if others or not all(depends_on(graph, inputs) for graph in graphs.values()):
+            continue
+        found = _read(model, rv, likelihood, pattern, graphs, named, latents, by_probe=by_probe)
+        if found is not None:
+            return found
+    return misplaced[0] if misplaced else None
 
 
 def _read(
-    rv: Variable, pattern: MultiPattern, named: dict[str, Variable], latents: Sequence[Variable]
-) -> _Reading | None:
-    graphs = {own.name: named.pop(own.name) for own in pattern.predictors}
-    if depends_on(list(named.values()), latents):
-        return None
-    if not all(depends_on(graph, latents) for graph in graphs.values()):
-        return None
+    model: Model,
+    rv: Variable,
+    likelihood: Any,
+    pattern: Pattern,
+    graphs: dict[str, Variable],
+    named: dict[str, Variable],
+    latents: Sequence[GaussianVariable],
+    *,
+    by_probe: bool,
+) -> ObservedGraph | None:
+    """Read predictors from ``graphs`` and parameters from the others, or return None."""
+    inputs = [latent.input for latent in latents]
     renamed = dict(pattern.rename)
     params = {renamed.get(name, name): graph for name, graph in named.items()}
-    whole = static_shape(rv)
+    whole, value = static_shape(rv), model.rvs_to_values[rv]
     shape = whole[: len(whole) - getattr(rv.owner.op, "ndim_supp", 0)]
     predictors, names = [], []
     arguments: dict[str, int] = {}
     for own in pattern.predictors:
         if own.classes:
-            read = _classes(own, graphs[own.name], latents, shape)
+            read = _classes(own, graphs[own.name], inputs, shape)
             if read is None:
                 return None
             columns, reference = read
@@ -111,50 +128,41 @@ def _read(
             numbers = [k for k in range(len(columns) + 1) if k != reference]
             names += [f"class {k}" for k in numbers[: len(columns)]]
             continue
-        peeled = _peeled(graphs[own.name], own, latents)
+        peeled = _peeled(graphs[own.name], own, inputs, by_probe=by_probe)
         if peeled is None:
             return None
         eta, scale = peeled
-        if all(pt.as_tensor(eta).type.broadcastable) and np.prod(shape) > 1:
+        if pattern.several and all(pt.as_tensor(eta).type.broadcastable) and np.prod(shape) > 1:
             return None  # a number for all observations is a hyperparameter of the others
-        predictors.append(eta)
+        predictors.append(-eta if own.negate else eta)
         if own.scale is not None:
             params[own.scale] = scale
         of = own.name if own.power == 1.0 else f"{own.name}^{1.0 / own.power:g}"
         link = own.link.removeprefix("scaled_")
         names.append(of if link == "identity" else f"{link} {of}")
-    if len(predictors) == 1:
+    if pattern.several and len(predictors) == 1:
         return None  # two classes, one of them a reference: read as a density of one predictor
     predictors = simplify([flatten(eta, shape, rv) for eta in predictors])
-    if not all(is_affine(eta, latents) for eta in predictors):
-        return None
-    return _Reading(
-        shape,
-        predictors,
-        {name: flatten_parameter(graph, shape, rv, name) for name, graph in params.items()},
-        arguments,
-        tuple(names),
-    )
-
-
-def _graph(
-    model: Model, rv: Variable, likelihood: Any, pattern: MultiPattern, read: _Reading
-) -> ObservedGraph:
-    value, params, y = model.rvs_to_values[rv], dict(read.params), None
-    if value.ndim > len(read.shape):
-        size = int(np.prod(read.shape))
+    if not all(is_affine(eta, inputs) for eta in predictors):
+        if pattern.several:
+            return None
+        raise NotAffineError(not_affine(rv, predictors[0], latents))
+    params = {name: flatten_parameter(graph, shape, rv, name) for name, graph in params.items()}
+    y = None
+    if value.ndim > len(shape):
+        size = int(np.prod(shape))
         counts = value.astype("float64").reshape((size, static_shape(value)[-1]))
         params |= {f"count_{k}": counts[:, k] for k in range(static_shape(value)[-1])}
         y = counts.sum(axis=1)
     return ObservedGraph(
         variable=rv,
         value=value,
-        likelihood=likelihood(**read.arguments),
-        predictors=read.predictors,
+        likelihood=likelihood(**arguments),
+        predictors=predictors,
         params=params,
-        shape=read.shape,
+        shape=shape,
         y=y,
-        names=read.names,
+        names=tuple(names) if pattern.several else (),
     )
 
 
@@ -162,11 +170,13 @@ def _graph(
 
 
 def _peeled(
-    graph: Variable, own: PredictorInput, latents: Sequence[Variable]
+    graph: Variable, own: PredictorInput, latents: Sequence[Variable], *, by_probe: bool
 ) -> tuple[Variable, Variable | None] | None:
     """Return η and r of an input that is (r·link⁻¹(η))^power, or None if it is not."""
-    if own.link == "identity" and own.power == 1.0:
-        return graph, None
+    if own.power == 1.0:
+        matched = peel(graph, own.link, latents, by_probe=by_probe)
+        if matched is not None or by_probe:
+            return matched
     base, exponent, factor = split_power(graph, latents)
     exponent = exponent / own.power
     factor = factor ** (1.0 / own.power)
