@@ -14,9 +14,9 @@ from pymc_augconj.prediction.mixtures import (
     DrawnMixture,
     GaussianMixture,
     GroupedMixture,
+    IndependentMixture,
     Mixture,
 )
-from pymc_augconj.prediction.several import IndependentMixture
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.draws import predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_functions
@@ -523,7 +523,7 @@ def _from_draws(
         }
         return request.tree(found, attrs, sampled=drawn.sampled)
     eta, params = predictors_of_draws(model, read, drawn.draws, f_new, drawn.mean_old)
-    mixture = DrawnMixture(read.likelihood, eta, params)
+    mixture = DrawnMixture(read.likelihood, eta[None], params)
     return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
 
 

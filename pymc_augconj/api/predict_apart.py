@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
-from pymc_augconj.prediction.several import IndependentMixture
+from pymc_augconj.prediction.mixtures import IndependentMixture
 from pymc_augconj.recognition.prediction.evaluate import kernel_function
 from pymc_augconj.recognition.prediction.new_inputs import common_parameters
 from pymc_augconj.recognition.prediction.several import SeveralNewPredictors

@@ -15,8 +15,7 @@ from pymc.model import Model
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.model import LatentGaussianModel, Site
-from pymc_augconj.prediction.mixtures import GroupedMixture
-from pymc_augconj.prediction.several import IndependentMixture, SeveralMixture
+from pymc_augconj.prediction.mixtures import DrawnMixture, GroupedMixture, IndependentMixture
 from pymc_augconj.recognition.prediction.several import (
     NewProcess,
     SeveralNewPredictors,
@@ -100,16 +99,14 @@ def predict_several(
     likelihood = site.likelihood
     assert isinstance(likelihood, MultiDensity)
     if likelihood.n_classes is None:
-        mixture = SeveralMixture(likelihood, eta, values)
+        mixture = DrawnMixture(likelihood, eta, values)
         whole = GroupedMixture(mixture, read.varying) if read.varying else mixture
         return request.tree(request.of_y(whole, read), attrs, read)
-    mixture = SeveralMixture(likelihood, eta, {**values, **read.varying})
+    mixture = DrawnMixture(likelihood, eta, {**values, **read.varying})
     return request.tree(_of_classes(mixture, request, site.name), attrs, read)
 
 
-def _of_classes(
-    mixture: SeveralMixture | IndependentMixture, request: Request, y: str
-) -> Variables:
+def _of_classes(mixture: DrawnMixture | IndependentMixture, request: Request, y: str) -> Variables:
     """Return the probabilities of classes, and of those that were asked for."""
     probabilities = mixture.class_probabilities()
     assert probabilities is not None

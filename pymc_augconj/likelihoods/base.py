@@ -324,9 +324,12 @@ class DensityLikelihood(LikelihoodFacts):
         """
         return None
 
-    def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
-        """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none."""
-        raise NotImplementedError(f"{self.name} has no mean and variance of y yet")
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none.
+
+        None, the default, if there is no formula: they are then integrals over y.
+        """
+        return None
 
     def predictive_moments(
         self, mean: Array, var: Array, params: Params

@@ -154,10 +154,7 @@ class MultiDensity(LikelihoodFacts):
         return None
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return E[y | η] and Var[y | η] for η of shape (P, …), or None where there is no formula.
-
-        They are then integrals over y.
-        """
+        """See :meth:`.DensityLikelihood.moments`; η is of shape (P, …)."""
         return None
 
     def cdf(self, y: Array, eta: Array, params: Params) -> Array:
@@ -256,6 +253,12 @@ class OnePredictor(MultiLikelihood):
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
         return self.likelihood.caution(y, prior_mean[0], params)
+
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
+        return self.likelihood.moments(eta[0], params)
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        return self.likelihood.cdf(y, eta[0], params)
 
     def draw_auxiliary(
         self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int

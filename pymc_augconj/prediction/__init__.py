@@ -3,8 +3,7 @@
 ===============  ========================================================================
 ``cdf_moments``  mean and variance of y from its distribution function
 ``conditional``  a Gaussian process at new inputs, given draws at the old ones
-``mixtures``     predictive distributions of y as mixtures over the predictor's posterior
+``mixtures``     predictive distributions of y as mixtures over the predictors' posterior
 ``moments``      mean and variance of y given η, where there is no formula
-``several``      the same with several predictors, over draws of these
 ===============  ========================================================================
 """

@@ -3,6 +3,7 @@
 Two mixtures with one interface: :class:`GaussianMixture` over η ~ N(mean, var), by quadrature to
 1e-10 or in closed form, and :class:`DrawnMixture` over posterior draws of η and of the likelihood's
 parameters. Each has moments of y, its distribution function, and the log density at given y.
+:class:`IndependentMixture` has probabilities of classes, over independent normal predictors.
 """
 
 from __future__ import annotations
@@ -14,12 +15,20 @@ import numpy as np
 from scipy.special import logsumexp, ndtri
 
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
+from pymc_augconj.likelihoods.several import MultiDensity, as_several
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
 from .moments import has_formulas, response_moments
 
-__all__ = ["DrawnMixture", "GaussianMixture", "Mixture", "Predictive", "quantiles"]
+__all__ = [
+    "DrawnMixture",
+    "GaussianMixture",
+    "IndependentMixture",
+    "Mixture",
+    "Predictive",
+    "quantiles",
+]
 
 
 _BISECTIONS = 60
@@ -33,8 +42,10 @@ _NEGLIGIBLE = 1e-9
 class Predictive(Protocol):
     """The density of y at P new inputs."""
 
-    likelihood: DensityLikelihood
     params: Params
+
+    @property
+    def likelihood(self) -> DensityLikelihood | MultiDensity: ...
 
     def log_density(self, y: Array) -> Array:
         """Return log E[p(y | η)] at each input, (P,)."""
@@ -77,22 +88,25 @@ class GaussianMixture:
         closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
         if closed is not None:
             return closed
-        if self.likelihood.is_normalized and not has_formulas(self.likelihood):
+        if not has_formulas(self.likelihood):
             return self._integrated_moments()
-        mean = self._expect(lambda eta, which: self.likelihood.moments(eta, self.params)[0])
+        mean = self._expect(lambda eta, which: self._moments_at(eta)[0])
 
         def spread(eta: Array, which: Index) -> Array:
             # Relative to the mean, so that the variance of the means does not cancel.
-            centre, var = self.likelihood.moments(eta, self.params)
+            centre, var = self._moments_at(eta)
             return var + (centre - mean[which, None]) ** 2
 
         return mean, self._expect(spread)
+
+    def _moments_at(self, eta: Array) -> tuple[Array, Array]:
+        return response_moments(self.likelihood, eta[None], self.params)
 
     def _integrated_moments(self) -> tuple[Array, Array]:
         # Smooth functions of η, each costly: one fixed trapezoidal rule, of error below 1e-12.
         weights = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * _NODES
-        centre, var = response_moments(self.likelihood, eta, self.params)
+        centre, var = self._moments_at(eta)
         # In the tails a density may underflow.
         known = np.isfinite(var)
         weights = np.where(known, weights, 0.0)
@@ -127,15 +141,27 @@ class GaussianMixture:
 
 
 class DrawnMixture:
-    """Over draws: ``eta`` of shape (S, P), every parameter a scalar or of shape (S, 1)."""
+    """Over S draws of P predictors at N new inputs.
+
+    Parameters
+    ----------
+    likelihood : DensityLikelihood or MultiDensity
+    eta : ndarray, shape (P, S, N)
+    params : mapping
+        Each a scalar or of shape (S, 1).
+    """
 
     def __init__(
-        self, likelihood: DensityLikelihood, eta: Array, params: Mapping[str, Array]
+        self,
+        likelihood: DensityLikelihood | MultiDensity,
+        eta: Array,
+        params: Mapping[str, Array],
     ) -> None:
         self.likelihood, self.eta, self.params = likelihood, eta, params
+        self._terms = as_several(likelihood)
 
     def at(self, which: Index, params: Params) -> DrawnMixture:
-        return DrawnMixture(self.likelihood, self.eta[:, which], {**self.params, **params})
+        return DrawnMixture(self.likelihood, self.eta[..., which], {**self.params, **params})
 
     def moments(self) -> tuple[Array, Array]:
         means, variances = response_moments(self.likelihood, self.eta, self.params)
@@ -143,13 +169,47 @@ class DrawnMixture:
         return mean, np.mean(variances + (means - mean) ** 2, axis=0)
 
     def cdf(self, y: Array) -> Array:
-        return self.likelihood.cdf(y, self.eta, self.params).mean(axis=0)
+        return self._terms.cdf(y, self.eta, self.params).mean(axis=0)
 
     def log_density(self, y: Array) -> Array:
-        terms = self.likelihood.log_density(
-            np.broadcast_to(y, self.eta.shape), self.eta, self.params
-        )
-        return logsumexp(terms, axis=0) - np.log(self.eta.shape[0])
+        wide = np.broadcast_to(y, self.eta.shape[1:])
+        terms = self._terms.log_density(wide, self.eta, self.params)
+        return logsumexp(terms, axis=0) - np.log(len(terms))
+
+    def class_probabilities(self) -> Array | None:
+        """Return the probability of each class, shape (K, N); None where y is no class."""
+        found = self._terms.class_probabilities(self.eta, self.params)
+        return None if found is None else found.mean(axis=1)
+
+
+class IndependentMixture:
+    """Over independent normal predictors: the distribution of a class.
+
+    Parameters
+    ----------
+    likelihood : MultiDensity
+        With :meth:`.MultiDensity.class_probabilities_apart`.
+    mean, var : ndarray, shape (P, N)
+    params : mapping
+        Each a scalar or of shape (N,).
+    """
+
+    def __init__(
+        self, likelihood: MultiDensity, mean: Array, var: Array, params: Mapping[str, Array]
+    ) -> None:
+        self.likelihood, self.params = likelihood, params
+        self.mean, self.var = mean, var
+
+    def class_probabilities(self) -> Array:
+        """Return the probability of each class, shape (K, N)."""
+        return self.likelihood.class_probabilities_apart(self.mean, self.var, self.params)
+
+    def log_density(self, y: Array) -> Array:
+        probabilities = self.class_probabilities()
+        classes = np.arange(len(probabilities))[:, None]
+        # Not a number for what is no class.
+        found = np.where(y == classes, probabilities, np.nan)
+        return np.log(np.fmax.reduce(found, axis=0))
 
 
 class GroupedMixture:

@@ -20,6 +20,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from pymc_augconj.likelihoods.base import DensityLikelihood, Params
+from pymc_augconj.likelihoods.several import MultiDensity, as_several
 from pymc_augconj.quadrature.tilted import tilted_moments
 from pymc_augconj.typing import Array, Index
 
@@ -43,31 +44,33 @@ _OUT_OF_RANGE = 1e-12
 LogDensity = Callable[[Array, Index], Array]
 
 
-def has_formulas(likelihood: DensityLikelihood) -> bool:
+def has_formulas(likelihood: DensityLikelihood | MultiDensity) -> bool:
     """Return whether a likelihood has formulas for the mean and variance of y."""
-    return type(likelihood).moments is not DensityLikelihood.moments
+    return type(likelihood).moments not in (DensityLikelihood.moments, MultiDensity.moments)
 
 
 def response_moments(
-    likelihood: DensityLikelihood, eta: Array, params: Params
+    likelihood: DensityLikelihood | MultiDensity, eta: Array, params: Params
 ) -> tuple[Array, Array]:
-    """Return E[y | η] and Var[y | η], of eta's shape, by formulas or by integration.
+    """Return E[y | η] and Var[y | η] for η of shape (P, …), by formulas or by integration.
 
     NaN where they do not exist or cannot be integrated: an infinite variance, a density that does
     not integrate to one, counts below zero or above 131 072.
 
     Parameters
     ----------
-    likelihood : DensityLikelihood
-        With one predictor.
+    likelihood : DensityLikelihood or MultiDensity
     eta : ndarray
+        The first axis is that of the predictors.
     params : mapping
-        Each broadcasts against ``eta``.
+        Each broadcasts against a predictor.
     """
-    if has_formulas(likelihood) or not likelihood.is_normalized:
-        return likelihood.moments(eta, params)
-    order, shape = np.argsort(np.ravel(eta)), np.shape(eta)
-    flat = np.ravel(eta)[order]
+    terms = as_several(likelihood)
+    closed = terms.moments(eta, params)
+    if closed is not None:
+        return closed
+    order, shape = np.argsort(eta[0], axis=None), eta.shape[1:]
+    flat = eta.reshape(len(eta), -1)[:, order]
     vectors = {
         name: np.reshape(v, ()) if np.size(v) == 1 else np.broadcast_to(v, shape).ravel()[order]
         for name, v in params.items()
@@ -75,15 +78,16 @@ def response_moments(
 
     def log_density(y: Array, which: Index) -> Array:
         chosen = {name: v if v.ndim == 0 else v[which] for name, v in vectors.items()}
-        return likelihood.log_density(y, np.broadcast_to(flat[which], y.shape), chosen)
+        wide = [np.broadcast_to(predictor[which], y.shape) for predictor in flat]
+        return terms.log_density(y, np.stack(wide), chosen)
 
-    marks = flat if likelihood.link == "identity" else None
+    marks = flat[0] if likelihood.link == "identity" else None
     rank = np.argsort(order)
-    bounds = likelihood.bounds(vectors)
+    bounds = likelihood.bounds(vectors) if isinstance(likelihood, DensityLikelihood) else None
     if bounds is None or likelihood.discrete:
-        mean, var = _integrated_moments(log_density, flat.size, likelihood.discrete, marks)
+        mean, var = _integrated_moments(log_density, order.size, likelihood.discrete, marks)
     else:
-        lower, upper = (np.broadcast_to(bound, flat.shape) for bound in bounds)
+        lower, upper = (np.broadcast_to(bound, order.shape) for bound in bounds)
         mean, var = _censored_moments(log_density, lower, upper, marks)
     return mean[rank].reshape(shape), var[rank].reshape(shape)
 

@@ -43,7 +43,8 @@ def test_over_a_gaussian_predictor(likelihood):
 
 def test_over_draws(likelihood):
     eta = MEAN + np.array([[-0.5], [0.5]])
-    mean, var = moments_of_y(DrawnMixture(likelihood, eta, {"sigma": np.array([[0.7]] * 2)}), 3)
+    mixture = DrawnMixture(likelihood, eta[None], {"sigma": np.array([[0.7]] * 2)})
+    mean, var = moments_of_y(mixture, 3)
     np.testing.assert_allclose(mean, MEAN, atol=1e-4)
     np.testing.assert_allclose(var, 0.25 + 0.49, rtol=1e-4)
 

@@ -118,7 +118,7 @@ def test_mean_and_variance_of_y(reading, kept):
     none = {"lower": -np.inf, "upper": np.inf}
     params = {name: np.array(bounds[name] if name in kept else none[name]) for name in bounds}
     eta = np.array([-1.5, 0.1, 1.2])
-    found = response_moments(likelihood, eta, params)
+    found = response_moments(likelihood, eta[None], params)
     for at, mean, var in zip(eta, *found, strict=True):
         lower, upper = (float(params[name]) for name in bounds)
         # E[y] from the distribution function alone, by parts.
@@ -180,7 +180,7 @@ def test_counts():
     mass = law.pmf(np.arange(4))
     rest = 1.0 - mass.sum(axis=1)
     expected = mass @ np.arange(4) + 4 * rest
-    found, _ = response_moments(site.likelihood, ETA[1:-1, 0], params)
+    found, _ = response_moments(site.likelihood, ETA[1:-1, 0][None], params)
     np.testing.assert_allclose(found, expected, rtol=1e-7)
 
 
