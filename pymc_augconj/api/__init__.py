@@ -11,10 +11,9 @@
 ``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
-``predict_apart``          classes at new inputs by their integrals
 ``predict_chunks``         predictions at the inputs of a Dask array
 ``predict_series``         forecasts of the next steps of a time series
-``predict_several``        predictions of observed variables with several predictors
+``predict_y``              predictions of observations: from draws, or of classes by integrals
 ``process_draws``          draws of a process at new inputs
 ``progress``               the progress bar of ``pac.fit`` and the user's callback
 ``refusals``           values of hyperparameters refused for want of digits

@@ -10,21 +10,15 @@ import pymc as pm
 from pymc.model import Model, modelcontext
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.prediction.mixtures import (
-    DrawnMixture,
-    GaussianMixture,
-    GroupedMixture,
-    IndependentMixture,
-    Mixture,
-)
+from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.prediction.mixtures import GaussianMixture
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.draws import predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_functions
-from pymc_augconj.recognition.prediction.new_inputs import NewPredictor, read_predictor
-from pymc_augconj.recognition.prediction.several import SeveralNewPredictors
+from pymc_augconj.recognition.prediction.new_inputs import NewPredictors, read_predictors
 from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
 from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
+from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.data_check import check_data
 from pymc_augconj.results.approximation.latents import FittedLatents
@@ -40,10 +34,9 @@ from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
 
 from .chunks import is_dask_array
-from .predict_apart import independent_classes
 from .predict_chunks import predict_chunks
 from .predict_series import predict_series
-from .predict_several import predict_several
+from .predict_y import by_inputs, classes_of, independent_classes, y_from_draws
 from .process_draws import draw_process
 
 __all__ = ["model_of", "predict"]
@@ -192,63 +185,55 @@ def predict(
         )
     for process in gps:
         Xnew = _check_inputs(process, Xnew)
-    several = any(process.f.ndim > 1 for process in gps)
+    outputs = any(process.f.ndim > 1 for process in gps)
+    several = kind == "y" and (outputs or isinstance(gp, list | tuple))
+    if several and offset is not None:
+        raise AugmentationError(
+            "offset: expected none for an observed variable with several predictors, got one; "
+            "predict kind='f' and combine the processes as the model does"
+        )
     drawn = None if isinstance(result, Approximation) else _draws(result)
-    if kind == "y" and (several or isinstance(gp, list | tuple)):
-        if offset is not None:
-            raise AugmentationError(
-                "offset: expected none for an observed variable with several predictors, got one; "
-                "predict kind='f' and combine the processes as the model does"
-            )
-        for process in gps:
-            check_data(result if drawn is None else drawn, model, process, kind, observed)
-        everything = with_all_data(model)
-        numbers = {
-            name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
-            for name, value in (params or {}).items()
-        }
-
-        def draw() -> DataTree:
-            return _drawn_from(result, random_seed) if drawn is None else drawn
+    for process in gps:
+        check_data(result if drawn is None else drawn, model, process, kind, observed)
+    everything, rng = with_all_data(model), _generator(random_seed)
+    axis = None if several else _outputs(model, gp, outputs)
+    request = Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew), axis)
+    if kind == "f":
+        if drawn is None:
+            return _from_approximation(result, model, gp, Xnew, request, None, full_cov)
+        check_draws(drawn, everything, gp.f.name)
+        return _from_draws(drawn, model, gp, Xnew, request, jitter, joint, rng)
+    numbers = {
+        name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
+        for name, value in (params or {}).items()
+    }
+    recognition = None if drawn is not None else result.recognition_of(everything)
+    read = read_predictors(
+        recognition or read_model(everything), [process.f.name for process in gps], observed,
+        numbers, None if offset is None else _check_offset(offset, len(Xnew)), several=several,
+    )  # fmt: skip
+    if read.likelihood.unpredictable:
+        raise AugmentationError(
+            f"{read.site.label} ({read.likelihood.name}): {read.likelihood.unpredictable}"
+        )
+    attrs = {"inference_library": "pymc_augconj"}
+    if drawn is None:
+        if not several:
+            return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
 
         def moments_of(process: Any) -> tuple[Array, Array]:
             found = predict(result, process, Xnew, model=model).predictions
             return tuple(found[f"{process.f.name}_{end}"].values for end in ("mean", "std"))
 
-        def apart(read: SeveralNewPredictors) -> IndependentMixture | None:
-            if drawn is not None:
-                return None
-            theta = _typed(model, result.theta)
-            return independent_classes(result, model, gps, Xnew, read, theta, moments_of)
-
-        return predict_several(
-            draw, apart, model, everything, gps, Xnew,
-            Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew)), observed, numbers,
-            jitter=jitter, joint=joint, rng=_generator(random_seed),
-            recognition=None if drawn is not None else result.recognition_of(everything),
-        )  # fmt: skip
-    request = Request(
-        gp.f.name, dim, coords, quantile, ynew, len(Xnew), _outputs(model, gp, several)
+        theta = _typed(model, result.theta)
+        classes = independent_classes(result, model, gps, Xnew, read, theta, moments_of)
+        if classes is not None:
+            return request.tree(classes_of(classes, request, read.site.name), attrs, read)
+        drawn = _drawn_from(result, random_seed)
+    found = y_from_draws(
+        drawn, model, everything, gps, Xnew, request, read, jitter=jitter, joint=joint, rng=rng
     )
-    check_data(result if drawn is None else drawn, model, gp, kind, observed)
-    everything = with_all_data(model)
-    read = None
-    if kind == "y":
-        offset = None if offset is None else _check_offset(offset, len(Xnew))
-        params = {
-            name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
-            for name, value in (params or {}).items()
-        }
-        read = read_predictor(everything, gp, observed, params, offset)
-    if read is not None and read.likelihood.unpredictable:
-        raise AugmentationError(
-            f"{read.site.label} ({read.likelihood.name}): {read.likelihood.unpredictable}"
-        )
-    if drawn is None:
-        return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
-    check_draws(drawn, everything, gp.f.name)
-    rng = _generator(random_seed)
-    return _from_draws(drawn, model, gp, Xnew, request, read, jitter, joint, rng)
+    return request.tree(found, attrs, read)
 
 
 def model_of(model: Model | None, result: Any) -> Model:
@@ -377,7 +362,7 @@ def _from_approximation(
     gp: Any,
     Xnew: np.ndarray,
     request: Request,
-    read: NewPredictor | None,
+    read: NewPredictors | None,
     full_cov: bool,
 ) -> DataTree:
     name, latents = request.name, result._latents
@@ -431,22 +416,19 @@ def _from_approximation(
         return request.tree(found, attrs)
     point = {**read.start, **result.point}
     check_likelihood(result, read.lgm, point, read.site.name)
-    coef, _ = read.read_process(point)
-    # Rows of other blocks are added to those of the process's mean.
     mean_old, through = _mean_of(latents, functions["mean_old"], theta)
+    (new,) = read.at(point, {name: mean_old}, through)
+    (coef,) = new.through[name].coef
+    # Rows of other blocks are added to those of the process's mean.
     rows = {i: coef * row for i, row in moving.items()}
-    for i, row in read.others(point, through).items():
+    for i, row in new.rows.items():
         rows[i] = rows.get(i, 0.0) + row
     cross, var, _ = _with_rows(latents, coef * cross, coef**2 * var, rows)
-    rest = read.offset(point, mean_old)
-    mean = rest + coef * mean_new + cross @ posterior.alpha
+    mean = new.offset + coef * mean_new + cross @ posterior.alpha
     var = np.maximum(var - posterior.explained_var(cross), 0.0)
+    assert isinstance(read.likelihood, DensityLikelihood)
     mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
-    return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
-
-
-def _by_inputs(mixture: Mixture, read: NewPredictor) -> Mixture | GroupedMixture:
-    return GroupedMixture(mixture, read.varying) if read.varying else mixture
+    return request.tree(request.of_y(by_inputs(mixture, read), read), attrs, read)
 
 
 def _with_rows(
@@ -500,31 +482,20 @@ def _from_draws(
     gp: Any,
     Xnew: np.ndarray,
     request: Request,
-    read: NewPredictor | None,
     jitter: float,
     joint: bool,
     rng: np.random.Generator,
 ) -> DataTree:
-    hyper = [] if read is None else [h.name for h in read.lgm.hyperparameters]
-    others = [] if read is None else read.other_entries()
-    drawn = draw_process(
-        tree, model, gp, Xnew, [*hyper, *others], jitter=jitter, joint=joint, rng=rng
-    )
-    f_new, outputs = drawn.f_new, drawn.outputs
-    attrs = {"inference_library": "pymc_augconj"}
-    if read is None:
-        name = request.name
-        if request.outputs is not None:
-            f_new = f_new.reshape(-1, outputs, request.size)
-        found = {
-            name: (("sample", *request.axes), f_new),
-            f"{name}_mean": (request.axes, f_new.mean(axis=0)),
-            f"{name}_std": (request.axes, f_new.std(axis=0)),
-        }
-        return request.tree(found, attrs, sampled=drawn.sampled)
-    eta, params = predictors_of_draws(model, read, drawn.draws, f_new, drawn.mean_old)
-    mixture = DrawnMixture(read.likelihood, eta[None], params)
-    return request.tree(request.of_y(_by_inputs(mixture, read), read), attrs, read)
+    drawn = draw_process(tree, model, gp, Xnew, [], jitter=jitter, joint=joint, rng=rng)
+    f_new, name = drawn.f_new, request.name
+    if request.outputs is not None:
+        f_new = f_new.reshape(-1, drawn.outputs, request.size)
+    found = {
+        name: (("sample", *request.axes), f_new),
+        f"{name}_mean": (request.axes, f_new.mean(axis=0)),
+        f"{name}_std": (request.axes, f_new.std(axis=0)),
+    }
+    return request.tree(found, {"inference_library": "pymc_augconj"}, sampled=drawn.sampled)
 
 
 def _typed(model: Model, values: Mapping[str, Any]) -> dict[str, np.ndarray]:

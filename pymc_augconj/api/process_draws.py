@@ -35,7 +35,7 @@ class ProcessDraws:
     f_new : ndarray, shape (S · outputs, P)
         The outputs of one draw after each other.
     mean_old : callable
-        ``draw -> (n,)``: the prior mean at the process's own inputs.
+        The prior mean at the process's own inputs, (n,), of a row of ``f_new``.
     outputs : int
     draws : dict
         Draws of the variables that were read, on the first axis.
@@ -48,6 +48,10 @@ class ProcessDraws:
     outputs: int
     draws: dict[str, np.ndarray]
     sampled: Sampled
+
+    def mean_of_draw(self, s: int) -> Array:
+        """Return the prior mean of a posterior draw, which its outputs share."""
+        return self.mean_old(s * self.outputs)
 
 
 def draw_process(

@@ -14,8 +14,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.prediction.cdf_moments import moments_of_y
 from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, Predictive, quantiles
 from pymc_augconj.prediction.moments import has_formulas
-from pymc_augconj.recognition.prediction.new_inputs import NewPredictor
-from pymc_augconj.recognition.prediction.several import SeveralNewPredictors
+from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 
 __all__ = ["Request", "posterior_draws", "predictions_tree"]
 
@@ -116,7 +115,7 @@ class Request:
         self,
         variables: Variables,
         attrs: Mapping[str, Any],
-        read: NewPredictor | SeveralNewPredictors | None = None,
+        read: NewPredictors | None = None,
         sampled: Sampled | None = None,
     ) -> xr.DataTree:
         """Return the DataTree of variables whose dims have ``"*"`` for the new inputs."""
@@ -132,9 +131,7 @@ class Request:
             coords[self.outputs[0]] = np.asarray(self.outputs[1])
         return predictions_tree(named, coords, attrs, sampled)
 
-    def of_y(
-        self, mixture: Mixture | GroupedMixture, read: NewPredictor | SeveralNewPredictors
-    ) -> Variables:
+    def of_y(self, mixture: Mixture | GroupedMixture, read: NewPredictors) -> Variables:
         """Return the predictions of y, with their dims."""
         y, likelihood = read.site.name, mixture.likelihood
         mean, var = moments_of_y(mixture, self.size)

@@ -1,8 +1,9 @@
-"""The predictor at new inputs, from posterior draws."""
+"""The predictors at new inputs, from posterior draws."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from pymc.model import Model
@@ -10,63 +11,74 @@ from pymc.model import Model
 from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point
 
 from .evaluate import unconstrained_function
-from .new_inputs import NewPredictor
+from .new_inputs import NewPredictors
 
-__all__ = ["equal_draws", "innovation_of_draw", "point_of_draw", "predictors_of_draws"]
+__all__ = ["NewProcess", "equal_draws", "predictors_of_draws"]
+
+
+@dataclass(frozen=True)
+class NewProcess:
+    """Draws of a process at new inputs.
+
+    Attributes
+    ----------
+    name : str
+    f_new : ndarray, shape (S, K, P)
+        Of its K outputs at the P new inputs.
+    mean_old : callable
+        ``draw -> (n,)``: its prior mean at the old inputs.
+    """
+
+    name: str
+    f_new: np.ndarray
+    mean_old: Callable[[int], np.ndarray]
 
 
 def predictors_of_draws(
     model: Model,
-    read: NewPredictor,
+    read: NewPredictors,
     draws: Mapping[str, np.ndarray],
-    f_new: np.ndarray,
-    mean_old: Callable[[int], np.ndarray],
+    processes: Sequence[NewProcess],
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """Return new predictors and the likelihood's parameters for every draw.
 
     Parameters
     ----------
     model : pymc.Model
-    read : NewPredictor
+    read : NewPredictors
     draws : mapping
-        Draws of the hyperparameters and of the latents in the predictor, on the first axis.
-    f_new : ndarray, shape (S, P)
-        Draws of the process at the new inputs.
-    mean_old : callable
-        ``draw -> (n,)``: the process's prior mean at the old inputs.
+        Draws of the hyperparameters and of the latents in the predictors, on the first axis.
+    processes : sequence of NewProcess
 
     Returns
     -------
-    eta : ndarray, shape (S, P)
+    eta : ndarray, shape (P, S, new inputs)
     params : dict
         Each of shape (S, 1).
     """
     lgm = read.lgm
-    hyper, others = [h.name for h in lgm.hyperparameters], read.other_entries()
-    to_point = point_of_draw(model, lgm, read.start, draws)
-    size = len(f_new)
-    given = read.new_offset is not None
-    coef, rest = np.empty((size, 1)), np.empty((size, f_new.shape[1] if given else 1))
+    size, _, width = processes[0].f_new.shape
+    eta = np.zeros((read.site.shape[0], size, width))
     params: dict[str, np.ndarray] = {}
-    for members in equal_draws(draws, hyper):
-        first = members[0]
-        point = to_point(first)
-        coef[members], entry = read.read_process(point)
-        mean = mean_old(first)
-        rest[members] = read.offset(point, mean)
-        # The process's mean may depend on latents, and so differ where hyperparameters do not.
-        if not given:
-            for s in members[1:]:
-                rest[s] += coef[first] * (mean[entry] - mean_old(s)[entry])
-        for i, row in read.others(point).items():
-            block = lgm.blocks[i]
-            if block.value_name not in others:
-                continue
-            for s in members:
-                rest[s] += row @ innovation_of_draw(block, lgm, point, draws, s)
+    to_point = point_of_draw(model, lgm, read.start, draws)
+    for members in equal_draws(draws, [h.name for h in lgm.hyperparameters]):
+        point = to_point(members[0])
+        means = {q.name: np.array([q.mean_old(s) for s in members]) for q in processes}
+        for p, new in enumerate(read.at(point, {name: mean[0] for name, mean in means.items()})):
+            eta[p, members] += new.offset
+            for process in processes:
+                own, mean = new.through[process.name], means[process.name]
+                eta[p, members] += np.einsum("k,skn->sn", own.coef, process.f_new[members])
+                if read.new_offset is None:
+                    # The mean may depend on latents, and differ where hyperparameters do not.
+                    moved = (mean[0] - mean)[:, own.entries[0]] @ own.coef
+                    eta[p, members] += moved[:, None]
+            for i, row in new.rows.items():
+                for s in members:
+                    eta[p, s] += row @ innovation_of_draw(lgm.blocks[i], lgm, point, draws, int(s))
         for name, value in read.params(point).items():
             params.setdefault(name, np.empty((size, 1)))[members] = value
-    return coef * f_new + rest, params
+    return eta, params
 
 
 def point_of_draw(

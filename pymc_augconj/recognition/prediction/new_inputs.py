@@ -1,207 +1,290 @@
-"""The predictor of an observed variable at new inputs of a Gaussian process.
+"""The predictors of an observed variable at new inputs of Gaussian processes.
 
-The old predictors are η_i = coef · f[i] + rest_i. If coef and rest are the same for all
-observations (an intercept, an average of other latents), a new predictor is η* = coef · f* + rest.
-Otherwise the model does not determine them at a new input.
+Each predictor is η_p = offset_p + Σ coef_pk f_k[i] + rest_p, a sum over the processes that are
+given, or their outputs. If offset, coefficients and rest (an intercept, an average of other
+latents) are the same for all observations, it is offset_p + Σ coef_pk f*_k + rest_p at a new
+input. Otherwise the model does not determine it there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
-from pymc_augconj.recognition.recognizer import read_model
+from pymc_augconj.recognition.recognition import Recognition
 
-__all__ = ["NewPredictor", "common_parameters", "constant_row", "is_constant", "read_predictor"]
+__all__ = ["NewPredictor", "NewPredictors", "read_predictors"]
 
 # Rounding, relative to the largest of the numbers that a value was computed from.
 _ROUNDING = 256.0 * np.finfo(float).eps
 
 
 @dataclass(frozen=True)
+class _Through:
+    """How one process enters one predictor: a coefficient of each output; (output, entry) a row."""
+
+    coef: np.ndarray
+    entries: np.ndarray
+
+
+@dataclass(frozen=True)
 class NewPredictor:
-    """The predictor at new inputs.
+    """One predictor at new inputs: a sum of processes, an offset and rows @ innovations.
+
+    Attributes
+    ----------
+    through : dict
+        Coefficients of the processes, by name.
+    offset : float or ndarray, shape (P,)
+    rows : dict
+        The row of every other block that enters it, by the block's position.
+    """
+
+    through: dict[str, _Through]
+    offset: float | np.ndarray
+    rows: dict[int, np.ndarray]
+
+
+@dataclass(frozen=True)
+class NewPredictors:
+    """The predictors at new inputs.
 
     Attributes
     ----------
     lgm : LatentGaussianModel
     site : Site
-    index : int
-        Position of the process among the latent blocks.
+    processes : tuple of str
     overrides : dict
         Parameters of the likelihood given by the caller, of shape () or (P,).
     start : mapping
         PyMC's initial point.
     new_offset : ndarray, shape (P,), optional
-        The predictor's offset at the new inputs, given by the caller.
+        The predictors' offset at the new inputs, given by the caller.
     """
 
     lgm: LatentGaussianModel
     site: Site
-    index: int
+    processes: tuple[str, ...]
     overrides: dict[str, np.ndarray]
     start: Point
     new_offset: np.ndarray | None = None
 
     @property
-    def likelihood(self) -> DensityLikelihood:
-        """The site's likelihood, which has one predictor."""
-        assert isinstance(self.site.likelihood, DensityLikelihood)
+    def likelihood(self) -> DensityLikelihood | MultiDensity:
+        """The site's likelihood."""
         return self.site.likelihood
-
-    def _selection(self, point: Point) -> RowSelection:
-        """Return the map of the process to the site's rows."""
-        A = self.lgm.maps[self.index](point).rows(self._rows)
-        if isinstance(A, DenseMap):
-            A = _as_selection(A)
-        if not isinstance(A, RowSelection):
-            raise self._refuse(f"{self.name!r} enters it through a matrix, not entry by entry")
-        return A
-
-    def read_process(self, point: Point) -> tuple[float, int]:
-        """Return coef, and the entry of f in the first row."""
-        A = self._selection(point)
-        coef = np.ones(A.index.size) if A.coef is None else A.coef
-        if not is_constant(coef):
-            raise self._refuse(f"the coefficient of {self.name!r} differs between observations")
-        return float(coef[0]), int(A.index[0])
-
-    def others(
-        self, point: Point, through: Mapping[int, np.ndarray] | None = None
-    ) -> dict[int, np.ndarray]:
-        """Return the row, common to all observations, of every other block's map.
-
-        Effects through the process's own mean are excluded; ``through`` has them by block, as
-        matrices for the old values.
-        """
-        found = {}
-        coef, _ = self.read_process(point)
-        index = self._selection(point).index
-        for i, read in enumerate(self.lgm.maps):
-            if i == self.index:
-                continue
-            A = read(point).rows(self._rows)
-            if through is not None and i in through:
-                direct, own = A.dense(), coef * through[i][index]
-                cancels = np.abs(direct - own) <= _ROUNDING * np.abs(own)
-                A = DenseMap(np.where(cancels, 0.0, direct - own))
-            row = constant_row(A)
-            if row is None:
-                block = self.lgm.blocks[i]
-                why = f"what {block.name!r} adds to it differs between observations"
-                if block.form.startswith("GP"):
-                    why += (
-                        "; to predict both processes at once, give their sum one prior, "
-                        "(gp1 + gp2).prior(…)"
-                    )
-                raise self._refuse(why)
-            found[i] = row
-        return found
-
-    def other_entries(self) -> list[str]:
-        """Return the entries of the point of those other latents whose rows are not zero."""
-        others = self.others(self.start)
-        return [self.lgm.blocks[i].value_name for i, row in others.items() if row.any()]
-
-    def offset(self, point: Point, mean_old: np.ndarray) -> float | np.ndarray:
-        """Return the part of rest without latents; ``mean_old`` is m of f = m + u.
-
-        One number, or the caller's offset for each new input.
-        """
-        if self.new_offset is not None:
-            return self.new_offset
-        A = self._selection(point)
-        coef = 1.0 if A.coef is None else A.coef
-        offset, mean = np.asarray(self.lgm.offset(point))[self._rows], coef * mean_old[A.index]
-        values = offset - mean
-        if not is_constant(values, np.abs([offset, mean]).max()):
-            raise self._refuse(
-                "a term besides the process differs between observations; pass its values at the "
-                "new inputs as offset=… if it is data (such as the logarithm of an exposure)"
-            )
-        return float(values[0])
-
-    def params(self, point: Point) -> dict[str, np.ndarray]:
-        """Return the likelihood's parameters, each a scalar array.
-
-        For those in :attr:`varying` it is the value at the first new input.
-        """
-        return common_parameters(self.site, point, self.overrides)
 
     @property
     def varying(self) -> dict[str, np.ndarray]:
         """The parameters that were given for each new input, of shape (P,)."""
         return {name: value for name, value in self.overrides.items() if value.ndim}
 
-    @property
-    def name(self) -> str:
-        """The process."""
-        return self.lgm.blocks[self.index].name
+    def other_entries(self) -> list[str]:
+        """Return the entries of the point of the other latents that enter some predictor."""
+        rows, point = self.site.row_numbers.ravel(), dict(self.start)
+        for hyper in self.lgm.hyperparameters:
+            # A coefficient may be zero at the start, as the mean of Normal(0, 1) is.
+            value = np.asarray(point[hyper.value_name])
+            point[hyper.value_name] = value + 1.0 if value.dtype.kind == "f" else value
+        return [
+            block.value_name
+            for block, read in zip(self.lgm.blocks, self.lgm.maps, strict=True)
+            if block.name not in self.processes
+            and any(read(at).rows(rows).largest_entries().any() for at in (self.start, point))
+        ]
 
-    @property
-    def _rows(self) -> np.ndarray:
-        rows = self.site.rows
-        return np.arange(rows.start, rows.stop)
+    def params(self, point: Point) -> dict[str, np.ndarray]:
+        """Return the likelihood's parameters, each a scalar array.
 
-    def _refuse(self, why: str) -> AugmentationError:
+        For those in :attr:`varying` it is the value at the first new input.
+        """
+        found = {}
+        for name, value in self.site.params(point).items():
+            value = self.overrides.get(name, np.asarray(value, dtype=float))
+            if name in self.varying:
+                value = value[:1]  # replaced by those of each input
+            if not _is_constant(np.ravel(value)):
+                raise AugmentationError(
+                    f"the parameter {name!r} of {self.site.name!r} differs between observations; "
+                    f"pass its value at the new inputs as params={{{name!r}: …}}"
+                )
+            found[name] = np.array(np.ravel(value)[0], dtype=float)
+        return found
+
+    def at(
+        self,
+        point: Point,
+        mean_old: Mapping[str, np.ndarray],
+        moved: Mapping[int, np.ndarray] | None = None,
+    ) -> list[NewPredictor]:
+        """Return every predictor.
+
+        Parameters
+        ----------
+        point : mapping
+        mean_old : mapping
+            The processes' prior means at their own inputs, m of f = m + u.
+        moved : mapping, optional
+            Of one process, whose m depends on other blocks: its derivatives by them, by position.
+            Effects through m are then no part of their rows.
+        """
+        found = []
+        for p, own in enumerate(self.site.row_numbers):
+            through = {name: self._through(name, p, point) for name in self.processes}
+            offset = self._offset(p, point, through, mean_old)
+            rows = {}
+            for i, (block, read) in enumerate(zip(self.lgm.blocks, self.lgm.maps, strict=True)):
+                if block.name in self.processes:
+                    continue
+                A = read(point).rows(own)
+                if moved is not None and i in moved:
+                    (process,) = through.values()
+                    by_mean = np.einsum("k,nkj->nj", process.coef, moved[i][process.entries])
+                    direct = A.dense()
+                    cancels = np.abs(direct - by_mean) <= _ROUNDING * np.abs(by_mean)
+                    A = DenseMap(np.where(cancels, 0.0, direct - by_mean))
+                row = _constant_row(A)
+                if row is None:
+                    raise self._refuse(p, self._differs(i))
+                if row.any():
+                    rows[i] = row
+            found.append(NewPredictor(through, offset, rows))
+        return found
+
+    def _through(self, name: str, p: int, point: Point) -> _Through:
+        index = [block.name for block in self.lgm.blocks].index(name)
+        block, rows = self.lgm.blocks[index], np.arange(self.site.size)
+        A = self.lgm.maps[index](point).rows(self.site.row_numbers[p])
+        if isinstance(A, RowSelection):
+            # Without the matrix, most of whose entries are zeros.
+            output, entry = np.divmod(A.index, block.size)
+            coef = np.zeros((self.site.size, block.copies))
+            coef[rows, output] = 1.0 if A.coef is None else A.coef
+            entries = np.zeros((self.site.size, block.copies), dtype=np.intp)
+            entries[rows, output] = entry
+        else:
+            by_output = np.asarray(A.dense()).reshape(self.site.size, block.copies, block.size)
+            if (np.count_nonzero(by_output, axis=2) > 1).any():
+                raise self._refuse(p, f"{name!r} enters it through a matrix, not entry by entry")
+            coef, entries = by_output.sum(axis=2), np.abs(by_output).argmax(axis=2)
+        if not all(_is_constant(column) for column in coef.T):
+            raise self._refuse(p, f"the coefficient of {name!r} differs between observations")
+        return _Through(coef[0], entries)
+
+    def _offset(
+        self,
+        p: int,
+        point: Point,
+        through: Mapping[str, _Through],
+        mean_old: Mapping[str, np.ndarray],
+    ) -> float | np.ndarray:
+        """Return the part of rest without latents, or the caller's offset for each new input."""
+        if self.new_offset is not None:
+            return self.new_offset
+        offset = np.asarray(self.lgm.offset(point))[self.site.row_numbers[p]]
+        parts = [mean_old[name][t.entries] @ t.coef for name, t in through.items()]
+        means = np.sum(parts, axis=0)
+        if not _is_constant(offset - means, np.abs([offset, means]).max()):
+            if self.site.shape[0] > 1:
+                why = "a term besides the processes differs between observations"
+                raise self._refuse(p, why)
+            raise self._refuse(
+                p,
+                "a term besides the process differs between observations; pass its values at the "
+                "new inputs as offset=… if it is data (such as the logarithm of an exposure)",
+            )
+        return float((offset - means)[0])
+
+    def _differs(self, i: int) -> str:
+        block = self.lgm.blocks[i]
+        why = f"what {block.name!r} adds to it differs between observations"
+        if self.site.shape[0] > 1:
+            return f"{why} (if it is a process, pass it too: gp=[…])"
+        if block.form.startswith("GP"):
+            why += (
+                "; to predict both processes at once, give their sum one prior, "
+                "(gp1 + gp2).prior(…)"
+            )
+        return why
+
+    def _refuse(self, p: int, why: str) -> AugmentationError:
+        which = f"predictor {p + 1}" if self.site.shape[0] > 1 else "the predictor"
         return AugmentationError(
-            f"the model does not determine the predictor of {self.site.name!r} at new inputs: "
+            f"the model does not determine {which} of {self.site.name!r} at new inputs: "
             f"{why}; predict kind='f' and add the other terms"
         )
 
 
-def read_predictor(
-    model: Model,
-    gp: Any,
+def read_predictors(
+    recognition: Recognition,
+    processes: Sequence[str],
     observed: str | None,
-    overrides: Mapping[str, Any] | None,
+    overrides: Mapping[str, np.ndarray],
     new_offset: np.ndarray | None = None,
-) -> NewPredictor:
-    """Recognise ``model`` and find the observed variable that depends on ``gp``.
+    *,
+    several: bool,
+) -> NewPredictors:
+    """Return the predictors of the observed variable that depends on ``processes``.
+
+    Parameters
+    ----------
+    recognition : Recognition
+        Of the model with all its observations.
+    processes : sequence of str
+    observed : str, optional
+        The observed variable.
+    overrides, new_offset
+        See :class:`NewPredictors`.
+    several : bool
+        Whether it has several predictors, or one.
 
     Raises
     ------
     AugmentationError
-        If there is none, or several and ``observed`` names none of them.
+        If there is no such variable, or several and ``observed`` names none of them.
     """
-    recognition = read_model(model)
-    lgm, name = recognition.model, gp.f.name
+    lgm = recognition.model
     names = [block.name for block in lgm.blocks]
-    if name not in names:
+    unknown = [name for name in processes if name not in names]
+    if unknown:
         raise AugmentationError(
-            f"gp: expected one of the Gaussian latents {names} of this model, got {name!r}; use "
-            "the gp of the fitted model"
+            f"gp: expected one of the Gaussian latents {names} of this model, got {unknown[0]!r}; "
+            "use the gp of the fitted model"
         )
-    index = names.index(name)
-    at = lgm.maps[index](recognition.start)
-    sites = [
-        site
-        for site in lgm.sites
-        if isinstance(site.likelihood, DensityLikelihood) and _touches(at, site.rows)
-    ]
-    if observed is not None:
-        sites = [site for site in sites if site.name == observed]
+    if several:
+        site = _site_of_several(lgm, processes, observed)
     else:
+        site = _site_of_one(lgm, processes[0], observed, recognition.start)
+    known = list(site.params(recognition.start))
+    wrong = [name for name in overrides if name not in known]
+    if wrong:
+        raise AugmentationError(
+            f"params: expected parameters of {site.likelihood.name} among {known}, got {wrong}"
+        )
+    return NewPredictors(
+        lgm, site, tuple(processes), dict(overrides), recognition.start, new_offset
+    )
+
+
+def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, start: Point) -> Site:
+    at = lgm.maps[[block.name for block in lgm.blocks].index(name)](start)
+    touched = [
+        site for site in lgm.sites if observed in (None, site.name) and _touches(at, site.rows)
+    ]
+    sites = [site for site in touched if isinstance(site.likelihood, DensityLikelihood)]
+    if observed is None:
         # Potentials have no observations.
         sites = [site for site in sites if site.likelihood.has_observations] or sites
-    several = [
-        site.name
-        for site in lgm.sites
-        if site.likelihood.n_predictors > 1
-        and observed in (None, site.name)
-        and _touches(at, site.rows)
-    ]
-    if not sites and several:
+    if not sites and touched:
         raise AugmentationError(
-            f"gp: expected all the processes in the predictors of {several[0]!r}, which has "
+            f"gp: expected all the processes in the predictors of {touched[0].name!r}, which has "
             f"several, got {name!r} alone; write gp=[…] with each of them"
         )
     if len(sites) != 1:
@@ -209,35 +292,20 @@ def read_predictor(
             f"observed: expected one observed variable that depends on {name!r} through a single "
             f"predictor, found {[site.name for site in sites]}"
         )
-    given = {key: np.asarray(value, dtype=float) for key, value in (overrides or {}).items()}
-    unknown = [key for key in given if key not in sites[0].params(recognition.start)]
-    if unknown:
+    return sites[0]
+
+
+def _site_of_several(lgm: LatentGaussianModel, names: Sequence[str], observed: str | None) -> Site:
+    known = [site for site in lgm.sites if observed in (None, site.name)]
+    sites = [site for site in known if isinstance(site.likelihood, MultiDensity)]
+    if len(sites) != 1:
+        found = [site.name for site in sites]
         raise AugmentationError(
-            f"params: expected parameters of {sites[0].likelihood.name} among "
-            f"{list(sites[0].params(recognition.start))}, got {unknown}"
+            f"observed: expected a process of one output, or one observed variable with several "
+            f"predictors, for kind='y' with gp={list(names)}, found {found}; "
+            "name it (observed=…), or predict kind='f' and combine processes as the model does"
         )
-    return NewPredictor(lgm, sites[0], index, given, recognition.start, new_offset)
-
-
-def common_parameters(
-    site: Site, point: Point, overrides: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Return a likelihood's parameters at new inputs, each a scalar array.
-
-    Of one that ``overrides`` has for each new input it is the value at the first.
-    """
-    found = {}
-    for name, value in site.params(point).items():
-        value = overrides.get(name, np.asarray(value, dtype=float))
-        if name in overrides and value.ndim:
-            value = value[:1]  # replaced by those of each input
-        if not is_constant(np.ravel(value)):
-            raise AugmentationError(
-                f"the parameter {name!r} of {site.name!r} differs between observations; "
-                f"pass its value at the new inputs as params={{{name!r}: …}}"
-            )
-        found[name] = np.array(np.ravel(value)[0], dtype=float)
-    return found
+    return sites[0]
 
 
 def _touches(A: LinearMap, rows: slice) -> bool:
@@ -246,30 +314,21 @@ def _touches(A: LinearMap, rows: slice) -> bool:
     return A.coef is None or bool(np.any(A.coef[rows]))
 
 
-def _as_selection(A: DenseMap) -> LinearMap:
-    """Return rows with one entry each as such: another site's rows may have made a map dense."""
-    dense = A.dense()
-    index = np.argmax(dense != 0.0, axis=1)
-    coef = dense[np.arange(len(dense)), index]
-    one_each = np.all(np.count_nonzero(dense, axis=1) == 1)
-    return RowSelection(index, None if np.all(coef == 1.0) else coef, A.size) if one_each else A
-
-
-def constant_row(A: LinearMap) -> np.ndarray | None:
+def _constant_row(A: LinearMap) -> np.ndarray | None:
     """Return the row that all rows of A equal, or None."""
     if isinstance(A, DenseMap):
         dense = A.dense()
-        constant = all(is_constant(column) for column in dense.T)
+        constant = all(_is_constant(column) for column in dense.T)
         return np.array(dense[0]) if constant else None
     coef = np.ones(A.index.size) if A.coef is None else A.coef
-    if not (is_constant(coef) and (np.ptp(A.index) == 0 or not coef.any())):
+    if not (_is_constant(coef) and (np.ptp(A.index) == 0 or not coef.any())):
         return None
     row = np.zeros(A.size)
     row[A.index[0]] = coef[0]
     return row
 
 
-def is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
+def _is_constant(values: np.ndarray, magnitude: float | None = None) -> bool:
     """Return whether values are equal up to rounding, relative to ``magnitude``."""
     # Bounds may be infinite, for which a tolerance has no meaning.
     if not np.isfinite(values).all():
