@@ -6,7 +6,7 @@ function of y, η and the hyperparameters it contains, and hands it over here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -24,7 +24,7 @@ _ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
 Density = Callable[[Array, Array, Params], Array]
 
 
-class GenericLikelihood(DensityLikelihood):
+class _Generic(LikelihoodFacts):
     """One likelihood of PyMC's.
 
     Parameters
@@ -33,11 +33,16 @@ class GenericLikelihood(DensityLikelihood):
         For reports and messages. The link ``"identity"`` means that η is a parameter of the
         distribution itself.
     log_density : callable
-        ``(y, eta, params)``: log p(y | η); arguments broadcast.
+        ``(y, eta, params)``: log p(y | η); arguments broadcast. With several predictors ``eta`` is
+        of shape (P, …).
     log_cdf : callable, optional
         Likewise log P(Y ≤ y | η).
     discrete : bool
         Whether y takes integer values only.
+    n_predictors : int
+        P.
+    n_classes : int, optional
+        Number of classes, if y is one.
     """
 
     patterns = ()
@@ -50,13 +55,31 @@ class GenericLikelihood(DensityLikelihood):
         log_cdf: Density | None = None,
         *,
         discrete: bool = False,
+        n_predictors: int = 1,
+        n_classes: int | None = None,
     ) -> None:
         self.name, self.link, self.discrete = name, link, discrete
+        self.n_predictors, self.n_classes = n_predictors, n_classes
         self._log_density, self._log_cdf = log_density, log_cdf
 
     def check(self, y: Array, params: Params) -> str | None:
-        etas = (np.full(y.shape, eta) for eta in _ETA)
-        return _check(self, y, (self.log_density(y, eta, params) for eta in etas))
+        sentence = refusal(y, np.isfinite(y), "a finite number")
+        if sentence is None and self.discrete:
+            sentence = refusal(y, y == np.floor(y), "an integer")
+        if sentence is not None:
+            return sentence
+        possible = np.zeros(y.shape, dtype=bool)
+        for at in self._probes():
+            eta = np.broadcast_to(at[..., None], (*at.shape, y.size))
+            possible |= self.log_density(y, eta, params) > -np.inf
+        # Parameters out of range leave no y possible at all, and are PyMC's to refuse.
+        if not possible.any():
+            return None
+        return refusal(y, possible, f"a value that {self.name} can take")
+
+    def _probes(self) -> Array:
+        """Return predictors at one of which a y that is possible at all has a density."""
+        return _ETA
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_density(y, eta, params)
@@ -67,72 +90,16 @@ class GenericLikelihood(DensityLikelihood):
                 f"PyMC has no distribution function of {self.name}, which quantiles of y need; ask "
                 "for its mean and standard deviation, or for log densities (ynew=…)"
             )
-        if self.discrete:
-            y = np.floor(y)
-        return np.exp(self._log_cdf(y, eta, params))
-
-
-class GenericSeveral(MultiDensity):
-    """One likelihood of PyMC's with several predictors.
-
-    Parameters
-    ----------
-    name : str
-        For reports and messages.
-    n_predictors : int
-        P.
-    log_density : callable
-        ``(y, eta, params)``: log p(y | η), for ``eta`` of shape (P, …); arguments broadcast.
-    log_cdf : callable, optional
-        Likewise log P(Y ≤ y | η).
-    discrete : bool
-        Whether y takes integer values only.
-    n_classes : int, optional
-        Number of classes, if y is one.
-    """
-
-    patterns, link = (), "its own"
-
-    def __init__(
-        self,
-        name: str,
-        n_predictors: int,
-        log_density: Density,
-        log_cdf: Density | None = None,
-        *,
-        discrete: bool = False,
-        n_classes: int | None = None,
-    ) -> None:
-        self.name, self.n_predictors, self.discrete = name, n_predictors, discrete
-        self._log_density, self._log_cdf = log_density, log_cdf
-        self.n_classes = n_classes
-
-    def check(self, y: Array, params: Params) -> str | None:
-        signs = np.where(np.arange(self.n_predictors) % 2, -1.0, 1.0)
-        etas = [eta * sign for eta in _ETA for sign in (np.ones(self.n_predictors), signs)]
-        wide = (np.repeat(eta[:, None], y.size, axis=1) for eta in etas)
-        return _check(self, y, (self.log_density(y, eta, params) for eta in wide))
-
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        return self._log_density(y, eta, params)
-
-    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        if self._log_cdf is None:
-            return super().cdf(y, eta, params)
         return np.exp(self._log_cdf(np.floor(y) if self.discrete else y, eta, params))
 
 
-def _check(likelihood: LikelihoodFacts, y: Array, log_densities: Iterable[Array]) -> str | None:
-    """Return what is wrong with y, from its log densities at several predictors."""
-    sentence = refusal(y, np.isfinite(y), "a finite number")
-    if sentence is None and likelihood.discrete:
-        sentence = refusal(y, y == np.floor(y), "an integer")
-    if sentence is not None:
-        return sentence
-    possible = np.zeros(y.shape, dtype=bool)
-    for log_density in log_densities:
-        possible |= log_density > -np.inf
-    # Parameters out of range leave no y possible at all, and are PyMC's to refuse.
-    if not possible.any():
-        return None
-    return refusal(y, possible, f"a value that {likelihood.name} can take")
+class GenericLikelihood(_Generic, DensityLikelihood):
+    """One likelihood of PyMC's with one predictor."""
+
+
+class GenericSeveral(_Generic, MultiDensity):
+    """One likelihood of PyMC's with several predictors."""
+
+    def _probes(self) -> Array:
+        signs = np.where(np.arange(self.n_predictors) % 2, -1.0, 1.0)
+        return np.concatenate([np.outer(_ETA, np.ones(self.n_predictors)), np.outer(_ETA, signs)])

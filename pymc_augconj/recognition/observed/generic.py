@@ -9,7 +9,7 @@ its hyperparameters as ``params``, see :mod:`.row_parameters`. A vector of count
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
@@ -17,7 +17,6 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
-from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.likelihoods.censored import CensoredLikelihood
 from pymc_augconj.likelihoods.generic import GenericLikelihood, GenericSeveral
@@ -35,8 +34,10 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
 from .censoring import censored_base, read_censoring
+from .flat import flatten
 from .indices import with_indices_inside
 from .links import peel
+from .observed_graph import ObservedGraph
 from .one_predictor import between, find_predictor
 from .powers import split_power
 from .row_parameters import RowParameters
@@ -46,38 +47,13 @@ from .several_predictors import AffinePart, find_predictors
 # Of what a predictor is the argument of.
 _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
 
-__all__ = ["GenericReading", "read_generic", "read_several"]
-
-
-@dataclass(frozen=True, eq=False)
-class GenericReading:
-    """A likelihood, with the graphs of its predictors and of its parameters.
-
-    Attributes
-    ----------
-    likelihood : GenericLikelihood or GenericSeveral
-    predictors : list of TensorVariable
-    params : dict
-    shape : tuple of int
-        Shape of the observations, a vector of counts being one of them.
-    y : Variable, optional
-        Graph of the observations where they are not the variable's value: sums of counts.
-    names : tuple of str
-        What reports call the predictors, where there are several.
-    """
-
-    likelihood: GenericLikelihood | GenericSeveral
-    predictors: list[TensorVariable]
-    params: dict[str, TensorVariable]
-    shape: tuple[int, ...]
-    y: TensorVariable | None = None
-    names: tuple[str, ...] = ()
+__all__ = ["read_generic"]
 
 
 def read_generic(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
-) -> GenericReading | None:
-    """Return the density of an observed variable given one predictor, or None if it has none.
+    model: Model, rv: Variable, latents: Sequence[GaussianVariable], *, several: bool
+) -> ObservedGraph | str:
+    """Return the density of an observed variable given its predictors, or what was found.
 
     Parameters
     ----------
@@ -85,52 +61,36 @@ def read_generic(
     rv : Variable
         The observed variable.
     latents : sequence of GaussianVariable
-    """
-    shape = static_shape(rv)
-    inputs = [latent.input for latent in latents]
-    if not shape or getattr(rv.owner.op, "ndim_supp", 0) != 0:
-        return None
-    if isinstance(rv.owner.op, PartialObservedRV):
-        return None  # one variable for observed and missing entries
-    within = variable_in_innovations(model, rv, latents)
-    for inside in (False, True):
-        form = with_indices_inside(within, inputs) if inside else within
-        offsets = find_predictor(distribution_parameters(form), inputs, shape)
-        if offsets is not None:
-            found = _read(model, rv, form, [AffinePart.of_one(offsets)], inputs, shape)
-            if found is not None:
-                return found
-    return None
-
-
-def read_several(
-    model: Model, rv: Variable, latents: Sequence[GaussianVariable]
-) -> GenericReading | str:
-    """Return the density of an observed variable given several predictors, or what was found.
-
-    Parameters
-    ----------
-    model, rv, latents
-        As for :func:`read_generic`. Observations may be vectors of counts.
+    several : bool
+        Whether there may be several predictors, and observations may be vectors of counts.
     """
     shape = static_shape(rv)
     inputs = [latent.input for latent in latents]
     supp = getattr(rv.owner.op, "ndim_supp", 0)
     if isinstance(rv.owner.op, PartialObservedRV):
         return "observed and missing entries in one variable"
-    if supp > 1 or (supp == 1 and not isinstance(rv.owner.op, MultinomialRV)):
+    if supp > 1 or (supp == 1 and not (several and isinstance(rv.owner.op, MultinomialRV))):
         return f"a multivariate distribution, {distribution_name(rv)}"
     shape = shape[: len(shape) - supp]
     if not shape:
         return "a single observation without an axis"
-    within = _with_all_axes(variable_in_innovations(model, rv, latents), len(shape))
+    within = variable_in_innovations(model, rv, latents)
+    if several:
+        within = _with_all_axes(within, len(shape))
     reason = "a density whose observations cannot be separated"
     for inside in (False, True):
         form = with_indices_inside(within, inputs) if inside else within
-        parts = find_predictors(distribution_parameters(form), inputs, shape)
-        if isinstance(parts, str):
-            reason = parts
-            continue
+        parameters = distribution_parameters(form)
+        if several:
+            parts = find_predictors(parameters, inputs, shape)
+            if isinstance(parts, str):
+                reason = parts
+                continue
+        else:
+            offsets = find_predictor(parameters, inputs, shape)
+            if offsets is None:
+                continue
+            parts = [AffinePart.of_one(offsets)]
         found = _read(model, rv, form, parts, inputs, shape)
         if found is not None:
             return found
@@ -160,7 +120,7 @@ def _read(
     parts: Sequence[AffinePart],
     inputs: Sequence[Variable],
     shape: tuple[int, ...],
-) -> GenericReading | None:
+) -> ObservedGraph | None:
     """Read a random variable, in terms of innovations, as it is written."""
     # PyMC derives some densities in a changed copy of the graph, in which η and parameters could
     # not be found: they are replaced by inputs.
@@ -198,29 +158,31 @@ def _read(
     name = name if censoring is None else f"Censored {name}"
     predictors = [eta for part in parts for eta in part.predictors]
     discrete = not base.dtype.startswith("float")
-    likelihood: GenericLikelihood | GenericSeveral
-    if len(predictors) > 1:
-        cdf = None if log_cdf is None else reader.read(log_cdf)
+    several, cdf = len(predictors) > 1, None if log_cdf is None else reader.read(log_cdf)
+    if several:
         classes = isinstance(base.owner.op, CategoricalRV)
-        likelihood = GenericSeveral(
+        likelihood: GenericLikelihood | GenericSeveral = GenericSeveral(
             name,
-            len(predictors),
+            "its own",
             log_density.of_several,
             None if cdf is None else cdf.of_several,
             discrete=discrete,
+            n_predictors=len(predictors),
             n_classes=static_shape(distribution_parameters(base)[0])[-1] if classes else None,
         )
-        names = _names(rv, base, parts, inputs)
-        return GenericReading(likelihood, predictors, parameters.graphs(), shape, y, names)
-    kind = GenericLikelihood if censoring is None else CensoredLikelihood
-    likelihood = kind(
-        name,
-        _link(base, moving, inputs),
-        log_density,
-        None if log_cdf is None else reader.read(log_cdf),
-        discrete=discrete,
+    else:
+        kind = GenericLikelihood if censoring is None else CensoredLikelihood
+        likelihood = kind(name, _link(base, moving, inputs), log_density, cdf, discrete=discrete)
+    return ObservedGraph(
+        variable=rv,
+        value=model.rvs_to_values[rv],
+        likelihood=likelihood,
+        predictors=simplify([flatten(eta, shape, rv) for eta in predictors]),
+        params=parameters.graphs(),
+        shape=shape,
+        y=y,
+        names=_names(rv, base, parts, inputs) if several else (),
     )
-    return GenericReading(likelihood, predictors, parameters.graphs(), shape, y)
 
 
 def _link(within: Variable, predictors: Sequence[Variable], latents: Sequence[Variable]) -> str:

@@ -34,7 +34,7 @@ from .errors import (
     unknown_link,
 )
 from .flat import flatten, flatten_parameter
-from .generic import GenericReading, read_generic, read_several
+from .generic import read_generic
 from .observed_graph import ObservedGraph
 from .patterns import candidates_of, match_patterns
 from .super_gaussian import likelihood_of, parameters_of_family
@@ -101,17 +101,19 @@ class Matcher:
         if isinstance(reading.augmented, ObservedGraph):
             return reading.augmented
         error = reading.augmented
-        found = reading.density if scope >= Scope.DENSITIES else None
-        stated = isinstance(rv.owner.op, SuperGaussianRV)  # and wrong, rather than something else
-        if found is None and scope >= Scope.SEVERAL and not stated:
-            if isinstance(reading.several, str):
+        # What was stated to be super-Gaussian is wrong, rather than something else.
+        if scope == Scope.AUGMENTED or isinstance(rv.owner.op, SuperGaussianRV):
+            raise error
+        found = reading.density
+        if isinstance(found, str) and scope == Scope.SEVERAL:
+            found = reading.several
+            if isinstance(found, str):
                 raise type(error)(
                     f"{str(error).rstrip('.')}; nor can it be read by its density, of which the "
                     "parameters must be functions of affine predictors with one entry for each "
-                    f"observation: found {reading.several}"
+                    f"observation: found {found}"
                 )
-            found = reading.several
-        if found is None:
+        if isinstance(found, str):
             raise error
         engines = DENSITY_ENGINES if len(found.predictors) == 1 else SEVERAL_ENGINES
         refusal = type(error)(f"{str(error).rstrip('.')}. {engines}")
@@ -145,12 +147,12 @@ class _Reading:
             return error
 
     @cached_property
-    def density(self) -> ObservedGraph | None:
-        return _match_density(self._model, self._rv, self.params, self._latents)
+    def density(self) -> ObservedGraph | str:
+        return _match_density(self._model, self._rv, self.params, self._latents, several=False)
 
     @cached_property
     def several(self) -> ObservedGraph | str:
-        return _match_several(self._model, self._rv, self.params, self._latents)
+        return _match_density(self._model, self._rv, self.params, self._latents, several=True)
 
 
 def _match_augmented(
@@ -180,47 +182,21 @@ def _match_augmented(
 
 
 def _match_density(
-    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
-) -> ObservedGraph | None:
-    """Match a likelihood that has no augmentation, or return None."""
-    if isinstance(rv.owner.op, SuperGaussianRV):
-        return None  # what was stated to be super-Gaussian is wrong, rather than something else
+    model: Model,
+    rv: Variable,
+    params: Sequence[Variable],
+    latents: Sequence[GaussianVariable],
+    *,
+    several: bool,
+) -> ObservedGraph | str:
+    """Match a likelihood that has no augmentation, or return what was found."""
     known = candidates_of(rv, len(params), augmented=False)
-    candidates = [own for own in known if not own[1].several]
+    candidates = [own for own in known if own[1].several == several]
     with suppress(NotAffineError):
         found = match_patterns(model, rv, params, latents, candidates)
         if isinstance(found, ObservedGraph):
             return found
-    read = read_generic(model, rv, latents)
-    if read is None:
-        return None
-    return _graph_of(model, rv, read)
-
-
-def _match_several(
-    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
-) -> ObservedGraph | str:
-    """Match a likelihood of several predictors, or return what was found."""
-    known = candidates_of(rv, len(params), augmented=False)
-    candidates = [own for own in known if own[1].several]
-    found = match_patterns(model, rv, params, latents, candidates)
-    if isinstance(found, ObservedGraph):
-        return found
-    read = read_several(model, rv, latents)
-    return read if isinstance(read, str) else _graph_of(model, rv, read)
-
-
-def _graph_of(model: Model, rv: Variable, read: GenericReading) -> ObservedGraph:
-    return ObservedGraph(
-        variable=rv,
-        value=model.rvs_to_values[rv],
-        likelihood=read.likelihood,
-        predictors=simplify([flatten(eta, read.shape, rv) for eta in read.predictors]),
-        params=read.params,
-        shape=read.shape,
-        y=read.y,
-        names=read.names,
-    )
+    return read_generic(model, rv, latents, several=several)
 
 
 def _match_super_gaussian(
