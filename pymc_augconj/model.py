@@ -25,8 +25,8 @@ import numpy as np
 from pymc_augconj.typing import Array, Index
 
 from .errors import AugmentationError, NotSuperGaussianError
-from .likelihoods.base import DensityLikelihood
-from .likelihoods.several import MultiDensity, MultiLikelihood, as_several
+from .likelihoods.base import Density
+from .likelihoods.several import MultiLikelihood, as_several
 from .linalg.linear_map import LinearMap
 from .linalg.sparse import SymmetricPattern, find_pattern
 
@@ -180,7 +180,7 @@ class Site:
     ----------
     name : str
         The observed variable or potential.
-    likelihood : DensityLikelihood or MultiDensity
+    likelihood : Density
         Its density and augmentation, as its file has them.
     size : int
         Number of observations.
@@ -195,7 +195,7 @@ class Site:
     """
 
     name: str
-    likelihood: DensityLikelihood | MultiDensity
+    likelihood: Density
     size: int
     rows: slice
     y: PointMap[Array]

@@ -16,7 +16,7 @@ from rich.text import Text
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import cheapest_space
-from pymc_augconj.likelihoods.base import LikelihoodFacts
+from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import LatentBlock, Site
 from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
 from pymc_augconj.recognition.recognition import Recognition
@@ -182,7 +182,7 @@ class RecognitionReport(Recognition):
         return f"<Recognition: latents {blocks}; observed {sites}>"
 
 
-def _kind(likelihood: LikelihoodFacts, held: bool) -> str:
+def _kind(likelihood: Density, held: bool) -> str:
     if held:
         return "held sites (density alone)"
     return (

@@ -31,15 +31,16 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array, Mask
 
 from .joint import Joint, JointWriter
 
 __all__ = [
+    "Density",
     "DensityLikelihood",
     "Likelihood",
-    "LikelihoodFacts",
     "MultiPattern",
     "Params",
     "Pattern",
@@ -219,8 +220,12 @@ class MultiPattern(Pattern):
         super().__init__(rv, inputs, rename=rename, predictors=predictors)
 
 
-class LikelihoodFacts(ABC):
-    """Properties of a likelihood other than its formulas."""
+class Density(ABC):
+    """The density of one observed variable, for any number of predictors.
+
+    η has shape (N,) in a :class:`DensityLikelihood`, which is of one predictor, and (P, N) in a
+    :class:`~.several.MultiDensity`. Only :meth:`log_density` is required.
+    """
 
     #: Its name in reports and messages, for instance ``"Bernoulli"``.
     name: str
@@ -272,17 +277,32 @@ class LikelihoodFacts(ABC):
         """Return why these parameters have no auxiliary variable; None, the default, if they do."""
         return None
 
+    @abstractmethod
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        """Return log p(y | η), shape (N,), normalised, ω integrated out; arguments broadcast."""
 
-class DensityLikelihood(LikelihoodFacts):
+    def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return E[y | η] and Var[y | η]; NaN or infinite where there is none.
+
+        None, the default, if there is no formula: they are then integrals over y.
+        """
+        return None
+
+    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
+        """Return P(Y ≤ y | η); arguments broadcast."""
+        raise AugmentationError(
+            f"expected a distribution with a distribution function, which quantiles of y need, "
+            f"found {self.name}; ask for its mean and standard deviation, or for log densities "
+            "(ynew=…)"
+        )
+
+
+class DensityLikelihood(Density):
     """A likelihood of one predictor, given by its density; no augmentation is required.
 
     This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
     Only :meth:`log_density` is required; the other methods are optional closed forms.
     """
-
-    @abstractmethod
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        """Return log p(y | η), shape (N,), normalised, ω integrated out."""
 
     def expected_log_density(
         self, y: Array, mean: Array, var: Array, params: Params
@@ -324,22 +344,11 @@ class DensityLikelihood(LikelihoodFacts):
         """
         return None
 
-    def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return E[y | η] and Var[y | η], of eta's shape; NaN or infinite where there is none.
-
-        None, the default, if there is no formula: they are then integrals over y.
-        """
-        return None
-
     def predictive_moments(
         self, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array] | None:
         """Return E[y] and Var[y] for η ~ N(mean, var), or None where there is no closed form."""
         return None
-
-    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        """Return P(Y ≤ y | η); arguments broadcast."""
-        raise NotImplementedError(f"{self.name} has no distribution function of y yet")
 
     def log_predictive(self, y: Array, mean: Array, var: Array, params: Params) -> Array | None:
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""

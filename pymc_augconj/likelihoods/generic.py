@@ -13,7 +13,7 @@ import numpy as np
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-from .base import DensityLikelihood, LikelihoodFacts, Params, refusal
+from .base import Density, DensityLikelihood, Params, refusal
 from .several import MultiDensity
 
 __all__ = ["GenericLikelihood", "GenericSeveral"]
@@ -21,10 +21,10 @@ __all__ = ["GenericLikelihood", "GenericSeveral"]
 # Predictors at one of which an observation that is possible at all has a density.
 _ETA = np.array([0.0, -0.5, 0.5, -2.0, 2.0, -6.0, 6.0])
 
-Density = Callable[[Array, Array, Params], Array]
+LogDensity = Callable[[Array, Array, Params], Array]
 
 
-class _Generic(LikelihoodFacts):
+class _Generic(Density):
     """One likelihood of PyMC's.
 
     Parameters
@@ -51,8 +51,8 @@ class _Generic(LikelihoodFacts):
         self,
         name: str,
         link: str,
-        log_density: Density,
-        log_cdf: Density | None = None,
+        log_density: LogDensity,
+        log_cdf: LogDensity | None = None,
         *,
         discrete: bool = False,
         n_predictors: int = 1,

@@ -7,15 +7,15 @@ import inspect
 import pkgutil
 from functools import cache
 
-from .base import DensityLikelihood, LikelihoodFacts, Pattern
+from .base import Density, DensityLikelihood, Pattern
 from .several import MultiDensity
 
 __all__ = ["known_likelihoods", "register", "unregister"]
 
-_REGISTRY: dict[str, type[LikelihoodFacts]] = {}
+_REGISTRY: dict[str, type[Density]] = {}
 
 
-def register[Class: type[LikelihoodFacts]](cls: Class) -> Class:
+def register[Class: type[Density]](cls: Class) -> Class:
     """Register a likelihood, so that it is recognised in PyMC models; a class decorator.
 
     From then on every model with an observed variable that matches one of the class's
@@ -98,7 +98,7 @@ def register[Class: type[LikelihoodFacts]](cls: Class) -> Class:
     return cls
 
 
-def unregister(cls: type[LikelihoodFacts]) -> None:
+def unregister(cls: type[Density]) -> None:
     """Undo :func:`register`; approximations and steps that were made before keep working.
 
     Parameters
@@ -115,7 +115,7 @@ def unregister(cls: type[LikelihoodFacts]) -> None:
     del _REGISTRY[_key(cls)]
 
 
-def known_likelihoods() -> dict[str, type[LikelihoodFacts]]:
+def known_likelihoods() -> dict[str, type[Density]]:
     """Return every registered likelihood, by ``"name (link)"``."""
     _load_all()
     return dict(_REGISTRY)
@@ -129,7 +129,7 @@ def _load_all() -> None:
         importlib.import_module(f"{__package__}.{module.name}")
 
 
-def _key(cls: type[LikelihoodFacts]) -> str:
+def _key(cls: type[Density]) -> str:
     return f"{cls.name} ({cls.link})"
 
 

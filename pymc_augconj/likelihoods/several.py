@@ -22,15 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.errors import AugmentationError
 from pymc_augconj.typing import Array
 
-from .base import DensityLikelihood, LikelihoodFacts, Params
+from .base import Density, Params
 
 __all__ = ["MultiDensity", "MultiLikelihood", "OnePredictor", "as_several"]
 
 
-class MultiDensity(LikelihoodFacts):
+class MultiDensity(Density):
     """One observation model of P predictors, known by its density."""
 
     augmentation = "none: vgp"
@@ -58,10 +57,6 @@ class MultiDensity(LikelihoodFacts):
     def groups(self) -> tuple[tuple[int, ...], ...]:
         """The predictors that one Gaussian move draws together, in the order of the moves."""
         return (tuple(range(self.n_predictors)),)
-
-    @abstractmethod
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        """Return log p(y | η) for η of shape (P, …), normalised; arguments broadcast."""
 
     def log_density_and_gradient(self, y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
         """Return log p(y | η), shape (N,), and an approximation of its gradient, (P, N)."""
@@ -153,18 +148,6 @@ class MultiDensity(LikelihoodFacts):
         """Return a warning about what a Gaussian approximation misses, or None."""
         return None
 
-    def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
-        """See :meth:`.DensityLikelihood.moments`; η is of shape (P, …)."""
-        return None
-
-    def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        """Return P(Y ≤ y | η); arguments broadcast."""
-        raise AugmentationError(
-            f"expected a distribution with a distribution function, which quantiles of y need, "
-            f"found {self.name}; ask for its mean and standard deviation, or for log densities "
-            "(ynew=…)"
-        )
-
     def class_probabilities(self, eta: Array, params: Params) -> Array | None:
         """Return the probability of each class, shape (K, …), or None where y is no class."""
         if self.n_classes is None:
@@ -232,7 +215,7 @@ class MultiLikelihood(MultiDensity):
 class OnePredictor(MultiLikelihood):
     """A likelihood of one predictor, as one of several would be written."""
 
-    def __init__(self, likelihood: DensityLikelihood) -> None:
+    def __init__(self, likelihood: Density) -> None:
         # Any, because engines call what belongs to an augmentation only where there is one.
         self.likelihood: Any = likelihood
         self.name, self.link = likelihood.name, likelihood.link
@@ -292,6 +275,6 @@ class OnePredictor(MultiLikelihood):
         return self.likelihood.log_conditional(omega, y, eta[0], params)
 
 
-def as_several(likelihood: DensityLikelihood | MultiDensity) -> MultiDensity:
+def as_several(likelihood: Density) -> MultiDensity:
     """Return the likelihood as engines see it, with arrays of shape (P, N)."""
     return likelihood if isinstance(likelihood, MultiDensity) else OnePredictor(likelihood)

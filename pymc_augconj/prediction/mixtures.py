@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from pymc_augconj.likelihoods.base import DensityLikelihood, Params
+from pymc_augconj.likelihoods.base import Density, DensityLikelihood, Params
 from pymc_augconj.likelihoods.several import MultiDensity, as_several
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
@@ -45,7 +45,7 @@ class Predictive(Protocol):
     params: Params
 
     @property
-    def likelihood(self) -> DensityLikelihood | MultiDensity: ...
+    def likelihood(self) -> Density: ...
 
     def log_density(self, y: Array) -> Array:
         """Return log E[p(y | η)] at each input, (P,)."""
@@ -145,7 +145,7 @@ class DrawnMixture:
 
     Parameters
     ----------
-    likelihood : DensityLikelihood or MultiDensity
+    likelihood : Density
     eta : ndarray, shape (P, S, N)
     params : mapping
         Each a scalar or of shape (S, 1).
@@ -153,7 +153,7 @@ class DrawnMixture:
 
     def __init__(
         self,
-        likelihood: DensityLikelihood | MultiDensity,
+        likelihood: Density,
         eta: Array,
         params: Mapping[str, Array],
     ) -> None:

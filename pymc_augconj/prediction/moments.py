@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from pymc_augconj.likelihoods.base import DensityLikelihood, Params
-from pymc_augconj.likelihoods.several import MultiDensity, as_several
+from pymc_augconj.likelihoods.base import Density, DensityLikelihood, Params
+from pymc_augconj.likelihoods.several import as_several
 from pymc_augconj.quadrature.tilted import tilted_moments
 from pymc_augconj.typing import Array, Index
 
@@ -44,14 +44,12 @@ _OUT_OF_RANGE = 1e-12
 LogDensity = Callable[[Array, Index], Array]
 
 
-def has_formulas(likelihood: DensityLikelihood | MultiDensity) -> bool:
+def has_formulas(likelihood: Density) -> bool:
     """Return whether a likelihood has formulas for the mean and variance of y."""
-    return type(likelihood).moments not in (DensityLikelihood.moments, MultiDensity.moments)
+    return type(likelihood).moments is not Density.moments
 
 
-def response_moments(
-    likelihood: DensityLikelihood | MultiDensity, eta: Array, params: Params
-) -> tuple[Array, Array]:
+def response_moments(likelihood: Density, eta: Array, params: Params) -> tuple[Array, Array]:
     """Return E[y | η] and Var[y | η] for η of shape (P, …), by formulas or by integration.
 
     NaN where they do not exist or cannot be integrated: an infinite variance, a density that does
@@ -59,7 +57,7 @@ def response_moments(
 
     Parameters
     ----------
-    likelihood : DensityLikelihood or MultiDensity
+    likelihood : Density
     eta : ndarray
         The first axis is that of the predictors.
     params : mapping

@@ -9,7 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_augconj.errors import DataError
-from pymc_augconj.likelihoods.base import LikelihoodFacts
+from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import Point
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
@@ -110,7 +110,7 @@ class Observations:
     label : str
         What messages call the observed variable.
     size : int
-    likelihood : LikelihoodFacts
+    likelihood : Density
     values : PointFunction
         The observations; it reads shared data and no entry of the point.
     params : NamedValues
@@ -127,7 +127,7 @@ class Observations:
         self,
         label: str,
         size: int,
-        likelihood: LikelihoodFacts,
+        likelihood: Density,
         values: PointFunction,
         params: NamedValues,
         point: Point,

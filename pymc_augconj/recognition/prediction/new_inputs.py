@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.likelihoods.base import Density, DensityLikelihood
 from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
@@ -77,7 +77,7 @@ class NewPredictors:
     new_offset: np.ndarray | None = None
 
     @property
-    def likelihood(self) -> DensityLikelihood | MultiDensity:
+    def likelihood(self) -> Density:
         """The site's likelihood."""
         return self.site.likelihood
 
