@@ -1,6 +1,7 @@
 """Observed variables and their likelihoods.
 
 ======================  ==========================================================
+``affine_parts``        the affine predictors through which graphs depend on the latents
 ``censoring``           PyMC's ``Censored``
 ``custom``              ``pm.CustomDist`` with a log density of |y − f|
 ``data``                refusing data that no engine could use
@@ -12,7 +13,6 @@
 ``links``               peeling the link off a parameter
 ``match``               matching observed variables to likelihoods
 ``observed_graph``      what is matched, with its graphs
-``one_predictor``       the affine predictor through which a graph depends on the latents
 ``patterns``            matching the patterns of likelihoods
 ``potentials``          reading ``pm.Potential`` as a density
 ``powers``              a parameter as a power of a function of the latents
@@ -20,7 +20,6 @@
 ``row_reader``          graphs of N observations as functions of rows
 ``rows``                densities of single observations, for any number of rows
 ``separate``            whether each entry depends on one entry of the predictor
-``several_predictors``  the affine predictors, where there are several
 ``super_gaussian``      super-Gaussian likelihoods stated by log φ
 ======================  ==========================================================
 """

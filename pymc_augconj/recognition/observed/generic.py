@@ -1,7 +1,7 @@
 """Reading an observed variable of any distribution through PyMC's own log density.
 
 Its parameters must depend on the latents through one affine predictor η with one entry per
-observation, or through several of them, see :mod:`.several_predictors`; observations of several
+observation, or through several of them, see :mod:`.affine_parts`; observations of several
 axes are taken in C order. Then log p(y | η) is PyMC's density with symbols for y and η, and with
 its hyperparameters as ``params``, see :mod:`.row_parameters`. A vector of counts is part of these.
 """
@@ -33,16 +33,15 @@ from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
+from .affine_parts import AffinePart, between, find_predictor, find_predictors
 from .censoring import censored_base, read_censoring
 from .flat import flatten
 from .indices import with_indices_inside
 from .links import peel
 from .observed_graph import ObservedGraph
-from .one_predictor import between, find_predictor
 from .powers import split_power
 from .row_parameters import RowParameters
 from .row_reader import RowReader
-from .several_predictors import AffinePart, find_predictors
 
 # Of what a predictor is the argument of.
 _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}

@@ -18,8 +18,9 @@ from pymc_augconj.errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from pymc_augconj.recognition.graph.affine import depends_on, is_affine
-from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.likelihoods.base import Pattern
+from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.dependence import distribution_parameters
 from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
@@ -28,12 +29,10 @@ from .custom import is_custom, read_custom
 from .errors import (
     DENSITY_ENGINES,
     SEVERAL_ENGINES,
-    not_affine,
     total_size,
     unknown_distribution,
     unknown_link,
 )
-from .flat import flatten, flatten_parameter
 from .generic import read_generic
 from .observed_graph import ObservedGraph
 from .patterns import candidates_of, match_patterns
@@ -206,27 +205,19 @@ def _match_super_gaussian(
     params: Sequence[Variable],
     latents: Sequence[GaussianVariable],
 ) -> ObservedGraph:
-    inputs = [latent.input for latent in latents]
     graph, *parameters = params
-    misplaced = [p for p in parameters if depends_on(p, inputs)]
-    if misplaced:
-        raise UnknownLikelihoodError(
-            f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
-            "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
-            "general form; give that parameter a separate prior, or sample this model with "
-            "pm.sample's NUTS"
-        )
-    shape = static_shape(rv)
-    (eta,) = simplify([flatten(graph, shape, rv)])
-    if not is_affine(eta, inputs):
-        raise NotAffineError(not_affine(rv, eta, latents))
-    value = model.rvs_to_values[rv]
-    named = parameters_of_family(family, value, parameters)
-    return ObservedGraph(
-        variable=rv,
-        value=value,
-        likelihood=likelihood_of(model, rv, family),
-        predictors=[eta],
-        params={name: flatten_parameter(other, shape, rv, name) for name, other in named.items()},
-        shape=shape,
+    named = parameters_of_family(family, model.rvs_to_values[rv], parameters)
+    pattern = Pattern(type(rv.owner.op).__name__, ("f", *named), "f")
+    candidates = [(lambda: likelihood_of(model, rv, family), pattern)]
+    found = match_patterns(model, rv, [graph, *named.values()], latents, candidates)
+    if isinstance(found, ObservedGraph):
+        return found
+    if found is None:
+        inputs = [latent.input for latent in latents]
+        raise UnknownLikelihoodError(unknown_link(rv, candidates, params, inputs))
+    raise UnknownLikelihoodError(
+        f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
+        "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
+        "general form; give that parameter a separate prior, or sample this model with "
+        "pm.sample's NUTS"
     )

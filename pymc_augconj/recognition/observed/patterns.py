@@ -27,13 +27,12 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
+from .affine_parts import column_of, is_zero
 from .errors import not_affine
 from .flat import flatten, flatten_parameter
 from .links import peel
 from .observed_graph import ObservedGraph
-from .one_predictor import is_zero
 from .powers import split_power
-from .several_predictors import column_of
 
 __all__ = ["Candidate", "candidates_of", "match_patterns"]
 

@@ -34,15 +34,14 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
+from .affine_parts import AffinePart, find_predictor
 from .errors import DENSITY_ENGINES
 from .indices import graphs_with_indices_inside
 from .observed_graph import ObservedGraph
-from .one_predictor import find_predictor
 from .row_parameters import RowParameters
 from .row_reader import RowReader
 from .rows import RowFunction
 from .separate import is_separate
-from .several_predictors import AffinePart
 
 __all__ = ["match_potential", "read_potential"]
 

@@ -10,10 +10,9 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from pytensor.tensor.variable import TensorVariable
 
-from .one_predictor import is_zero
+from .affine_parts import AffinePart, is_zero
 from .row_parameters import RowParameters
 from .rows import RowFunction, rebuild
-from .several_predictors import AffinePart
 
 __all__ = ["RowReader"]
 

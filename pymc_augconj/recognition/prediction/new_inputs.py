@@ -275,9 +275,8 @@ def read_predictors(
 
 def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, start: Point) -> Site:
     at = lgm.maps[[block.name for block in lgm.blocks].index(name)](start)
-    touched = [
-        site for site in lgm.sites if observed in (None, site.name) and _touches(at, site.rows)
-    ]
+    known = [site for site in lgm.sites if observed in (None, site.name)]
+    touched = [site for site in known if at.rows(site.row_numbers.ravel()).largest_entries().any()]
     sites = [site for site in touched if isinstance(site.likelihood, DensityLikelihood)]
     if observed is None:
         # Potentials have no observations.
@@ -306,12 +305,6 @@ def _site_of_several(lgm: LatentGaussianModel, names: Sequence[str], observed: s
             "name it (observed=…), or predict kind='f' and combine processes as the model does"
         )
     return sites[0]
-
-
-def _touches(A: LinearMap, rows: slice) -> bool:
-    if isinstance(A, DenseMap):
-        return bool(np.any(A.dense()[rows]))
-    return A.coef is None or bool(np.any(A.coef[rows]))
 
 
 def _constant_row(A: LinearMap) -> np.ndarray | None:
