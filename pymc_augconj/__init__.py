@@ -27,7 +27,8 @@ from .errors import (
     RecognitionError,
     UnknownLikelihoodError,
 )
-from .likelihoods.base import DensityLikelihood, Likelihood, MultiPattern, Pattern, PredictorInput
+from .likelihoods.base import DensityLikelihood, Likelihood
+from .likelihoods.pattern import MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
 from .likelihoods.several import MultiDensity, MultiLikelihood
 from .python_mode import without_compilation

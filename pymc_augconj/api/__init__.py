@@ -11,6 +11,7 @@
 ``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
+``predict_approximation``  predictions of an approximation, which are analytic
 ``predict_chunks``         predictions at the inputs of a Dask array
 ``predict_series``         forecasts of the next steps of a time series
 ``predict_y``              predictions of observations: from draws, or of classes by integrals

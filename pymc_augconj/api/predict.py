@@ -10,23 +10,14 @@ import pymc as pm
 from pymc.model import Model, modelcontext
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import DensityLikelihood
-from pymc_augconj.prediction.mixtures import GaussianMixture
-from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.evaluate import kernel_functions
-from pymc_augconj.recognition.prediction.new_inputs import NewPredictors, read_predictors
-from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
+from pymc_augconj.recognition.prediction.new_inputs import read_predictors
 from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.data_check import check_data
-from pymc_augconj.results.approximation.latents import FittedLatents
-from pymc_augconj.results.approximation.layout import inducing_name
 from pymc_augconj.results.approximation.model_check import (
     check_draws,
-    check_likelihood,
-    check_process,
 )
 from pymc_augconj.results.approximation.sparse import SparseApproximation
 from pymc_augconj.results.comparison.fits import DataTree
@@ -34,9 +25,10 @@ from pymc_augconj.results.predictions import Request
 from pymc_augconj.typing import Array
 
 from .chunks import is_dask_array
+from .predict_approximation import from_approximation, typed
 from .predict_chunks import predict_chunks
 from .predict_series import predict_series
-from .predict_y import by_inputs, classes_of, independent_classes, y_from_draws
+from .predict_y import classes_of, independent_classes, y_from_draws
 from .process_draws import draw_process
 
 __all__ = ["model_of", "predict"]
@@ -200,7 +192,7 @@ def predict(
     request = Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew), axis)
     if kind == "f":
         if drawn is None:
-            return _from_approximation(result, model, gp, Xnew, request, None, full_cov)
+            return from_approximation(result, model, gp, Xnew, request, None, full_cov)
         check_draws(drawn, everything, gp.f.name)
         return _from_draws(drawn, model, gp, Xnew, request, jitter, joint, rng)
     numbers = {
@@ -219,13 +211,13 @@ def predict(
     attrs = {"inference_library": "pymc_augconj"}
     if drawn is None:
         if not several:
-            return _from_approximation(result, model, gp, Xnew, request, read, full_cov)
+            return from_approximation(result, model, gp, Xnew, request, read, full_cov)
 
         def moments_of(process: Any) -> tuple[Array, Array]:
             found = predict(result, process, Xnew, model=model).predictions
             return tuple(found[f"{process.f.name}_{end}"].values for end in ("mean", "std"))
 
-        theta = _typed(model, result.theta)
+        theta = typed(model, result.theta)
         classes = independent_classes(result, model, gps, Xnew, read, theta, moments_of)
         if classes is not None:
             return request.tree(classes_of(classes, request, read.site.name), attrs, read)
@@ -356,126 +348,6 @@ def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
     return str(dim), model.coords.get(dim)
 
 
-def _from_approximation(
-    result: Approximation,
-    model: Model,
-    gp: Any,
-    Xnew: np.ndarray,
-    request: Request,
-    read: NewPredictors | None,
-    full_cov: bool,
-) -> DataTree:
-    name, latents = request.name, result._latents
-    Z = result.inducing.get(name)
-    latent = name if Z is None else inducing_name(name)
-    if latent not in result.names:
-        raise AugmentationError(
-            f"gp: expected a process among the latents {list(result.names)} of the approximation, "
-            f"got {name!r}; use the gp of the fitted model"
-        )
-    functions = kernel_functions(model, gp, Xnew, Z)
-    theta = _typed(model, result.theta)
-    unknown = {name for key in ("cross", "new_diagonal") for name in functions[key].names} - set(
-        theta
-    )
-    if unknown:
-        raise AugmentationError(
-            f"gp {name!r}: expected a kernel whose hyperparameters have a value in the "
-            f"approximation, found {sorted(unknown)} without one; use the gp of the fitted model"
-        )
-    new_cross, var = (np.array(functions[key](theta)) for key in ("cross", "new_diagonal"))
-    index = result.names.index(latent)
-    mean_at = _mean_of(latents, functions["mean_at"], theta)
-    check_process(result, index, model, name, functions, theta, mean_at)
-    mean_new, moving = _mean_of(latents, functions["mean_new"], theta)
-    posterior = result._posterior
-    # Outputs are independent and identically distributed a priori: the first axis of the block.
-    outputs = latents.prior.maps[index].size // new_cross.shape[1]
-    mean_new, var = np.tile(mean_new, outputs), np.tile(var, outputs)
-    new_cross = np.kron(np.eye(outputs), new_cross)
-    # Covariance of f*, and below of η*, with the merged old predictors.
-    cross = latents.prior.maps[index].apply_rows(new_cross)
-    # A mean that depends on latents contributes to the covariance.
-    moving = {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()}
-    attrs = {"method": result.method, "inference_library": "pymc_augconj"}
-    if read is None:
-        cross, var, shared = _with_rows(latents, cross, var, moving, full_cov=full_cov)
-        mean = mean_new + cross @ posterior.alpha
-        std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
-        shape = (request.size,) if request.outputs is None else (outputs, request.size)
-        found = {
-            f"{name}_mean": (request.axes, mean.reshape(shape)),
-            f"{name}_std": (request.axes, std.reshape(shape)),
-        }
-        if full_cov:
-            explained = posterior.explained(cross).reshape(2 * (outputs, request.size))
-            if shared is not None:
-                explained -= shared.reshape(explained.shape)
-            cov = np.array(functions["new"](theta)) - np.einsum("kikj->kij", explained)
-            found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
-        return request.tree(found, attrs)
-    point = {**read.start, **result.point}
-    check_likelihood(result, read.lgm, point, read.site.name)
-    mean_old, through = _mean_of(latents, functions["mean_old"], theta)
-    (new,) = read.at(point, {name: mean_old}, through)
-    (coef,) = new.through[name].coef
-    # Rows of other blocks are added to those of the process's mean.
-    rows = {i: coef * row for i, row in moving.items()}
-    for i, row in new.rows.items():
-        rows[i] = rows.get(i, 0.0) + row
-    cross, var, _ = _with_rows(latents, coef * cross, coef**2 * var, rows)
-    mean = new.offset + coef * mean_new + cross @ posterior.alpha
-    var = np.maximum(var - posterior.explained_var(cross), 0.0)
-    assert isinstance(read.likelihood, DensityLikelihood)
-    mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
-    return request.tree(request.of_y(by_inputs(mixture, read), read), attrs, read)
-
-
-def _with_rows(
-    latents: FittedLatents,
-    cross: Array,
-    var: Array,
-    rows: Mapping[int, Array],
-    *,
-    full_cov: bool = False,
-) -> tuple[Array, Array, Array | None]:
-    """Add Σ row @ innovation of a block to new values: to their covariances and variances.
-
-    Returns
-    -------
-    cross : ndarray, shape (P, R)
-    var : ndarray, shape (P,)
-    shared : ndarray, shape (P, P), or None
-        The covariance of the sum, if ``full_cov``.
-    """
-    shared = np.zeros((len(var), len(var))) if full_cov else None
-    for i, row in rows.items():
-        block = latents.blocks[i]
-        cross = cross + row @ block.cross_cov(latents.prior.maps[i])
-        row = np.atleast_2d(row)
-        weighted = block.apply_cov(row)
-        var = var + np.einsum("ij,ij->i", row, weighted)
-        if shared is not None:
-            shared += row @ weighted.T
-    return cross, var, shared
-
-
-def _mean_of(
-    latents: FittedLatents, function: PointFunction, theta: Mapping[str, np.ndarray]
-) -> tuple[Array, dict[int, Array]]:
-    """Return a mean function's values as constant + Σ rows @ innovation of a block."""
-    shapes = {b.block.name: b.block.shape for b in latents.blocks if not b.block.whitened}
-    constant, matrices = affine_in_latents(function, theta, shapes)
-    rows: dict[int, Array] = {}
-    for name, matrix in matrices.items():
-        offset, maps = latents.mean_in_innovations(name)
-        constant = constant + matrix @ offset
-        own = latents.index(name)
-        for i, inner in {own: np.eye(matrix.shape[1]), **maps}.items():
-            rows[i] = rows.get(i, 0.0) + matrix @ inner
-    return constant, rows
-
-
 def _from_draws(
     tree: DataTree,
     model: Model,
@@ -496,7 +368,3 @@ def _from_draws(
         f"{name}_std": (request.axes, f_new.std(axis=0)),
     }
     return request.tree(found, {"inference_library": "pymc_augconj"}, sampled=drawn.sampled)
-
-
-def _typed(model: Model, values: Mapping[str, Any]) -> dict[str, np.ndarray]:
-    return {name: np.asarray(value, dtype=model[name].dtype) for name, value in values.items()}

@@ -24,6 +24,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``matern_noise``         Matérn noise, as normal of random precision
 ``negative_binomial``    negative binomial with real α, by Pólya–Gamma
 ``normal``               normal, which needs no auxiliary variable
+``pattern``              how a likelihood looks in a PyMC model
 ``poisson_log``          Poisson with a log link, by its density
 ``poisson_sigmoid``      Poisson of a bounded rate, by thinning and Pólya–Gamma
 ``poisson_square``       Poisson with a square link, by its density

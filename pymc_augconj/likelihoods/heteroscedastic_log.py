@@ -32,7 +32,6 @@ class HeteroscedasticLog(MultiDensity):
     name = "Normal"
     link = "identity, log of the standard deviation"
     n_predictors = 2
-    has_gradient = True
     patterns = (
         Pattern(
             "NormalRV",

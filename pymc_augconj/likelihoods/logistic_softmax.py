@@ -55,7 +55,6 @@ class LogisticSoftmax(MultiLikelihood):
     link = "logistic-softmax"
     augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
-    has_gradient = True
     expected_by_rule = True
     patterns = (
         Pattern(

@@ -38,8 +38,6 @@ class MultiDensity(Density):
     factorises: bool = False
     #: Whether :meth:`expected_log_density` is a quadrature, not a closed form.
     expected_by_rule: bool = False
-    #: Whether there is a :meth:`log_density_and_gradient`.
-    has_gradient: bool = False
     #: Whether held sites are those of :meth:`propagated_sites`: where the density is a step, which
     #: the variational ones resemble badly.
     propagates: bool = False
@@ -52,6 +50,11 @@ class MultiDensity(Density):
     coupled: bool = False
     #: K, if y is a class 0, …, K − 1, or counts of classes; None otherwise.
     n_classes: int | None = None
+
+    @property
+    def has_gradient(self) -> bool:
+        """Whether there is a :meth:`log_density_and_gradient`."""
+        return type(self).log_density_and_gradient is not MultiDensity.log_density_and_gradient
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:

@@ -69,7 +69,6 @@ class Softmax(MultiLikelihood):
     link = "softmax"
     discrete = True
     expected_by_rule = True
-    has_gradient = True
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
