@@ -344,18 +344,22 @@ def test_a_process_with_a_random_mean(mean, whitened):
     np.testing.assert_allclose(of_y["y_mean"], expected, atol=1e-4)
 
 
-def test_a_coefficient_that_starts_at_zero_is_part_of_the_predictor():
+@pytest.mark.parametrize(
+    ("predictor", "expected"), [(lambda f, a, b: f + a * b, 23.0), (lambda f, a, b: a * f, 6.0)]
+)
+def test_a_coefficient_that_starts_at_zero_is_part_of_the_predictor(predictor, expected):
     """PyMC's initial point of ``Normal(0, 1)`` is zero, where the other factor has no effect."""
     X = np.linspace(0.0, 1.0, 4)[:, None]
     with pm.Model() as model:
         gp = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=0.3))
         f, a, b = gp.prior("f", X=X), pm.Normal("a"), pm.Normal("b")
-        pm.Normal("y", f + a * b, 1.0, observed=np.zeros(4))
-    posterior = {"f": np.zeros((1, 20, 4)), "a": np.full((1, 20), 2.0), "b": np.full((1, 20), 10.0)}
+        pm.Normal("y", predictor(f, a, b), 1.0, observed=np.zeros(4))
+    constant = {"f": np.full(4, 3.0), "a": 2.0, "b": 10.0}
+    posterior = {name: np.full((1, 20, *np.shape(v)), v) for name, v in constant.items()}
     draws = az.from_dict({"posterior": posterior})
     with model:
         y_mean = pac.predict(draws, gp, X, kind="y", random_seed=1).predictions["y_mean"]
-    np.testing.assert_allclose(y_mean, 20.0, atol=0.01)
+    np.testing.assert_allclose(y_mean, expected, atol=0.01)
 
 
 def test_draws_of_a_random_mean_with_a_fixed_kernel():

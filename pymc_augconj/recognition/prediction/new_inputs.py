@@ -88,16 +88,10 @@ class NewPredictors:
 
     def other_entries(self) -> list[str]:
         """Return the entries of the point of the other latents that enter some predictor."""
-        rows, point = self.site.row_numbers.ravel(), dict(self.start)
-        for hyper in self.lgm.hyperparameters:
-            # A coefficient may be zero at the start, as the mean of Normal(0, 1) is.
-            value = np.asarray(point[hyper.value_name])
-            point[hyper.value_name] = value + 1.0 if value.dtype.kind == "f" else value
         return [
             block.value_name
-            for block, read in zip(self.lgm.blocks, self.lgm.maps, strict=True)
-            if block.name not in self.processes
-            and any(read(at).rows(rows).largest_entries().any() for at in (self.start, point))
+            for i, block in enumerate(self.lgm.blocks)
+            if block.name not in self.processes and _enters(self.lgm, i, self.site, self.start)
         ]
 
     def params(self, point: Point) -> dict[str, np.ndarray]:
@@ -274,9 +268,9 @@ def read_predictors(
 
 
 def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, start: Point) -> Site:
-    at = lgm.maps[[block.name for block in lgm.blocks].index(name)](start)
+    index = [block.name for block in lgm.blocks].index(name)
     known = [site for site in lgm.sites if observed in (None, site.name)]
-    touched = [site for site in known if at.rows(site.row_numbers.ravel()).largest_entries().any()]
+    touched = [site for site in known if _enters(lgm, index, site, start)]
     sites = [site for site in touched if isinstance(site.likelihood, DensityLikelihood)]
     if observed is None:
         # Potentials have no observations.
@@ -305,6 +299,17 @@ def _site_of_several(lgm: LatentGaussianModel, names: Sequence[str], observed: s
             "name it (observed=…), or predict kind='f' and combine processes as the model does"
         )
     return sites[0]
+
+
+def _enters(lgm: LatentGaussianModel, i: int, site: Site, start: Point) -> bool:
+    """Return whether block ``i`` enters a predictor of a site."""
+    moved = dict(start)
+    for hyper in lgm.hyperparameters:
+        # A coefficient may be zero at the start, as the mean of Normal(0, 1) is.
+        value = np.asarray(start[hyper.value_name])
+        moved[hyper.value_name] = value + 1.0 if value.dtype.kind == "f" else value
+    rows = site.row_numbers.ravel()
+    return any(lgm.maps[i](at).rows(rows).largest_entries().any() for at in (start, moved))
 
 
 def _constant_row(A: LinearMap) -> np.ndarray | None:
