@@ -360,8 +360,8 @@ def _from_draws(
 ) -> DataTree:
     drawn = draw_process(tree, model, gp, Xnew, [], jitter=jitter, joint=joint, rng=rng)
     f_new, name = drawn.f_new, request.name
-    if request.outputs is not None:
-        f_new = f_new.reshape(-1, drawn.outputs, request.size)
+    if request.outputs is None:
+        f_new = f_new[:, 0]
     found = {
         name: (("sample", *request.axes), f_new),
         f"{name}_mean": (request.axes, f_new.mean(axis=0)),

@@ -18,7 +18,7 @@ from pymc_augconj.prediction.mixtures import (
     IndependentMixture,
     Mixture,
 )
-from pymc_augconj.recognition.prediction.draws import NewProcess, predictors_of_draws
+from pymc_augconj.recognition.prediction.draws import predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 from pymc_augconj.results.approximation.approximation import Approximation
@@ -64,13 +64,11 @@ def y_from_draws(
     for gp in gps:
         check_draws(tree, everything, gp.f.name)
     wanted = [*(h.name for h in read.lgm.hyperparameters), *read.other_entries()]
-    processes: list[NewProcess] = []
-    draws: dict[str, np.ndarray] = {}
-    for gp in gps:
-        drawn = draw_process(tree, model, gp, Xnew, wanted, jitter=jitter, joint=joint, rng=rng)
-        f_new = drawn.f_new.reshape(-1, drawn.outputs, len(Xnew))
-        processes.append(NewProcess(gp.f.name, f_new, drawn.mean_of_draw))
-        draws |= drawn.draws
+    processes = [
+        draw_process(tree, model, gp, Xnew, wanted, jitter=jitter, joint=joint, rng=rng)
+        for gp in gps
+    ]
+    draws = {name: value for drawn in processes for name, value in drawn.draws.items()}
     eta, params = predictors_of_draws(model, read, draws, processes)
     mixture = DrawnMixture(read.likelihood, eta, params)
     if read.site.terms.n_classes is None:

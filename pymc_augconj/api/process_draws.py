@@ -14,7 +14,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.prediction.conditional import count_threads, draw_groups
 from pymc_augconj.recognition.graph.functions import PointFunction
-from pymc_augconj.recognition.prediction.draws import equal_draws
+from pymc_augconj.recognition.prediction.draws import NewProcess, equal_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function
 from pymc_augconj.results.approximation.data_check import inducing_inputs_of
 from pymc_augconj.results.approximation.layout import inducing_name
@@ -27,31 +27,19 @@ __all__ = ["ProcessDraws", "draw_process", "needed_draws"]
 
 
 @dataclass(frozen=True)
-class ProcessDraws:
-    """Draws of a process at new inputs.
+class ProcessDraws(NewProcess):
+    """Draws of a process at new inputs, with what they were made from.
 
     Attributes
     ----------
-    f_new : ndarray, shape (S · outputs, P)
-        The outputs of one draw after each other.
-    mean_old : callable
-        The prior mean at the process's own inputs, (n,), of a row of ``f_new``.
-    outputs : int
     draws : dict
         Draws of the variables that were read, on the first axis.
     sampled : tuple
         Coordinates of chain and draw.
     """
 
-    f_new: Array
-    mean_old: Callable[[int], Array]
-    outputs: int
     draws: dict[str, np.ndarray]
     sampled: Sampled
-
-    def mean_of_draw(self, s: int) -> Array:
-        """Return the prior mean of a posterior draw, which its outputs share."""
-        return self.mean_old(s * self.outputs)
 
 
 def draw_process(
@@ -123,19 +111,20 @@ def draw_process(
             jitter=jitter,
             joint=joint,
         )
+    f_new = f_new.reshape(-1, outputs, len(Xnew))
     if Z is None:
-        return ProcessDraws(f_new, mean_old.__getitem__, outputs, draws, sampled)
+        return ProcessDraws(process, f_new, mean_old[::outputs].__getitem__, draws, sampled)
     check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], jitter)
     # Of the process's own inputs, which are many: one draw at a time.
     mean_at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
     read = [str(name) for name in mean_at_inputs.names]
 
     def mean_of(draw: int) -> Array:
-        values = {name: np.asarray(draws[name][draw // outputs]) for name in read}
+        values = {name: np.asarray(draws[name][draw]) for name in read}
         (found,) = mean_at_inputs(values)
         return np.asarray(found)
 
-    return ProcessDraws(f_new, mean_of, outputs, draws, sampled)
+    return ProcessDraws(process, f_new, mean_of, draws, sampled)
 
 
 def needed_draws(tree: DataTree, names: list[str]) -> tuple[dict[str, np.ndarray], Sampled]:
