@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from pymc.model import Model
 
 import pymc_augconj as pac
-from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.targets import Target, Update
@@ -60,7 +59,7 @@ class Reading:
             # A latent enters predictors that are drawn one after the other.
             self._held, names = True, held_names(self.lgm, "held")
             sites, plan = HeldSites(self.lgm, names, ()), make_plan(self.lgm, names)
-            self._sampler = HeldGibbsSampler(self.lgm, plan, *at, held=names, sites=sites)
+            self._sampler = GibbsSampler(self.lgm, plan, *at, sites=sites)
         rv_of = {value.name: rv.name for rv, value in model.rvs_to_values.items()}
         self._name_of = {b.name: rv_of[b.value_name] for b in self.lgm.blocks}
 
@@ -78,7 +77,7 @@ class Reading:
     def steps(self, rng: np.random.Generator, count: int) -> Iterator[tuple[dict, float]]:
         """Yield the points of a short chain, and what the sampler says their log density is."""
         updates: dict[str, Update] = defaultdict(lambda: _metropolis)
-        point = self._sampler.draw_from_prior(rng, self.start)
+        point = self._sampler.dispersed(rng, self.start)
         for _ in range(count):
             point, info = self._sampler.step(rng, point, updates)
             yield point, info.log_density
@@ -104,7 +103,7 @@ class Reading:
         prior = self._sampler.priors.at(point).factorized()
         if prior.jitter > 0.0:
             raise pac.NotPositiveDefiniteError("a covariance needs jitter")
-        innovations = self._sampler.innovations(point, prior)
+        innovations = self._sampler.chain.innovations(point)
         eta = prior.predictor(innovations)
         found: dict[str, Array] = {REST: np.atleast_1d(np.asarray(self.lgm.log_prior(point)))}
         with np.errstate(all="ignore"):
@@ -116,7 +115,7 @@ class Reading:
                 # The constant of a density that is known by its Hessian is among the rest.
                 name = REST if at.block.entries is not None else self._name_of[at.block.name]
                 found[name] = found.get(name, 0.0) + np.atleast_1d(at.log_density(v))
-        values = self._sampler._latent_values(point, prior)
+        values = self._sampler.chain.latent_values(point, prior)
         for variable in self.lgm.forward:
             found[variable.name] = np.atleast_1d(variable.log_density({**point, **values}))
         return found

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pymc.stats.convergence import SamplerWarning, WarningType
 
-from pymc_augconj.engines.gibbs.sampler import GibbsInfo
+from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.model import LatentBlock
 

@@ -18,9 +18,9 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_augconj.engines.gibbs.choice import choose_held
-from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
-from pymc_augconj.engines.gibbs.sampler import GibbsInfo, GibbsSampler
+from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.posterior import SitePosterior
@@ -379,7 +379,7 @@ class AugmentedGibbs(BlockedStep):
             self._sampler = self.make_sampler(point)
         sampler = self._sampler
         updates = {move: partial(update, tune=self.tune) for move, update in self._updates.items()}
-        sampler.verifies = self.tune and self._taken in _VERIFIED
+        sampler.chain.verifies = self.tune and self._taken in _VERIFIED
         if self.started:
             new, info = sampler.step(self.rng, point, updates)
         else:
@@ -415,7 +415,7 @@ class AugmentedGibbs(BlockedStep):
         if self.tune or self._warned:
             return None
         self._warned = True
-        assert isinstance(self._sampler, HeldGibbsSampler)  # it has held sites
+        assert self._sampler is not None  # in a step
         if trials < _MANY_TRIALS or self._sampler.follows:
             return None
         listed = ", ".join(repr(name) for name in self.held)
@@ -440,12 +440,7 @@ class AugmentedGibbs(BlockedStep):
     def make_sampler(self, point: Point) -> GibbsSampler:
         """Return one chain's sampler."""
         model, probes = self.recognition.model, self.recognition.probes
-        if self._sites is None:
-            assert self.sweeps is not None
-            return GibbsSampler(model, self.plan, point, probes, self.sweeps)
-        return HeldGibbsSampler(
-            model, self.plan, point, probes, self.sweeps, held=self.held, sites=self._sites
-        )
+        return GibbsSampler(model, self.plan, point, probes, self.sweeps, self._sites)
 
     def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:
         """Return a random start if the chain was given PyMC's default one."""
@@ -462,7 +457,7 @@ class AugmentedGibbs(BlockedStep):
             if np.isfinite(self.recognition.model.log_prior(moved)):
                 # The latents have no prior where a standard deviation is negative, say.
                 with suppress(NotPositiveDefiniteError):
-                    drawn = sampler.draw_from_prior(self.rng, moved)
+                    drawn = sampler.dispersed(self.rng, moved)
                     if np.isfinite(list(sampler.site_log_densities(drawn).values())).all():
                         return drawn
         return point

@@ -136,7 +136,8 @@ def test_the_number_of_slices_can_be_given():
     step = pac.AugmentedGibbs(model=counts(), sweeps=7)
     chain(step, 3)
     seen = []
-    step._sampler._residual = lambda eta, point=None, whole=step._sampler._residual: (
+    (part,) = step._sampler.parts
+    part.tilted.residual = lambda eta, point=None, whole=part.tilted.residual: (
         seen.append(point) or whole(eta, point)
     )
     _, (stats,) = step.step(step.recognition.start)

@@ -12,7 +12,8 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.api.refusals import Refusals
-from pymc_augconj.engines.gibbs.sampler import GibbsInfo
+from pymc_augconj.engines.gibbs.moves.latents import draw_auxiliary
+from pymc_augconj.engines.gibbs.state import GibbsInfo, State
 from pymc_augconj.errors import UncertainEvidenceError
 
 RNG = np.random.default_rng(3)
@@ -43,8 +44,8 @@ def log_evidence_of(model, point):
     sampler = step.make_sampler({**step.recognition.start, **point})
     (part,) = sampler.parts
     at = {**step.recognition.start, **point}
-    sampler._draw_auxiliary(RNG, at, part)
-    posterior, _, constant = sampler._posterior(at, part)
+    draw_auxiliary(RNG, sampler.chain, State(at, {}), part)
+    posterior, _, constant = part.posterior(at)
     log_base = -0.5 * float(Y @ Y) - 0.5 * N * np.log(2.0 * np.pi)
     return posterior.log_evidence + constant + log_base, posterior.error
 

@@ -12,8 +12,8 @@ from scipy.stats import invgamma
 import pymc_augconj as pac
 from pymc_augconj.api.sparse_step import SparseGibbs
 from pymc_augconj.api.sparsify import sparsified
-from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.tilted import Tilted
 from pymc_augconj.engines.sparse import weights
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap
 
@@ -167,9 +167,9 @@ def target(log_ls, v, at):
 @pytest.mark.parametrize("follows", [False, True])
 def test_draws_have_the_distribution_of_the_target(follows, monkeypatch):
     """By elliptical slices, and by trajectories too."""
-    taken, follow = [], HeldGibbsSampler._follow
+    taken, follow = [], Tilted._follow
     monkeypatch.setattr(HeldSites, "fit_badly", follows)
-    monkeypatch.setattr(HeldGibbsSampler, "_follow", lambda *a: taken.append(a) or follow(*a))
+    monkeypatch.setattr(Tilted, "_follow", lambda *a: taken.append(a) or follow(*a))
     with pm.Model() as model:
         ls = pm.InverseGamma("ls", 5, 5)
         gp = pm.gp.Latent(mean_func=pm.gp.mean.Constant(0.3), cov_func=pm.gp.cov.ExpQuad(1, ls=ls))
@@ -438,14 +438,14 @@ def test_trajectories_follow_the_gradient(write):
     step = SparseGibbs(model=found.model, sparsified=found)
     step.setup_chain(np.random.default_rng(0), 1, 0)
     point, _ = step.step(found.recognition.start)
-    sampler = step._sampler
-    posterior, prior, _ = sampler._posterior(point, sampler._part)
+    (part,) = step._sampler.parts
+    posterior, prior, _ = part.posterior(point)
     nu, along = np.random.default_rng(1).normal(size=(2, posterior.size))
-    value, slope = sampler._residual_of(prior, posterior, nu)
-    ends = [sampler._residual_of(prior, posterior, nu + t * along)[0] for t in (1e-5, -1e-5)]
+    value, slope = part.tilted.residual_of(prior, posterior, nu)
+    ends = [part.tilted.residual_of(prior, posterior, nu + t * along)[0] for t in (1e-5, -1e-5)]
     assert slope @ along == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
     eta = prior.predictor(prior.innovations(posterior.apply(nu)))
-    assert value == pytest.approx(float(sampler._residual(eta)), rel=1e-12)
+    assert value == pytest.approx(float(part.tilted.residual(eta)), rel=1e-12)
 
 
 def test_predictions_of_several_outputs_are_those_of_the_process_given_its_values_there():

@@ -15,7 +15,6 @@ from scipy.special import expit
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.choice import choose_held
-from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
@@ -118,8 +117,8 @@ def test_held_sites_have_the_posterior(case):
     build, y, params = case
     likelihood = build()
     model = classes(likelihood, y, params)
-    sampler = HeldGibbsSampler(
-        model, make_plan(model, ["y"]), start(model), held=["y"], sites=HeldSites(model, ["y"], [])
+    sampler = GibbsSampler(
+        model, make_plan(model, ["y"]), start(model), sites=HeldSites(model, ["y"], [])
     )
     draws = draws_of(sampler, model, 1500)
     assert z_scores(draws, *exact(likelihood, y, params)[1:]).max() < 5.0
@@ -272,8 +271,8 @@ def test_robust_max_has_the_posterior_and_a_bound_below_the_evidence():
     best = minimize(negative_bound, guess, method="BFGS", options={"gtol": 1e-6})
     assert found.evaluation.bound == pytest.approx(-best.fun, abs=1e-6)
     np.testing.assert_allclose(found.evaluation.mean, best.x[:4], atol=1e-3)
-    sampler = HeldGibbsSampler(
-        model, make_plan(model, ["y"]), start(model), held=["y"], sites=HeldSites(model, ["y"], [])
+    sampler = GibbsSampler(
+        model, make_plan(model, ["y"]), start(model), sites=HeldSites(model, ["y"], [])
     )
     draws = draws_of(sampler, model, 1500)
     assert z_scores(draws, first, second).max() < 5.0

@@ -11,8 +11,8 @@ from scipy import stats
 import pymc_augconj as pac
 from pymc_augconj.api.elliptical_update import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
-from pymc_augconj.engines.gibbs.held_sampler import HeldGibbsSampler
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.trajectory import trajectory
 from pymc_augconj.plan import held_names, make_plan
 
@@ -63,8 +63,8 @@ class Case:
         self.lgm, self.start = recognition.model, dict(recognition.start)
         held = held_names(self.lgm, "held")
         self.sites = HeldSites(self.lgm, held, ())
-        self.sampler = HeldGibbsSampler(
-            self.lgm, make_plan(self.lgm), self.start, sweeps=1, held=held, sites=self.sites
+        self.sampler = GibbsSampler(
+            self.lgm, make_plan(self.lgm), self.start, sweeps=1, sites=self.sites
         )
         self.sites.choose(self.start)
         (site,) = self.lgm.sites
@@ -105,7 +105,8 @@ def test_a_step_keeps_the_posterior(name):
 
 def test_a_step_that_took_the_sites_for_the_density_would_not(monkeypatch):
     case = Case("a mixture of two modes")
-    monkeypatch.setattr(case.sampler, "_residual", lambda eta, point=None: np.zeros(eta.shape[:-1]))
+    (part,) = case.sampler.parts
+    monkeypatch.setattr(part.tilted, "residual", lambda eta, point=None: np.zeros(eta.shape[:-1]))
     assert case.smallest_p_value(seed=1) < FALSE_ALARMS
 
 

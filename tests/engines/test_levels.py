@@ -15,6 +15,8 @@ import pymc_augconj as pac
 from pymc_augconj.api.sparse_step import SparseGibbs
 from pymc_augconj.api.sparsify import sparsified
 from pymc_augconj.engines.gibbs.levels import Level
+from pymc_augconj.engines.gibbs.moves.given_latents import update_level
+from pymc_augconj.engines.gibbs.state import State
 
 X = np.linspace(0.0, 1.0, 4)[:, None]
 COUNTS = np.array([4, 7, 5, 6, 3, 8, 5, 4])
@@ -81,18 +83,18 @@ def rises(build):
         step = SparseGibbs(model=model, sparsified=sparse)
     start = {k: v + 0.3 for k, v in model.initial_point(random_seed=1).items() if "data" not in k}
     sampler, log_density_of_pymc = step.make_sampler(start), model.compile_logp()
-    (level, *_) = sampler._levels
-    name, densities = sampler.plan.level[0].value_name, []
+    (level, *_), size = sampler.levels, step.plan.level[0].size
+    densities = []
     for rise in (0.0, -0.7, 0.4, 1.5):
 
-        def raise_it(rng, point, updates, info, move, log_density, rise=rise):
-            assert move == "level"
-            point[name] += rise
-            densities.append(log_density(point))
+        def raise_it(target, x, rng, rise=rise):
+            moved = x + rise * (np.arange(x.size) < size)
+            densities.append(target(moved))
+            return moved
 
-        sampler._update = raise_it
-        end = sampler._update_level(None, dict(start), None, None, level)
-        densities.append(float(log_density_of_pymc(end)))
+        state = State(dict(start), {"level": raise_it})
+        update_level(None, sampler.chain, state, level)
+        densities.append(float(log_density_of_pymc(state.point)))
     densities = np.reshape(densities, (-1, 2))
     return (densities - densities[0])[1:].T
 
@@ -133,7 +135,7 @@ def test_the_direction_raises_the_predictor_by_one():
     step = pac.AugmentedGibbs(model=model)
     point = model.initial_point()
     sampler = step.make_sampler(point)
-    (level,) = sampler._levels
+    (level,) = sampler.levels
     prior = level.part.priors.at(point).factorized()
     by_v, by_u, raised = level.direction(prior)
     np.testing.assert_allclose(raised, 1.0, rtol=1e-3)

@@ -151,7 +151,7 @@ class Case:
         self.plan = make_plan(self.model)
         self.point = self.moved(self.recognition.start)
         self.sampler = self.new_sampler()
-        self.point = self.sampler.draw_from_prior(self.rng, self.point)
+        self.point = self.sampler.dispersed(self.rng, self.point)
 
     def new_sampler(self) -> GibbsSampler:
         return GibbsSampler(self.model, self.plan, self.point, self.recognition.probes)
@@ -306,7 +306,7 @@ def test_the_density_of_likelihood_parameters_is_pymcs(build):
     """Given the innovations of the latents, that is: the values move with their means."""
     case = Case(build)
     log_density = case.pymc.compile_logp(mode=python_mode())
-    innovations = case.sampler.innovations(case.point, case.sampler.priors.at(case.point))
+    innovations = case.sampler.chain.innovations(case.point)
 
     def evaluate(target, x):
         points = [x + scale * case.rng.standard_normal(x.size) for scale in (0.0, 0.3, 0.6)]
@@ -314,7 +314,9 @@ def test_the_density_of_likelihood_parameters_is_pymcs(build):
         for at in points:
             point = case.with_values("likelihood", at)
             entries = [np.ravel(case.point[b.value_name]) for b in case.model.blocks]
-            expected.append(float(log_density(case.sampler.point_of(point, innovations, entries))))
+            expected.append(
+                float(log_density(case.sampler.chain.point_of(point, innovations, entries)))
+            )
         np.testing.assert_allclose(
             np.diff([target(at) for at in points]), np.diff(expected), rtol=1e-8
         )
@@ -326,7 +328,7 @@ def test_the_joint_density_is_pymcs_given_the_whitened_latents():
     case = Case(same_scale)
     log_density = case.pymc.compile_logp(mode=python_mode())
     prior = case.sampler.priors.at(case.point)
-    innovations = case.sampler.innovations(case.point, prior)
+    innovations = case.sampler.chain.innovations(case.point)
     v = [b.unscale(u) for b, u in zip(prior.blocks, innovations, strict=True)]
 
     def evaluate(target, x):
@@ -337,7 +339,7 @@ def test_the_joint_density_is_pymcs_given_the_whitened_latents():
             now = case.sampler.priors.at(point)
             u = [b.scale(w) for b, w in zip(now.blocks, v, strict=True)]
             volume = sum(np.linalg.slogdet(_dense_scale(b))[1] for b in now.blocks)
-            expected.append(float(log_density(case.sampler.point_of(point, u, v))) + volume)
+            expected.append(float(log_density(case.sampler.chain.point_of(point, u, v))) + volume)
         np.testing.assert_allclose(
             np.diff([target(at) for at in points]), np.diff(expected), rtol=1e-7
         )
@@ -349,7 +351,7 @@ def test_latents_follow_their_mean_when_a_likelihood_parameter_moves(monkeypatch
     # The auxiliary variables must be drawn given η at the new parameter.
     case = Case(moving_mean)
     (site,) = case.model.sites
-    before = case.sampler.innovations(case.point, case.sampler.priors.at(case.point))
+    before = case.sampler.chain.innovations(case.point)
     seen = {}
 
     def draw(rng, y, eta, params, *args, **kwargs):

@@ -81,7 +81,7 @@ class Reading:
     def innovations(self, point: Point) -> tuple[LatentPrior, dict[str, np.ndarray]]:
         """Return the prior at ``point``, and every block's innovation by its name."""
         prior = self.sampler.priors.at(point).factorized()
-        found = self.sampler.innovations(point, prior)
+        found = self.sampler.chain.innovations(point)
         return prior, {b.name: u for b, u in zip(self.lgm.blocks, found, strict=True)}
 
     def latent_values(self, point: Point) -> dict[str, np.ndarray]:

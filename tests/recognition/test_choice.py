@@ -8,7 +8,8 @@ import pytensor.tensor as pt
 import pytest
 
 from pymc_augconj.api.report import recognize
-from pymc_augconj.engines.gibbs.sampler import GibbsInfo
+from pymc_augconj.engines.gibbs.moves.given_latents import update_likelihood
+from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import NotAffineError, RecognitionError
 from pymc_augconj.recognition.observed import match
 
@@ -153,12 +154,13 @@ def test_mean_that_no_predictor_sees(role, read):
     reading = read(model)
     assert reading.roles == {"m": role}
     (point,) = reading.points(1)
-    moved = dict(point)
     updates = {
         move: lambda target, start, rng: start + 0.3
         for move in ("prior_only", "likelihood", "collapsed")
     }
-    reading.sampler._update_likelihood(np.random.default_rng(0), moved, updates, GibbsInfo())
+    state = State(dict(point), updates)
+    update_likelihood(np.random.default_rng(0), reading.sampler.chain, state)
+    moved = state.point
     if role == "likelihood":
         assert moved["m_log__"] != point["m_log__"]
         assert moved["a"][1] > point["a"][1]

@@ -20,7 +20,7 @@ def set_values(reading, **data):
     """Set data, and read the model's log density again with a new sampler, as a new chain does."""
     pm.set_data(data, model=reading.pymc_model)
     r = reading.recognition
-    reading.sampler = GibbsSampler(r.model, reading.sampler.plan, r.start, r.probes)
+    reading.sampler = GibbsSampler(r.model, reading.sampler.chain.plan, r.start, r.probes)
     return reading.verify()
 
 
@@ -123,7 +123,7 @@ def test_a_chain_says_that_the_number_of_observations_changed(regression_reading
     pm.set_data(data, model=reading.pymc_model)
     r = reading.recognition
     with pytest.raises(DataError, match=r"expected shape .* as when the model was recognised"):
-        GibbsSampler(r.model, reading.sampler.plan, r.start, r.probes)
+        GibbsSampler(r.model, reading.sampler.chain.plan, r.start, r.probes)
 
 
 def test_another_number_of_inputs_is_refused(regression_reading):

@@ -64,8 +64,8 @@ logistic-softmax, kernel learned        100       0.08  0.12       1.1
 logistic-softmax, iris, kernel learned  150       0.01  0.17        16
 ====================================  =====  =========  ====  ========
 
-So they are held too. And so are several groups of predictors that a latent ties together, a common
-part of a mean and of a scale, say, for which there is no Gaussian conditional.
+So they are held too. And so are several groups of predictors that a latent or a held site ties
+together, a common part of a mean and of a scale, say, for which there is no Gaussian conditional.
 
 References
 ----------
@@ -74,7 +74,7 @@ Johndrow, Smith, Pillai & Dunson (2019), MCMC for imbalanced categorical data. J
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from scipy.linalg import eigh
@@ -119,11 +119,10 @@ def choose_held(
     classes = {
         s.name for s in model.sites if s.likelihood.discrete and s.likelihood.n_predictors > 1
     }
-    # Groups of predictors are sampled one after the other only where no latent ties them, and not
-    # beside held sites.
-    grouped = {site.name for site in model.sites if len(site.terms.groups) > 1}
-    if classes or (grouped and (held or _is_tied(model, [point, *probes]))):
-        return tuple(s.name for s in model.sites if s.name in {*held, *classes, *grouped})
+    held = tuple(s.name for s in model.sites if s.name in {*held, *classes})
+    # Groups of predictors are sampled one after the other only where no latent ties them.
+    if _is_tied(model, held, [point, *probes]):
+        return tuple(s.name for s in model.sites if s.name in held or len(s.terms.groups) > 1)
     if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
@@ -135,9 +134,12 @@ def choose_held(
     return tuple(site.name for site in model.sites) if small else ()
 
 
-def _is_tied(model: LatentGaussianModel, points: Sequence[Point]) -> bool:
-    """Return whether a latent enters two groups of predictors."""
-    groups = [site.terms.groups for site in model.sites]
+def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:
+    """Return whether latents enter, or held sites tie, two groups of predictors."""
+    groups = [
+        (tuple(range(site.shape[0])),) if site.name in held else site.terms.groups
+        for site in model.sites
+    ]
     try:
         find_components(model, groups, [[read(p) for read in model.maps] for p in points])
     except AugmentationError:

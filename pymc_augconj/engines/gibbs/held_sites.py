@@ -98,6 +98,7 @@ class HeldSites:
 
     Attributes
     ----------
+    held : frozenset of str
     h, lam : ndarray, or None
         Sites of all predictors, stacked; None before the first choice.
     slices : int
@@ -116,6 +117,7 @@ class HeldSites:
         probes: Sequence[Point] = (),
     ) -> None:
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
+        self.held = frozenset(held)
         self._rule = _Rule([site.terms for site in model.sites if site.name in held])
         self._layout = SiteLayout(
             [site.shape for site in model.sites],
@@ -140,7 +142,7 @@ class HeldSites:
         return self.h, self.lam
 
     def of(self, name: str) -> tuple[Array, Array]:
-        """Return (h, Λ) of a variable whose sites are held, shapes (P, N) and (P, P, N)."""
+        """Return (h, Λ) of a variable, (P, N) and (P, P, N), or as ω gives them if not held."""
         h, lam, found = self._parts
         if h is not self.h or lam is not self.lam:
             found = self._layout.moments(*self.chosen)

@@ -20,7 +20,7 @@ ancillarity-sufficiency interweaving strategy. Journal of Computational and Grap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,10 +30,10 @@ from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array, Index
 
-from .parts import Groups, Part
-from .site_terms import SiteData
+from .observed import SiteData
+from .parts import Part
 
-__all__ = ["Level", "Path", "find_levels"]
+__all__ = ["Level", "find_levels"]
 
 # λ of a row: the Fisher information of log r in a normal observation of the precision r.
 _INFORMATION = 0.5
@@ -65,13 +65,6 @@ class Level:
         with np.errstate(invalid="ignore", divide="ignore"):
             return float(np.log(self.data.site.params(point)[self.parameter]).mean())
 
-    def path(
-        self, point: Point, eta: Array, innovations: Sequence[Array], whitened: Sequence[Array]
-    ) -> Path:
-        """Return where the part's latents, and so all predictors ``eta``, go from ``point``."""
-        prior, start = self.part.priors.at(point).factorized(), self.log_parameter(point)
-        return Path(self, prior, start, eta, innovations, whitened, *self.direction(prior))
-
     def direction(self, prior: LatentPrior) -> tuple[list[Array], list[Array], Array]:
         """Return b by blocks: as v, as u, and what it adds to the part's predictors."""
         groups = self.part.priors.groups
@@ -86,44 +79,7 @@ class Level:
         return prior.split(posterior.whitened(x)), innovations, raised
 
 
-@dataclass(frozen=True)
-class Path:
-    """Latents that keep w while the parameter moves, from log r = ``start`` on."""
-
-    level: Level
-    prior: LatentPrior
-    start: float
-    eta: Array
-    innovations: Sequence[Array]
-    whitened: Sequence[Array]
-    by_v: Sequence[Array]
-    by_u: Sequence[Array]
-    raised: Array
-
-    def at(self, candidate: Point) -> tuple[Array, float]:
-        """Return all predictors, and the log density of the part's latents, at another r."""
-        t = self._rise(candidate)
-        eta = self.eta.copy()
-        eta[self.level.part.rows] -= t * self.raised
-        blocks = zip(self.prior.blocks, self._whitened(t), strict=True)
-        return eta, sum(block.log_density(v) for block, v in blocks)
-
-    def latents(self, candidate: Point) -> tuple[list[Array], list[Array]]:
-        """Return the part's u and v at another r."""
-        t = self._rise(candidate)
-        innovations = zip(self.innovations, self.by_u, strict=True)
-        return [u - t * b for u, b in innovations], self._whitened(t)
-
-    def _whitened(self, t: float) -> list[Array]:
-        return [v - t * b for v, b in zip(self.whitened, self.by_v, strict=True)]
-
-    def _rise(self, candidate: Point) -> float:
-        return self.level.log_parameter(candidate) - self.start
-
-
-def find_levels(
-    parts: Sequence[Part], groups_of: Callable[[SiteData], Groups], names: Set[str]
-) -> tuple[Level, ...]:
+def find_levels(parts: Sequence[Part], names: Set[str]) -> tuple[Level, ...]:
     """Return the parameters that a level moves against, of what depends on ``names``."""
     found = []
     for part in parts:
@@ -131,7 +87,7 @@ def find_levels(
             if names.isdisjoint(data.site.params.names):
                 continue
             for name, predictor in data.site.likelihood.levels.items():
-                if predictor in groups_of(data)[group]:
+                if predictor in data.how.groups[group]:
                     own = data.site.row_numbers[predictor]
                     rows = np.flatnonzero(np.isin(part.rows, own))
                     found.append(Level(data, name, part, rows))

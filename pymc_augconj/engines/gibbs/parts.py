@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.certified import CertifiedConditioner
 from pymc_augconj.latents.components import find_components, restricted_model
-from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.joint import LatentPrior, LatentPriors
+from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.latents.space import choose_conditioner
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array, Index
 
-from .site_terms import SiteData, SitesOf, SiteTerms
+from .held_sites import HeldSites
+from .observed import Held, SiteData
+from .site_terms import SiteTerms
+from .tilted import Tilted
 
-__all__ = ["Groups", "Part", "make_parts"]
-
-Groups = tuple[tuple[int, ...], ...]
+__all__ = ["Part", "make_parts"]
 
 
 @dataclass
@@ -41,6 +44,10 @@ class Part:
     priors : LatentPriors
         Of these latents and predictors alone.
     space : CertifiedConditioner
+    tilted : Tilted, optional
+        What held sites leave of the densities; None where there are none.
+    factorizes : bool
+        Whether values of θ without a chol(K) are outside the support of move 3.
     eta, log_prior : ndarray, float
         The predictors and the log prior density of the latents that were drawn last.
     """
@@ -52,18 +59,51 @@ class Part:
     sites: SiteTerms
     priors: LatentPriors
     space: CertifiedConditioner
+    tilted: Tilted | None
+    factorizes: bool = False
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
+
+    def select(self, of_blocks: Sequence[Array]) -> list[Array]:
+        """Return the part's latents of all, by its blocks."""
+        return [of_blocks[i][own] for i, own in zip(self.blocks, self.latents, strict=True)]
+
+    def keep(self, prior: LatentPrior, innovations: list[Array], whitened: list[Array]) -> None:
+        """Keep the predictors and the log prior density of its latents."""
+        self.eta = prior.predictor(innovations)
+        self.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
+
+    def posterior(self, point: Point, **how: bool) -> tuple[AffinePosterior, LatentPrior, float]:
+        """Return the posterior of its latents, their prior, and what merging leaves.
+
+        ``how`` is passed to the part's space.
+        """
+        prior = self.priors.at(point).factorized()
+        for data, _ in self.members:
+            data.params = data.site.params(point)
+        sites = self.sites.at(prior.offset)
+        posterior = self.space.posterior(prior, sites, **how)
+        return posterior, prior, sites.constant
+
+    def approximation(
+        self, point: Point, sites: HeldSites, *, settle: bool = False
+    ) -> tuple[AffinePosterior, LatentPrior]:
+        """Return the posterior given the sites that were chosen for all, and its prior."""
+        prior, found = self.priors.at(point).factorized(), {}
+        for i, (data, group) in enumerate(self.members):
+            own = list(data.how.groups[group])
+            h, lam = sites.of(data.site.name)
+            found[i] = h[own], lam[np.ix_(own, own)] if data.how.coupled else lam[own]
+        merged = self.priors.groups.merge(*self.sites.stack(found), prior.offset)
+        return self.space.posterior(prior, SiteSum((merged,)), settle=settle), prior
 
 
 def make_parts(
     model: LatentGaussianModel,
     data: Sequence[SiteData],
     points: Sequence[Point],
-    groups_of: Callable[[SiteData], Groups],
-    is_full: Callable[[SiteData], bool],
-    is_exact: Callable[[SiteData], bool],
-    sites_of: SitesOf,
+    slices: int | None = None,
+    sweeps: int = 1,
 ) -> list[Part]:
     """Return the parts of a model.
 
@@ -74,27 +114,21 @@ def make_parts(
         Its observed variables.
     points : sequence of mapping
         Values of θ at which predictors must agree to be merged.
-    groups_of : callable
-        The groups of predictors of an observed variable.
-    is_full : callable
-        Whether its sites have Λ as blocks.
-    is_exact : callable
-        Whether its site is its likelihood, without an ω.
-    sites_of : callable
-        Its sites.
+    slices, sweeps
+        As for :class:`.Tilted`.
 
     Raises
     ------
     AugmentationError
         If a latent enters two groups of one observed variable.
     """
-    groups = [groups_of(one) for one in data]
+    groups = [one.how.groups for one in data]
     maps_at = [[read(point) for read in model.maps] for point in points]
     parts = []
     for component in find_components(model, groups, maps_at):
         members = [(data[s], g) for s, g in component.members]
         rows = [model.sites[s].row_numbers[list(groups[s][g])] for s, g in component.members]
-        layout = SiteLayout([own.shape for own in rows], [is_full(one) for one, _ in members])
+        layout = SiteLayout([own.shape for own in rows], [one.how.coupled for one, _ in members])
         stacked = np.concatenate([own.ravel() for own in rows])
         own_model = restricted_model(model, component, stacked)
         priors = LatentPriors(own_model, points, layout.coupling)
@@ -102,7 +136,15 @@ def make_parts(
         if priors.groups.inverse is not None:
             maps = [A.rows(priors.groups.first) for A in maps]
         space = choose_conditioner(own_model, priors.groups, maps)
-        sites = SiteTerms(members, layout, priors.groups, sites_of, is_exact)
-        latents = component.latents
-        parts.append(Part(component.blocks, latents, members, stacked, sites, priors, space))
+        held = [
+            (one, one.how, span)
+            for (one, _), span in zip(members, layout.spans, strict=True)
+            if isinstance(one.how, Held)
+        ]
+        tilted = Tilted(held, priors.groups, space, slices, sweeps) if held else None
+        terms, latents = SiteTerms(members, layout, priors.groups), component.latents
+        part = Part(component.blocks, latents, members, stacked, terms, priors, space, tilted)
+        # f(θ, ν) takes chol(K).
+        part.factorizes = bool(held)
+        parts.append(part)
     return parts

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
 from math import inf, log
 from operator import is_not
 from typing import Any
@@ -12,24 +11,11 @@ import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum, weighted_sum
-from pymc_augconj.model import Site
 from pymc_augconj.typing import Array
 
-__all__ = ["SiteData", "SiteTerms", "SitesOf"]
+from .observed import SiteData
 
-
-@dataclass
-class SiteData:
-    """An observed variable: its observations, and the predictors and parameters used last."""
-
-    site: Site
-    y: Array
-    eta: Array = field(default_factory=lambda: np.empty(0))
-    params: Mapping[str, Array] = field(default_factory=dict)
-
-
-#: ``(observed variable, ω, group of predictors) -> (h, Λ)``
-SitesOf = Callable[[SiteData, Any, int], tuple[Array, Array]]
+__all__ = ["SiteTerms"]
 
 
 class _Term:
@@ -82,21 +68,12 @@ class SiteTerms:
     layout : SiteLayout
         How their sites are stacked.
     groups : RowGroups
-    sites_of : callable
-    is_exact : callable
-        Whether the site of an observed variable is its likelihood, without an ω.
     """
 
     def __init__(
-        self,
-        members: Sequence[tuple[SiteData, int]],
-        layout: SiteLayout,
-        groups: RowGroups,
-        sites_of: SitesOf,
-        is_exact: Callable[[SiteData], bool],
+        self, members: Sequence[tuple[SiteData, int]], layout: SiteLayout, groups: RowGroups
     ) -> None:
         self._members, self._layout, self._groups = members, layout, groups
-        self._sites_of, self._is_exact = sites_of, is_exact
         self._omegas: Sequence[Any] = [None] * len(members)
         self._scaled: list[_Normal] = []
         self._rest: list[int] | None = None
@@ -106,7 +83,7 @@ class SiteTerms:
     def condition(self, omegas: Sequence[Any]) -> None:
         """Take these ω, one for every member, and what is held now."""
         self._omegas = omegas
-        if not all(self._is_exact(data) for data, _ in self._members):
+        if not all(data.exact for data, _ in self._members):
             self._term = None
 
     def at(self, offset: Array) -> SiteSum:
@@ -129,7 +106,7 @@ class SiteTerms:
         total = sum(term.log_base(c) for term, c in zip(self._scaled, sites.scales, strict=False))
         for i in self._rest or ():
             data, group = self._members[i]
-            if self._is_exact(data) and not names.isdisjoint(data.site.params.names):
+            if data.exact and not names.isdisjoint(data.site.params.names):
                 total += _log_base(data, group)
         return total
 
@@ -147,13 +124,13 @@ class SiteTerms:
         """Find the members whose sites are only scaled; return the others."""
         rest = []
         for i, (data, group) in enumerate(self._members):
-            exact = self._is_exact(data)
+            exact = data.exact
             found = data.site.terms.as_normal(data.y, data.params) if exact else None
             if found is None or found[1].size != 1:
                 rest.append(i)
                 continue
             z, ones = found[0], np.ones((1, 1))
-            h, lam = self._stack({i: (z[None], ones)})
+            h, lam = self.stack({i: (z[None], ones)})
             self._scaled.append(_Normal(data, z, h, lam, _log_base(data, group)))
         return rest
 
@@ -164,11 +141,11 @@ class SiteTerms:
             found = {}
             for i in rest:
                 data, group = self._members[i]
-                found[i] = self._sites_of(data, self._omegas[i], group)
-            self._term, self._params = _Term(*self._stack(found)), params
+                found[i] = data.how.sites(data.y, self._omegas[i], data.params, data.eta, group)
+            self._term, self._params = _Term(*self.stack(found)), params
         return self._term
 
-    def _stack(self, found: Mapping[int, tuple[Array, Array]]) -> tuple[Array, Array]:
+    def stack(self, found: Mapping[int, tuple[Array, Array]]) -> tuple[Array, Array]:
         """Return (h, Λ) of all rows, zero for members that are not named."""
         pairs = []
         for i, span in enumerate(self._layout.spans):

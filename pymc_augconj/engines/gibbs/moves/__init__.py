@@ -1,0 +1,8 @@
+"""The moves of the Gibbs step, functions of ``(rng, chain, state)``, each of which is exact.
+
+=================  ========================================================================
+``collapsed``      hyperparameters given ω, the latents of a part integrated out
+``given_latents``  hyperparameters given the latents, ω integrated out
+``latents``        ω, the latents of a part, and what depends on no observation
+=================  ========================================================================
+"""

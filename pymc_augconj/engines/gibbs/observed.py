@@ -1,0 +1,82 @@
+"""Observed variables, and how the site of each is handled.
+
+It is given by the augmented likelihood itself, which draws ω; or it is *held*, see
+:mod:`.held_sites`, by something that is asked the same. The site of a likelihood without an ω is
+*exact*, the likelihood as a function of the predictors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.model import Point, Site
+from pymc_augconj.typing import Array
+
+from .held_sites import HeldSites
+
+__all__ = ["Held", "SiteData", "observe"]
+
+
+class Held:
+    """A held site in place of an augmentation, and what it leaves of the density."""
+
+    coupled = True
+
+    def __init__(self, site: Site, sites: HeldSites) -> None:
+        self._site, self.held_sites = site, sites
+        self.groups = (tuple(range(site.likelihood.n_predictors)),)
+
+    def draw_auxiliary(self, *given: Any) -> None:
+        """Return no ω."""
+
+    def sites(self, *given: Any) -> tuple[Array, Array]:
+        """Return (h, Λ)."""
+        return self.held_sites.of(self._site.name)
+
+    def residual(self, y: Array, eta: Array, params: Mapping[str, Array]) -> Array:
+        """Return r, (count,), at predictors of shape (P, count, N)."""
+        h, lam = self.sites()
+        log_density = self._site.terms.log_density(y, eta, params)
+        slope = h[:, None] - 0.5 * np.einsum("pqn,qkn->pkn", lam, eta)
+        return np.asarray((log_density - (eta * slope).sum(axis=0)).sum(axis=-1))
+
+    def residual_and_gradient(
+        self, y: Array, eta: Array, params: Mapping[str, Array]
+    ) -> tuple[float, Array]:
+        """Return r at the predictors (P, N), and its gradient."""
+        h, lam = self.sites()
+        value, slope = self._site.terms.log_density_and_gradient(y, eta, params)
+        weighted = np.einsum("pqn,qn->pn", lam, eta)
+        return float(value.sum() - np.sum(eta * (h - 0.5 * weighted))), slope - h + weighted
+
+
+@dataclass
+class SiteData:
+    """An observed variable, its observations, and the predictors and parameters used last.
+
+    ``how`` its site is handled; ``exact`` where it is the likelihood, without an ω.
+    """
+
+    site: Site
+    how: MultiLikelihood | Held
+    exact: bool
+    y: Array
+    eta: Array = field(default_factory=lambda: np.empty(0))
+    params: Mapping[str, Array] = field(default_factory=dict)
+
+    def log_densities(self, eta: Array, point: Point) -> Array:
+        """Return log p(y | η) of every observation, given all predictors."""
+        return self.site.terms.log_density(self.y, self.site.select(eta), self.site.params(point))
+
+
+def observe(site: Site, sites: HeldSites | None, point: Point) -> SiteData:
+    """Return an observed variable; its site is held where ``sites`` name it."""
+    y = np.array(site.y(point), dtype=float)
+    if sites is not None and site.name in sites.held:
+        return SiteData(site, Held(site, sites), False, y)
+    return SiteData(site, site.terms, not site.likelihood.has_auxiliary, y)

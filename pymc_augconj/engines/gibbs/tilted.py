@@ -1,0 +1,218 @@
+"""Latents whose posterior given some sites is a Gaussian distribution times exp r.
+
+Let Z(θ) normalise p(f | θ) times all sites of a part, those of ω and the held ones, let f = f(θ, ν)
+map standard normal numbers to that Gaussian distribution (:mod:`pymc_augconj.latents.affine`), and
+let
+
+    r(f) = Σ log p(yᵢ | fᵢ) − (hᵢ fᵢ − ½ λᵢ fᵢ²)
+
+over the observations with held sites. Given ω, the posterior of (θ, ν) is proportional to
+p(θ) Z(θ) N(ν; 0, I) exp r(f(θ, ν)). It is a marginal of the distribution of θ, K independent
+vectors ν_k and an index κ, proportional to
+
+    p(θ) Z(θ) exp r(f(θ, ν_κ)) Π_k N(ν_k; 0, I),
+
+in which ν = ν_κ. So move 3 of :mod:`.sampler` draws ν_k for k ≠ κ from N(0, I); hyperparameters of
+the prior given ω and all ν_k, κ summed out, from p(θ) Z(θ) Σ_k exp r(f(θ, ν_k)); and κ, with
+probabilities in proportion to these terms. Move 4 draws the latents given θ and ω by elliptical
+slices, each with a fresh draw of the Gaussian distribution and no factorisation; and where these
+hardly move, because r is steep, by a Hamiltonian trajectory of ν, see :mod:`.trajectory`.
+
+With K = 1 the posterior of θ is conditioned on how one f deviates from its Gaussian distribution,
+which K → ∞ would integrate out. ν belongs to the space of conditioning that it was found in: no
+other one may take that one's place before κ is drawn.
+
+References
+----------
+Murray & Adams (2010), Slice sampling covariance hyperparameters of latent Gaussian models.
+Nishihara, Murray & Adams (2014), Parallel MCMC with generalized elliptical slice sampling.
+Andrieu & Roberts (2009), The pseudo-marginal approach for efficient Monte Carlo computations.
+Fagan, Bhandari & Cunningham (2016), Elliptical slice sampling with expectation propagation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import partial
+from typing import cast
+
+import numpy as np
+
+from pymc_augconj.gaussian.sites import Span
+from pymc_augconj.latents.affine import AffinePosterior, DifferentiablePosterior
+from pymc_augconj.latents.certified import CertifiedConditioner
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.model import Point
+from pymc_augconj.typing import Array
+
+from .elliptical import elliptical_slice
+from .observed import Held, SiteData
+from .state import GibbsInfo
+from .trajectory import trajectory
+
+__all__ = ["Tilted"]
+
+# Standard normal vectors that move 3 sums over. They cost little beside factorisations.
+_ENSEMBLE = 8
+# The angle that a trajectory turns by, and the most steps that it takes.
+_TURN, _MOST_STEPS = math.pi, 64
+
+
+class Tilted:
+    """What held sites leave of the densities of one part, and the moves that make up for it.
+
+    Parameters
+    ----------
+    held : sequence of (SiteData, Held, Span)
+        Observed variables, and the rows of each among the part's predictors.
+    groups : RowGroups
+    space : CertifiedConditioner
+    slices : int, optional
+        Elliptical slices each time; by default as many as the held sites ask for in a step, in
+        equal parts, and one where trajectories follow.
+    sweeps : int
+        How often latents are drawn in a step.
+
+    Attributes
+    ----------
+    value : float
+        r at the latents that were drawn last.
+    """
+
+    def __init__(
+        self,
+        held: Sequence[tuple[SiteData, Held, Span]],
+        groups: RowGroups,
+        space: CertifiedConditioner,
+        slices: int | None,
+        sweeps: int,
+    ) -> None:
+        self._held, self._groups, self._space = held, groups, space
+        self._sites, self._slices, self._sweeps = held[0][1].held_sites, slices, sweeps
+        self._has_gradients = all(data.site.terms.has_gradient for data, *_ in held)
+        self._nu = np.empty((0, 0))
+        self.value = 0.0
+
+    @property
+    def follows(self) -> bool:
+        """Whether the latents are drawn by trajectories too."""
+        # Any space may condition the draws where the preferred one has no digits.
+        can_follow = self._space.differentiable and self._has_gradients
+        return can_follow and self._sites.fit_badly
+
+    # -- r ------------------------------------------------------------------------------------
+
+    def residual(self, eta: Array, point: Point | None = None) -> Array:
+        """Return r at the part's predictors η, (n,) or (count, n); −∞ outside the support."""
+        etas = np.atleast_2d(eta)
+        total = np.zeros(len(etas))
+        for data, how, span in self._held:
+            own = etas[:, span.rows].reshape(-1, *span.shape).swapaxes(0, 1)
+            params = data.params if point is None else data.site.params(point)
+            with np.errstate(all="ignore"):
+                total += how.residual(data.y, own, params)
+        total[~np.isfinite(total)] = -np.inf
+        return total if eta.ndim == 2 else total[0]
+
+    def residual_of(
+        self, prior: LatentPrior, posterior: AffinePosterior, nu: Array
+    ) -> tuple[float, Array]:
+        """Return r and its gradient as functions of ν."""
+        eta = prior.predictor(posterior.innovations(prior, posterior.apply(nu)))
+        total, slope = 0.0, np.zeros_like(eta)
+        for data, how, span in self._held:
+            own = eta[span.rows].reshape(span.shape)
+            value, gradient = how.residual_and_gradient(data.y, own, data.params)
+            total += value
+            slope[span.rows] = gradient.ravel()
+        if self._groups.inverse is not None:
+            slope = np.bincount(self._groups.inverse, slope, self._groups.size)
+        pull = cast(DifferentiablePosterior, posterior).pull
+        return total, pull(prior.whitened_transpose(slope))
+
+    def _residuals(
+        self, prior: LatentPrior, posterior: AffinePosterior, x: Array, point: Point | None = None
+    ) -> Array:
+        return self.residual(prior.predictor(posterior.innovations(prior, x)), point)
+
+    # -- move 3 -------------------------------------------------------------------------------
+
+    def begin(self, rng: np.random.Generator, posterior: AffinePosterior, v: Array) -> None:
+        """Draw all ν_k, given the present whitened latents."""
+        present = posterior.solve(rng, posterior.coordinates(v))
+        others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
+        self._nu = np.vstack([present, others])
+
+    def log_sum(self, prior: LatentPrior, posterior: AffinePosterior, candidate: Point) -> float:
+        """Return log Σ_k exp r(f(θ, ν_k))."""
+        found = self._residuals(prior, posterior, posterior.apply(self._nu), candidate)
+        return float(np.logaddexp.reduce(found))
+
+    def choose(
+        self, rng: np.random.Generator, prior: LatentPrior, posterior: AffinePosterior
+    ) -> Array:
+        """Draw κ; return the coordinates of its latents."""
+        x = posterior.apply(self._nu)
+        residual = self._residuals(prior, posterior, x)
+        # Draws from probabilities that are known by their logarithms, up to a constant.
+        return np.asarray(x[np.argmax(residual + rng.gumbel(size=residual.size))])
+
+    # -- move 4 -------------------------------------------------------------------------------
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        prior: LatentPrior,
+        posterior: AffinePosterior,
+        current: Array,
+        info: GibbsInfo,
+    ) -> Array:
+        """Return the coordinates of the next latents, given the sites and the present ones."""
+        mean = posterior.mean
+        eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
+        here, value = eta - centre, float(self.residual(eta))
+        follow = self.follows and hasattr(posterior, "pull")
+        count = self._slices or (1 if follow else -(-self._sites.slices // self._sweeps))
+        # Several at once: to solve for many takes hardly longer than for one.
+        fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
+        etas = prior.predictor(posterior.innovations(prior, fresh)) - centre
+        # Of the deviation from the mean at the start, and of the fresh ones.
+        away, weights = current - mean, np.eye(count + 1)[0]
+        for k, there in enumerate(etas, start=1):
+
+            def residual(cos: float, sin: float, here: Array = here, there: Array = there) -> float:
+                return float(self.residual(centre + cos * here + sin * there))
+
+            cos, sin, value, trials = elliptical_slice(rng, residual, value)
+            weights *= cos
+            weights[k] = sin
+            here = cos * here + sin * there
+            info.trials += trials
+            info.slices += 1
+            if follow:
+                x = mean + weights[0] * away + weights[1:] @ (fresh - mean)
+                x, value = self._follow(rng, prior, posterior, x, info)
+                eta = prior.predictor(posterior.innovations(prior, x))
+                away, here, weights = x - mean, eta - centre, np.eye(count + 1)[0]
+        self.value = value
+        return np.asarray(mean + weights[0] * away + weights[1:] @ (fresh - mean))
+
+    def _follow(
+        self,
+        rng: np.random.Generator,
+        prior: LatentPrior,
+        posterior: AffinePosterior,
+        x: Array,
+        info: GibbsInfo,
+    ) -> tuple[Array, float]:
+        """Return the end of a trajectory, and r there."""
+        residual = partial(self.residual_of, prior, posterior)
+        angle, nu = self._sites.angle, posterior.solve(rng, x)
+        steps = int(np.clip(math.ceil(_TURN / angle), 1, _MOST_STEPS))
+        with np.errstate(all="ignore"):
+            nu, value, acceptance = trajectory(rng, residual, nu, angle, steps)
+        info.trajectories += 1
+        info.acceptance += acceptance
+        return posterior.apply(nu), value
