@@ -401,10 +401,12 @@ class AugmentedGibbs(BlockedStep):
             "warning": warning,
         }
         if self._sites is not None:
-            if self.tune:
+            # None where the latents stay, since nothing can be computed at these values.
+            trials = info.trials / max(info.slices, 1)
+            if self.tune and info.slices:
                 accepted = (info.acceptance / info.trajectories,) if info.trajectories else ()
-                self._sites.learn(new, info.trials / info.slices, *accepted)
-            stats["elliptical_trials"] = info.trials / info.slices
+                self._sites.learn(new, trials, *accepted)
+            stats["elliptical_trials"] = trials
             stats["residual_std"] = info.residual_std
             stats["warning"] = warning or self._warn(self._sites.trials)
         self._compare_with_pymc(sampler, new, info)

@@ -11,6 +11,7 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.python_mode import python_mode
 
 X = np.linspace(0.0, 1.0, 6)[:, None]
@@ -143,6 +144,22 @@ def test_the_number_of_slices_can_be_given():
     _, (stats,) = step.step(step.recognition.start)
     # The choice among the vectors of the hyperparameters' move, and where the first slice starts.
     assert seen.count(None) == 2 + round(7 * stats["elliptical_trials"])
+
+
+@pytest.mark.parametrize("tune", [True, False])
+def test_latents_that_stay_take_no_slices(tune, monkeypatch):
+    step = pac.AugmentedGibbs(model=counts())
+    (before,), _ = chain(step, 1)
+
+    def uncertain(*args, **how):
+        raise UncertainEvidenceError("no digits")
+
+    (part,) = step._sampler.parts
+    monkeypatch.setattr(part.space, "posterior", uncertain)
+    step.tune = tune
+    point, (stats,) = step.step(before)
+    np.testing.assert_array_equal(point["f_rotated_"], before["f_rotated_"])
+    assert stats["elliptical_trials"] == 0.0
 
 
 @pytest.mark.parametrize(("width", "warned"), [(0.05, True), (30.0, False)])

@@ -45,9 +45,9 @@ def log_evidence_of(model, point):
     (part,) = sampler.parts
     at = {**step.recognition.start, **point}
     draw_auxiliary(RNG, sampler.chain, State(at, {}), part)
-    posterior, _, constant = part.posterior(at)
+    given = part.given_sites(at)
     log_base = -0.5 * float(Y @ Y) - 0.5 * N * np.log(2.0 * np.pi)
-    return posterior.log_evidence + constant + log_base, posterior.error
+    return given.posterior.log_evidence + given.constant + log_base, given.posterior.error
 
 
 def exact(K):

@@ -439,10 +439,11 @@ def test_trajectories_follow_the_gradient(write):
     step.setup_chain(np.random.default_rng(0), 1, 0)
     point, _ = step.step(found.recognition.start)
     (part,) = step._sampler.parts
-    posterior, prior, _ = part.posterior(point)
+    given = part.given_sites(point)
+    posterior, prior = given.posterior, given.prior
     nu, along = np.random.default_rng(1).normal(size=(2, posterior.size))
-    value, slope = part.tilted.residual_of(prior, posterior, nu)
-    ends = [part.tilted.residual_of(prior, posterior, nu + t * along)[0] for t in (1e-5, -1e-5)]
+    value, slope = part.tilted.residual_of(given, nu)
+    ends = [part.tilted.residual_of(given, nu + t * along)[0] for t in (1e-5, -1e-5)]
     assert slope @ along == pytest.approx((ends[0] - ends[1]) / 2e-5, rel=1e-5)
     eta = prior.predictor(prior.innovations(posterior.apply(nu)))
     assert value == pytest.approx(float(part.tilted.residual(eta)), rel=1e-12)

@@ -15,7 +15,7 @@ from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
 from pymc_augconj.api.updates import GradientUpdate, SliceUpdate
-from pymc_augconj.engines.gibbs.conditioning import OVERRELAXATION, draw
+from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION, draw_gaussian
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.targets import PointTarget
 from pymc_augconj.gaussian.sites import Coupling
@@ -412,7 +412,7 @@ def law_of_draw(space, prior, sites, current=None):
 
     def of_noise(noise):
         rng = ScriptedNormals(noise)
-        return draw(space.posterior(prior, sites), rng, current), rng.used
+        return draw_gaussian(space.posterior(prior, sites), rng, current), rng.used
 
     mean, used = of_noise(np.zeros(N + D))
     return mean, np.transpose([of_noise(e)[0] - mean for e in np.eye(N + D)[:used]])

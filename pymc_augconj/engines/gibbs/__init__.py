@@ -3,7 +3,6 @@
 ==================  =======================================================
 ``chain``           what moves know of a chain, and coordinates of its latents
 ``choice``          whether sites are held where there is an auxiliary variable too
-``conditioning``    exact draws of the latents given sites
 ``elliptical``      slices along an ellipse of two draws of a Gaussian distribution
 ``evidence_check``  the log evidence by another factorisation
 ``held_sites``      choosing the sites of densities without an auxiliary variable

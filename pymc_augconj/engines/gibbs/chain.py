@@ -6,16 +6,16 @@ A block's value is mean(θ) + u, or v for a whitened block, and u = S v with v ~
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-import numpy as np
+from graphlib import TopologicalSorter
 
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.model import Argument, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array
 
-from .observed import SiteData
-from .parts import Part
+from .held_sites import HeldSites
+from .observed import SiteData, observe
+from .parts import Part, make_parts
 
 __all__ = ["Chain"]
 
@@ -25,34 +25,44 @@ class Chain:
 
     Parameters
     ----------
-    model : LatentGaussianModel
-    plan : Plan
-    data : sequence of SiteData
-    parts : sequence of Part
+    model, plan, sites
+        As for :class:`.GibbsSampler`.
     points : sequence of mapping
-        Values of θ at which predictors must agree to be merged.
+        The chain's start, and other values of θ at which predictors must agree to be merged.
+    slices, sweeps
+        As for :class:`.Tilted`.
 
     Attributes
     ----------
+    data : list of SiteData
+    parts : list of Part
     priors : LatentPriors
         Of all latents and predictors.
+    verifies : bool
+        Whether log evidences are compared with those of another factorisation.
     """
 
     def __init__(
         self,
         model: LatentGaussianModel,
         plan: Plan,
-        data: Sequence[SiteData],
-        parts: Sequence[Part],
         points: Sequence[Point],
+        sites: HeldSites | None,
+        slices: int | None,
+        sweeps: int,
     ) -> None:
-        self.model, self.plan, self.data, self.parts = model, plan, data, parts
-        #: Whether log evidences are compared with those of another factorisation.
-        self.verifies = False
+        self.model, self.plan, self.verifies = model, plan, False
+        # Observations first: reading them refuses data whose shapes have changed.
+        self.data = [observe(site, sites, points[0]) for site in model.sites]
+        self.parts = make_parts(model, plan, self.data, points, slices, sweeps)
         # Of some predictors, which no latent enters, there may be no part.
-        self._is_whole = len(parts) == 1 and parts[0].rows.size == model.n_rows
-        self.priors = parts[0].priors if self._is_whole else LatentPriors(model, points)
-        self._order = _topological(model)
+        self._is_whole = len(self.parts) == 1 and self.parts[0].rows.size == model.n_rows
+        self.priors = self.parts[0].priors if self._is_whole else LatentPriors(model, points)
+        # Every mean comes after what it depends on.
+        index = {block.name: i for i, block in enumerate(model.blocks)}
+        names = {b.name: b.mean.names if b.mean is not None else () for b in model.blocks}
+        needs = {b: [n.of for n in own if isinstance(n, Argument)] for b, own in names.items()}
+        self._order = [index[name] for name in TopologicalSorter(needs).static_order()]
 
     def innovations(self, point: Point, prior: LatentPrior | None = None) -> list[Array]:
         """Return every block's u, flat; ``prior`` is that at the point, where it is known."""
@@ -75,7 +85,7 @@ class Chain:
 
     def entries(self, point: Point) -> list[Array]:
         """Return every block's entry of the point, flat."""
-        return [np.ravel(point[b.value_name]) for b in self.model.blocks]
+        return [point[b.value_name].ravel() for b in self.model.blocks]
 
     def latent_values(self, point: Point, prior: LatentPrior) -> dict[Argument, Array]:
         """Return what prior means are functions of: the value, or u for a whitened block."""
@@ -118,35 +128,9 @@ class Chain:
             every[i][own], entries[i][own] = u, v
         return self.point_of(point, every, entries)
 
-    def drawn_predictor(self, point: Point) -> Array:
-        """Return η as the parts' latents were drawn last."""
-        if self._is_whole:
-            return self.parts[0].eta
-        eta = self.priors.at(point).offset.copy()
-        for part in self.parts:
-            eta[part.rows] = part.eta
-        return eta
-
     def log_likelihood(
         self, eta: Array, point: Point, data: Sequence[SiteData] | None = None
     ) -> float:
         """Return log p(y | η) of all observed variables, or of some."""
         every = self.data if data is None else data
         return sum(float(one.log_densities(eta, point).sum()) for one in every)
-
-
-def _topological(model: LatentGaussianModel) -> list[int]:
-    """Return the blocks in an order in which every mean comes after what it depends on."""
-    order: list[int] = []
-    placed: set[Argument] = set()
-    waiting = list(range(len(model.blocks)))
-    while waiting:
-        for i in waiting:
-            block = model.blocks[i]
-            needs = () if block.mean is None else block.mean.names
-            if all(name in placed for name in needs if isinstance(name, Argument)):
-                order.append(i)
-                placed.add(Argument("value", block.name))
-                waiting.remove(i)
-                break
-    return order

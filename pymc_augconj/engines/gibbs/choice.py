@@ -82,6 +82,7 @@ from scipy.linalg import eigh
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.space import condition
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import held_names
 
@@ -121,8 +122,9 @@ def choose_held(
     }
     held = tuple(s.name for s in model.sites if s.name in {*held, *classes})
     # Groups of predictors are sampled one after the other only where no latent ties them.
-    if _is_tied(model, held, [point, *probes]):
-        return tuple(s.name for s in model.sites if s.name in held or len(s.terms.groups) > 1)
+    grouped = {s.name for s in model.sites if len(s.terms.groups) > 1}
+    if grouped and _is_tied(model, held, [point, *probes]):
+        return tuple(s.name for s in model.sites if s.name in grouped.union(held))
     if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
         return held
     kinds = [site.likelihood for site in model.sites]
@@ -155,25 +157,20 @@ def share_of_information(model: LatentGaussianModel, point: Point) -> float:
     sites = HeldSites(model, [site.name for site in model.sites], ())
     try:
         sites.choose(point)
-        prior = LatentPriors(model, [point]).at(point).factorized()
+        priors = LatentPriors(model, [point])
+        prior = priors.at(point).factorized()
     except NotPositiveDefiniteError:
         return 1.0
+    posterior = condition(prior, priors.groups, *sites.chosen, space="weight")
     design = prior.predictor(prior.innovations(np.eye(model.latent_size))) - prior.offset
-    held, expected = np.eye(model.latent_size), np.eye(model.latent_size)
-    linear = np.zeros(model.latent_size)
+    expected = []
     for site in model.sites:
-        h, lam = sites.of(site.name)
-        own = design[:, site.row_numbers.ravel()]
-        held += (own * lam[0, 0]) @ own.T
-        linear += own @ (h[0] - lam[0, 0] * prior.offset[site.row_numbers.ravel()])
-    cov = np.linalg.inv(held)
-    for site in model.sites:
-        rows = site.row_numbers.ravel()
-        own = design[:, rows]
-        mean = prior.offset[rows] + linear @ cov @ own
-        var = np.einsum("dn,de,en->n", own, cov, own, optimize=True)
+        mean, var = site.select(posterior.mean), site.select(posterior.var)
         y = np.array(site.y(point), dtype=float)
-        _, lam = site.terms.expected_sites(y, mean[None], var[None], site.params(point))
-        expected += (own * lam.reshape(1, -1)) @ own.T
-    share = eigh(held, expected, eigvals_only=True, subset_by_index=[0, 0])[0]
+        expected.append(site.terms.expected_sites(y, mean, var, site.params(point))[1].ravel())
+    held, augmented = (
+        np.eye(model.latent_size) + (design * lam) @ design.T
+        for lam in (sites.chosen[1], np.concatenate(expected))
+    )
+    share = eigh(held, augmented, eigvals_only=True, subset_by_index=[0, 0])[0]
     return float(share) if np.isfinite(share) else 1.0

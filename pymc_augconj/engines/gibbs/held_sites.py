@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +28,7 @@ from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.space import condition
-from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiDensity, MultiLikelihood
+from pymc_augconj.likelihoods.several import MultiDensity
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
@@ -52,35 +51,29 @@ _MANY_TRIALS = 3.0
 _FIRST_ANGLE, _ACCEPTANCE, _SLOWING = 0.1, 0.8, 0.6
 
 
-class _Rule(VariationalGaussian):
+class _Rule:
     """The rule of the VGP for held sites; that of CAVI, which integrates ω out, for the others."""
 
-    rough = True
+    monotone = augmented = False
 
     def __init__(self, held: Sequence[MultiDensity]) -> None:
         self._held, self._cavi = held, CoordinateAscent()
+        self._vgp = VariationalGaussian(rough=True)
 
-    def _other(self, terms: MultiDensity) -> TypeGuard[MultiLikelihood]:
+    def _of(self, terms: MultiDensity) -> Any:
         # By identity, which copies of a whole chain keep, and not by id, which they do not.
-        return not any(terms is held for held in self._held)
+        return self._vgp if any(terms is held for held in self._held) else self._cavi
 
     def full(self, terms: MultiDensity) -> bool:
         # Held sites couple the predictors, or may do so.
-        return self._cavi.full(terms) if self._other(terms) else True
+        rule = self._of(terms)
+        return bool(rule is self._vgp or rule.full(terms))
 
-    def value(
-        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
-    ) -> Array:
-        if self._other(terms):
-            return self._cavi.value(terms, y, mean, cov, params)
-        return super().value(terms, y, mean, cov, params)
+    def value(self, terms: MultiDensity, *at: Any) -> Any:
+        return self._of(terms).value(terms, *at)
 
-    def targets(
-        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
-        if self._other(terms):
-            return self._cavi.targets(terms, y, mean, cov, params)
-        return super().targets(terms, y, mean, cov, params)
+    def targets(self, terms: MultiDensity, *at: Any) -> Any:
+        return self._of(terms).targets(terms, *at)
 
 
 class HeldSites:

@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.latents.certified import CertifiedConditioner
 from pymc_augconj.latents.components import find_components, restricted_model
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.latents.space import choose_conditioner
 from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array, Index
 
 from .held_sites import HeldSites
 from .observed import Held, SiteData
 from .site_terms import SiteTerms
-from .tilted import Tilted
+from .tilted import Conditional, Tilted
 
 __all__ = ["Part", "make_parts"]
 
@@ -44,6 +44,8 @@ class Part:
     priors : LatentPriors
         Of these latents and predictors alone.
     space : CertifiedConditioner
+    collapsed : list of str
+        The updates of hyperparameters that integrate out its latents.
     tilted : Tilted, optional
         What held sites leave of the densities; None where there are none.
     factorizes : bool
@@ -59,6 +61,7 @@ class Part:
     sites: SiteTerms
     priors: LatentPriors
     space: CertifiedConditioner
+    collapsed: list[str]
     tilted: Tilted | None
     factorizes: bool = False
     eta: Array = field(default_factory=lambda: np.empty(0))
@@ -73,8 +76,8 @@ class Part:
         self.eta = prior.predictor(innovations)
         self.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
 
-    def posterior(self, point: Point, **how: bool) -> tuple[AffinePosterior, LatentPrior, float]:
-        """Return the posterior of its latents, their prior, and what merging leaves.
+    def given_sites(self, point: Point, **how: bool) -> Conditional:
+        """Return the distribution of its latents given their sites.
 
         ``how`` is passed to the part's space.
         """
@@ -83,23 +86,22 @@ class Part:
             data.params = data.site.params(point)
         sites = self.sites.at(prior.offset)
         posterior = self.space.posterior(prior, sites, **how)
-        return posterior, prior, sites.constant
+        return Conditional(posterior, prior, sites.constant)
 
-    def approximation(
-        self, point: Point, sites: HeldSites, *, settle: bool = False
-    ) -> tuple[AffinePosterior, LatentPrior]:
-        """Return the posterior given the sites that were chosen for all, and its prior."""
+    def approximation(self, point: Point, sites: HeldSites, *, settle: bool = False) -> Conditional:
+        """Return the same given the sites that were chosen for all observed variables."""
         prior, found = self.priors.at(point).factorized(), {}
         for i, (data, group) in enumerate(self.members):
             own = list(data.how.groups[group])
             h, lam = sites.of(data.site.name)
             found[i] = h[own], lam[np.ix_(own, own)] if data.how.coupled else lam[own]
         merged = self.priors.groups.merge(*self.sites.stack(found), prior.offset)
-        return self.space.posterior(prior, SiteSum((merged,)), settle=settle), prior
+        return Conditional(self.space.posterior(prior, SiteSum((merged,)), settle=settle), prior)
 
 
 def make_parts(
     model: LatentGaussianModel,
+    plan: Plan,
     data: Sequence[SiteData],
     points: Sequence[Point],
     slices: int | None = None,
@@ -107,15 +109,8 @@ def make_parts(
 ) -> list[Part]:
     """Return the parts of a model.
 
-    Parameters
-    ----------
-    model : LatentGaussianModel
-    data : sequence of SiteData
-        Its observed variables.
-    points : sequence of mapping
-        Values of θ at which predictors must agree to be merged.
-    slices, sweeps
-        As for :class:`.Tilted`.
+    Predictors are merged where they agree at all ``points``; slices and sweeps are as
+    for :class:`.Tilted`.
 
     Raises
     ------
@@ -142,9 +137,14 @@ def make_parts(
             if isinstance(one.how, Held)
         ]
         tilted = Tilted(held, priors.groups, space, slices, sweeps) if held else None
-        terms, latents = SiteTerms(members, layout, priors.groups), component.latents
-        part = Part(component.blocks, latents, members, stacked, terms, priors, space, tilted)
-        # f(θ, ν) takes chol(K).
-        part.factorizes = bool(held)
-        parts.append(part)
+        names = ["collapsed", *(f"collapsed {model.blocks[i].name}" for i in component.blocks)]
+        parts.append(
+            Part(
+                component.blocks, component.latents, members, stacked,
+                SiteTerms(members, layout, priors.groups), priors, space,
+                [name for name in names if plan.moves.get(name)], tilted,
+                # f(θ, ν) takes chol(K).
+                factorizes=bool(held),
+            )
+        )  # fmt: skip
     return parts

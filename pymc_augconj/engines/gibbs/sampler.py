@@ -32,8 +32,7 @@ from .chain import Chain
 from .held_sites import HeldSites
 from .levels import find_levels
 from .moves import collapsed, given_latents, latents
-from .observed import observe
-from .parts import Part, make_parts
+from .parts import Part
 from .state import GibbsInfo, State
 from .targets import Update
 
@@ -88,12 +87,8 @@ class GibbsSampler:
         elif sites is not None:
             slices, sweeps = sweeps and 1, sweeps or _SWEEPS
         self.sweeps = sweeps or 1
-        # Observations first: reading them refuses data whose shapes have changed.
-        data = [observe(site, sites, point) for site in model.sites]
-        points = [point, *probes]
-        self.parts = make_parts(model, data, points, slices, self.sweeps)
-        self.chain = Chain(model, plan, data, self.parts, points)
-        self.priors = self.chain.priors
+        self.chain = Chain(model, plan, [point, *probes], sites, slices, self.sweeps)
+        self.parts, self.priors = self.chain.parts, self.chain.priors
         self.levels = find_levels(self.parts, {h.value_name for h in plan.level})
         self._recent: deque[float] = deque(maxlen=_RECENT)
         # The sites that have had a posterior.
@@ -134,7 +129,7 @@ class GibbsSampler:
         collapsed.update_collapsed(rng, chain, state, part)
         # Where θ has moved with the latents integrated out, the present ones are not a draw from
         # their distribution at the new θ: nothing is left to over-relax.
-        relax = not collapsed.collapsed_names(chain, part)
+        relax = not part.collapsed
         try:
             latents.draw_latents(rng, chain, state, part, relax=relax)
         except NotPositiveDefiniteError:
@@ -149,12 +144,14 @@ class GibbsSampler:
     def _describe(self, state: State) -> None:
         """Write down the log density, the jitter and the spread of r."""
         chain, point, info = self.chain, state.point, state.info
-        info.log_density = (
-            float(self.model.log_prior(point))
-            + sum(part.log_prior for part in self.parts)
-            + chain.log_likelihood(chain.drawn_predictor(point), point)
-        )
-        info.jitter = self.priors.at(point).factorized().jitter
+        prior = self.priors.at(point).factorized()
+        eta = prior.offset.copy()
+        info.log_density = float(self.model.log_prior(point))
+        for part in self.parts:
+            eta[part.rows] = part.eta
+            info.log_density += part.log_prior
+        info.log_density += chain.log_likelihood(eta, point)
+        info.jitter = prior.jitter
         if self.sites is not None:
             residual = sum(part.tilted.value for part in self.parts if part.tilted is not None)
             if np.isfinite(residual):
@@ -197,13 +194,12 @@ class GibbsSampler:
         self.sites.choose(point)
         found = dict(point)
         for part in self.parts:
-            posterior, prior = part.approximation(point, self.sites)
+            given = part.approximation(point, self.sites)
             for _ in range(_START_ATTEMPTS):
-                x = posterior.apply(rng.standard_normal(posterior.size))
-                u, v = posterior.innovations(prior, x), prior.split(posterior.whitened(x))
-                eta = prior.predictor(u)
+                x = given.posterior.apply(rng.standard_normal(given.posterior.size))
+                eta = given.predictor(x)
                 if part.tilted is None or np.isfinite(part.tilted.residual(eta, point)):
-                    found = self.chain.replaced(found, part, u, v)
+                    found = self.chain.replaced(found, part, *given.latents(x))
                     break
         return found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,63 +18,44 @@ __all__ = ["GibbsInfo", "State"]
 
 @dataclass
 class GibbsInfo:
-    """What one step tells about itself.
+    """What one step tells about itself."""
 
-    Attributes
-    ----------
-    log_evidence : float
-        Log normaliser of the Gaussian move: log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη.
-    evaluations : int
-        Evaluations of a log density by the hyperparameter updates.
-    jitter : float
-        Largest jitter that a covariance needed.
-    updates, refusals : int
-        Updates that take a log evidence; and how many of them met values of hyperparameters at
-        which rounding leaves it no digits, so that these were refused.
-    stays : int
-        Updates, and draws of latents, that were left out because that is so at the present state.
-    refused : dict
-        By the names of hyperparameters, the least and the largest of the refused values.
-    log_density : float
-        The model's log density at the new point, as PyMC defines it.
-    slices, trials : int
-        Elliptical slices, where sites are held, and the evaluations of densities they took.
-    trajectories, acceptance : float
-        Hamiltonian trajectories, and the mean acceptance of their points.
-    residual_std : float
-        The standard deviation over the last steps of r, the log ratio of densities to held sites.
-    """
-
+    #: log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη, the normaliser of the Gaussian moves.
     log_evidence: float = 0.0
+    #: Evaluations of a log density by the hyperparameter updates.
     evaluations: int = 0
+    #: Largest jitter that a covariance needed.
     jitter: float = 0.0
+    #: Updates that take a log evidence; and how many of them met values of hyperparameters at which
+    #: rounding leaves it no digits, so that these were refused.
     updates: int = 0
     refusals: int = 0
+    #: Updates, and draws of latents, that were left out because that is so at the present state.
     stays: int = 0
+    #: By the names of hyperparameters, the least and the largest of the refused values.
     refused: dict[str, tuple[float, float]] = field(default_factory=dict)
+    #: The model's log density at the new point, as PyMC defines it.
     log_density: float = 0.0
+    #: Elliptical slices, where sites are held, and the evaluations of densities they took.
     slices: int = 0
     trials: int = 0
+    #: Hamiltonian trajectories, and the sum of the mean acceptances of their points.
     trajectories: int = 0
     acceptance: float = 0.0
+    #: The standard deviation over the last steps of r, the log ratio of densities to held sites.
     residual_std: float = 0.0
 
-    def note(
-        self, refused: Sequence[Array], members: Sequence[Hyperparameter], *, stays: bool
-    ) -> None:
+    def note(self, target: PointTarget, *, stays: bool) -> None:
         """Count an update that takes a log evidence, and the values that it refused."""
         self.updates += 1
-        if not refused:
-            return
-        self.refusals += 1
+        self.refusals += bool(target.refused)
         self.stays += stays
-        starts = np.cumsum([0, *(h.size for h in members)])
-        for h, start in zip(members, starts, strict=False):
-            for values in (x[start : start + h.size] for x in refused):
-                least, largest = self.refused.get(h.value_name, (np.inf, -np.inf))
-                self.refused[h.value_name] = (
-                    min(least, float(values.min())), max(largest, float(values.max())),
-                )  # fmt: skip
+        for x in target.refused:
+            values: dict[str, Array] = {}
+            target.write(values, x)
+            for name, value in values.items():
+                seen = [*self.refused.get(name, ()), *value.ravel().tolist()]
+                self.refused[name] = min(seen), max(seen)
 
 
 @dataclass
@@ -102,5 +83,5 @@ class State:
             value = start if target.refused else self.updates[move](target, start, rng)
         self.info.evaluations += target.evaluations
         if gradient is not None:
-            self.info.note(target.refused, members, stays=value is start)
+            self.info.note(target, stays=bool(target.refused) and value is start)
         target.write(self.point, value)

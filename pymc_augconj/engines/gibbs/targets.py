@@ -78,51 +78,37 @@ class PointTarget:
         # Coordinate-wise updates come back to the value they started from.
         key = x.tobytes()
         if key not in self._known:
-            self._known[key] = self._evaluate(x)
+            self._known[key] = self._evaluate(x, lambda at: (float(self._log_density(at)), {}))[0]
         return self._known[key]
 
-    def _evaluate(self, x: Array) -> float:
+    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
+        assert self._gradient is not None
+        value, slopes = self._evaluate(x, self._gradient)
+        flat = [np.ravel(slopes.get(h.value_name, 0.0)) for h in self._members]
+        pairs = zip(flat, self._members, strict=True)
+        return value, np.concatenate([np.broadcast_to(slope, (h.size,)) for slope, h in pairs])
+
+    def _evaluate(self, x: Array, function: Gradient) -> tuple[float, Mapping[str, Array]]:
         self.write(self._candidate, x)
+        self.evaluations += 1
+        cause: NotPositiveDefiniteError | None = None
+        value = -math.inf
         # Where a covariance has no Cholesky factor in floating point the density is taken as
         # zero, which is what PyMC's own log density does there.
         try:
-            return self._finite(float(self._log_density(self._candidate)))
+            value, slopes = function(self._candidate)
+            if math.isfinite(value):
+                return value, slopes
         except UncertainEvidenceError:
-            return self._refuse(x)
+            self.refused.append(x.copy())
+            return -math.inf, {}
         except NotPositiveDefiniteError as error:
-            return self._finite(-math.inf, error)
-
-    def _refuse(self, x: Array) -> float:
-        self.evaluations += 1
-        self.refused.append(x.copy())
-        return -math.inf
-
-    def _finite(self, value: float, error: Exception | None = None) -> float:
-        """Return a value if it is finite, −∞ otherwise."""
-        self.evaluations += 1
-        if math.isfinite(value):
-            return value
+            cause = error
         if self.evaluations == 1:
             names = ", ".join(h.name for h in self._members)
             raise AugmentationError(
                 f"{names}: expected a finite log density where an update begins, found "
-                f"{error or value}; start elsewhere, initvals={{…}}, or give a prior that keeps "
+                f"{cause or value}; start elsewhere, initvals={{…}}, or give a prior that keeps "
                 "values from over- and underflow"
-            ) from error
-        return -math.inf
-
-    def value_and_gradient(self, x: Array) -> tuple[float, Array]:
-        self.write(self._candidate, x)
-        try:
-            assert self._gradient is not None
-            value, slopes = self._gradient(self._candidate)
-        except UncertainEvidenceError:
-            return self._refuse(x), np.zeros_like(x)
-        except NotPositiveDefiniteError as error:
-            return self._finite(-math.inf, error), np.zeros_like(x)
-        zero = np.zeros(1)
-        parts = [
-            np.broadcast_to(np.ravel(slopes.get(h.value_name, zero)), (h.size,))
-            for h in self._members
-        ]
-        return self._finite(value), np.concatenate(parts)
+            ) from cause
+        return -math.inf, {}

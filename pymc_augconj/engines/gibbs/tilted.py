@@ -34,6 +34,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import cast
 
@@ -52,12 +53,37 @@ from .observed import Held, SiteData
 from .state import GibbsInfo
 from .trajectory import trajectory
 
-__all__ = ["Tilted"]
+__all__ = ["Conditional", "Tilted"]
 
 # Standard normal vectors that move 3 sums over. They cost little beside factorisations.
 _ENSEMBLE = 8
 # The angle that a trajectory turns by, and the most steps that it takes.
 _TURN, _MOST_STEPS = math.pi, 64
+
+
+@dataclass(frozen=True)
+class Conditional:
+    """The Gaussian distribution of a part's latents given its sites, in coordinates x of a space.
+
+    ``constant`` is what merging sites leaves of the log evidence.
+    """
+
+    posterior: AffinePosterior
+    prior: LatentPrior
+    constant: float = 0.0
+
+    def coordinates(self, whitened: list[Array]) -> Array:
+        """Return x of v by blocks."""
+        return self.posterior.coordinates(np.concatenate(whitened))
+
+    def predictor(self, x: Array) -> Array:
+        """Return the part's η."""
+        return self.prior.predictor(self.posterior.innovations(self.prior, x))
+
+    def latents(self, x: Array) -> tuple[list[Array], list[Array]]:
+        """Return u and v by blocks."""
+        whitened = self.prior.split(self.posterior.whitened(x))
+        return self.posterior.innovations(self.prior, x), whitened
 
 
 class Tilted:
@@ -116,11 +142,9 @@ class Tilted:
         total[~np.isfinite(total)] = -np.inf
         return total if eta.ndim == 2 else total[0]
 
-    def residual_of(
-        self, prior: LatentPrior, posterior: AffinePosterior, nu: Array
-    ) -> tuple[float, Array]:
+    def residual_of(self, given: Conditional, nu: Array) -> tuple[float, Array]:
         """Return r and its gradient as functions of ν."""
-        eta = prior.predictor(posterior.innovations(prior, posterior.apply(nu)))
+        eta = given.predictor(given.posterior.apply(nu))
         total, slope = 0.0, np.zeros_like(eta)
         for data, how, span in self._held:
             own = eta[span.rows].reshape(span.shape)
@@ -129,90 +153,68 @@ class Tilted:
             slope[span.rows] = gradient.ravel()
         if self._groups.inverse is not None:
             slope = np.bincount(self._groups.inverse, slope, self._groups.size)
-        pull = cast(DifferentiablePosterior, posterior).pull
-        return total, pull(prior.whitened_transpose(slope))
-
-    def _residuals(
-        self, prior: LatentPrior, posterior: AffinePosterior, x: Array, point: Point | None = None
-    ) -> Array:
-        return self.residual(prior.predictor(posterior.innovations(prior, x)), point)
+        pull = cast(DifferentiablePosterior, given.posterior).pull
+        return total, pull(given.prior.whitened_transpose(slope))
 
     # -- move 3 -------------------------------------------------------------------------------
 
-    def begin(self, rng: np.random.Generator, posterior: AffinePosterior, v: Array) -> None:
-        """Draw all ν_k, given the present whitened latents."""
-        present = posterior.solve(rng, posterior.coordinates(v))
-        others = rng.standard_normal((_ENSEMBLE - 1, posterior.size))
+    def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
+        """Draw all ν_k, given the coordinates of the present latents."""
+        present = given.posterior.solve(rng, current)
+        others = rng.standard_normal((_ENSEMBLE - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
 
-    def log_sum(self, prior: LatentPrior, posterior: AffinePosterior, candidate: Point) -> float:
+    def log_sum(self, given: Conditional, candidate: Point) -> float:
         """Return log Σ_k exp r(f(θ, ν_k))."""
-        found = self._residuals(prior, posterior, posterior.apply(self._nu), candidate)
-        return float(np.logaddexp.reduce(found))
+        eta = given.predictor(given.posterior.apply(self._nu))
+        return float(np.logaddexp.reduce(self.residual(eta, candidate)))
 
-    def choose(
-        self, rng: np.random.Generator, prior: LatentPrior, posterior: AffinePosterior
-    ) -> Array:
+    def choose(self, rng: np.random.Generator, given: Conditional) -> Array:
         """Draw κ; return the coordinates of its latents."""
-        x = posterior.apply(self._nu)
-        residual = self._residuals(prior, posterior, x)
+        x = given.posterior.apply(self._nu)
+        residual = self.residual(given.predictor(x))
         # Draws from probabilities that are known by their logarithms, up to a constant.
         return np.asarray(x[np.argmax(residual + rng.gumbel(size=residual.size))])
 
     # -- move 4 -------------------------------------------------------------------------------
 
     def draw(
-        self,
-        rng: np.random.Generator,
-        prior: LatentPrior,
-        posterior: AffinePosterior,
-        current: Array,
-        info: GibbsInfo,
+        self, rng: np.random.Generator, given: Conditional, current: Array, info: GibbsInfo
     ) -> Array:
         """Return the coordinates of the next latents, given the sites and the present ones."""
-        mean = posterior.mean
-        eta, centre = prior.predictor(posterior.innovations(prior, np.stack([current, mean])))
+        posterior, mean = given.posterior, given.posterior.mean
+        eta, centre = given.predictor(np.stack([current, mean]))
         here, value = eta - centre, float(self.residual(eta))
         follow = self.follows and hasattr(posterior, "pull")
         count = self._slices or (1 if follow else -(-self._sites.slices // self._sweeps))
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
-        etas = prior.predictor(posterior.innovations(prior, fresh)) - centre
-        # Of the deviation from the mean at the start, and of the fresh ones.
-        away, weights = current - mean, np.eye(count + 1)[0]
-        for k, there in enumerate(etas, start=1):
+        etas, away = given.predictor(fresh) - centre, current - mean
+        for other, there in zip(fresh - mean, etas, strict=True):
 
             def residual(cos: float, sin: float, here: Array = here, there: Array = there) -> float:
                 return float(self.residual(centre + cos * here + sin * there))
 
             cos, sin, value, trials = elliptical_slice(rng, residual, value)
-            weights *= cos
-            weights[k] = sin
-            here = cos * here + sin * there
+            away, here = cos * away + sin * other, cos * here + sin * there
             info.trials += trials
             info.slices += 1
             if follow:
-                x = mean + weights[0] * away + weights[1:] @ (fresh - mean)
-                x, value = self._follow(rng, prior, posterior, x, info)
-                eta = prior.predictor(posterior.innovations(prior, x))
-                away, here, weights = x - mean, eta - centre, np.eye(count + 1)[0]
+                x, value = self._follow(rng, given, mean + away, info)
+                away, here = x - mean, given.predictor(x) - centre
         self.value = value
-        return np.asarray(mean + weights[0] * away + weights[1:] @ (fresh - mean))
+        return mean + away
 
     def _follow(
-        self,
-        rng: np.random.Generator,
-        prior: LatentPrior,
-        posterior: AffinePosterior,
-        x: Array,
-        info: GibbsInfo,
+        self, rng: np.random.Generator, given: Conditional, x: Array, info: GibbsInfo
     ) -> tuple[Array, float]:
         """Return the end of a trajectory, and r there."""
-        residual = partial(self.residual_of, prior, posterior)
-        angle, nu = self._sites.angle, posterior.solve(rng, x)
-        steps = int(np.clip(math.ceil(_TURN / angle), 1, _MOST_STEPS))
+        residual, angle = partial(self.residual_of, given), self._sites.angle
+        nu, steps = given.posterior.solve(rng, x), math.ceil(_TURN / angle)
         with np.errstate(all="ignore"):
-            nu, value, acceptance = trajectory(rng, residual, nu, angle, steps)
+            nu, value, acceptance = trajectory(
+                rng, residual, nu, angle, min(max(steps, 1), _MOST_STEPS)
+            )
         info.trajectories += 1
         info.acceptance += acceptance
-        return posterior.apply(nu), value
+        return given.posterior.apply(nu), value

@@ -48,15 +48,15 @@ class VariationalGaussian:
     ----------
     factorised : bool
         Whether the predictors of an observation are independent under the approximation.
+    rough : bool
+        Whether expectations of many predictors need a few digits only.
     """
 
     monotone = False
     augmented = False
-    #: Whether expectations of many predictors need a few digits only.
-    rough = False
 
-    def __init__(self, factorised: bool = False) -> None:
-        self.factorised = factorised
+    def __init__(self, factorised: bool = False, *, rough: bool = False) -> None:
+        self.factorised, self.rough = factorised, rough
 
     def full(self, terms: MultiDensity) -> bool:
         return not (self.factorised or terms.factorises)

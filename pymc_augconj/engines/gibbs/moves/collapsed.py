@@ -14,40 +14,33 @@ import numpy as np
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
+from pymc_augconj.engines.gibbs.tilted import Conditional
 from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
 from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
 
-__all__ = ["collapsed_names", "update_collapsed"]
-
-
-def collapsed_names(chain: Chain, part: Part) -> list[str]:
-    """Return the names of the updates that concern a part."""
-    names = ["collapsed", *(f"collapsed {chain.model.blocks[i].name}" for i in part.blocks)]
-    return [name for name in names if chain.plan.moves.get(name)]
+__all__ = ["update_collapsed"]
 
 
 def update_collapsed(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
     """Make all updates that concern a part."""
-    names = collapsed_names(chain, part)
-    if not names or part.tilted is None:
-        for name in names:
-            _update(rng, chain, state, part, name)
-        return
-    try:
-        posterior, prior, _ = part.posterior(state.point, alone=True)
-    except UncertainEvidenceError:
-        state.info.stays += 1
-        return
-    part.tilted.begin(rng, posterior, np.concatenate(part.select(chain.whitened(state.point))))
-    for name in names:
-        _update(rng, chain, state, part, name)
-    posterior, prior, _ = part.posterior(state.point, alone=True)
-    x = part.tilted.choose(rng, prior, posterior)
-    whitened = prior.split(posterior.whitened(x))
-    state.point = chain.replaced(state.point, part, posterior.innovations(prior, x), whitened)
+    tilted = part.tilted if part.collapsed else None
+    if tilted is not None:
+        try:
+            given = part.given_sites(state.point, alone=True)
+        except UncertainEvidenceError:
+            state.info.stays += 1
+            return
+        current = given.coordinates(part.select(chain.whitened(state.point)))
+        tilted.begin(rng, given, current)
+    for move in part.collapsed:
+        _update(rng, chain, state, part, move)
+    if tilted is not None:
+        given = part.given_sites(state.point, alone=True)
+        latents = given.latents(tilted.choose(rng, given))
+        state.point = chain.replaced(state.point, part, *latents)
 
 
 def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, move: str) -> None:
@@ -71,7 +64,9 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
             raise UncertainEvidenceError("rounding leaves no digits of the sites' constants")
         posterior = part.space.posterior(prior, sites, alone=tilted is not None)
         total += base + sites.constant + posterior.log_evidence
-        return total if tilted is None else total + tilted.log_sum(prior, posterior, candidate)
+        if tilted is None:
+            return total
+        return total + tilted.log_sum(Conditional(posterior, prior), candidate)
 
     def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
         value, terms = log_evidence_and_gradient(model, part.priors, candidate, *part.sites.stacked)

@@ -1,18 +1,51 @@
-"""Draws of ω, of the latents of a part, and of what depends on no observation, given the rest."""
+"""Draws of ω, of the latents of a part, and of what depends on no observation, given the rest.
+
+References
+----------
+Adler, S. L. (1981). Over-relaxation method for the Monte Carlo evaluation of the partition
+function for multiquadratic actions. Physical Review D 23.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.conditioning import draw
 from pymc_augconj.engines.gibbs.evidence_check import check_log_evidence
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError, UncertainEvidenceError
+from pymc_augconj.latents.affine import AffinePosterior
 from pymc_augconj.linalg.rounding import SMALL_ERROR
+from pymc_augconj.typing import Array
 
-__all__ = ["draw_auxiliary", "draw_forward", "draw_latents"]
+__all__ = ["OVERRELAXATION", "draw_auxiliary", "draw_forward", "draw_gaussian", "draw_latents"]
+
+
+# Adler's (1981) a: given ω, the latents' deviation from their mean is reversed by this share of
+# the previous one, which leaves their distribution unchanged and works against the positive
+# correlation that ω carries from draw to draw. Measured, kernel fixed, smallest effective samples
+# a draw over f, bulk / tail / of squares: heart, logit 0.58 / 0.71 / 0.81 at a = 0 and
+# 1.11 / 0.87 / 0.72 at 0.4; housing, Student-t 0.58 / 0.69 / 0.77 and 0.97 / 0.86 / 0.61. At 0.6
+# and beyond the squares lose more than the means gain.
+OVERRELAXATION = 0.4
+
+
+def draw_gaussian(
+    posterior: AffinePosterior, rng: np.random.Generator, current: Array | None = None
+) -> Array:
+    """Return one exact joint draw of the latents' coordinates, shape (D,).
+
+    Where ``current`` is given, a draw from the same distribution at these sites, the result is
+    over-relaxed with respect to it: see :data:`OVERRELAXATION`.
+    """
+    nu = rng.standard_normal(posterior.size)
+    if current is None:
+        return posterior.apply(nu)
+    # With x = μ + e, e and e′ independent: μ − a e + √(1 − a²) e′ has the same distribution as x.
+    # As T(ν) = μ + Gν, that is (1 + a) T(√(1 − a²)/(1 + a) ν) − a x: one solution, not two.
+    a = OVERRELAXATION
+    return (1.0 + a) * posterior.apply(np.sqrt((1.0 - a) / (1.0 + a)) * nu) - a * current
 
 
 def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
@@ -32,42 +65,40 @@ def draw_latents(
 
     Where rounding leaves no digits the latents stay as they are, as does their distribution.
     """
-    point, info = state.point, state.info
-    whitened = part.select(chain.whitened(point)) if relax or part.tilted is not None else []
+    point, info, tilted = state.point, state.info, part.tilted
+    whitened = part.select(chain.whitened(point)) if relax or tilted is not None else []
     try:
         # ν is that of one space: another one is taken with other sites alone.
-        posterior, prior, constant = part.posterior(
-            point, settle=part.tilted is None, for_draws=True
-        )
+        given = part.given_sites(point, settle=tilted is None, for_draws=True)
     except UncertainEvidenceError:
         info.stays += 1
         info.log_evidence = np.nan
-        part.keep(
-            part.priors.at(point).factorized(), part.select(chain.innovations(point)),
-            part.select(chain.whitened(point)),
-        )  # fmt: skip
+        latents = part.select(chain.innovations(point)), part.select(chain.whitened(point))
+        part.keep(part.priors.at(point).factorized(), *latents)
         return
-    current = posterior.coordinates(np.concatenate(whitened)) if whitened else None
-    if part.tilted is None:
-        x = draw(posterior, rng, current)
+    posterior, prior = given.posterior, given.prior
+    current = given.coordinates(whitened) if whitened else None
+    if tilted is None or current is None:
+        x = draw_gaussian(posterior, rng, current)
     else:
-        assert current is not None
-        x = part.tilted.draw(rng, prior, posterior, current, info)
-    info.log_evidence += posterior.log_evidence + constant
-    v = posterior.whitened(x)
+        x = tilted.draw(rng, given, current, info)
+    info.log_evidence += posterior.log_evidence + given.constant
     if chain.verifies and posterior.error <= SMALL_ERROR:
         sites, coupling = part.sites.at(prior.offset), part.priors.groups.merged
+        v = posterior.whitened(x)
         check_log_evidence(prior, sites, coupling, v, posterior.log_evidence)
-    innovations, whitened = posterior.innovations(prior, x), prior.split(v)
-    part.keep(prior, innovations, whitened)
-    state.point = chain.replaced(point, part, innovations, whitened)
+    latents = given.latents(x)
+    part.keep(prior, *latents)
+    state.point = chain.replaced(point, part, *latents)
 
 
 def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
     """Draw them, and add their log densities to the step's."""
-    forward, point = chain.model.forward, state.point
-    values = chain.latent_values(point, chain.priors.at(point)) if forward else {}
-    for variable in forward:
+    point = state.point
+    if not chain.model.forward:
+        return
+    values = chain.latent_values(point, chain.priors.at(point))
+    for variable in chain.model.forward:
         try:
             draw = variable.draw(rng, {**point, **values})
         except ValueError as error:
@@ -77,4 +108,5 @@ def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
                 "in range"
             ) from error
         point[variable.value_name] = draw.reshape(np.shape(point[variable.value_name]))
-    state.info.log_density += sum(float(v.log_density({**point, **values})) for v in forward)
+    for variable in chain.model.forward:
+        state.info.log_density += float(variable.log_density({**point, **values}))
