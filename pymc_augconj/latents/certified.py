@@ -95,8 +95,10 @@ class CertifiedConditioner:
                 best, least = posterior, error
         if best is None or least > LARGEST_ERROR:
             found = failure or f"about {least:.1g}"
+            names = " and ".join(repr(b.block.name) for b in prior.blocks)
             raise UncertainEvidenceError(
-                "the log evidence of the Gaussian latents: expected a rounding error of at most "
-                f"{LARGEST_ERROR:g}, found {found}"
+                f"latent variables {names}: expected a log evidence with a rounding error of at "
+                f"most {LARGEST_ERROR:g} nat, found {found}; give them priors of more similar "
+                "scales, or start elsewhere (initvals=…)"
             ) from failure
         return best

@@ -51,6 +51,12 @@ def draw_gaussian(
 def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
     """Draw ω of the part's observed variables, given all predictors as they are."""
     eta, omegas = chain.predictor(state.point), []
+    if not np.isfinite(eta).all():
+        names = " and ".join(repr(data.site.name) for data, _ in part.members)
+        raise AugmentationError(
+            f"observed variables {names}: expected finite predictors, found some that overflow; "
+            "bring priors and data to similar scales"
+        )
     for data, group in part.members:
         data.params = data.site.params(state.point)
         data.eta = data.site.select(eta)
@@ -93,7 +99,7 @@ def draw_latents(
 
 
 def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
-    """Draw them, and add their log densities to the step's."""
+    """Draw the variables that nothing observed depends on, and add their log densities."""
     point = state.point
     if not chain.model.forward:
         return
@@ -101,6 +107,10 @@ def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
     for variable in chain.model.forward:
         try:
             draw = variable.draw(rng, {**point, **values})
+            if not np.isfinite(draw).all():
+                raise ValueError(f"a draw of {draw[~np.isfinite(draw)][0]}")
+        except AugmentationError:
+            raise
         except ValueError as error:
             raise AugmentationError(
                 f"variable {variable.name!r}: expected parameters that it can be drawn with, "
