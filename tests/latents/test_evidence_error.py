@@ -178,7 +178,7 @@ def test_hopeless_evidence_is_refused():
     prior, _, ways = problem("process", 1)
     n = prior.offset.size
     sites = SiteSum((MergedSites(np.full(n, 1e22), np.full(n, 1e20), 0.0),))
-    with pytest.raises(UncertainEvidenceError, match="latent variables 'f': .*similar scales"):
+    with pytest.raises(UncertainEvidenceError, match=r"latent variables 'f': .*similar scales"):
         CertifiedConditioner(ways).posterior(prior, sites)
 
 
