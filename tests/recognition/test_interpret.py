@@ -212,11 +212,15 @@ def test_a_transform_to_positive_values_loses_nothing():
     assert Interpreter([pt.log(pt.constant(1.0) - 0.3) * x], [x]).is_stable  # constants
 
 
-def test_an_interpreter_travels():
+def test_a_function_travels_used_or_not():
     x = pt.dvector("x")
-    run = Interpreter([pt.exp(x) + pt.arange(3)], [x])
-    expected = run(np.ones(3))
-    np.testing.assert_array_equal(cloudpickle.loads(cloudpickle.dumps(run))(np.ones(3)), expected)
+    function = PointFunction(pt.exp(x) @ pt.linalg.cholesky(pt.diag(1 + x**2)), {"x": x})
+    at = {"x": np.ones(3)}
+    expected = function.uncompiled(at)
+    for use in (function.uncompiled, function):
+        np.testing.assert_allclose(use(at), expected, rtol=1e-12)
+        copy = cloudpickle.loads(cloudpickle.dumps(function))
+        np.testing.assert_allclose(copy(at), expected, rtol=1e-12)
 
 
 def test_nothing_is_compiled_where_the_kernel_is_fixed(monkeypatch):

@@ -7,17 +7,14 @@
 ``constants``      constants in a graph
 ``dependence``     which random variables a graph depends on
 ``derive``         PyMC's log density and distribution function as graphs
-``expressions``    one operation of a rewritten graph as Python source
 ``functions``      graphs as functions of PyMC's point
 ``guards``         probabilities that are kept from being exactly 0 or 1
 ``interpreter``    execution of a graph, one NumPy call for each operation
 ``names``          what users call variables and distributions in messages
-``numpy_calls``    one operation of a graph as a NumPy function
 ``rewrite``        simplification, so that different spellings look alike
 ``rounding``       bounds on the rounding of a graph's results
 ``signs``          whether the sign of a graph depends on some of its inputs
 ``space``          from random variables to PyMC's point
-``straight_line``  a compiled graph as one straight-line Python function
 ``whole_numbers``  constant whole numbers that overflow
 =================  ==================================================================
 """

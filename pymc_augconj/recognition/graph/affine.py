@@ -19,6 +19,7 @@ from pytensor.tensor.shape import Shape, Shape_i
 from pytensor.tensor.variable import TensorVariable
 
 from .affine_ops import affine_by_its_ops
+from .functions import UNCONNECTED
 from .rewrite import is_random, simplify, substitute
 
 __all__ = [
@@ -66,11 +67,7 @@ def pullback(
 ) -> tuple[TensorVariable, list[TensorVariable]]:
     """Return a vector input w and the graphs of Aᵦᵀ w for each of ``inputs``, simplified."""
     weights = predictor.type.clone(name=None)("pullback_weights")
-    return weights, simplify(_gradients((predictor * weights).sum(), list(inputs)))
-
-
-def _gradients(cost: TensorVariable, wrt: list[TensorVariable]) -> list[TensorVariable]:
-    return grad(cost, wrt, disconnected_inputs="ignore", return_disconnected="zero")
+    return weights, simplify(grad((predictor * weights).sum(), list(inputs), **UNCONNECTED))
 
 
 def pushforward(
@@ -82,7 +79,7 @@ def pushforward(
     every differentiable op has.
     """
     direction = block.type.clone(name=None)("pushforward_direction")
-    (product,) = _gradients((transposed * direction).sum(), [weights])
+    (product,) = grad((transposed * direction).sum(), [weights], **UNCONNECTED)
     return direction, product
 
 

@@ -76,7 +76,7 @@ def _of_log(cdf: Variable) -> Variable | None:
         return _log_upper_gamma(*cdf.owner.inputs)
     if name == "GammaIncC":
         return pt.log(pt.gammainc(*cdf.owner.inputs))
-    if name == "Sub" and _is_one(cdf.owner.inputs[0]):
+    if name == "Sub" and _is_number(cdf.owner.inputs[0], 1.0):
         return _log(cdf.owner.inputs[1])
     if name == "BetaInc":
         a, b, x = cdf.owner.inputs
@@ -135,10 +135,6 @@ def _log_upper_gamma(a: Variable, x: Variable) -> Variable:
 def _op_name(graph: Variable) -> str:
     op = None if graph.owner is None else graph.owner.op
     return type(getattr(op, "scalar_op", op)).__name__
-
-
-def _is_one(graph: Variable) -> bool:
-    return _is_number(graph, 1.0)
 
 
 def _is_number(graph: Variable, value: float) -> bool:

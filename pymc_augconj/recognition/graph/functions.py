@@ -10,20 +10,21 @@ from typing import Any
 
 import numpy as np
 import pytensor
+from pytensor.compile.maker import Function
 from pytensor.compile.mode import Mode, get_mode
 from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.gradient import grad
-from pytensor.graph.basic import Constant, Variable
+from pytensor.graph.basic import Variable
 from pytensor.graph.op import HasInnerGraph
 from pytensor.graph.traversal import applys_between, explicit_graph_inputs, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Point
+from pymc_augconj.model import Key, Point
 from pymc_augconj.python_mode import WRONG, untraced, without_compilation
+from pymc_augconj.python_mode.linker import StraightLine
 
 from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
-from .straight_line import Executed, StraightLine
 from .whole_numbers import in_real_numbers
 
 __all__ = [
@@ -97,22 +98,16 @@ class PointFunction:
         self.shared = tuple(
             leaf for leaf in graph_inputs(self._outputs) if isinstance(leaf, SharedVariable)
         )
-        unknown = [
-            leaf
-            for leaf in leaves
-            if not isinstance(leaf, Constant | SharedVariable)
-            and leaf not in set(self._inputs.values())
-        ]
         if any(isinstance(leaf.type, RandomGeneratorType) for leaf in self.shared):
             raise RecognitionError(
                 "the model's graph draws random numbers: expected every random variable to be a "
                 "variable of the model, found one made by .dist(); register it under a name "
                 "(pm.Normal('b', …) instead of pm.Normal.dist(…))"
             )
-        if unknown:
+        if unknown := leaves - set(self._inputs.values()):
             raise KeyError(f"the graph depends on {unknown}, which no input provides")
         self._mode, self._first_calls = mode, first_calls
-        self._function: Callable[[Point], Any] | None = None
+        self._function: Callable[[Point], list[np.ndarray]] | None = None
         self._interpreter: Interpreter | None = None
 
     def compile(self) -> PointFunction:
@@ -120,11 +115,16 @@ class PointFunction:
         self._compiled()
         return self
 
-    def _compiled(self) -> Callable[[Point], Any]:
+    def __getstate__(self) -> dict[str, Any]:
+        # A worker process makes again what it needs.
+        return self.__dict__ | {"_function": None, "_interpreter": None}
+
+    def _compiled(self) -> Callable[[Point], list[np.ndarray]]:
         if self._function is None and not self._inputs and not self.shared:
             # Constants are computed in less time than it takes to rewrite their graph.
             with suppress(NotInterpretedError):
-                self._function = _Constants(interpret(self._outputs))
+                values = interpret(self._outputs)
+                self._function = lambda _: [np.array(value) for value in values]
         if self._function is None:
             with without_compilation() if self._mode is None else nullcontext():
                 function = pytensor.function(
@@ -134,8 +134,7 @@ class PointFunction:
                     trust_input=True,
                     on_unused_input="ignore",
                 )
-            kind = StraightLine if self._mode is None else Executed
-            self._function = kind(function, self.names)
+            self._function = _of_point(function, self.names)
         self._interpreter = None
         return self._function
 
@@ -155,7 +154,7 @@ class PointFunction:
         """Evaluate at ``point``; returns an array, or a list of arrays for a list of outputs."""
         if self._function is None and self._first_calls > 0:
             self._first_calls -= 1
-            values = self._interpreted(point, only_if_stable=True)
+            values = self._interpreted(_if_stable, point)
             if values is not None:
                 return self._unpacked(values)
         return self._unpacked((self._function or self._compiled())(point))
@@ -166,7 +165,7 @@ class PointFunction:
         Use it where the loss of digits in unstable formulas does not matter. If a value is not
         finite, the graph is compiled and evaluated in a stable form.
         """
-        values = self._interpreted(point)
+        values = self._interpreted(Interpreter.__call__, point)
         if values is None:
             return self.compile()(point)
         return self._unpacked(values)
@@ -199,30 +198,37 @@ class PointFunction:
         return evaluate(run, *(point[name] for name in self._inputs))
 
     def _interpreted(
-        self, point: Point, *, only_if_stable: bool = False
+        self, evaluate: Callable[..., list[np.ndarray]], point: Point
     ) -> list[np.ndarray] | None:
         """Return the values without rewriting; None if the graph is or has to be compiled."""
-        if self._function is not None or self._mode is not None:
-            return None
-        if not self._inputs and not self.shared:
-            return None
-
-        def evaluate(run: Interpreter, *arguments: np.ndarray) -> list[np.ndarray] | None:
-            return None if only_if_stable and not run.is_stable else run(*arguments)
-
-        with suppress(NotInterpretedError):
-            return self._interpret(evaluate, point)
+        if self._function is None and self._mode is None:
+            with suppress(NotInterpretedError):
+                return self._interpret(evaluate, point)
         return None
 
 
-class _Constants:
-    """The function of a graph without inputs; returns copies, since callers may write to them."""
+def _if_stable(run: Interpreter, *arguments: np.ndarray) -> list[np.ndarray]:
+    if not run.is_stable:
+        raise NotInterpretedError("unstable")
+    return run(*arguments)
 
-    def __init__(self, values: Sequence[np.ndarray]) -> None:
-        self._values = list(values)
 
-    def __call__(self, point: Point) -> list[np.ndarray]:
-        return [np.array(value) for value in self._values]
+def _of_point(function: Function, keys: Sequence[Key]) -> Callable[[Point], list[np.ndarray]]:
+    """Return a compiled function of a point's entries; its results are the caller's to write to."""
+    run = getattr(function.vm, "jit_fn", None)
+    if isinstance(run, StraightLine):
+        # Without PyTensor's own storage. pm.set_data masks NaN.
+        shared = [one.storage for one in function.input_storage[len(keys) :]]
+        return lambda point: run(
+            *[point[key] for key in keys], *[np.asarray(value) for (value,) in shared]
+        )
+
+    def call(point: Point) -> list[np.ndarray]:
+        # At extreme values results may be infinite or NaN, which the sampler handles.
+        with np.errstate(all="ignore"):
+            return [np.array(value) for value in function(*[point[key] for key in keys])]
+
+    return call
 
 
 class NamedValues:

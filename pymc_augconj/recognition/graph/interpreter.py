@@ -8,11 +8,12 @@ of formulas like log(1 + exp x): see :meth:`.compile.PointFunction.uncompiled`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from pymc.logprob.utils import CheckParameterValue
 from pytensor.compile.builders import OpFromGraph
 from pytensor.compile.ops import ViewOp
 from pytensor.compile.rewriting import inline_ofg_node
@@ -23,7 +24,10 @@ from pytensor.graph.traversal import graph_inputs, toposort
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
-from .numpy_calls import call_of, is_plain
+from pymc_augconj.python_mode.arrays import Call
+from pymc_augconj.python_mode.linker import last_uses, own
+from pymc_augconj.python_mode.operations import is_plain, lower
+
 from .rounding import Rounding
 
 __all__ = ["LARGEST_ARRAY", "Interpreter", "NotInterpretedError", "interpret"]
@@ -96,7 +100,7 @@ class Interpreter:
         self._rounding: Rounding | None = None
         used = [var for node in self._moving_nodes for var in node.inputs]
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}
-        self._last = _last_uses(self._moving_nodes, [*self._constants, *self._outputs])
+        self._last = last_uses(self._moving_nodes, [*self._constants, *self._outputs])
 
     @property
     def is_stable(self) -> bool:
@@ -105,10 +109,6 @@ class Interpreter:
         Nodes that depend on constants only do not count, as rewriting does not change them either.
         """
         return not any(map(_may_be_unstable, self._moving_nodes))
-
-    def __getstate__(self) -> dict[str, Any]:
-        # What a worker process does not need, and can make again.
-        return self.__dict__ | {"_known": None, "_calls": None, "_rounding": None}
 
     def __call__(self, *arguments: Any) -> list[np.ndarray]:
         """Return the outputs, which are the caller's to write to.
@@ -147,7 +147,7 @@ class Interpreter:
         """
         if self._rounding is None:
             nodes = [*self._constant_nodes, *self._moving_nodes]
-            self._rounding = Rounding(nodes, _last_uses(nodes, self._outputs), self._outputs)
+            self._rounding = Rounding(nodes, last_uses(nodes, self._outputs), self._outputs)
         with _failures_as_not_interpreted():
             values = self._evaluate(arguments)
             given = dict(zip(self._inputs, arguments, strict=True))
@@ -162,27 +162,20 @@ class Interpreter:
         if self._calls is None or self._known is None:
             self._known = self._evaluate_constants()
             self._calls = [
-                (call_of(node), node.inputs, node.outputs, last)
+                (_call_of(node), node.inputs, node.outputs, last)
                 for node, last in zip(self._moving_nodes, self._last, strict=True)
             ]
         values = self._known | dict(zip(self._inputs, arguments, strict=True))
         values |= {var: _value(var) for var in self._shared}
-        not_ours = {id(value) for value in values.values()}
+        not_ours = list(values.values())
         for call, inputs, outputs, last in self._calls:
             self._store(values, outputs, call(*[values[var] for var in inputs]))
             for var in last:
                 del values[var]
-        results = []
-        for value in (np.asarray(values[var]) for var in self._outputs):
-            shared = id(value) in not_ours or value.base is not None
-            not_ours.add(id(value))
-            results.append(value.copy() if shared else value)
-        return results
+        return own([np.asarray(values[var]) for var in self._outputs], not_ours)
 
-    def _store(
-        self, values: dict[Variable, Any], outputs: Sequence[Variable], found: Sequence[Any]
-    ) -> None:
-        for var, value in zip(outputs, found, strict=True):
+    def _store(self, values: dict[Variable, Any], outputs: Sequence[Variable], found: Any) -> None:
+        for var, value in zip(outputs, found if len(outputs) > 1 else (found,), strict=True):
             if getattr(value, "size", 0) > self._largest:
                 raise NotInterpretedError("large")
             values[var] = value
@@ -191,12 +184,23 @@ class Interpreter:
         """Return the values of constants, and of what depends on nothing else, that are needed."""
         leaves = [*self._constants, *(v for node in self._constant_nodes for v in node.inputs)]
         values = {var: var.data for var in leaves if isinstance(var, Constant)}
-        last = _last_uses(self._constant_nodes, self._constants)
+        last = last_uses(self._constant_nodes, self._constants)
         for node, finished in zip(self._constant_nodes, last, strict=True):
-            self._store(values, node.outputs, call_of(node)(*[values[var] for var in node.inputs]))
+            self._store(values, node.outputs, _call_of(node)(*[values[var] for var in node.inputs]))
             for var in finished:
                 del values[var]
         return values
+
+
+def _call_of(node: Apply) -> Call:
+    """Return a node's function, of which a condition that is not met is no error."""
+    if isinstance(node.op, CheckParameterValue) and node.op.can_be_replaced_by_ninf:
+        return _first_if_all
+    return lower(node)[0]
+
+
+def _first_if_all(value: Any, *conditions: Any) -> Any:
+    return value if np.all(conditions) else np.full_like(value, -np.inf)
 
 
 def interpret(outputs: Sequence[Variable]) -> list[np.ndarray]:
@@ -254,14 +258,3 @@ def _may_be_unstable(node: Apply) -> bool:
 
 def _name(node: Apply) -> str:
     return type(getattr(node.op, "scalar_op", node.op)).__name__
-
-
-def _last_uses(nodes: Sequence[Apply], kept: Iterable[Variable]) -> list[list[Variable]]:
-    """Return, for every node, the results that no later one needs."""
-    seen = set(kept)
-    last: list[list[Variable]] = []
-    for node in reversed(nodes):
-        finished = [var for var in dict.fromkeys([*node.inputs, *node.outputs]) if var not in seen]
-        seen.update(finished)
-        last.append(finished)
-    return last[::-1]

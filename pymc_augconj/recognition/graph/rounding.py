@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+from pymc.logprob.utils import CheckParameterValue
 from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.scalar.basic import Cast
 from pytensor.tensor.elemwise import Elemwise
 
-from .numpy_calls import Call, call_of, is_exact, is_linear
+from pymc_augconj.python_mode.operations import lower
 
 __all__ = ["Rounding"]
 
@@ -18,6 +20,18 @@ __all__ = ["Rounding"]
 _ULPS, _N_ROUNDINGS, _SAFETY = 4.0, 3, 32.0
 _LEAST = np.nextafter(0.0, 1.0)
 _DOUBLE, _SINGLE = float(np.finfo(np.float64).eps), float(np.finfo(np.float32).eps)
+Call = Callable[..., Sequence[Any]]
+
+# Operations whose results are among their inputs, or whole numbers.
+_EXACT_SCALAR_OPS = frozenset(
+    {"Abs", "Ceil", "Clip", "Floor", "Identity", "Maximum", "Minimum", "Neg", "Second", "Sign"}
+    | {"Switch", "Trunc"}
+)
+_EXACT_OPS = frozenset(
+    {"AdvancedSubtensor", "AdvancedSubtensor1", "Alloc", "CheckParameterValue", "DimShuffle"}
+    | {"ExtractDiag", "Eye", "Join", "MakeVector", "MatrixTranspose", "Max", "Min", "Reshape"}
+    | {"ScalarFromTensor", "SpecifyShape", "Split", "Subtensor", "TensorFromScalar", "ViewOp"}
+)
 
 
 class _Number(NamedTuple):
@@ -57,14 +71,13 @@ class Rounding:
         outputs: Sequence[Variable],
     ) -> None:
         self._calls = [
-            (call_of(node, in_double=True), node, last)
-            for node, last in zip(nodes, finished, strict=True)
+            (_call_of(node), node, last) for node, last in zip(nodes, finished, strict=True)
         ]
         self._outputs = outputs
         by_formula = all(map(_has_formula, nodes))
         single = any(
             any(map(_is_rounded, node.inputs))
-            or (_is_single(node.outputs[0]) and not is_exact(node))
+            or (_is_single(node.outputs[0]) and not _is_exact(node))
             for node in nodes
         )
         # The units of other rounding, coarse ones where numbers have single precision.
@@ -105,7 +118,7 @@ class Rounding:
         self, call: Call, node: Apply, given: Sequence[_Number], rng: np.random.Generator
     ) -> list[_Number]:
         found = call(*[number.value for number in given])
-        rounds = not is_exact(node)
+        rounds = not _is_exact(node)
         single = rounds and _is_single(node.outputs[0])
         runs = []
         for k, unit in enumerate(self._units):
@@ -137,8 +150,32 @@ class Rounding:
         return total
 
 
+def _is_exact(node: Apply) -> bool:
+    """Return whether an operation is known to round nothing."""
+    op = node.op
+    if not isinstance(op, Elemwise):
+        return type(op).__name__ in _EXACT_OPS
+    return isinstance(op.scalar_op, Cast) or type(op.scalar_op).__name__ in _EXACT_SCALAR_OPS
+
+
 def _has_formula(node: Apply) -> bool:
-    return isinstance(node.op, Elemwise) or is_linear(node)
+    """Return whether an operation is elementwise, moves or adds up entries, or multiplies them."""
+    name = type(getattr(node.op, "core_op", node.op)).__name__
+    # The least of some bounds bounds nothing.
+    return (
+        isinstance(node.op, Elemwise)
+        or name in ("Dot", "Sum")
+        or (name != "Min" and _is_exact(node))
+    )
+
+
+def _call_of(node: Apply) -> Call:
+    """Return an operation in double precision, as a function that returns all its outputs."""
+    if isinstance(node.op, CheckParameterValue) and node.op.can_be_replaced_by_ninf:
+        # Another rounding may move a parameter out of its range, a probability of one say.
+        return lambda value, *conditions: [value]
+    function = lower(node, in_double=True)[0]
+    return function if len(node.outputs) > 1 else lambda *values: [function(*values)]
 
 
 def _by_formula(
@@ -147,7 +184,7 @@ def _by_formula(
     """Return bounds of an operation's results, given those of its arguments."""
     if isinstance(node.op, Elemwise):
         (value,) = found
-        total = 0.0 if is_exact(node) else _own(value)
+        total = 0.0 if _is_exact(node) else _own(value)
         values = [number.value for number in given]
         for i, number in enumerate(given):
             if np.any(number.bound):
@@ -155,7 +192,7 @@ def _by_formula(
                 others = [call(*values[:i], end, *values[i + 1 :])[0] for end in ends]
                 total = total + np.max([_difference(other, value) for other in others], axis=0)
         return [total]
-    if is_exact(node):  # it moves entries, and may add them up
+    if _is_exact(node):  # it moves entries, and may add them up
         return list(call(*map(_bound_or_value, given)))
     sizes = [np.abs(number.value) for number in given]
     above = [size + number.bound + _own(size) for size, number in zip(sizes, given, strict=True)]

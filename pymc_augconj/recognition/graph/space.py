@@ -12,7 +12,7 @@ from pymc.initial_point import make_initial_point_expression
 from pymc.model import Model
 from pymc.pytensorf import compile as pm_compile
 from pytensor.graph.basic import Variable
-from pytensor.graph.traversal import graph_inputs, walk
+from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
@@ -59,7 +59,7 @@ class ValueSpace:
 
     def in_values(self, graphs: Sequence[Variable]) -> list[Variable]:
         """Return the graphs with random variables replaced by their value variables."""
-        if not any(var in self._random for var in walk(list(graphs), _parents)):
+        if self._random.isdisjoint(ancestors(graphs)):
             return list(graphs)  # which PyMC would copy
         return self.model.replace_rvs_by_values(list(graphs))
 
@@ -137,10 +137,6 @@ class _PriorDraw:
     def __call__(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         found = self._run.as_written(*rng.spawn(len(self._generators)))
         return dict(zip(self._names, found, strict=True))
-
-
-def _parents(var: Variable) -> Sequence[Variable]:
-    return () if var.owner is None else var.owner.inputs
 
 
 def _initial_point(model: Model) -> dict[str, np.ndarray]:

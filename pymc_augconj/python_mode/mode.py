@@ -1,16 +1,16 @@
-"""Executing graphs without compiling them, by PyTensor's Python virtual machine.
+"""PyTensor's mode for executing graphs without compiling them.
 
 The graphs that the package extracts from models are small (a kernel matrix, an offset, a log φ),
 and PyTensor's Numba backend takes 10–25 s to compile even these on a cold cache, its C backend
 seconds. They are therefore executed by one NumPy call per operation, which needs no compilation
 (tens of milliseconds for the rewriting) and costs about 2 ms instead of 1 ms for a 506 × 506
-squared-exponential kernel matrix. The rewrites here are for the operations that the Python virtual
-machine would otherwise execute an element at a time, or an n × n array at a time.
+squared-exponential kernel matrix. The rewrites here are for operations that NumPy would execute an
+n × n array at a time, or PyTensor an element at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, cached_property
 from typing import Any
@@ -22,13 +22,13 @@ from pytensor.compile.mode import Mode
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
 from pytensor.graph.rewriting.basic import GraphRewriter, dfs_rewriter, node_rewriter
-from pytensor.link.vm import VMLinker
 from pytensor.scalar.basic import Add, Clip, Composite, Mul
-from pytensor.scalar.math import Log1mexp, Softplus
 from pytensor.tensor.basic import Eye
 from pytensor.tensor.elemwise import DimShuffle, Elemwise
 
 from pymc_augconj.parallel.settings import ProcessSetting
+
+from .linker import NumpyLinker
 
 __all__ = [
     "EXCLUDED",
@@ -61,36 +61,24 @@ _AFTER_SPECIALIZE = 48.0
 
 @node_rewriter([Elemwise])
 def _vectorize(fgraph: FunctionGraph, node: Apply) -> list[Variable] | None:
-    # Without compiled code these ops call a Python function for every element; what replaces them
-    # is made of NumPy's own. Every stationary kernel clips its squared distances at zero.
-    scalar_op = node.op.scalar_op
-    if isinstance(scalar_op, Clip):
-        result = _clip(*node.inputs)
-    elif isinstance(scalar_op, Softplus):
-        (x,) = node.inputs
-        result = pt.maximum(x, 0.0) + pt.log1p(pt.exp(-pt.abs(x)))
-    elif isinstance(scalar_op, Log1mexp):
-        (x,) = node.inputs
-        small = pt.log1p(-pt.exp(x))
-        result = pt.switch(pt.lt(x, -np.log(2.0)), small, pt.log(-pt.expm1(x)))
-    elif isinstance(scalar_op, Composite):
-        result = _expanded(scalar_op, node.inputs)
-    else:
-        return None
-    return [result.astype(node.outputs[0].dtype)]
+    # Folding of constants calls a Python function for every element of these. Every stationary
+    # kernel clips its squared distances at zero.
+    make = {Clip: _clip, Composite: _expanded}.get(type(node.op.scalar_op))
+    return None if make is None else [make(node).astype(node.outputs[0].dtype)]
 
 
-def _expanded(composite: Composite, inputs: Sequence[Variable]) -> Variable:
+def _expanded(composite: Apply) -> Variable:
     """Return an elementwise operation, small integer powers say, as those it consists of."""
-    fgraph = composite.fgraph
-    values = dict(zip(fgraph.inputs, inputs, strict=True))
+    fgraph = composite.op.scalar_op.fgraph
+    values = dict(zip(fgraph.inputs, composite.inputs, strict=True))
     for node in fgraph.toposort():
         given = [pt.constant(v.data) if isinstance(v, Constant) else values[v] for v in node.inputs]
         values[node.outputs[0]] = Elemwise(node.op)(*given)
     return values[fgraph.outputs[0]]
 
 
-def _clip(x: Variable, lower: Variable, upper: Variable) -> Variable:
+def _clip(node: Apply) -> Variable:
+    x, lower, upper = node.inputs
     # The lower bound last: PyMC writes censoring from below as clip(x, lower, x).
     if not (isinstance(upper, Constant) and np.all(np.isposinf(upper.data))):
         x = pt.minimum(x, upper)
@@ -152,7 +140,7 @@ def python_mode(*, with_wrong: bool = False) -> Mode:
 
     ``with_wrong`` keeps the rewrites that PyTensor applies although they change values.
     """
-    mode: Mode = _KnownRewrites(VMLinker(use_cloop=False, c_thunks=False), "fast_run")
+    mode: Mode = _KnownRewrites(NumpyLinker(), "fast_run")
     # Fused elementwise kernels exist only as compiled code. Results of SciPy's solve that reuse
     # the memory of its argument are read-only, so that the next operation in place would fail.
     excluded = set(EXCLUDED) - set(WRONG if with_wrong else ())
@@ -202,5 +190,5 @@ def complex_mode() -> Mode:
     PyTensor's algebraic rewrites are for real numbers (√x² becomes |x|): none of them is applied,
     only what merges equal parts, folds constants and works in place.
     """
-    mode = Mode(VMLinker(use_cloop=False, c_thunks=False), None)
+    mode = Mode(NumpyLinker(), None)
     return mode.including("merge", "constant_folding", "inplace_elemwise")

@@ -1,0 +1,306 @@
+"""One operation of a graph as a Python function: the lowering that all execution here shares.
+
+A value is an array, or in a graph lowered with ``numbers`` a *number* where the type has one entry:
+a Python float, int or bool. Numbers broadcast against arrays of any shape, and their arithmetic
+costs 50 ns where NumPy's takes 1 µs. Operations that have no function here are executed by
+PyTensor's own thunks.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from functools import cache, partial
+from itertools import pairwise
+from math import exp, expm1, log, log1p
+from typing import Any
+
+import numpy as np
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.op import HasInnerGraph, Op
+from pytensor.link.c.op import COp
+from pytensor.scalar.basic import Cast, Clip, Identity, ScalarOp, ScalarType, Second
+from pytensor.scalar.math import Log1mexp, Softplus
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocDiag,
+    ARange,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.random.op import RNGConsumerOp
+from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
+from pytensor.tensor.type import TensorType
+from pytensor.tensor.utils import import_func_from_string
+
+from .arrays import MAKERS, Call, first, of_type, performed
+
+__all__ = ["is_number", "is_plain", "lower"]
+
+_LOG_HALF = log(0.5)
+_DTYPES = frozenset({"float64", "int64", "bool"})
+_import = cache(import_func_from_string)
+# Operations that leave a number as it is.
+_KEEPING = (
+    *(Alloc, AllocDiag, CumOp, DeepCopyOp, DimShuffle, Reshape, ScalarFromTensor, SpecifyShape),
+    *(TensorFromScalar, ViewOp),
+)
+# Operations whose functions here take a number as well as an array of it.
+_OF_NUMBERS_TOO = (Alloc, ARange, Elemwise, MakeVector)
+
+
+def lower(node: Apply, *, numbers: bool = False, in_double: bool = False) -> tuple[Call, bool]:
+    """Return a function of the values of the node's inputs, and whether it returns a number.
+
+    It returns the output's value, the outputs' values if there are several; of a number perhaps an
+    array. With ``in_double`` elementwise operations of single precision are executed in double.
+    """
+    op, (out, *others) = node.op, node.outputs
+    given = [numbers and is_number(var) for var in node.inputs]
+    found = numbers and not others and is_number(out)
+    if numbers and all(given) and isinstance(op, Elemwise):
+        function = _of_numbers(node)
+        if function is not None:
+            # A type may not know what rewriting its inputs has shown.
+            return (function if found else _filled(function, out)), found
+    # A sum of truth values is an integer.
+    is_sum = isinstance(op, CAReduce) and node.inputs[0].dtype == out.dtype
+    if found and (is_sum or isinstance(op, _KEEPING)) and given[0]:
+        return first, True
+    if isinstance(op, Elemwise):
+        function = _elementwise(node, given, in_double)
+    else:
+        make = next((make for kind, make in MAKERS.items() if isinstance(op, kind)), None)
+        function = None if make is None or others else make(node)
+    if function is not None and isinstance(op, IncSubtensor | AdvancedIncSubtensor):
+        given[1] = False  # what is written to an array may be a number
+    if function is None or not isinstance(op, _OF_NUMBERS_TOO):
+        function = _of_arrays(function or performed(node), node.inputs, given)
+    if not (found or others) and isinstance(out.type, TensorType) and out.type.ndim == 0:
+        function = of_type(function, None)  # of NumPy's scalars
+    return function, found and isinstance(op, Shape_i)
+
+
+def is_number(var: Variable) -> bool:
+    """Return whether ``var`` is represented by a Python number."""
+    if not isinstance(var.type, ScalarType | TensorType):
+        return False
+    if any(length != 1 for length in getattr(var.type, "shape", ())):
+        return False
+    # Constants are of the smallest types that hold them.
+    is_real = np.dtype(var.type.dtype).kind in "iuf" and _is_constant(var)
+    return var.type.dtype in _DTYPES or is_real
+
+
+def _is_constant(var: Variable) -> bool:
+    """Return whether ``var`` is a constant, with dimensions of one added, or one of two."""
+    if var.owner is None:
+        return isinstance(var, Constant)
+    op, inputs = var.owner.op, var.owner.inputs
+    if isinstance(op, Elemwise) and type(op.scalar_op).__name__ == "Switch":
+        return all(map(_is_constant, inputs[1:]))
+    return isinstance(op, DimShuffle) and _is_constant(inputs[0])
+
+
+def _filled(function: Call, out: Variable) -> Call:
+    return lambda *values: np.array(function(*values), dtype=out.dtype, ndmin=out.type.ndim)
+
+
+def _of_arrays(function: Call, inputs: Sequence[Variable], given: Sequence[bool]) -> Call:
+    """Return a function of numbers and arrays, given one of arrays alone."""
+    made = [
+        (i, partial(np.array, dtype=var.dtype, ndmin=var.type.ndim))
+        for i, (var, is_one) in enumerate(zip(inputs, given, strict=True))
+        if is_one and isinstance(var.type, TensorType)
+    ]
+    if not made:
+        return function
+
+    def call(*values: Any) -> Any:
+        arrays = list(values)
+        for i, make in made:
+            arrays[i] = make(values[i])
+        return function(*arrays)
+
+    return call
+
+
+# -- elementwise -----------------------------------------------------------------------------------
+
+
+def _folded(function: Call, start: Call, *, in_place: bool = False) -> Call:
+    """Return a function of two arguments as one of many: sums and products."""
+
+    def call(x: Any, y: Any, *more: Any) -> Any:
+        found = start(x, y)
+        for value in more:
+            fits = in_place and np.ndim(found) and np.shape(value) in ((), found.shape)
+            found = function(found, value, out=found) if fits else function(found, value)
+        return found
+
+    return call
+
+
+# Functions of numbers, by the scalar op's name. Where Python raises, NumPy may return an infinity
+# or NaN: the graph is then executed with arrays.
+_COMPARISONS: dict[str, Call] = {
+    name: getattr(operator, name.lower()) for name in ("EQ", "GE", "GT", "LE", "LT")
+} | {"NEQ": operator.ne, "IsInf": math.isinf, "IsNan": math.isnan}
+# Those that accept truth values.
+_OF_ANYTHING = _COMPARISONS | {
+    "Identity": first,
+    "Second": lambda like, x: x,
+    "Switch": lambda condition, x, y: x if condition else y,
+}
+_OF_BOOLS: dict[str, Call] = {
+    "AND": operator.and_,
+    "Invert": operator.not_,
+    "OR": operator.or_,
+    "XOR": operator.xor,
+}
+_OF_FLOATS: dict[str, Call] = {
+    name: getattr(math, name.lower())
+    for name in (
+        *("Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2", "Pow"),
+        *("Sin", "Sinh", "Sqrt", "Tan", "Tanh"),
+    )
+} | {
+    "Abs": abs,
+    "GammaLn": math.lgamma,
+    "Log1mexp": lambda x: log1p(-exp(x)) if x < _LOG_HALF else log(-expm1(x)),
+    "Maximum": lambda x, y: x if x >= y or x != x else y,
+    "Minimum": lambda x, y: x if x <= y or x != x else y,
+    "Neg": operator.neg,
+    "Reciprocal": lambda x: 1.0 / x,
+    "Sigmoid": lambda x: 1.0 / (1.0 + exp(-x)),
+    "Softplus": lambda x: max(x, 0.0) + log1p(exp(-abs(x))),
+    "Sqr": lambda x: x * x,
+    "Sub": operator.sub,
+    "TrueDiv": operator.truediv,
+}
+_JOINED = {"Add": operator.add, "Mul": operator.mul}
+_CONVERSIONS = {"float64": float, "int64": int, "bool": bool}
+
+
+def _of_numbers(node: Apply) -> Call | None:
+    name, dtype = type(node.op.scalar_op).__name__, node.outputs[0].dtype
+    if dtype not in _DTYPES:
+        return _OF_ANYTHING[name] if name == "Switch" else None
+    if name == "Cast":
+        return _CONVERSIONS[dtype]
+    dtypes = {var.dtype for var in node.inputs}
+    if name in _OF_BOOLS:
+        return _OF_BOOLS[name] if dtypes == {"bool"} else None
+    if name in _OF_ANYTHING:
+        return _OF_ANYTHING[name]
+    # True + True is True in NumPy; int64 wraps around.
+    if dtype != "float64" or "bool" in dtypes:
+        return None
+    if name in _JOINED:
+        return _JOINED[name] if len(node.inputs) == 2 else _folded(_JOINED[name], _JOINED[name])
+    return _OF_FLOATS.get(name)
+
+
+_WITHOUT_UFUNC: dict[type[ScalarOp], Call] = {
+    Cast: np.array,
+    # The lower bound last: PyMC writes censoring from below as clip(x, lower, x).
+    Clip: lambda x, lower, upper: np.maximum(np.minimum(x, upper), lower),
+    Identity: np.array,
+    Log1mexp: lambda x: np.where(x < _LOG_HALF, np.log1p(-np.exp(x)), np.log(-np.expm1(x))),
+    Second: lambda x, y: np.array(
+        np.broadcast_to(y, np.broadcast_shapes(np.shape(x), np.shape(y)))
+    ),
+    Softplus: lambda x: np.maximum(x, 0.0) + np.log1p(np.exp(-np.abs(x))),
+}
+
+
+def _elementwise(node: Apply, given: Sequence[bool], in_double: bool) -> Call | None:
+    scalar_op, (out, *others) = node.op.scalar_op, node.outputs
+    spec: Any = node.op.nfunc_spec or getattr(scalar_op, "nfunc_spec", None)
+    without = _WITHOUT_UFUNC.get(type(scalar_op))
+    if others or (spec is None and without is None):
+        return None
+    raised = in_double and out.dtype == "float32"
+    dtype = "float64" if raised else out.dtype
+    dtypes = [var.dtype for var in node.inputs]
+    function: Any = without or _import(spec[0])
+    if isinstance(scalar_op, Cast):
+        function = partial(np.array, dtype=dtype)
+    elif isinstance(function, np.ufunc):
+        n_used, target = function.nin, node.op.inplace_pattern.get(0, len(dtypes))
+        if len(dtypes) == n_used and dtype[0] == "f" and np.dtype(dtypes[0]).kind in "biu":
+            # Of int8 NumPy computes a root or a quotient in half precision.
+            char = np.dtype(dtype).char
+            function = partial(function, signature=char * n_used + "->" + char)
+        start = function
+        if target < n_used <= 2 and not given[target] and dtypes[target] == dtype:
+            start = _in_place(function, target, n_used)
+        several, is_double = len(dtypes) != n_used, {dtype, *dtypes} == {"float64"}
+        function = _folded(function, start, in_place=is_double) if several else start
+    if raised:
+        function = _in_double(function)
+    # Beside a number NumPy keeps the type of an array, of single precision say; of numbers alone it
+    # makes no array.
+    arrays = {var.dtype for var, is_one in zip(node.inputs, given, strict=True) if not is_one}
+    if not {dtype, *arrays} <= {"float64", "bool"}:
+        function = of_type(function, dtype)
+    function = _of_equal_lengths(function, node, given)
+    return function if arrays and arrays <= _DTYPES else _of_arrays(function, node.inputs, given)
+
+
+def _in_place(function: Call, target: int, count: int) -> Call:
+    if count == 1:
+        return lambda x: function(x, out=x)
+    return (lambda x, y: function(x, y, out=y)) if target else lambda x, y: function(x, y, out=x)
+
+
+def _in_double(function: Call) -> Call:
+    return lambda *values: function(
+        *(np.asarray(v, float) if v.dtype == np.float32 else v for v in values)
+    )
+
+
+def _of_equal_lengths(function: Call, node: Apply, given: Sequence[bool]) -> Call:
+    """Compare the lengths that the types do not know: a one is not to be broadcast."""
+    shapes = {i: node.inputs[i].type.shape for i, is_one in enumerate(given) if not is_one}
+    compared = [
+        (axis, i, j)
+        for axis in range(node.outputs[0].type.ndim)
+        for i, j in pairwise(i for i, shape in shapes.items() if shape[axis] != 1)
+        if None in (shapes[i][axis], shapes[j][axis])
+    ]
+    if not compared:
+        return function
+
+    def call(*values: Any) -> Any:
+        for axis, i, j in compared:
+            if values[i].shape[axis] != values[j].shape[axis]:
+                raise ValueError(f"{node}: {values[i].shape} and {values[j].shape} do not match")
+        return function(*values)
+
+    return call
+
+
+# -- whether an operation is like NumPy's ----------------------------------------------------------
+
+
+def is_plain(node: Apply) -> bool:
+    """Return whether an operation is one of NumPy's, or is executed by PyTensor as if it were.
+
+    Others have an inner graph to compile, draw random numbers, write to their inputs, need not
+    all of their inputs, or call a Python function for every element.
+    """
+    op, core = node.op, getattr(node.op, "core_op", node.op)
+    if any(isinstance(each, HasInnerGraph | RNGConsumerOp) for each in (op, core)):
+        return False
+    if op.destroy_map or type(core).make_thunk not in (Op.make_thunk, COp.make_thunk):
+        return False
+    if isinstance(op, Elemwise):
+        return op.nfunc_spec is not None or type(op.scalar_op) in _WITHOUT_UFUNC
+    return True
