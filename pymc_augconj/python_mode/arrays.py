@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 from copy import deepcopy
-from functools import partial
+from functools import cache, partial
 from threading import Lock
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -26,7 +28,7 @@ from pytensor.tensor.subtensor import (
     unflatten_index_variables,
 )
 
-__all__ = ["MAKERS", "Call", "first", "of_type", "performed"]
+__all__ = ["MAKERS", "Call", "first", "formula", "formula_of", "of_type", "performed"]
 
 Call = Callable[..., Any]
 
@@ -34,6 +36,29 @@ Call = Callable[..., Any]
 def first(value: Any, *others: Any) -> Any:
     """Return the first argument."""
     return value
+
+
+def formula(source: str, n_arguments: int, **values: Any) -> Call:
+    """Return a function of ``{0}``, ``{1}``, … that keeps its source, for a linker to write out.
+
+    The source may name functions of :mod:`math`, and ``values`` in braces.
+    """
+    function: Call = eval(_compiled(source, n_arguments, *values), vars(math) | values)
+    vars(function)["formula"] = source, values
+    return function
+
+
+def formula_of(function: Call, n_arguments: int) -> tuple[str, dict[str, Any]]:
+    """Return the source and values of a formula; of any other function a call of it."""
+    given = ", ".join(f"{{{i}}}" for i in range(n_arguments))
+    return getattr(function, "formula", (f"{{f}}({given})", {"f": function}))
+
+
+@cache
+def _compiled(source: str, n_arguments: int, *values: str) -> CodeType:
+    names = [f"x{i}" for i in range(n_arguments)]
+    body = source.format(*names, **{name: name for name in values})
+    return compile(f"lambda {', '.join(names)}: {body}", "<formula>", "eval")
 
 
 def of_type(function: Call, dtype: str | None) -> Call:
@@ -128,7 +153,7 @@ def _subtensor(node: Apply) -> Call | None:
     op, (_, *variables) = node.op, node.inputs
     index = _index(node, variables)
     if index is not None:
-        return lambda x, *_: x[index]
+        return formula("{0}[{index}]", len(node.inputs), index=index)
     # Arrays of integers, one for each of the first axes.
     plain = tuple(op.idx_list) == tuple(range(len(variables)))
     if isinstance(op, AdvancedSubtensor) and plain and {v.dtype for v in variables} == {"int64"}:

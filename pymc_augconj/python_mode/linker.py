@@ -6,6 +6,7 @@ in which order, is as it has rewritten the graph; what they do is in :mod:`.oper
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Any
@@ -18,7 +19,7 @@ from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.type import TensorType
 
-from .arrays import first
+from .arrays import first, formula_of
 from .operations import is_number, lower
 
 __all__ = ["NumpyLinker", "StraightLine", "last_uses", "own"]
@@ -109,7 +110,7 @@ def _written(
     fgraph: FunctionGraph, order: Sequence[Apply], *, numbers: bool
 ) -> tuple[Callable[..., list[Any]], bool]:
     """Return the function, and whether no operation in it would warn."""
-    kept: dict[str, Any] = {"np": np, "own": own}
+    kept: dict[str, Any] = vars(math) | {"np": np, "own": own}
     lines: list[str] = []
     names = {var: f"x{i}" for i, var in enumerate(fgraph.inputs)}
     is_quiet = True
@@ -123,7 +124,8 @@ def _written(
 
     def name_of(var: Variable) -> str:
         if var not in names:  # a constant
-            names[var] = keep(np.asarray(var.data).item() if as_number(var) else var.data)
+            is_one = as_number(var)
+            names[var] = f"({np.asarray(var.data).item()!r})" if is_one else keep(var.data)
         return names[var]
 
     def result(var: Variable) -> str:
@@ -142,10 +144,12 @@ def _written(
             continue
         is_number_alone = all(map(as_number, [*node.inputs, *node.outputs]))
         is_quiet &= is_number_alone or isinstance(node.op, Alloc | DimShuffle)
-        given = ", ".join(map(name_of, node.inputs))
+        given = [name_of(var) for var in node.inputs]
         names |= {var: f"v{len(names) + i}" for i, var in enumerate(node.outputs)}
         found = ", ".join(names[var] for var in node.outputs)
-        lines.append(f"{found} = {keep(function)}({given})")
+        source, values = formula_of(function, len(given))
+        source = source.format(*given, **{name: keep(value) for name, value in values.items()})
+        lines.append(f"{found} = {source}")
         one = [names[var] for var in node.outputs if as_number(var) and not is_one]
         lines += [f"{name} = {name}.item()" for name in one]
         # Release arrays that are no longer needed, as they may be large.

@@ -9,11 +9,10 @@ PyTensor's own thunks.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Sequence
 from functools import cache, partial
 from itertools import pairwise
-from math import exp, expm1, log, log1p
+from math import log
 from typing import Any
 
 import numpy as np
@@ -39,7 +38,7 @@ from pytensor.tensor.subtensor import AdvancedIncSubtensor, IncSubtensor
 from pytensor.tensor.type import TensorType
 from pytensor.tensor.utils import import_func_from_string
 
-from .arrays import MAKERS, Call, first, of_type, performed
+from .arrays import MAKERS, Call, first, formula, formula_of, of_type, performed
 
 __all__ = ["is_number", "is_plain", "lower"]
 
@@ -66,6 +65,8 @@ def lower(node: Apply, *, numbers: bool = False, in_double: bool = False) -> tup
     found = numbers and not others and is_number(out)
     if numbers and all(given) and isinstance(op, Elemwise):
         function = _of_numbers(node)
+        if isinstance(function, str):
+            function = formula(function, len(given))
         if function is not None:
             # A type may not know what rewriting its inputs has shown.
             return (function if found else _filled(function, out)), found
@@ -114,57 +115,36 @@ def _filled(function: Call, out: Variable) -> Call:
 
 def _of_arrays(function: Call, inputs: Sequence[Variable], given: Sequence[bool]) -> Call:
     """Return a function of numbers and arrays, given one of arrays alone."""
-    made = [
-        (i, partial(np.array, dtype=var.dtype, ndmin=var.type.ndim))
-        for i, (var, is_one) in enumerate(zip(inputs, given, strict=True))
-        if is_one and isinstance(var.type, TensorType)
-    ]
-    if not made:
-        return function
-
-    def call(*values: Any) -> Any:
-        arrays = list(values)
-        for i, make in made:
-            arrays[i] = make(values[i])
-        return function(*arrays)
-
-    return call
+    source, values = formula_of(function, len(inputs))
+    for i, (var, is_one) in enumerate(zip(inputs, given, strict=True)):
+        if is_one and isinstance(var, Constant):
+            source, values = source.replace(f"{{{i}}}", f"{{a{i}}}"), values | {f"a{i}": var.data}
+        elif is_one and isinstance(var.type, TensorType):
+            made = f"{{array}}({{{i}}}, dtype='{var.dtype}', ndmin={var.type.ndim})"
+            source, values = source.replace(f"{{{i}}}", made), values | {"array": np.array}
+    return formula(source, len(inputs), **values) if any(given) else function
 
 
 # -- elementwise -----------------------------------------------------------------------------------
 
 
-def _folded(function: Call, start: Call, *, in_place: bool = False) -> Call:
-    """Return a function of two arguments as one of many: sums and products."""
-
-    def call(x: Any, y: Any, *more: Any) -> Any:
-        found = start(x, y)
-        for value in more:
-            fits = in_place and np.ndim(found) and np.shape(value) in ((), found.shape)
-            found = function(found, value, out=found) if fits else function(found, value)
-        return found
-
-    return call
-
-
 # Functions of numbers, by the scalar op's name. Where Python raises, NumPy may return an infinity
-# or NaN: the graph is then executed with arrays.
-_COMPARISONS: dict[str, Call] = {
-    name: getattr(operator, name.lower()) for name in ("EQ", "GE", "GT", "LE", "LT")
-} | {"NEQ": operator.ne, "IsInf": math.isinf, "IsNan": math.isnan}
-# Those that accept truth values.
-_OF_ANYTHING = _COMPARISONS | {
+# or NaN: the graph is then executed with arrays. The first accept truth values.
+_OF_ANYTHING: dict[str, Call | str] = {
+    "EQ": "{0} == {1}",
+    "GE": "{0} >= {1}",
+    "GT": "{0} > {1}",
     "Identity": first,
-    "Second": lambda like, x: x,
-    "Switch": lambda condition, x, y: x if condition else y,
+    "IsInf": math.isinf,
+    "IsNan": math.isnan,
+    "LE": "{0} <= {1}",
+    "LT": "{0} < {1}",
+    "NEQ": "{0} != {1}",
+    "Second": "{1}",
+    "Switch": "{1} if {0} else {2}",
 }
-_OF_BOOLS: dict[str, Call] = {
-    "AND": operator.and_,
-    "Invert": operator.not_,
-    "OR": operator.or_,
-    "XOR": operator.xor,
-}
-_OF_FLOATS: dict[str, Call] = {
+_OF_BOOLS = {"AND": "{0} & {1}", "Invert": "not {0}", "OR": "{0} | {1}", "XOR": "{0} ^ {1}"}
+_OF_FLOATS: dict[str, Call | str] = {
     name: getattr(math, name.lower())
     for name in (
         *("Cos", "Cosh", "Erf", "Erfc", "Exp", "Expm1", "Log", "Log10", "Log1p", "Log2", "Pow"),
@@ -173,22 +153,27 @@ _OF_FLOATS: dict[str, Call] = {
 } | {
     "Abs": abs,
     "GammaLn": math.lgamma,
-    "Log1mexp": lambda x: log1p(-exp(x)) if x < _LOG_HALF else log(-expm1(x)),
-    "Maximum": lambda x, y: x if x >= y or x != x else y,
-    "Minimum": lambda x, y: x if x <= y or x != x else y,
-    "Neg": operator.neg,
-    "Reciprocal": lambda x: 1.0 / x,
-    "Sigmoid": lambda x: 1.0 / (1.0 + exp(-x)),
-    "Softplus": lambda x: max(x, 0.0) + log1p(exp(-abs(x))),
-    "Sqr": lambda x: x * x,
-    "Sub": operator.sub,
-    "TrueDiv": operator.truediv,
+    "Log1mexp": "log1p(-exp({0})) if {0} < -0.6931471805599453 else log(-expm1({0}))",
+    "Maximum": "{0} if {0} >= {1} or {0} != {0} else {1}",
+    "Minimum": "{0} if {0} <= {1} or {0} != {0} else {1}",
+    "Neg": "-{0}",
+    "Reciprocal": "1.0 / {0}",
+    "Sigmoid": "1.0 / (1.0 + exp(-{0}))",
+    "Softplus": "max({0}, 0.0) + log1p(exp(-abs({0})))",
+    "Sqr": "{0} * {0}",
+    "Sub": "{0} - {1}",
+    "TrueDiv": "{0} / {1}",
 }
-_JOINED = {"Add": operator.add, "Mul": operator.mul}
+_JOINED = {"Add": " + ", "Mul": " * "}
 _CONVERSIONS = {"float64": float, "int64": int, "bool": bool}
 
 
-def _of_numbers(node: Apply) -> Call | None:
+def _joined(name: str, n_arguments: int) -> str:
+    return _JOINED[name].join(f"{{{i}}}" for i in range(n_arguments))
+
+
+def _of_numbers(node: Apply) -> Call | str | None:
+    """Return a function, or the source of one."""
     name, dtype = type(node.op.scalar_op).__name__, node.outputs[0].dtype
     if dtype not in _DTYPES:
         return _OF_ANYTHING[name] if name == "Switch" else None
@@ -203,7 +188,7 @@ def _of_numbers(node: Apply) -> Call | None:
     if dtype != "float64" or "bool" in dtypes:
         return None
     if name in _JOINED:
-        return _JOINED[name] if len(node.inputs) == 2 else _folded(_JOINED[name], _JOINED[name])
+        return _joined(name, len(node.inputs))
     return _OF_FLOATS.get(name)
 
 
@@ -238,11 +223,9 @@ def _elementwise(node: Apply, given: Sequence[bool], in_double: bool) -> Call | 
             # Of int8 NumPy computes a root or a quotient in half precision.
             char = np.dtype(dtype).char
             function = partial(function, signature=char * n_used + "->" + char)
-        start = function
-        if target < n_used <= 2 and not given[target] and dtypes[target] == dtype:
-            start = _in_place(function, target, n_used)
-        several, is_double = len(dtypes) != n_used, {dtype, *dtypes} == {"float64"}
-        function = _folded(function, start, in_place=is_double) if several else start
+        in_place = target < n_used <= 2 and not given[target] and dtypes[target] == dtype
+        if in_place or len(dtypes) != n_used:
+            function = _by_ufunc(function, node, f", out={{{target}}}" if in_place else "")
     if raised:
         function = _in_double(function)
     # Beside a number NumPy keeps the type of an array, of single precision say; of numbers alone it
@@ -254,10 +237,16 @@ def _elementwise(node: Apply, given: Sequence[bool], in_double: bool) -> Call | 
     return function if arrays and arrays <= _DTYPES else _of_arrays(function, node.inputs, given)
 
 
-def _in_place(function: Call, target: int, count: int) -> Call:
-    if count == 1:
-        return lambda x: function(x, out=x)
-    return (lambda x, y: function(x, y, out=y)) if target else lambda x, y: function(x, y, out=x)
+def _by_ufunc(function: np.ufunc, node: Apply, out: str) -> Call:
+    """Return a ufunc that writes to ``out``, one of two arguments also for more."""
+    name, count = type(node.op.scalar_op).__name__, len(node.inputs)
+    if not out and name in _JOINED and node.outputs[0].dtype == "float64":
+        # In an expression NumPy overwrites large intermediate results.
+        return formula(_joined(name, count), count)
+    source = "{0}" if count > 1 else f"{{f}}({{0}}{out})"
+    for i in range(1, count):
+        source = f"{{f}}({source}, {{{i}}}{out})"
+    return formula(source, count, f=function)
 
 
 def _in_double(function: Call) -> Call:
@@ -278,13 +267,12 @@ def _of_equal_lengths(function: Call, node: Apply, given: Sequence[bool]) -> Cal
     if not compared:
         return function
 
-    def call(*values: Any) -> Any:
-        for axis, i, j in compared:
-            if values[i].shape[axis] != values[j].shape[axis]:
-                raise ValueError(f"{node}: {values[i].shape} and {values[j].shape} do not match")
-        return function(*values)
+    def fail() -> None:
+        raise ValueError(f"{node}: lengths of the arguments do not match")
 
-    return call
+    source, values = formula_of(function, len(given))
+    equal = " and ".join(f"{{{i}}}.shape[{a}] == {{{j}}}.shape[{a}]" for a, i, j in compared)
+    return formula(f"{source} if {equal} else {{fail}}()", len(given), fail=fail, **values)
 
 
 # -- whether an operation is like NumPy's ----------------------------------------------------------
