@@ -19,13 +19,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property, partial
+from math import exp
 from operator import is_
 
 import numpy as np
 
 from pymc_augconj.linalg.bordered import BorderedFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
-from pymc_augconj.linalg.rounding import precision_error
+from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
 from pymc_augconj.typing import Array, Index
 
 from .affine import Conditioner, FactorMemory, WhitenedCoordinates
@@ -50,10 +51,14 @@ class AffineByGram(WhitenedCoordinates):
         self.size = factor.half.size
         square = float(factor.half @ factor.half)
         self.log_evidence = 0.5 * (square - factor.log_det)
-        self.factor_error = factor.error
-        self.error = precision_error(
-            self.factor_error, square, factor.diagonal, lambda: self.mean[order]
-        )
+        # I + S M S is at least I: none of its eigenvalues is above its determinant.
+        self.factor_error = EPS * self.size**2 * exp(min(factor.log_det, 100.0))
+        self.error = self.factor_error * (1.0 + square)
+        if self.error > SMALL_BOUND:
+            self.factor_error = factor.error
+            self.error = precision_error(
+                self.factor_error, square, factor.diagonal, lambda: self.mean[order]
+            )
 
     @cached_property
     def mean(self) -> Array:

@@ -68,14 +68,13 @@ class SiteSum:
         return self.weighted([term.lam for term in self.terms])
 
     @property
-    def constant(self) -> float:
-        """Σ c · constant."""
-        return self.weighted([term.constant for term in self.terms])
-
-    @property
-    def magnitude(self) -> float:
-        """Σ c · magnitude."""
-        return self.weighted([term.magnitude for term in self.terms])
+    def constants(self) -> tuple[float, float]:
+        """Σ c · constant and Σ c · magnitude."""
+        constant = magnitude = 0.0
+        for c, term in zip(self.scales, self.terms, strict=True):
+            constant += c * term.constant
+            magnitude += c * term.magnitude
+        return constant, magnitude
 
     def equals(self, other: SiteSum) -> bool:
         """Return whether terms and scales are the same."""

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from math import exp, isfinite
+from math import isfinite
 
 import numpy as np
 from scipy.linalg.blas import dtrmv, dtrsv
@@ -29,7 +29,7 @@ from scipy.linalg.lapack import dpotrf
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
-from .rounding import EPS, SCREEN, probes, trace_error
+from .rounding import EPS, SMALL_BOUND, probes, trace_error
 
 __all__ = ["BorderedFactor", "BorderedPattern"]
 
@@ -237,15 +237,11 @@ class BorderedFactor:
     @property
     def error(self) -> float:
         """The estimated rounding error of the log determinant."""
-        # I + S M S is at least I: the trace of H⁻¹ is at most the trace of I + S M S, and no
-        # eigenvalue is larger than the determinant.
-        rough = EPS * self.half.size**2 * exp(min(self.log_det, 100.0))
-        if rough <= SCREEN:
-            return rough
+        # I + S M S is at least I: the trace of H⁻¹ is at most that of I + S M S.
         diagonal = self.diagonal()
-        rough = EPS * diagonal.size * float(diagonal.sum())
-        if rough <= SCREEN:
-            return rough
+        bound = EPS * diagonal.size * float(diagonal.sum())
+        if bound <= SMALL_BOUND:
+            return bound
         solved = [self.solve_transpose(z) for z in probes(np.ones_like(diagonal))]
         return trace_error(np.sqrt(diagonal) * solved)
 

@@ -264,12 +264,16 @@ class UpdatedFactor:
             self.basis = vectors.T @ rows
             self.log_det += float(np.log1p(self.squares).sum())
 
-    def _along(self, x: Array, factors: Array) -> Array:
-        return x + ((x @ self.basis.T) * factors) @ self.basis if factors.size else x
+    def _along(self, x: Array, power: float) -> Array:
+        """Return (I + V Vᵀ)^power x."""
+        if not self.squares.size:
+            return x
+        factors = ((1.0 + self.squares) ** power - 1.0) / self.squares
+        return x + ((x @ self.basis.T) * factors) @ self.basis
 
     def shrink(self, x: Array) -> Array:
         """Return (I + V Vᵀ)^−½ x."""
-        return self._along(x, (1.0 / np.sqrt(1.0 + self.squares) - 1.0) / self.squares)
+        return self._along(x, -0.5)
 
     def half_solve(self, x: Array) -> Array:
         """Return the inverse times x."""
@@ -281,5 +285,4 @@ class UpdatedFactor:
 
     def transpose_product(self, x: Array) -> Array:
         """Return the transpose times x."""
-        stretch = (np.sqrt(1.0 + self.squares) - 1.0) / self.squares
-        return self._along(self.factor.transpose_product(x), stretch)
+        return self._along(self.factor.transpose_product(x), 0.5)

@@ -60,10 +60,11 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
             prior = prior.factorized()
         sites = part.sites.at(prior.offset)
         base = part.sites.log_base(sites, names)
-        if digits * (abs(base) + sites.magnitude) > LARGEST_ERROR:
+        constant, magnitude = sites.constants
+        if digits * (abs(base) + magnitude) > LARGEST_ERROR:
             raise UncertainEvidenceError("rounding leaves no digits of the sites' constants")
         posterior = part.space.posterior(prior, sites, alone=tilted is not None)
-        total += base + sites.constant + posterior.log_evidence
+        total += base + constant + posterior.log_evidence
         if tilted is None:
             return total
         return total + tilted.log_sum(Conditional(posterior, prior), candidate)
