@@ -74,8 +74,10 @@ class Pattern:
     from that logit).
 
     Where an observation is itself a vector, as the counts of a multinomial distribution, its
-    entries are handed to the likelihood as ``params["count_0"]``, ``params["count_1"]`` and so on,
-    each of shape (N,), and ``y`` is their sum.
+    entries are handed to the likelihood as ``params["entry_0"]``, ``params["entry_1"]`` and so on,
+    each of shape (N,), and ``y`` is their sum. A parameter that is a symmetric matrix, as ``cov``
+    of a multivariate normal distribution, is handed over by its lower triangle,
+    ``params["cov_0_0"]``, ``params["cov_1_0"]``, ``params["cov_1_1"]`` and so on.
 
     Parameters
     ----------
@@ -123,7 +125,7 @@ class Pattern:
     def parameter_names(self) -> tuple[str, ...]:
         """Return the names of the entries of ``params``, in the order of ``inputs``.
 
-        Those of ``count_…`` are not among them.
+        Those of ``entry_…`` are not among them.
         """
         renamed = dict(self.rename)
         moving = {predictor.name for predictor in self.predictors}

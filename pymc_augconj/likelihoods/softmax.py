@@ -232,7 +232,7 @@ class Categorical(Softmax):
 
 @register
 class Multinomial(Softmax):
-    """Counts of K classes; y is their sum n, and ``params["count_k"]`` that of class k."""
+    """Counts of K classes; y is their sum n, and ``params["entry_k"]`` that of class k."""
 
     name = "Multinomial"
     augmentation = "Pólya–Gamma PG(n, logit of a class), class by class"
@@ -247,7 +247,7 @@ class Multinomial(Softmax):
     def check(self, y: Array, params: Params) -> str | None:
         total = np.zeros_like(y)
         for k in range(self.n_classes):
-            count = np.broadcast_to(params[f"count_{k}"], y.shape)
+            count = np.broadcast_to(params[f"entry_{k}"], y.shape)
             if sentence := refusal(count, is_count(count), "non-negative integer counts"):
                 return sentence
             total = total + count
@@ -255,8 +255,8 @@ class Multinomial(Softmax):
         return refusal(y, (y == total) & (y == n), "counts that sum to n")
 
     def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
-        shape = np.broadcast_shapes(np.shape(y), np.shape(params["count_0"]))
-        counts = np.stack([np.broadcast_to(params[f"count_{k}"], shape) for k in self.classes])
+        shape = np.broadcast_shapes(np.shape(y), np.shape(params["entry_0"]))
+        counts = np.stack([np.broadcast_to(params[f"entry_{k}"], shape) for k in self.classes])
         return y, counts, gammaln(y + 1.0) - gammaln(counts + 1.0).sum(axis=0)
 
 

@@ -24,7 +24,7 @@ from .base import Likelihood, Params, Pattern
 from .joint import Joint, JointWriter, normal_factor
 from .registry import register
 
-__all__ = ["StudentT"]
+__all__ = ["StudentT", "log_gamma_density"]
 
 # Beyond, log Γ((ν + 1)/2) − log Γ(ν/2) has lost the digits that readings are compared by.
 _LARGEST_NU = 1e8
@@ -87,11 +87,11 @@ class StudentT(Likelihood):
 
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         nu, sigma = params["nu"], params["sigma"]
-        log_prior = _log_gamma_density(omega, 0.5 * nu, 0.5 * nu * sigma**2)
+        log_prior = log_gamma_density(omega, 0.5 * nu, 0.5 * nu * sigma**2)
         return 0.5 * np.log(omega) - _HALF_LOG_2PI - 0.5 * omega * y**2 + log_prior
 
     def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
-        return _log_gamma_density(omega, *_conditional(y, eta, params))
+        return log_gamma_density(omega, *_conditional(y, eta, params))
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
         nu, sigma = params["nu"], params["sigma"]
@@ -105,5 +105,6 @@ def _conditional(y: Array, eta: Array, params: Params) -> tuple[Array, Array]:
     return 0.5 * (nu + 1.0), 0.5 * (nu * sigma**2 + (y - eta) ** 2)
 
 
-def _log_gamma_density(x: Array, shape: Array, rate: Array) -> Array:
+def log_gamma_density(x: Array, shape: Array, rate: Array) -> Array:
+    """Return the log density of a gamma distribution."""
     return shape * np.log(rate) - gammaln(shape) + (shape - 1.0) * np.log(x) - rate * x

@@ -37,11 +37,11 @@ from tests.engines.test_several_predictors import (
 
 OFFSET = np.array([0.5, -0.3])  # of the two predictors
 LABELS = np.array([2.0, 0.0])
-COUNTS = {f"count_{k}": np.array(row, float) for k, row in enumerate([[3, 0], [1, 2], [0, 5]])}
+COUNTS = {f"entry_{k}": np.array(row, float) for k, row in enumerate([[3, 0], [1, 2], [0, 5]])}
 COUNTS["n"] = sum(COUNTS.values())
 PAIRS = {
-    "count_0": np.array([3.0, 1.0]),
-    "count_1": np.array([1.0, 4.0]),
+    "entry_0": np.array([3.0, 1.0]),
+    "entry_1": np.array([1.0, 4.0]),
     "n": np.array([4.0, 5.0]),
 }
 
@@ -133,7 +133,7 @@ def test_two_classes_are_the_logit_model_of_their_difference(counts):
     with pm.Model() as one:
         d = OFFSET[1] - OFFSET[0] + pm.MvNormal("d", np.zeros(2), 2.0 * K_F)
         if counts:
-            pm.Binomial("y", n=y.astype(int), logit_p=d, observed=PAIRS["count_1"].astype(int))
+            pm.Binomial("y", n=y.astype(int), logit_p=d, observed=PAIRS["entry_1"].astype(int))
         else:
             pm.Bernoulli("y", logit_p=d, observed=labels.astype(int))
     fit = pac.fit("vgp", model=one, tol=1e-9, progressbar=False)

@@ -117,7 +117,7 @@ SEVERAL = {
     "multinomial": (
         Multinomial(2),
         np.array([3.0, 5.0, 2.0]),
-        {"count_0": np.array([1.0, 5.0, 0.0]), "count_1": np.array([2.0, 0.0, 2.0])},
+        {"entry_0": np.array([1.0, 5.0, 0.0]), "entry_1": np.array([2.0, 0.0, 2.0])},
     ),
     "logistic-softmax": (LogisticSoftmax(2), np.array([0.0, 1.0, 1.0]), {}),
     "robust-max": (RobustMax(4), np.array([0.0, 2.0, 3.0]), {"epsilon": np.array(0.01)}),

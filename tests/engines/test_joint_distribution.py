@@ -15,6 +15,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
 STANDARD_ERRORS = 5.0
@@ -245,6 +246,15 @@ def stated_in_general_form():
     )
 
 
+def vectors():
+    """Vectors of normal observations, whose covariance is learned; a process in both entries."""
+    s, r = pm.Gamma("s", 4, 4), pm.Uniform("r", -0.8, 0.8)
+    b, f = pm.Normal("b", 0, 1, shape=2), gp_prior("f", X5, 0.4)
+    cov = s**2 * pt.stack([pt.stack([1.0, r]), pt.stack([r, 1.0])])
+    mu = pt.stack([b[0] + f, b[1] - f], axis=1)
+    pm.MvNormal("y", mu, cov=cov, observed=reals("y", (5, 2)))
+
+
 # With the likelihoods that each of them uses.
 MODELS = {
     bernoulli_logit_and_probit: {"BernoulliLogit", "BernoulliProbit"},
@@ -269,12 +279,13 @@ MODELS = {
     differences: {"BernoulliLogit"},
     two_outputs: {"Laplace"},
     forward_variables: {"StudentT"},
+    vectors: {"MultivariateNormal"},
     stated_by_its_phi: {"SuperGaussian", "MaternNoise"},
     stated_in_general_form: {"SuperGaussian"},
 }
 
 # Of these fewer chains are run.
-SLOW = (many_length_scales, stated_by_its_phi, stated_in_general_form)
+SLOW = (many_length_scales, vectors, stated_by_its_phi, stated_in_general_form)
 
 
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
@@ -302,6 +313,6 @@ def test_the_models_use_every_likelihood():
     known = [
         cls
         for cls in known_likelihoods().values()
-        if cls.can_augment and issubclass(cls, DensityLikelihood)
+        if cls.can_augment and (issubclass(cls, DensityLikelihood) or cls is MultivariateNormal)
     ]
     assert set().union(*MODELS.values()) == {cls.__name__ for cls in known if cls.is_normalized}

@@ -20,6 +20,8 @@ from scipy.special import logsumexp, softmax
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
 from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
+from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
+from pymc_augconj.likelihoods.multivariate_student_t import MultivariateStudentT
 from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.several import MultiDensity, MultiLikelihood
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
@@ -41,10 +43,31 @@ class Case(NamedTuple):
 LABELS = np.array([0.0, 1.0, 2.0])
 MISTAKES = {"epsilon": np.array(0.05)}
 # The last observation has no trials.
-COUNTS = {"count_0": np.array([2.0, 0.0, 0.0]), "count_1": np.array([1.0, 4.0, 0.0])}
-COUNTS |= {"count_2": np.array([0.0, 3.0, 0.0]), "n": np.array([3.0, 7.0, 0.0])}
+COUNTS = {"entry_0": np.array([2.0, 0.0, 0.0]), "entry_1": np.array([1.0, 4.0, 0.0])}
+COUNTS |= {"entry_2": np.array([0.0, 3.0, 0.0]), "n": np.array([3.0, 7.0, 0.0])}
+
+# Vectors of three entries, of which y is the sum; Σ differs between them.
+VECTORS = {
+    f"entry_{p}": row for p, row in enumerate(np.array([[0.3, -2, 1], [4, 0, 1], [1, 2, 3]]))
+}
+SUMS = sum(VECTORS.values())
+VECTORS |= {
+    "cov_0_0": np.array(1.3),
+    "cov_1_0": np.array([-0.4, 0.9, 0.0]),
+    "cov_1_1": np.array(2.0),
+}
+VECTORS |= {"cov_2_0": np.array(0.2), "cov_2_1": np.array(0.7), "cov_2_2": np.array(0.9)}
+# One Σ of all.
+PAIRS = {"entry_0": REALS, "entry_1": REALS[::-1], "nu": np.array(3.5)}
+PAIRS |= {"cov_0_0": np.array(2.0), "cov_1_0": np.array(-1.1), "cov_1_1": np.array(0.9)}
 
 CASES = {
+    "multivariate normal": Case(partial(MultivariateNormal, 3), SUMS, VECTORS),
+    "multivariate normal, one covariance": Case(partial(MultivariateNormal, 2), 2 * REALS, PAIRS),
+    "multivariate Student-t": Case(
+        partial(MultivariateStudentT, 3), SUMS, {**VECTORS, "nu": np.array([1.0, 4.0, 30.0])}
+    ),
+    "multivariate Student-t, one scale": Case(partial(MultivariateStudentT, 2), 2 * REALS, PAIRS),
     "heteroscedastic": Case(Heteroscedastic, REALS, {"r": np.array([3.0, 0.4, 1.7])}),
     "heteroscedastic log": Case(HeteroscedasticLog, REALS),
     "categorical": Case(partial(Categorical, 3), LABELS),
@@ -105,11 +128,15 @@ def test_joint_over_conditional_is_the_density_at_every_omega(case):
         base = likelihood.log_base(y, omega, params, moved, group)
         at = eta[list(own)]
         assert h.shape == at.shape
-        product = np.einsum("pqn,qn->pn", lam, at) if likelihood.coupled else lam * at
-        joint = np.sum(h * at - 0.5 * at * product, axis=0) + base
+        joint = log_site(likelihood, h, lam, at) + base
         ratio = joint - likelihood.log_conditional(omega, y, eta, params, group)
         assert ratio.shape == expected.shape
         np.testing.assert_allclose(ratio, expected, rtol=1e-8, atol=1e-8)
+
+
+def log_site(likelihood, h, lam, eta):
+    product = np.einsum("pqn,qn->pn", lam, eta) if likelihood.coupled else lam * eta
+    return np.sum(h * eta - 0.5 * eta * product, axis=0)
 
 
 def ratios(case, group, wrong=1.0):
@@ -126,8 +153,7 @@ def ratios(case, group, wrong=1.0):
     own = list(likelihood.groups[group])
 
     def log_conditional(at):
-        site = np.sum(h * at[own] - 0.5 * lam * at[own] ** 2, axis=0)
-        return site - likelihood.log_density(ys, at, many)
+        return log_site(likelihood, h, lam, at[own]) - likelihood.log_density(ys, at, many)
 
     found = [0.0]
     for _ in range(4 if omega is not None else 0):
@@ -145,6 +171,8 @@ def ratios(case, group, wrong=1.0):
 def test_draws_follow_the_conditional(case):
     for group in range(len(case.build().groups)):
         assert ratios(case, group).max() < 5.0
+    if not case.build().has_auxiliary:
+        return
     # Negative control: drawn at predictors half as large.
     assert max(ratios(case, g, 0.5).max() for g in range(len(case.build().groups))) > 5.0
 
@@ -165,10 +193,10 @@ def variances(likelihood, cov):
 @over_bounded
 def test_expected_sites_are_the_derivatives_of_the_bound(case):
     likelihood, y, params, mean, cov = moments(case, np.random.default_rng(3))
-    assert not likelihood.coupled
     var = variances(likelihood, cov)
     h, lam = likelihood.expected_sites(y, mean, var, params)
-    assert h.shape == lam.shape == mean.shape
+    assert h.shape == mean.shape
+    assert lam.shape == var.shape
 
     def slope(d_mean, d_var, step=1e-3):
         def at(t):
@@ -176,10 +204,17 @@ def test_expected_sites_are_the_derivatives_of_the_bound(case):
 
         return (8.0 * (at(step) - at(-step)) - at(2 * step) + at(-2 * step)) / (12.0 * step)
 
+    close = np.testing.assert_allclose
+    weighted = np.einsum("pqn,qn->pn", lam, mean) if likelihood.coupled else lam * mean
     for p, unit in enumerate(np.eye(len(mean))[:, :, None]):
-        close = np.testing.assert_allclose
-        close(slope(unit, 0.0), (h - lam * mean)[p], rtol=1e-7, atol=1e-8)
-        close(slope(0.0, unit * var), (-0.5 * lam * var)[p], rtol=1e-6, atol=1e-8)
+        close(slope(unit, 0.0), (h - weighted)[p], rtol=1e-7, atol=1e-8)
+        if not likelihood.coupled:
+            close(slope(0.0, unit * var), (-0.5 * lam * var)[p], rtol=1e-6, atol=1e-8)
+    if likelihood.coupled:
+        toward = np.einsum("pqn->qpn", var) * np.arange(1.0, 1.0 + len(mean))[:, None, None]
+        toward = toward + np.einsum("pqn->qpn", toward)
+        expected = -0.5 * np.einsum("pqn,pqn->n", lam, toward)
+        close(slope(0.0, toward), expected, rtol=1e-6, atol=1e-8)
 
 
 @over_bounded
@@ -188,9 +223,10 @@ def test_bound_is_the_density_at_a_point_and_below_its_expectation(case):
     var = variances(likelihood, cov)
     at_point = likelihood.expected_log_bound(y, mean, 0.0 * var, params)
     np.testing.assert_allclose(at_point, likelihood.log_density(y, mean, params), atol=1e-12)
-    # Independent predictors, as the bound takes them.
-    diagonal = np.einsum("pq,pn->pqn", np.eye(len(mean)), var)
-    expected = expectation(likelihood, y, mean, diagonal, params)[0]
+    # Independent predictors, as the bound of sites with a diagonal Λ takes them.
+    if not likelihood.coupled:
+        cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), var)
+    expected = expectation(likelihood, y, mean, cov, params)[0]
     assert np.all(likelihood.expected_log_bound(y, mean, var, params) <= expected + 1e-9)
 
 
@@ -200,6 +236,8 @@ def test_expected_log_density_is_the_cubatures(case):
     if not case.smooth:
         return
     found = likelihood.expected_log_density(y, mean, cov, params)
+    if found is None:
+        return
     for ours, exact in zip(found, expectation(likelihood, y, mean, cov, params), strict=True):
         assert ours.shape == exact.shape
         np.testing.assert_allclose(ours, exact, rtol=1e-7, atol=1e-7)
@@ -214,7 +252,7 @@ def outcomes(likelihood):
     if not isinstance(likelihood, Multinomial):
         return [(float(k), {}) for k in range(classes_of(likelihood))]
     rows = [row for row in product(range(4), repeat=3) if sum(row) == 3]
-    return [(3.0, {f"count_{k}": np.array(float(c)) for k, c in enumerate(row)}) for row in rows]
+    return [(3.0, {f"entry_{k}": np.array(float(c)) for k, c in enumerate(row)}) for row in rows]
 
 
 @over
@@ -227,6 +265,8 @@ def test_density_is_normalised(case):
         ]
         np.testing.assert_allclose(logsumexp(everything, axis=0), 0.0, atol=1e-12)
         return
+    if isinstance(likelihood, MultivariateNormal):
+        return  # see test_multivariate_densities_are_scipys
     t = np.arange(-40.0, 12.0, 0.02)[:, None]
     centre, log_measure = eta[0], t + np.log(0.02)
     both = [
@@ -261,13 +301,16 @@ def test_extreme_values_stay_finite(case):
                 omega = likelihood.draw_auxiliary(rng, case.y, eta, case.params, group)
                 h, lam = likelihood.sites(case.y, omega, case.params, eta, group)
                 assert np.isfinite(h).all()
-                assert (np.isfinite(lam) & (lam >= 0.0)).all()
+                assert np.isfinite(lam).all()
+                diagonal = np.einsum("ppn->pn", lam) if likelihood.coupled else lam
+                assert (diagonal >= 0.0).all()
             for var in (1e-8, 1e4) if with_bound(case) else ():
-                expected = likelihood.expected_sites(
-                    case.y, eta, np.full(eta.shape, var), case.params
-                )
-                assert np.isfinite(expected).all()
-                assert (expected[1] >= 0.0).all()
+                cov = var * np.eye(P)[:, :, None] * np.ones(N)
+                own = variances(likelihood, cov)
+                h, lam = likelihood.expected_sites(case.y, eta, own, case.params)
+                assert np.isfinite(h).all()
+                assert np.isfinite(lam).all()
+                assert likelihood.coupled or (lam >= 0.0).all()
 
 
 @pytest.mark.parametrize("reference", [None, 0, 2])
@@ -278,7 +321,7 @@ def test_softmax_is_scipys(reference):
     p = softmax(logits, axis=0)
     found = Categorical(len(eta), reference).log_density(LABELS, eta, {})
     np.testing.assert_allclose(found, np.log(np.diagonal(p)), rtol=1e-12)
-    counts = np.stack([COUNTS[f"count_{k}"] for k in range(3)])
+    counts = np.stack([COUNTS[f"entry_{k}"] for k in range(3)])
     found = Multinomial(len(eta), reference).log_density(COUNTS["n"], eta, COUNTS)
     expected = [
         stats.multinomial.logpmf(c, int(c.sum()), q) for c, q in zip(counts.T, p.T, strict=True)
@@ -286,11 +329,30 @@ def test_softmax_is_scipys(reference):
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("multivariate")])
+def test_multivariate_densities_are_scipys(name):
+    case = CASES[name]
+    likelihood = case.build()
+    P, N = likelihood.n_predictors, case.y.size
+    eta = np.random.default_rng(10).normal(size=(P, N))
+    params = {key: np.broadcast_to(value, N) for key, value in case.params.items()}
+    found = likelihood.log_density(case.y, eta, case.params)
+    for n in range(N):
+        at = {key: value[n] for key, value in params.items()}
+        cov = [[at[f"cov_{max(i, j)}_{min(i, j)}"] for j in range(P)] for i in range(P)]
+        y = [at[f"entry_{p}"] for p in range(P)]
+        if isinstance(likelihood, MultivariateStudentT):
+            expected = stats.multivariate_t.logpdf(y, eta[:, n], cov, df=at["nu"])
+        else:
+            expected = stats.multivariate_normal.logpdf(y, eta[:, n], cov)
+        np.testing.assert_allclose(found[n], expected, rtol=1e-12)
+
+
 def test_counts_that_do_not_sum_are_refused():
     likelihood = Multinomial(3)
     sentence = likelihood.check(COUNTS["n"], {**COUNTS, "n": np.array([3.0, 8.0, 0.0])})
     assert sentence == "expected counts that sum to n, found 7 at position 1"
-    sentence = likelihood.check(COUNTS["n"], {**COUNTS, "count_1": np.array([1.0, -4.0, 0.0])})
+    sentence = likelihood.check(COUNTS["n"], {**COUNTS, "entry_1": np.array([1.0, -4.0, 0.0])})
     assert sentence == "expected non-negative integer counts, found -4 at position 1"
     assert Categorical(3).check(np.array([2.0, 3.0]), {}).startswith("expected a class from 0 to 2")
 

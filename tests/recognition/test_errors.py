@@ -118,7 +118,7 @@ UNKNOWN = {
     "marginal process with a latent in its mean": (
         lambda: pm.gp.Marginal(
             mean_func=pm.gp.mean.Constant(pm.Normal("c", 0, 1)), cov_func=pm.gp.cov.ExpQuad(2, ls=1)
-        ).marginal_likelihood("y", X=X, y=REAL, sigma=1.0),
+        ).marginal_likelihood("y", X=np.tile(X, (4, 1)), y=np.tile(REAL, 4), sigma=1.0),
         r"'y': expected one distribution .*found one MvNormal of all.*pm\.gp\.Latent",
     ),
     "Poisson, log": (
@@ -195,7 +195,7 @@ UNKNOWN = {
         r"'w'.*in which the latent variables cancel \(as in f - f\).*NUTS",
     ),
     "MvNormal": (
-        lambda: pm.MvNormal("y", mu=process(), cov=np.eye(N), observed=REAL),
+        lambda: pm.MvNormal("y", process()[np.arange(17) % N], np.eye(17), observed=np.ones(17)),
         r"found one MvNormal of all; write what they share as .* f = pm\.MvNormal",
     ),
     "latent scale": (

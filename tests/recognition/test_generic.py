@@ -347,7 +347,7 @@ REFUSED = {
         "'y': expected a density that is a product over observations",
     ),
     "multivariate": (
-        lambda f: pm.MvNormal("y", mu=f, cov=np.eye(N), observed=POSITIVE),
+        lambda f: pm.MvNormal("y", mu=f[np.arange(17) % N], cov=np.eye(17), observed=np.ones(17)),
         "'y'.*expected one distribution for each observation, found one MvNormal",
     ),
     "a step": (

@@ -26,6 +26,7 @@ from .links import describe_link
 
 __all__ = [
     "DENSITY_ENGINES",
+    "LARGEST_MATRIX",
     "SEVERAL_ENGINES",
     "about_joint_normal",
     "not_affine",
@@ -34,6 +35,8 @@ __all__ = [
     "unknown_link",
 ]
 
+#: Largest order of a matrix parameter, which is read entry by entry.
+LARGEST_MATRIX = 16
 #: What works without an augmentation.
 DENSITY_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
@@ -86,7 +89,10 @@ def unknown_distribution(rv: Variable) -> str:
             "(index the predictor by the observed ones), or sample this model with pm.sample's NUTS"
         )
     if (advice := about_joint_normal(rv)) is not None:
-        return f"observed variable {rv.name!r}: {advice}"
+        return (
+            f"observed variable {rv.name!r}: {advice}. Vectors of at most {LARGEST_MATRIX} "
+            "observations are read as they are if latents enter their mean alone, affinely"
+        )
     name = distribution_name(rv)
     several = [p for p in patterns if p.several and name_of_op(p.rv) == name]
     if several:

@@ -28,7 +28,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .affine_parts import column_of, is_zero
-from .errors import not_affine
+from .errors import LARGEST_MATRIX, not_affine
 from .flat import flatten, flatten_parameter
 from .links import peel
 from .observed_graph import ObservedGraph
@@ -108,12 +108,13 @@ def _read(
 ) -> ObservedGraph | None:
     """Read predictors from ``graphs`` and parameters from the others, or return None."""
     inputs = [latent.input for latent in latents]
-    renamed = dict(pattern.rename)
-    params = {renamed.get(name, name): graph for name, graph in named.items()}
     whole, value = static_shape(rv), model.rvs_to_values[rv]
     shape = whole[: len(whole) - getattr(rv.owner.op, "ndim_supp", 0)]
     predictors, names = [], []
     arguments: dict[str, int] = {}
+    params = _parameters(rv, pattern, named)
+    if params is None:
+        return None
     for own in pattern.predictors:
         if own.classes:
             read = _classes(own, graphs[own.name], inputs, shape)
@@ -125,7 +126,8 @@ def _read(
             if reference is not None:
                 arguments["reference"] = reference
             numbers = [k for k in range(len(columns) + 1) if k != reference]
-            names += [f"class {k}" for k in numbers[: len(columns)]]
+            kind = "entry" if len(shape) < len(whole) and own.link == "identity" else "class"
+            names += [f"{kind} {k}" for k in numbers[: len(columns)]]
             continue
         peeled = _peeled(graphs[own.name], own, inputs, by_probe=by_probe)
         if peeled is None:
@@ -151,7 +153,7 @@ def _read(
     if value.ndim > len(shape):
         size = int(np.prod(shape))
         counts = value.astype("float64").reshape((size, static_shape(value)[-1]))
-        params |= {f"count_{k}": counts[:, k] for k in range(static_shape(value)[-1])}
+        params |= {f"entry_{k}": counts[:, k] for k in range(static_shape(value)[-1])}
         y = counts.sum(axis=1)
     return ObservedGraph(
         variable=rv,
@@ -163,6 +165,26 @@ def _read(
         y=y,
         names=tuple(names) if pattern.several else (),
     )
+
+
+def _parameters(
+    rv: Variable, pattern: Pattern, named: dict[str, Variable]
+) -> dict[str, Variable] | None:
+    """Return parameters by name, matrices by their lower triangles; None if one is too large."""
+    renamed = dict(pattern.rename)
+    ndims = getattr(rv.owner.op, "ndims_params", None) or ()
+    matrices = [name for name, ndim in zip(pattern.inputs, ndims, strict=False) if ndim == 2]
+    params = {}
+    for name, graph in named.items():
+        known = renamed.get(name, name)
+        if name not in matrices:
+            params[known] = graph
+            continue
+        order = static_shape(graph)[-1]
+        if order > LARGEST_MATRIX:
+            return None
+        params |= {f"{known}_{i}_{j}": graph[..., i, j] for i in range(order) for j in range(i + 1)}
+    return params
 
 
 # -- one predictor of an input --------------------------------------------------------------------
@@ -213,12 +235,12 @@ def _classes(
 ) -> tuple[list[TensorVariable], int | None] | None:
     """Return the predictors of the classes, and which class has none; or None if no match."""
     eta = graph if own.link == "identity" else _logits(graph)
-    if eta is None or not is_affine(eta, latents) or eta.ndim > len(shape) + 1:
+    if eta is None or not is_affine(eta, latents) or not 0 < eta.ndim <= len(shape) + 1:
         return None
     n_classes = static_shape(eta)[-1]
     columns = simplify([column_of(eta, eta.ndim - 1, k) for k in range(n_classes)])
     constant = [k for k, column in enumerate(columns) if not depends_on(column, latents)]
-    if not constant:
+    if not constant or (own.link == "identity" and len(constant) < n_classes):
         return columns, None
     if len(constant) > 1 or own.link != "softmax":
         return None

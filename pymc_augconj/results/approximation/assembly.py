@@ -135,7 +135,7 @@ def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
     if y.size < prod(shape):
         # For counts of classes y is the sum.
         params = site.params(point)
-        y = np.stack([params[f"count_{k}"] for k in range(shape[-1])], axis=-1)
+        y = np.stack([params[f"entry_{k}"] for k in range(shape[-1])], axis=-1)
     return y.reshape(shape)
 
 

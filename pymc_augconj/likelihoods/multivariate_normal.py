@@ -1,0 +1,122 @@
+"""Vectors of normal observations with a common covariance, which need no auxiliary variable.
+
+p(y | η) = N(y | η, Σ), y and η in R^P,    Λ = Σ⁻¹,  h = Σ⁻¹ y.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array
+
+from .base import Params, Pattern, PredictorInput
+from .registry import register
+from .several import MultiLikelihood
+
+__all__ = ["MultivariateNormal"]
+
+_LOG_2PI = np.log(2.0 * np.pi)
+
+
+@register
+class MultivariateNormal(MultiLikelihood):
+    """Vectors y of P entries with mean η; entries of Σ are ``params["cov_i_j"]``, i ≥ j."""
+
+    name = "multivariate normal"
+    augmentation = "none needed"
+    patterns = (
+        Pattern(
+            "MvNormalRV",
+            inputs=("mu", "cov"),
+            predictors=(PredictorInput("mu", classes=True),),
+        ),
+    )
+    has_auxiliary = False
+    coupled = True
+
+    def __init__(self, n_predictors: int) -> None:
+        self.n_predictors = n_predictors
+
+    @property
+    def unpredictable(self) -> str:
+        return (
+            "expected observations that are numbers, found vectors; ask for predictors, or draw y "
+            "by pm.sample_posterior_predictive"
+        )
+
+    def vectors(self, params: Params) -> Array:
+        """Return the observations, (P, N)."""
+        entries = [params[f"entry_{p}"] for p in range(self.n_predictors)]
+        return np.stack(np.broadcast_arrays(*entries))
+
+    def whitener(self, params: Params) -> Array:
+        """Return L⁻¹ with Σ = L Lᵀ, (P, P, N), or (P, P) where Σ is that of all observations."""
+        P = self.n_predictors
+        pairs = [(i, j) for i in range(P) for j in range(i + 1)]
+        lower = np.broadcast_arrays(*(params[f"cov_{i}_{j}"] for i, j in pairs))
+        cov = np.empty((*np.shape(lower[0]), P, P))
+        for (i, j), entry in zip(pairs, lower, strict=True):
+            cov[..., i, j] = cov[..., j, i] = entry
+        try:
+            return np.moveaxis(np.linalg.inv(np.linalg.cholesky(cov)), (-2, -1), (0, 1))
+        except np.linalg.LinAlgError as error:
+            raise NotPositiveDefiniteError(
+                "the covariance of a multivariate normal observation has no Cholesky factor"
+            ) from error
+
+    def squared_norm(self, eta: Array, params: Params) -> tuple[Array, Array]:
+        """Return (y − η)ᵀΣ⁻¹(y − η) and log|2πΣ|."""
+        y, root = self.vectors(params), self.whitener(params)
+        # η may have more axes than an observation.
+        error = np.expand_dims(y, tuple(range(1, 1 + eta.ndim - y.ndim))) - eta
+        z = np.einsum("pq...,q...->p...", root, error)
+        log_det = self.n_predictors * _LOG_2PI - 2.0 * np.log(np.einsum("pp...->p...", root)).sum(0)
+        return np.einsum("p...,p...->...", z, z), log_det
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        square, log_det = self.squared_norm(eta, params)
+        return -0.5 * (square + log_det)
+
+    def precision(self, params: Params) -> Array:
+        """Return Σ⁻¹, (P, P, N)."""
+        root, (P, N) = self.whitener(params), self.vectors(params).shape
+        precision = np.einsum("rp...,rq...->pq...", root, root)
+        return np.broadcast_to(precision.reshape(P, P, -1), (P, P, N))
+
+    def expected_log_density(
+        self, y: Array, mean: Array, cov: Array, params: Params
+    ) -> tuple[Array, Array, Array] | None:
+        h, lam = self.expected_sites(y, mean, cov, params)
+        slope = h - np.einsum("pqn,qn->pn", lam, mean)
+        return self.expected_log_bound(y, mean, cov, params), slope, -0.5 * lam
+
+    def draw_auxiliary(
+        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+    ) -> Any:
+        return None
+
+    def sites(
+        self, y: Array, omega: Any, params: Params, eta: Array, group: int
+    ) -> tuple[Array, Array]:
+        return self.expected_sites(y, eta, eta, params)
+
+    def expected_sites(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> tuple[Array, Array]:
+        lam = self.precision(params)
+        return np.einsum("pqn,qn->pn", lam, self.vectors(params)), lam
+
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        trace = np.einsum("pqn,pqn->n", self.precision(params), var)
+        return self.log_density(y, mean, params) - 0.5 * trace
+
+    def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
+        return self.log_density(y, np.zeros(eta.shape), params)
+
+    def log_conditional(
+        self, omega: Any, y: Array, eta: Array, params: Params, group: int
+    ) -> Array:
+        return np.zeros(eta.shape[1:])
