@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Index, Mask
 
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.base import Density
@@ -32,6 +32,7 @@ from .linalg.sparse import SymmetricPattern, find_pattern
 
 __all__ = [
     "Argument",
+    "EntryDensities",
     "FixedValue",
     "ForwardVariable",
     "Hyperparameter",
@@ -228,6 +229,23 @@ class Site:
         return stacked[self.rows].reshape(self.shape)
 
 
+class EntryDensities(Protocol):
+    """Log densities of the entries of a vector that are independent given everything else."""
+
+    def __call__(self, point: Point) -> Array:
+        """Return the log density of each entry up to a constant, flat."""
+        ...
+
+    def check(self, old: Point, new: Point, moved: Mask) -> None:
+        """Raise if entries are dependent, of which those ``moved`` are taken from ``new``.
+
+        Raises
+        ------
+        RecognitionError
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class Hyperparameter:
     """One free variable that is not a Gaussian latent.
@@ -246,6 +264,8 @@ class Hyperparameter:
         predictors); ``"both"`` a block's covariance and such a likelihood; ``"none"`` nowhere.
     why_not_optimised : str, optional
         Reason why a point estimate is no summary of its posterior; None if it is.
+    entries : EntryDensities, optional
+        None where its entries are few, or not independent given everything else.
     """
 
     name: str
@@ -254,6 +274,7 @@ class Hyperparameter:
     continuous: bool
     role: str
     why_not_optimised: str | None = None
+    entries: EntryDensities | None = None
 
     @cached_property
     def size(self) -> int:

@@ -2,6 +2,7 @@
 
 The moves, in their order within a step:
 
+0. vectors whose *entries* are independent given everything else, all entries at once;
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
    *level* ones once more, while the level of a predictor moves against them;
    *joint* ones, which enter a covariance too, likewise but with a new factorisation;
@@ -22,11 +23,21 @@ from functools import cached_property
 
 from .model import Hyperparameter, LatentGaussianModel
 
-__all__ = ["Plan", "can_use_gradient", "describe", "has_many", "held_names", "make_plan"]
+__all__ = [
+    "BY_ENTRY",
+    "Plan",
+    "can_use_gradient",
+    "describe",
+    "has_many",
+    "held_names",
+    "make_plan",
+]
 
 # From this many collapsed scalars on, NUTS replaces slice sampling if possible.
 _FEWEST_FOR_GRADIENT = 6
 
+#: Prefix of the names of updates of all entries of a vector at once.
+BY_ENTRY = "entries of "
 # Larger vectors are left to PyMC.
 LARGEST_SLICED = 60
 
@@ -45,6 +56,7 @@ class Plan:
     collapsed: tuple[Hyperparameter, ...]
     prior_only: tuple[Hyperparameter, ...]
     left_to_pymc: tuple[Hyperparameter, ...]
+    by_entry: tuple[Hyperparameter, ...] = ()
     of_blocks: Mapping[str, tuple[Hyperparameter, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -57,6 +69,7 @@ class Plan:
             "level": self.level,
             "collapsed": self.collapsed,
         }
+        found |= {f"{BY_ENTRY}{h.name}": (h,) for h in self.by_entry}
         return found | {f"collapsed {name}": own for name, own in self.of_blocks.items()}
 
     @cached_property
@@ -77,6 +90,7 @@ class Plan:
             collapsed=some(self.collapsed),
             prior_only=some(self.prior_only),
             left_to_pymc=self.left_to_pymc,
+            by_entry=some(self.by_entry),
             of_blocks={name: own for name, all_ in self.of_blocks.items() if (own := some(all_))},
         )
 
@@ -90,7 +104,12 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
     held : collection of str
         Observed variables whose sites are held.
     """
-    ours = [h for h in model.hyperparameters if h.continuous and h.size <= LARGEST_SLICED]
+    by_entry = tuple(h for h in model.hyperparameters if h.entries is not None)
+    ours = [
+        h
+        for h in model.hyperparameters
+        if h.continuous and h.size <= LARGEST_SLICED and h not in by_entry
+    ]
     # With several groups of predictors a move integrates out some of the latents only.
     grouped = any(len(s.terms.groups) > 1 for s in model.sites if s.name not in held)
     moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
@@ -109,8 +128,9 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
     return Plan(
         **chosen,
         level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h)),
+        by_entry=by_entry,
         of_blocks=of_blocks,
-        left_to_pymc=tuple(h for h in model.hyperparameters if h not in ours),
+        left_to_pymc=tuple(h for h in model.hyperparameters if h not in (*ours, *by_entry)),
     )
 
 
@@ -198,6 +218,8 @@ def describe(
     held : bool
         Whether there are held sites.
     """
+    if hyperparameter in plan.by_entry:
+        return "slice sampling of all entries at once, given the latents"
     if hyperparameter in plan.likelihood:
         without = "" if held else ", ω integrated out"
         level = ", and with their level" if hyperparameter in plan.level else ""

@@ -27,14 +27,14 @@ from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.latents.space import choose_space
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.plan import Plan, can_use_gradient, has_many, make_plan
+from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many, make_plan
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
 from .elliptical_update import EllipticalUpdate, MixedUpdate
 from .refusals import Refusals
 from .report import recognize
-from .updates import GradientUpdate, SliceUpdate
+from .updates import EntrywiseSliceUpdate, GradientUpdate, SliceUpdate
 
 __all__ = ["AugmentedGibbs"]
 
@@ -305,7 +305,8 @@ class AugmentedGibbs(BlockedStep):
         self.started = False
         self._remaining, self._taken = -1, 0
         self._updates = {
-            move: self._kinds.get(move, SliceUpdate)(size) for move, size in self._sizes.items()
+            move: self._kinds.get(move, _default_update(move))(size)
+            for move, size in self._sizes.items()
         }
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
@@ -477,6 +478,10 @@ class AugmentedGibbs(BlockedStep):
             return {"evaluations": step_stats["evaluations"]}
 
         return (update_stats,)
+
+
+def _default_update(move: str) -> type:
+    return EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
 
 
 def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:

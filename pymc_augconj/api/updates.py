@@ -6,6 +6,7 @@ axes and step sizes that it learns during tuning are kept from step to step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Self
 
 import numpy as np
@@ -18,7 +19,7 @@ from pymc.step_methods.step_sizes import DualAverageAdaptation
 from pymc_augconj.engines.gibbs.targets import Target
 from pymc_augconj.typing import Array
 
-__all__ = ["GradientUpdate", "SliceUpdate"]
+__all__ = ["EntrywiseSliceUpdate", "GradientUpdate", "SliceUpdate"]
 
 # Length of the first window after which the covariance is re-estimated during tuning; windows
 # double.
@@ -145,6 +146,63 @@ def _slice(
             left = z
         else:
             right = z
+
+
+class EntrywiseSliceUpdate:
+    """Slice sampling of all entries of a vector at once, which are independent.
+
+    Every entry has an interval of its own, which grows by stepping out and shrinks until a value
+    on the slice is found; an evaluation serves all entries.
+
+    Parameters
+    ----------
+    size : int
+        Number of scalars.
+
+    References
+    ----------
+    Neal (2003), Slice sampling, figures 3 and 5.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.state: dict[str, Any] = {"widths": np.ones(size), "n_tunes": 0}
+
+    def __call__(
+        self,
+        target: Callable[[Array], Array],
+        start: Array,
+        rng: np.random.Generator,
+        tune: bool,
+    ) -> Array:
+        """Return the next value; ``target`` returns the log density of each entry."""
+        size, widths, n = self.size, self.state["widths"], self.state["n_tunes"]
+        level = target(start) - rng.standard_exponential(size)
+        left = start - widths * rng.random(size)
+        right = left + widths
+        to_the_left = rng.integers(_MAX_STEPS, size=size)
+        for end, step, most in (
+            (left, -widths, to_the_left),
+            (right, widths, _MAX_STEPS - 1 - to_the_left),
+        ):
+            # What does not grow any more is evaluated where it is.
+            for count in range(_MAX_STEPS):
+                grows = (count < most) & (target(end) >= level)
+                most = np.where(grows, most, 0)
+                if not grows.any():
+                    break
+                end += np.where(grows, step, 0.0)
+        x, searched = start.copy(), np.ones(size, dtype=bool)
+        while searched.any():
+            proposed = np.where(searched, left + (right - left) * rng.random(size), x)
+            accepted = searched & (target(proposed) >= level)
+            x[accepted] = proposed[accepted]
+            searched &= ~accepted
+            left = np.where(searched & (proposed < start), proposed, left)
+            right = np.where(searched & (proposed >= start), proposed, right)
+        if tune:
+            self.state = {"widths": (n * widths + right - left) / (n + 1), "n_tunes": n + 1}
+        return x
 
 
 class GradientUpdate:

@@ -10,12 +10,14 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import EntryDensities, LatentGaussianModel, Point, Site
 from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
 from .checks.densities import log_densities, log_prior, prior_terms, whole_potential
 from .checks.upstream import warn_of_faults
+from .checks.whole_density import log_density_terms
+from .graph.affine import depends_on
 from .graph.functions import NamedValues, PointFunction
 from .graph.space import ValueSpace
 from .latents.blocks import read_block
@@ -24,6 +26,7 @@ from .observed.observed_graph import ObservedGraph
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
+from .roles.entries import FEWEST, separate_entries
 from .roles.errors import as_normal
 from .roles.forward import read_forward
 from .roles.hyperparameters import read_hyperparameters
@@ -80,6 +83,7 @@ def _read(
     inputs = Inputs(structure.latents, matched)
     inputs.check()
     maps = predictors.maps(points)
+    entries = _separate_entries(model, space, points)
     densities = log_densities(matched, structure.latents, space)
     terms = prior_terms(structure, space)
     prior = log_prior(list(terms.values()), structure, space, densities)
@@ -87,7 +91,7 @@ def _read(
         blocks=blocks,
         sites=_sites(matched, space, points[0], inputs),
         hyperparameters=read_hyperparameters(
-            structure.latents, matched, predictors.graph, space, points[0], structure.held
+            structure.latents, matched, predictors.graph, space, points[0], structure.held, entries
         ),
         forward=read_forward(structure, space, points[0]),
         n_rows=sum(observed.size * len(observed.predictors) for observed in matched),
@@ -126,6 +130,25 @@ def _read(
             and predictors.is_affine_in(model.rvs_to_values[model[h.name]])
         },
     )
+
+
+def _separate_entries(
+    model: Model, space: ValueSpace, points: Sequence[Point]
+) -> dict[str, EntryDensities]:
+    """Return the densities of the entries of hyperparameters that are long vectors, by value."""
+    values = [v for v in space.inputs.values() if points[0][v.name].size >= FEWEST]
+    values = [value for value in values if value.dtype.startswith("float")]
+    if not values:
+        return {}
+    terms = [term.astype("float64") for term in log_density_terms(model)]
+    inputs = {value.name: value for value in model.value_vars}
+    found: dict[str, EntryDensities] = {}
+    for value in values:
+        own = PointFunction([t for t in terms if depends_on(t, value)], inputs, space.mode)
+        wide = [*points, *space.prior_points(points[0])]
+        if (separate := separate_entries(value.name, own, wide)) is not None:
+            found[value.name] = separate
+    return found
 
 
 def _names(vars: Sequence[Variable]) -> list[str]:

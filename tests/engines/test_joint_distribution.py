@@ -246,6 +246,14 @@ def stated_in_general_form():
     )
 
 
+def many_slopes():
+    """Slopes and noise levels whose entries are independent given the latents."""
+    a, s = pm.LogNormal("a", 0, 0.4, shape=10), pm.Gamma("s", 4, 4, shape=10)
+    f = pm.Normal("f", 0, 1, shape=2)[np.arange(10) % 2]
+    pm.Bernoulli("y", logit_p=a * f, observed=counts("y", 10))
+    pm.Normal("y2", f, s, observed=reals("y2", 10))
+
+
 def vectors():
     """Vectors of normal observations, whose covariance is learned; a process in both entries."""
     s, r = pm.Gamma("s", 4, 4), pm.Uniform("r", -0.8, 0.8)
@@ -279,6 +287,7 @@ MODELS = {
     differences: {"BernoulliLogit"},
     two_outputs: {"Laplace"},
     forward_variables: {"StudentT"},
+    many_slopes: {"BernoulliLogit", "Normal"},
     vectors: {"MultivariateNormal"},
     stated_by_its_phi: {"SuperGaussian", "MaternNoise"},
     stated_in_general_form: {"SuperGaussian"},

@@ -437,7 +437,7 @@ def test_both_spaces_condition_alike(build):
     precision = np.eye(Phi.shape[1]) + Phi.T @ (sites.lam[:, None] * Phi)
     cov = np.linalg.inv(precision)
     for space in spaces:
-        found = space.posterior(prior, sites).log_evidence + sites.constant
+        found = space.posterior(prior, sites).log_evidence + sites.constants[0]
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
         mean, root = law_of_draw(space, prior, sites)
         np.testing.assert_allclose(mean, cov @ (Phi.T @ sites.h), atol=1e-7)
@@ -513,7 +513,7 @@ def test_merged_rows_count_as_the_rows_do(build):
         prior = sampler.priors.at(case.point).factorized()
         sites = SiteSum((sampler.priors.groups.merge(h, lam, prior.offset),))
         space = ObservationSpace(sites.h.size, Coupling(sites.h.size))
-        found.append(space.posterior(prior, sites).log_evidence + sites.constant)
+        found.append(space.posterior(prior, sites).log_evidence + sites.constants[0])
         mean, root = law_of_draw(space, prior, sites)
         laws.append((mean, root @ root.T))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-8)

@@ -1,5 +1,6 @@
 """The Gibbs step: four moves, in the order that makes them exact.
 
+0. hyperparameters given the latents whose entries are independent then, all at once;
 1. hyperparameters of the likelihoods given the latents, ω integrated out; some of them once more
    while the level of a predictor moves against them, see :mod:`.levels`;
 2. ω given everything;
@@ -106,6 +107,7 @@ class GibbsSampler:
         chain, state = self.chain, State(dict(point), updates)
         self._keep_possible(point)
         given_latents.update_prior_only(rng, chain, state)
+        given_latents.update_entries(rng, chain, state)
         given_latents.update_joint(rng, chain, state)
         given_latents.update_likelihood(rng, chain, state)
         for level in self.levels:

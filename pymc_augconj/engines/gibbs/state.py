@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.model import EntryDensities, Hyperparameter, Point
 from pymc_augconj.typing import Array
 
-from .targets import Gradient, PointTarget, Update
+from .targets import EntryTarget, Gradient, PointTarget, Update
 
 __all__ = ["GibbsInfo", "State"]
 
@@ -84,4 +84,15 @@ class State:
         self.info.evaluations += target.evaluations
         if gradient is not None:
             self.info.note(target, stays=bool(target.refused) and value is start)
+        target.write(self.point, value)
+
+    def update_entries(
+        self, rng: np.random.Generator, move: str, member: Hyperparameter, densities: EntryDensities
+    ) -> None:
+        """Run the update of a vector whose entries are independent given everything else."""
+        target: Any = EntryTarget(self.point, member, densities)
+        start = np.ravel(self.point[member.value_name])
+        with np.errstate(all="ignore"):
+            value = self.updates[move](target, start, rng)
+        self.info.evaluations += target.evaluations
         target.write(self.point, value)

@@ -14,10 +14,10 @@ from pymc_augconj.errors import (
     NotPositiveDefiniteError,
     UncertainEvidenceError,
 )
-from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.model import EntryDensities, Hyperparameter, Point
 from pymc_augconj.typing import Array
 
-__all__ = ["Gradient", "PointTarget", "Target", "Update"]
+__all__ = ["EntryTarget", "Gradient", "PointTarget", "Target", "Update"]
 
 
 class Target(Protocol):
@@ -112,3 +112,38 @@ class PointTarget:
                 "values from over- and underflow"
             ) from cause
         return -math.inf, {}
+
+
+class EntryTarget:
+    """Log densities of the entries of a vector, which are independent given everything else.
+
+    A density that is no number is taken as zero.
+
+    Raises
+    ------
+    AugmentationError
+        If one of them is not finite at the first value asked for.
+    """
+
+    def __init__(self, point: Point, member: Hyperparameter, densities: EntryDensities) -> None:
+        self._candidate, self._member, self._densities = dict(point), member, densities
+        self.evaluations = 0
+
+    def write(self, point: dict, x: Array) -> None:
+        """Write the flat value ``x`` into ``point``."""
+        point[self._member.value_name] = np.array(x.reshape(self._member.shape))
+
+    def __call__(self, x: Array) -> Array:
+        """Return the log density of each entry at ``x``, up to a constant."""
+        self.write(self._candidate, x)
+        self.evaluations += 1
+        found = self._densities(self._candidate)
+        found[np.isnan(found)] = -np.inf
+        if self.evaluations == 1 and not np.isfinite(found).all():
+            bad = np.flatnonzero(~np.isfinite(found))[0]
+            raise AugmentationError(
+                f"{self._member.name}: expected a finite log density where an update begins, found "
+                f"{found[bad]} of entry {bad}; start elsewhere, initvals={{…}}, or give a prior "
+                "that keeps values from over- and underflow"
+            )
+        return found

@@ -98,7 +98,9 @@ def weights_model(
         )
         for site in lgm.sites
     )
-    found = replace(lgm, blocks=tuple(blocks), maps=tuple(maps), sites=sites)
+    # The terms of PyMC's density of entries are those of the whole process.
+    hyper = tuple(replace(h, entries=None) for h in lgm.hyperparameters)
+    found = replace(lgm, blocks=tuple(blocks), maps=tuple(maps), sites=sites, hyperparameters=hyper)
     return replace(found, predictor=_Predictor(found), predictor_pullback=_no_pullback)
 
 

@@ -20,7 +20,7 @@ from pymc_augconj.python_mode import untraced
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import is_random, substitute
 
-__all__ = ["Sampler", "WholeDensity"]
+__all__ = ["Sampler", "WholeDensity", "log_density_terms"]
 
 Array = NDArray[np.float64]
 
@@ -60,7 +60,7 @@ class WholeDensity:
     def __init__(self, model: Model) -> None:
         variables = [*model.basic_RVs, *model.potentials]
         with untraced():
-            terms = [term.astype("float64") for term in _log_densities(model)]
+            terms = [term.astype("float64") for term in log_density_terms(model)]
         self._names = [var.name for var in variables]
         self._potentials = {potential.name for potential in model.potentials}
         inputs = {value.name: value for value in model.value_vars}
@@ -128,7 +128,7 @@ class WholeDensity:
         return sum(float(np.sum(bound)) for bound in found[1])
 
 
-def _log_densities(model: Model) -> list[Variable]:
+def log_density_terms(model: Model) -> list[Variable]:
     """Return PyMC's log densities of all random variables, and the potentials.
 
     PyMC rewrites the graph of what it derives densities of, covariances and their factors too. Of

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.model import EntryDensities, Hyperparameter, Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
@@ -22,6 +22,7 @@ def read_hyperparameters(
     space: ValueSpace,
     point: Point,
     held: Mapping[str, str],
+    entries: Mapping[str, EntryDensities],
 ) -> tuple[Hyperparameter, ...]:
     """Return the hyperparameters, each with its role.
 
@@ -36,6 +37,8 @@ def read_hyperparameters(
         Any point, for the shapes of its entries.
     held : mapping
         Why some of them must not be optimised, by their names.
+    entries : mapping
+        The densities of the entries of vectors, by their names in the point.
     """
     covariances = space.in_values([latent.scale for latent in latents])
     # A latent's value depends on its mean even if no predictor does: if no observation uses an
@@ -68,6 +71,7 @@ def read_hyperparameters(
                 continuous=value.dtype.startswith("float"),
                 role=role,
                 why_not_optimised=held.get(rv.name),
+                entries=entries.get(value.name),
             )
         )
     return tuple(found)

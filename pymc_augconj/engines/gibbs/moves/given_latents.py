@@ -11,15 +11,36 @@ from pymc_augconj.engines.gibbs.levels import Level
 from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.model import Point
+from pymc_augconj.plan import BY_ENTRY
 from pymc_augconj.typing import Array
 
-__all__ = ["update_joint", "update_level", "update_likelihood", "update_prior_only"]
+__all__ = [
+    "update_entries",
+    "update_joint",
+    "update_level",
+    "update_likelihood",
+    "update_prior_only",
+]
 
 
 def update_prior_only(rng: np.random.Generator, chain: Chain, state: State) -> None:
     """Update hyperparameters that nothing but other hyperparameters depends on."""
     if members := chain.plan.prior_only:
         state.update(rng, "prior_only", members, chain.model.log_prior)
+
+
+def update_entries(rng: np.random.Generator, chain: Chain, state: State) -> None:
+    """Update vectors whose entries are independent given everything else, ω integrated out.
+
+    What is held fixed are the values of the point, in the user's own parametrisation.
+    """
+    for member in chain.plan.by_entry:
+        assert member.entries is not None
+        old = dict(state.point)
+        state.update_entries(rng, f"{BY_ENTRY}{member.name}", member, member.entries)
+        if chain.verifies:
+            moved = np.arange(member.size) % 2 == int(rng.integers(2))
+            member.entries.check(old, state.point, moved)
 
 
 def update_joint(rng: np.random.Generator, chain: Chain, state: State) -> None:

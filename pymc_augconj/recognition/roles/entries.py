@@ -1,0 +1,133 @@
+"""Vectors of hyperparameters whose entries are independent given everything else.
+
+Scales of groups, slopes of items and local scales of shrinkage priors each enter some terms of the
+model's log density and no other entry's. Then
+
+    log p = Σⱼ fⱼ(xⱼ) + constant,
+
+and all entries are updated at once. Which term belongs to which entry is found from changes of the
+terms where sets of entries move: those whose number has a bit set, and those where it has not. A
+term of one entry is changed by one set of each pair and so tells the entry's number; a term of two
+is changed by both sets of some pair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import EntryDensities, Point
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.typing import Array, Index, Mask
+
+__all__ = ["FEWEST", "SeparateEntries", "separate_entries"]
+
+#: Entries of the shortest vector whose terms are separated.
+FEWEST = 10
+# Standard deviation of the moves, on the unconstrained scale.
+_MOVE = 0.3
+# Rounding of a term, of which a value of another entry may change the order of operations.
+_ROUNDING = 1e-9
+
+
+class SeparateEntries(EntryDensities):
+    """The terms of each entry, added up.
+
+    Parameters
+    ----------
+    name : str
+        The entry of the point.
+    terms : PointFunction
+        Terms of the log density of the model, as a list of arrays.
+    owner : ndarray of int
+        Entry of each term, −1 where none; terms are flat, one array after the other.
+    size : int
+    """
+
+    def __init__(self, name: str, terms: PointFunction, owner: Index, size: int) -> None:
+        self._name, self._terms, self._size = name, terms, size
+        self._owner, self._own = owner, np.flatnonzero(owner >= 0)
+        self.names = terms.names
+
+    def __call__(self, point: Point) -> Array:
+        found = _flat(self._terms, point)[self._own]
+        return np.bincount(self._owner[self._own], found, minlength=self._size)
+
+    def check(self, old: Point, new: Point, moved: Mask) -> None:
+        x = {**old, self._name: np.where(moved.reshape(old[self._name].shape), new[self._name],
+                                         old[self._name])}  # fmt: skip
+        before, after, mixed = (_flat(self._terms, point) for point in (old, new, x))
+        takes_new = np.append(moved, False)[self._owner]
+        expected = np.where(takes_new, after, before)
+        if not np.allclose(mixed, expected, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True):
+            raise RecognitionError(
+                f"variable {self._name!r}: expected entries that are independent given the other "
+                "variables, found a term of the log density that depends on two of them; sample "
+                "this model with pm.sample's NUTS, and please report it"
+            )
+
+
+def separate_entries(
+    name: str, terms: PointFunction, points: Sequence[Point]
+) -> SeparateEntries | None:
+    """Return the terms by entry; None if a term depends on two entries.
+
+    Parameters
+    ----------
+    name : str
+        The entry of the point.
+    terms : PointFunction
+        The terms of the log density that depend on it.
+    points : sequence of mapping
+        Where dependence is tested.
+    """
+    owner: Index | None = None
+    for seed, point in enumerate(points):
+        rng = np.random.default_rng(seed)
+        # Latents are zero in PyMC's initial point, where their coefficients do not matter.
+        moved = {
+            key: value + rng.standard_normal(value.shape) if value.dtype.kind == "f" else value
+            for key, value in point.items()
+        }
+        found = _owners(name, terms, moved, rng)
+        if found is None:
+            return None
+        # A term may be constant in some part of the space.
+        if owner is None:
+            owner = found
+        elif np.any((owner != found) & (owner >= 0) & (found >= 0)):
+            return None
+        else:
+            owner = np.maximum(owner, found)
+    assert owner is not None
+    return SeparateEntries(name, terms, owner, points[0][name].size)
+
+
+def _owners(
+    name: str, terms: PointFunction, point: Point, rng: np.random.Generator
+) -> Index | None:
+    """Return the one entry that each term depends on, −1 where none; None if two."""
+    value = point[name]
+    moved = value + _MOVE * rng.standard_normal(value.shape)
+    before, numbers = _flat(terms, point), np.arange(value.size).reshape(value.shape)
+
+    def changes(members: Mask) -> Mask:
+        after = _flat(terms, {**point, name: np.where(members, moved, value)})
+        return ~((before == after) | (np.isnan(before) & np.isnan(after)))
+
+    owner, depends = np.zeros(before.size, dtype=np.intp), changes(np.ones(value.shape, dtype=bool))
+    for bit in range(int(value.size - 1).bit_length()):
+        has_bit = (numbers >> bit & 1).astype(bool)
+        with_bit, without = changes(has_bit), changes(~has_bit)
+        if np.any(with_bit & without):
+            return None
+        depends |= with_bit | without
+        owner += with_bit.astype(np.intp) << bit
+    return np.where(depends, owner, -1)
+
+
+def _flat(terms: PointFunction, point: Point) -> Array:
+    with np.errstate(all="ignore"):
+        return np.concatenate([np.ravel(term) for term in terms(point)])
