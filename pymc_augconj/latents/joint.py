@@ -20,6 +20,7 @@ from pymc_augconj.model import LatentGaussianModel, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
+from .border import Border
 from .registry import block_prior
 from .rows import RowGroups
 
@@ -42,6 +43,7 @@ class LatentPrior:
         A_b on the merged rows.
     full_maps : tuple of LinearMap
         A_b on every row.
+    border : Border
     """
 
     def __init__(
@@ -50,14 +52,21 @@ class LatentPrior:
         blocks: tuple[BlockPrior, ...],
         full_maps: tuple[LinearMap, ...],
         maps: tuple[LinearMap, ...],
+        border: Border | None = None,
     ) -> None:
         self.offset, self.blocks, self.full_maps, self.maps = offset, blocks, full_maps, maps
+        self._border = border
         self._jittered: LatentPrior | None = None
 
     @cached_property
     def predictor_cov(self) -> Array:
         """C = Σ A_b K_b A_bᵀ on the merged rows, shape (R, R), symmetric."""
-        parts = [b.predictor_cov(A) for b, A in zip(self.blocks, self.maps, strict=True)]
+        return self._cov_of(range(len(self.blocks)))
+
+    def _cov_of(self, which: Sequence[int], n_rows: int = 0) -> Array:
+        parts = [self.blocks[i].predictor_cov(self.maps[i]) for i in which]
+        if not parts:
+            return np.zeros((n_rows, n_rows), order="F")
         if len(parts) == 1:
             return parts[0]
         total = np.array(parts[0], order="F")
@@ -65,6 +74,26 @@ class LatentPrior:
             # Transpose the symmetric matrix to add in the order of memory.
             total += part if part.flags.f_contiguous else part.T
         return total
+
+    @cached_property
+    def border(self) -> Border:
+        """The blocks that are kept out of covariances of predictors."""
+        n_rows = self.maps[0].apply(np.zeros(self.maps[0].size)).size
+        return self._border or Border(self.blocks, n_rows)
+
+    @cached_property
+    def covariance_and_border(self) -> tuple[Array, Array]:
+        """C of the blocks outside the border, shape (R, R), and Φ of the border, by columns."""
+        H = self.border.design(self.blocks, self.maps)
+        inside = self.border.blocks
+        return self._cov_of([i for i in range(len(self.blocks)) if i not in inside], len(H)), H
+
+    @cached_property
+    def log_flat(self) -> float:
+        """Log ratio of the density one of flat latents to the normal one that stands for it."""
+        flat = [b for b in self.blocks if b.block.is_flat]
+        half_log = 0.5 * np.log(2.0 * np.pi)
+        return sum(b.block.total_size * half_log + b.log_det_scale() for b in flat)
 
     @cached_property
     def whitened_design(self) -> Array:
@@ -116,8 +145,20 @@ class LatentPrior:
             return self
         if self._jittered is None:
             blocks = tuple(b.factorized() for b in self.blocks)
-            self._jittered = LatentPrior(self.offset, blocks, self.full_maps, self.maps)
+            self._jittered = LatentPrior(
+                self.offset, blocks, self.full_maps, self.maps, self._border
+            )
         return self._jittered
+
+    def first_sites(self, coupling: Coupling) -> tuple[Array, Array]:
+        """Return (h, λ) that approximations begin with: none, or as few as a flat prior needs.
+
+        They have unit precision, about the prior mean.
+        """
+        h, lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
+        if self.log_flat:
+            h[...], lam[: coupling.n_rows] = self.offset, 1.0
+        return h, lam
 
     @cached_property
     def scale_error(self) -> float:
@@ -184,6 +225,7 @@ class LatentPriors:
         self._values: list[Any] = [None] * len(readers)
         self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
+        self._border: Border | None = None
 
     def key(self, point: Point) -> tuple[bytes, ...]:
         """Return a key of the prior at ``point``."""
@@ -199,7 +241,9 @@ class LatentPriors:
         n_blocks = len(self.model.blocks)
         offset, blocks = self._values[0], tuple(self._values[1 : 1 + n_blocks])
         full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True)
-        prior = LatentPrior(offset, blocks, full_maps, maps)
+        if self._border is None:
+            self._border = Border(blocks, self.groups.size)
+        prior = LatentPrior(offset, blocks, full_maps, maps, self._border)
         self._recent = [(key, prior), *self._recent[:1]]
         return prior
 
