@@ -127,6 +127,8 @@ class _Node:
         name = type(getattr(op, "scalar_op", op)).__name__
         is_move = name in (_EXACT if isinstance(op, Elemwise) else _MOVES)
         self._rounds = not (is_move or isinstance(op, DimShuffle | RandomVariable | OpFromGraph))
+        # The error of a factor, or a solution, is that of the result for another matrix.
+        self._is_backward = self._rounds and not isinstance(op, Elemwise)
 
     def run(
         self,
@@ -138,6 +140,8 @@ class _Node:
         """Put the results into ``known``."""
         node = self._node
         values = [known[var] for var in node.inputs]
+        if noise is not None and self._is_backward and not only_single:
+            values = [noisy(value, noise) for value in values]
         if isinstance(node.op, CheckParameterValue):
             # As PyMC's own functions have it. Rounding may take a probability beyond one, which
             # says nothing of the formula.

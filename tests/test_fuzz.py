@@ -9,6 +9,7 @@ import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
+from mpmath import mp
 
 import pymc_augconj as pac
 from fuzz import reading
@@ -283,6 +284,20 @@ def test_tolerances_come_from_rounding():
     assert stable.is_tight.all()
     assert not unstable.disagrees(np.log([1e-8])).any()
     assert unstable.disagrees(np.log([2e-8])).any() == unstable.is_tight.all()
+
+
+def test_a_factor_of_constants_has_the_rounding_of_its_matrix():
+    """The smallest pivot of a Hilbert matrix has an error of the largest entry's, not its own."""
+    n, f = 8, np.array([1.0, -2.0, 1.5, 0.3, -0.7, 0.2, 1.1, -0.4])
+    K = 1.0 / (np.arange(n)[:, None] + np.arange(n) + 1.0)
+    with pm.Model() as model:
+        pm.MvNormal("f", np.zeros(n), cov=K)
+    (density,) = Reference(model)({"f": f}, carefully=True).values()
+    with mp.workdps(50):
+        M, x = mp.matrix(K.tolist()), mp.matrix(f.tolist())
+        log_det, square = mp.log(mp.det(M)), (x.T * mp.lu_solve(M, x))[0]
+        exact = float(-(n * mp.log(2 * mp.pi) + log_det + square) / 2)
+    assert 0.0 < abs(density.value[0] - exact) <= density.tolerance[0] < 1e-2 * abs(exact)
 
 
 def test_a_difference_from_a_mean_has_the_means_rounding():

@@ -247,6 +247,44 @@ def test_digits_lost_by_a_formula_are_no_difference_and_a_difference_is_one(read
     mixed = np.where(np.arange(N) == 0, -np.inf, right)
     with pytest.raises(RecognitionError, match="differs from PyMC's"):
         compare(right, mixed, 0.0, mixed)
+    # A formula that keeps no digit tells nothing, unless its stable form is another.
+    assert compare(right, mixed, lost, mixed) == N - 1
+    assert compare(right, right + 1e-9 * (lost > 0), lost, right + 1e-9 * (lost > 0)) == N - 1
+
+
+IMPOSSIBLE = {
+    "Exponential": (lambda f: pm.Exponential.dist(pm.math.exp(f)), -1.0),
+    "Weibull": (lambda f: pm.Weibull.dist(2.0, pm.math.exp(f)), -1.0),
+    "LogNormal": (lambda f: pm.LogNormal.dist(f, 2.0), 0.0),
+    "Gamma": (lambda f: pm.Gamma.dist(mu=pm.math.exp(f), sigma=1.0), -1.0),
+    "Uniform": (lambda f: pm.Uniform.dist(-1.0 - f**2, 1.0 + f**2), -90.0),
+    "truncated": (lambda f: pm.Truncated.dist(pm.Normal.dist(f, 1.0), lower=0.0), -1.0),
+    "Beta": (lambda f: pm.Beta.dist(mu=pm.math.invlogit(f), nu=3.0), 1.5),
+    "Binomial": (lambda f: pm.Binomial.dist(4, logit_p=f), 5),
+    "Binomial with p": (lambda f: pm.Binomial.dist(4, p=pm.math.invlogit(f)), 5),
+    "NegativeBinomial": (lambda f: pm.NegativeBinomial.dist(pm.math.exp(f), 2.0), -1),
+    "Poisson": (lambda f: pm.Poisson.dist(pm.math.exp(f)), -1),
+    "zero-inflated": (lambda f: pm.ZeroInflatedPoisson.dist(0.3, pm.math.exp(f)), -1),
+}
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE)
+def test_impossible_data_are_no_rounding(name, read):
+    """No rounding moves data out of a distribution's support: a finite density is misread."""
+    distribution, y = IMPOSSIBLE[name]
+    with pm.Model() as model:
+        bernoulli()
+    (site,) = read(model).lgm.sites
+    f = pt.vector("f", shape=(N,))
+    y = np.where(np.arange(N) == 0, y, 1 if isinstance(y, int) else 0.5)
+    density = PointFunction(pm.logp(distribution(f), y).astype("float64"), {"f": f})
+    checks = sys.modules["pymc_augconj.recognition.checks.checks"]
+    for scale in (1.0, 8.0):
+        theirs = checks._Theirs(density, {"f": scale * REAL})
+        assert np.isneginf(theirs.values[0])
+        ours = np.where(np.arange(N) == 0, -1.5, theirs.values)
+        with pytest.raises(RecognitionError, match="differs from PyMC's by inf"):
+            checks._compare_densities(site, ours, theirs)
 
 
 def test_rounding_is_told_within_a_mixture(read):

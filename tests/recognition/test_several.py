@@ -23,6 +23,8 @@ REAL = np.array([0.3, -0.4, 2.0, 0.2, -0.1])
 POSITIVE = np.array([0.3, 1.2, 2.0, 0.7, 0.4])
 COUNTS = np.array([0, 1, 3, 0, 5])
 CLASSES = np.array([0, 2, 1, 1, 0])
+GROUPS = np.array([0, 0, 0, 1, 1])
+X = RNG.standard_normal((N, N))
 TABLE = np.array([[1, 0, 2], [0, 3, 1], [2, 2, 2], [0, 0, 1], [1, 4, 0]])
 
 exp, sigmoid, softmax = pm.math.exp, pm.math.sigmoid, pm.math.softmax
@@ -92,6 +94,14 @@ GENERIC = {
     "negative binomial": (
         2,
         of_two(lambda f, g: pm.NegativeBinomial("y", mu=exp(f), alpha=exp(g), observed=COUNTS)),
+    ),
+    "exposures": (
+        2,
+        of_two(
+            lambda f, g: pm.NegativeBinomial(
+                "y", mu=POSITIVE * exp(X @ f), alpha=exp(X @ f / 2 + g[GROUPS]), observed=COUNTS
+            )
+        ),
     ),
     "beta": (
         2,

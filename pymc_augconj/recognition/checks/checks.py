@@ -257,10 +257,12 @@ def _compare_densities(site: Site, ours: np.ndarray, theirs: _Theirs) -> int:
         values = theirs.stable
         bound = _rounding_of(ours, values)
         wrong = _differ(ours, values, bound)
-        if wrong.any():
-            bound = bound + np.where(np.isfinite(theirs.bound), theirs.bound, 0.0)
-            wrong = _differ(ours, values, bound)
-        wrong |= np.isneginf(values) & ~(ours < 2.0 * _LOWEST_EXACT) & vanishes
+        vanishes &= np.isneginf(values)
+        if (wrong | vanishes).any():
+            # An infinite bound tells of the stable form only where that rounds alike.
+            known = np.isfinite(theirs.bound)
+            bound = bound + np.where(known | (values == theirs.values), theirs.bound, 0.0)
+            wrong = _differ(ours, values, bound) | (vanishes & known)
     if wrong.any():
         with np.errstate(invalid="ignore"):
             largest = np.abs(ours - values)[wrong].max()

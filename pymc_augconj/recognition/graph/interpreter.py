@@ -28,7 +28,7 @@ from pymc_augconj.python_mode.arrays import Call
 from pymc_augconj.python_mode.linker import last_uses, own
 from pymc_augconj.python_mode.operations import is_plain, lower
 
-from .rounding import Rounding
+from .rounding import Rounding, difference
 
 __all__ = ["LARGEST_ARRAY", "Interpreter", "NotInterpretedError", "interpret"]
 
@@ -153,7 +153,7 @@ class Interpreter:
             given = dict(zip(self._inputs, arguments, strict=True))
             found = self._rounding(given, {var: _value(var) for var in self._shared})
             bounds = [
-                bound + 2.0 * np.abs(value - exact)
+                bound + 2.0 * difference(value, exact)
                 for value, (exact, bound) in zip(values, found, strict=True)
             ]
         return values, [np.where(np.isnan(bound), np.inf, bound) for bound in bounds]

@@ -13,7 +13,7 @@ from pytensor.tensor.elemwise import Elemwise
 
 from pymc_augconj.python_mode.operations import lower
 
-__all__ = ["Rounding"]
+__all__ = ["Rounding", "difference"]
 
 # Units in the last place by which rounding may move a result; and, of operations without a
 # formula, evaluations with other rounding, and how much larger an error may be than they show.
@@ -146,7 +146,7 @@ class Rounding:
         for unit, factor in ((_DOUBLE, _SAFETY), (_SINGLE, 1.0)):
             runs = [run for run, own in zip(moved, self._units, strict=True) if own == unit]
             if runs:
-                total = total + factor * np.max([_difference(run, value) for run in runs], axis=0)
+                total = total + factor * np.max([difference(run, value) for run in runs], axis=0)
         return total
 
 
@@ -190,14 +190,14 @@ def _by_formula(
             if np.any(number.bound):
                 ends = [number.value + number.bound, number.value - number.bound]
                 others = [call(*values[:i], end, *values[i + 1 :])[0] for end in ends]
-                total = total + np.max([_difference(other, value) for other in others], axis=0)
+                total = total + np.max([difference(other, value) for other in others], axis=0)
         return [total]
     if _is_exact(node):  # it moves entries, and may add them up
         return list(call(*map(_bound_or_value, given)))
     sizes = [np.abs(number.value) for number in given]
     above = [size + number.bound + _own(size) for size, number in zip(sizes, given, strict=True)]
     pairs = zip(call(*above), call(*sizes), strict=True)
-    return [_difference(high, size) + _own(size) for high, size in pairs]
+    return [difference(high, size) + _own(size) for high, size in pairs]
 
 
 def _bound_or_value(number: _Number) -> Any:
@@ -206,7 +206,7 @@ def _bound_or_value(number: _Number) -> Any:
     return np.array(np.broadcast_to(number.bound, np.shape(number.value)), number.value.dtype)
 
 
-def _difference(value: Any, other: Any) -> np.ndarray:
+def difference(value: Any, other: Any) -> np.ndarray:
     """Return |value − other|: zero of two infinities, infinite of what is not a number."""
     off = np.where(np.equal(value, other), 0.0, np.abs(np.subtract(value, other)))
     return np.where(np.isnan(off), np.inf, off)
@@ -214,9 +214,13 @@ def _difference(value: Any, other: Any) -> np.ndarray:
 
 def _own(value: Any) -> Any:
     """Return by how much rounding may move a result."""
+    if not _is_float(value):
+        return 0.0
     value = np.asarray(value)
-    # Of numbers below the smallest normal one the last place is an absolute amount.
-    return _ULPS * (_DOUBLE * np.abs(value) + _LEAST * (value != 0.0)) if _is_float(value) else 0.0
+    # Of numbers below the smallest normal one the last place is an absolute amount. An infinity
+    # stays one, unless moving an argument makes it finite.
+    ulp = _DOUBLE * np.abs(value) + _LEAST * (value != 0.0)
+    return _ULPS * np.where(np.isinf(value), 0.0, ulp)
 
 
 def _moved(value: Any, rng: np.random.Generator) -> Any:

@@ -187,11 +187,16 @@ def _affine_arguments(graph: Variable, latents: Sequence[Variable]) -> set[Varia
 
 
 def without_number(var: Variable, latents: Sequence[Variable]) -> Variable:
-    """Strip the elementwise ops with plain numbers off: z from −z, 2 z, z / √2, 1 + z."""
-    while var.owner is not None and isinstance(var.owner.op, Elemwise):
-        parts = [part for part in var.owner.inputs if depends_on(part, latents)]
-        rest = [part for part in var.owner.inputs if part not in parts]
+    """Strip the elementwise ops with plain numbers off: z from −z, 2 z, z / √2, 1 + z.
+
+    The logarithm of a multiple of exp(z) stays where the factors differ, for the multiple is not
+    affine.
+    """
+    inner = var
+    while inner.owner is not None and isinstance(inner.owner.op, Elemwise):
+        parts = [part for part in inner.owner.inputs if depends_on(part, latents)]
+        rest = [part for part in inner.owner.inputs if part not in parts]
         if len(parts) != 1 or any(constant_number(part) is None for part in rest):
-            return var
-        (var,) = parts
-    return var
+            break
+        (inner,) = parts
+    return inner if is_affine(pt.as_tensor(inner), latents) else var
