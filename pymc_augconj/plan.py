@@ -10,9 +10,11 @@ The moves, in their order within a step:
 3. *collapsed* hyperparameters given ω, the latents integrated out;
 4. the latents given everything, exactly; then the variables drawn forward.
 
-For a likelihood with several groups of predictors, moves 3 and 4 update one part of the latents
-after another, given the other parts. Hyperparameters of the covariance of one block then have an
-update of their own with the block's part integrated out; others belong to *joint*.
+For a likelihood with several groups of predictors, or where latents are divided into factors, moves
+3 and 4 update one part of the latents after another, given the other parts. Hyperparameters of the
+covariance of one block (of one factor also of its design) then have an update of their own with the
+block's part integrated out; others belong to *joint*, and those of exact likelihoods alone to
+*likelihood*.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from .model import Hyperparameter, LatentGaussianModel
 
 __all__ = [
     "BY_ENTRY",
+    "Factors",
     "Plan",
     "can_use_gradient",
     "describe",
@@ -43,11 +46,28 @@ LARGEST_SLICED = 60
 
 
 @dataclass(frozen=True)
+class Factors:
+    """Blocks that are drawn together given the others, where all at once cost too much.
+
+    Attributes
+    ----------
+    blocks : tuple of tuple of int
+        Blocks of every factor.
+    cost : float
+        Cost of a joint draw beside that of a step factor by factor.
+    """
+
+    blocks: tuple[tuple[int, ...], ...]
+    cost: float
+
+
+@dataclass(frozen=True)
 class Plan:
     """Hyperparameters by the move that updates them, and hyperparameters left to PyMC.
 
     With groups of predictors, ``of_blocks`` has the hyperparameters of move 3 by latent block.
-    ``level`` is a part of ``likelihood``.
+    ``level`` is a part of ``likelihood``. ``factors`` are there where latents are not drawn all at
+    once.
     """
 
     likelihood: tuple[Hyperparameter, ...]
@@ -58,6 +78,7 @@ class Plan:
     left_to_pymc: tuple[Hyperparameter, ...]
     by_entry: tuple[Hyperparameter, ...] = ()
     of_blocks: Mapping[str, tuple[Hyperparameter, ...]] = field(default_factory=dict)
+    factors: Factors | None = None
 
     @cached_property
     def moves(self) -> dict[str, tuple[Hyperparameter, ...]]:
@@ -92,10 +113,15 @@ class Plan:
             left_to_pymc=self.left_to_pymc,
             by_entry=some(self.by_entry),
             of_blocks={name: own for name, all_ in self.of_blocks.items() if (own := some(all_))},
+            factors=self.factors,
         )
 
 
-def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
+def make_plan(
+    model: LatentGaussianModel,
+    held: Collection[str] = (),
+    factors: Factors | None = None,
+) -> Plan:
     """Assign every hyperparameter of ``model`` to a move.
 
     Parameters
@@ -103,6 +129,8 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
     model
     held : collection of str
         Observed variables whose sites are held.
+    factors : Factors, optional
+        By default all latents are drawn at once.
     """
     by_entry = tuple(h for h in model.hyperparameters if h.entries is not None)
     ours = [
@@ -111,7 +139,9 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
         if h.continuous and h.size <= LARGEST_SLICED and h not in by_entry
     ]
     # With several groups of predictors a move integrates out some of the latents only.
-    grouped = any(len(s.terms.groups) > 1 for s in model.sites if s.name not in held)
+    grouped = factors is not None or any(
+        len(s.terms.groups) > 1 for s in model.sites if s.name not in held
+    )
     moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
     moves["prior"] = "joint" if grouped else "collapsed"
     chosen = {
@@ -120,13 +150,22 @@ def make_plan(model: LatentGaussianModel, held: Collection[str] = ()) -> Plan:
     }
     of_blocks: dict[str, tuple[Hyperparameter, ...]] = {}
     for h in chosen["joint"] if grouped else ():
-        name = _only_block(model, h) if h.role == "prior" else None
+        only = _block_of_factor if factors else _only_block
+        name = only(model, h) if h.role == "prior" else None
         if name is not None:
             of_blocks[name] = (*of_blocks.get(name, ()), h)
     of_own = {h.name for own in of_blocks.values() for h in own}
     chosen["joint"] = tuple(h for h in chosen["joint"] if h.name not in of_own)
+    if factors:
+        of_sites = tuple(h for h in chosen["joint"] if not _enters_prior(model, h))
+        chosen["likelihood"] += of_sites
+        chosen["joint"] = tuple(h for h in chosen["joint"] if h not in of_sites)
     return Plan(
-        **chosen,
+        chosen["likelihood"],
+        joint=chosen["joint"],
+        collapsed=chosen["collapsed"],
+        prior_only=chosen["prior_only"],
+        factors=factors,
         level=tuple(h for h in chosen["likelihood"] if _moves_level(model, h)),
         by_entry=by_entry,
         of_blocks=of_blocks,
@@ -156,6 +195,25 @@ def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> s
     if len(own) != 1 or own[0].copies > 1 or own[0].kind == "diagonal":
         return None
     return own[0].name
+
+
+def _enters_prior(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> bool:
+    """Return whether the latents' prior or the predictors depend on a parameter."""
+    means = [block.mean for block in model.blocks if block.mean is not None]
+    scales = [block.scale for block in model.blocks]
+    every = (model.offset, *model.maps, *means, *scales)
+    return any(hyperparameter.value_name in read.names for read in every)
+
+
+def _block_of_factor(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> str | None:
+    """Return a block of the only factor whose prior or design has this parameter, else None."""
+    name = hyperparameter.value_name
+    means = [block.mean for block in model.blocks if block.mean is not None]
+    reads = [model.offset, *means, *(site.params for site in model.sites)]
+    if any(name in read.names for read in reads):
+        return None
+    pairs = zip(model.blocks, model.maps, strict=True)
+    return next((b.name for b, A in pairs if name in {*b.scale.names, *A.names}), None)
 
 
 def held_names(model: LatentGaussianModel, sites: str = "auto") -> tuple[str, ...]:

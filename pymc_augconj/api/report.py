@@ -14,7 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from pymc_augconj.engines.gibbs.choice import choose_held
+from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import LatentBlock, Site
@@ -98,15 +100,20 @@ class RecognitionReport(Recognition):
 
     def __rich__(self) -> Group:
         held = choose_held(self.model, self.start, probes=self.probes)
-        plan = make_plan(self.model, held)
+        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
+        plan = make_plan(self.model, held, choose_factors(self.model, held, self.start, groups))
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")
-            nuts = not held and self._by_gradient(plan)
+            nuts = not held and self._by_gradient(plan, groups)
             for hyper in self.model.hyperparameters:
                 how = describe(plan, hyper, by_gradient=nuts, held=bool(held))
                 table.add_row(hyper.name, _shape(hyper.shape), how)
             tables.append(table)
+        if plan.factors is not None:
+            names = [[self.model.blocks[i].name for i in own] for own in plan.factors.blocks]
+            listed = "; ".join(" and ".join(own) for own in names)
+            tables.append(Text(f"Latents are drawn one factor after another: {listed}"))
         for name, written in self.as_normal.items():
             tables.append(Text(f"{name}: as {written}, a latent drawn jointly with the others"))
         for variable in self.model.forward:
@@ -115,11 +122,10 @@ class RecognitionReport(Recognition):
             tables.append(Text(f"{name}: depends on hyperparameters alone, part of their prior"))
         return Group(*tables)
 
-    def _by_gradient(self, plan: Plan) -> bool:
+    def _by_gradient(self, plan: Plan, groups: RowGroups) -> bool:
         """Return whether ``AugmentedGibbs`` chooses NUTS by default."""
         if not (has_many(plan) and can_use_gradient(self.model, plan)):
             return False
-        groups = LatentPriors(self.model, (self.start, *self.probes)).groups
         return cheapest_space(self.model, groups).has_cheap_gradient
 
     def _latents(self) -> Table:

@@ -18,13 +18,13 @@ from rich.progress import TextColumn
 from rich.table import Column
 
 from pymc_augconj.engines.gibbs.choice import choose_held
+from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.posterior import SitePosterior
-from pymc_augconj.latents.space import choose_space
+from pymc_augconj.latents.space import cheapest_space, choose_space
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many, make_plan
@@ -142,14 +142,14 @@ class AugmentedGibbs(BlockedStep):
     scale. A start given by ``initvals`` is kept.
 
     The group ``sample_stats`` has, for each draw, ``log_evidence``, log p(y | θ, ω) with the
-    latents integrated out; ``evaluations``, of densities by the updates of the hyperparameters,
-    which the progress bar shows too; ``jitter``, what had to be added to a covariance's diagonal;
-    ``refusals``, updates that met values of hyperparameters at which rounding leaves the log
-    evidence no digits, so that these were not accepted; and ``lp``, PyMC's log density. Where sites
-    are held, ``elliptical_trials`` is the number of evaluations that an elliptical slice took, 1
-    where they fit perfectly, and ``residual_std`` the
-    standard deviation, over 50 steps, of the log ratio of densities to sites. 200 steps of tuning
-    are the default.
+    latents integrated out (NaN where they are drawn one factor after another, see
+    :mod:`pymc_augconj.engines.gibbs.factors`); ``evaluations``, of densities by the updates of the
+    hyperparameters, which the progress bar shows too; ``jitter``, what had to be added to a
+    covariance's diagonal; ``refusals``, updates that met values of hyperparameters at which
+    rounding leaves the log evidence no digits, so that these were not accepted; and ``lp``, PyMC's
+    log density. Where sites are held, ``elliptical_trials`` is the number of evaluations that an
+    elliptical slice took, 1 where they fit perfectly, and ``residual_std`` the standard deviation,
+    over 50 steps, of the log ratio of densities to sites. 200 steps of tuning are the default.
 
     The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a
     second and chain, one core, smallest over the hyperparameters / over f; squared exponential
@@ -226,9 +226,12 @@ class AugmentedGibbs(BlockedStep):
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
+        lgm, start = self.recognition.model, self.recognition.start
+        groups = LatentPriors(lgm, (start, *self.recognition.probes)).groups
+        factors = choose_factors(lgm, self.held, start, groups)
         # Refuses matrices that are too large, before any of them is evaluated.
-        self._space = self._choose_space()
-        self.plan = _restrict(make_plan(self.recognition.model, self.held), vars)
+        self._space = (cheapest_space if factors else choose_space)(lgm, groups)
+        self.plan = _restrict(make_plan(lgm, self.held, factors), vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
         #: Called with the number of steps where a chain begins in this process.
@@ -242,7 +245,8 @@ class AugmentedGibbs(BlockedStep):
         self.rng = np.random.default_rng(rng)
         self._reset()
         for part in self.make_sampler(self._default_start).parts:
-            part.space.compile()
+            for own in part.factors or [part]:
+                own.space.compile()
         self.tune = True
 
     def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
@@ -255,10 +259,6 @@ class AugmentedGibbs(BlockedStep):
     def _density_of(self, model: Model) -> WholeDensity | None:
         """Return PyMC's log density of the model, to compare with; None to compare nothing."""
         return WholeDensity(model)
-
-    def _choose_space(self) -> type[SitePosterior]:
-        lgm, points = self.recognition.model, (self.recognition.start, *self.recognition.probes)
-        return choose_space(lgm, LatentPriors(lgm, points).groups)
 
     def _choose_updates(self, hyper_sampler: str) -> dict[str, type]:
         """Return the updates of the moves that do not use the default, slices along axes."""
@@ -295,7 +295,7 @@ class AugmentedGibbs(BlockedStep):
             # Without ω a second draw of the latents replaces the first.
             augmented = any(s.likelihood.has_auxiliary for s in self.recognition.model.sites)
             updated = any(size for m, size in self._sizes.items() if m.startswith(_REUSED))
-            return _SWEEPS if augmented and updated else 1
+            return _SWEEPS if augmented and updated and not self.plan.factors else 1
         if not isinstance(sweeps, int | np.integer) or sweeps < 1:
             raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
         return int(sweeps)

@@ -27,15 +27,18 @@ class CertifiedConditioner:
     Parameters
     ----------
     ways : sequence of callable
-        Each makes a :class:`.Conditioner` on demand; the preferred one first.
+        Each makes a :class:`.Conditioner` when it is first used; the preferred one first.
     """
 
     def __init__(self, ways: Sequence[Callable[[], Conditioner]]) -> None:
-        self._makers, self._ways = list(ways), [ways[0]()]
+        self._makers = list(ways)
+        self._ways: list[Conditioner] = []
 
     @property
     def preferred(self) -> Conditioner:
         """The space that is tried first."""
+        if not self._ways:
+            self._ways.append(self._makers[0]())
         return self._ways[0]
 
     @property

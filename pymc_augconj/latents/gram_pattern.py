@@ -16,8 +16,6 @@ __all__ = ["GramPattern", "is_dense"]
 
 # Up to this many latents a dense factor is faster, as call overhead dominates a sparse one.
 _SMALL = 32
-# With more pairs of latents that meet, G is treated as dense.
-_MANY_PAIRS = 20_000
 
 
 class GramPattern:
@@ -50,20 +48,15 @@ class GramPattern:
         codes = np.concatenate(first) * self.size + np.concatenate(second)
         met, inverse = np.unique(codes, return_inverse=True)
         row, col = np.divmod(met, self.size)
-        is_small = self.size <= _SMALL or met.size > _MANY_PAIRS
-        self.pattern = BorderedPattern(
-            self.size,
-            zip(row.tolist(), col.tolist(), strict=True),
-            range(self.size) if is_small else self._dense_columns.tolist(),
-        )
-        self._place = np.empty(self.size, dtype=np.intp)
-        self._place[self.pattern.order] = np.arange(self.size)
+        every = np.arange(self.size)
+        forced = every if self.size <= _SMALL else self._dense_columns
+        self.pattern = BorderedPattern(self.size, row, col, forced)
         self._pairs = pairs
         self._set_products(first, second)
-        targets = self._flat(self._place[row], self._place[col])[inverse.ravel()]
+        targets = self.pattern.positions(row, col)[inverse.ravel()]
         self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_entries
         self._transposed = [
-            _Transposed(A, self._place[starts[b] : starts[b + 1]]) for b, _, A in chosen
+            _Transposed(A, self.pattern.place[starts[b] : starts[b + 1]]) for b, _, A in chosen
         ]
         self.multiplications = (
             self.pattern.multiplications
@@ -95,24 +88,6 @@ class GramPattern:
             return A.parts[0].index.size
         return A.index.size if isinstance(A, RowSelection) else A.matrix.shape[0]
 
-    def _flat(self, i: Index, j: Index) -> Index:
-        """Return the positions in the flat buffer of entries (i, j) in the order of elimination."""
-        n, n_border = self.pattern.size, self.pattern.border
-        low, high = np.minimum(i, j), np.maximum(i, j)
-        flat = np.empty(low.size, dtype=np.intp)
-        sparse = high < n
-        flat[sparse] = [
-            self.pattern.entry(a, b)
-            for a, b in zip(high[sparse].tolist(), low[sparse].tolist(), strict=True)
-        ]
-        n_values = self.pattern.rows.size
-        side = ~sparse & (low < n)
-        flat[side] = n_values + low[side] * n_border + (high[side] - n)
-        corner = low >= n
-        start = n_values + n * n_border
-        flat[corner] = start + (high[corner] - n) * n_border + (low[corner] - n)
-        return flat
-
     def fits(self, maps: Sequence[LinearMap]) -> bool:
         """Return whether the maps have the kinds and selections of the pattern."""
         chosen = _selections(maps)
@@ -140,7 +115,7 @@ class GramPattern:
         matrices = [A.matrix for A in maps if is_dense(A)]
         if matrices:
             X = np.hstack(matrices)
-            places = self._place[self._dense_columns] - n
+            places = self.pattern.place[self._dense_columns] - n
             weighted_rows = lam[:, None] * X
             _, border, corner = pattern.parts(total[0])
             corner[places[:, None], places] = X.T @ weighted_rows

@@ -226,6 +226,7 @@ class LatentPriors:
         self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
         self._border: Border | None = None
+        self._offset: Array | None = None
 
     def key(self, point: Point) -> tuple[bytes, ...]:
         """Return a key of the prior at ``point``."""
@@ -239,13 +240,18 @@ class LatentPriors:
                 return prior
         self._read(point, key)
         n_blocks = len(self.model.blocks)
-        offset, blocks = self._values[0], tuple(self._values[1 : 1 + n_blocks])
+        offset = self._values[0] if self._offset is None else self._offset
+        blocks = tuple(self._values[1 : 1 + n_blocks])
         full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True)
         if self._border is None:
             self._border = Border(blocks, self.groups.size)
         prior = LatentPrior(offset, blocks, full_maps, maps, self._border)
         self._recent = [(key, prior), *self._recent[:1]]
         return prior
+
+    def set_offset(self, offset: Array) -> None:
+        """Take an offset at every θ, which is not the model's."""
+        self._offset, self._recent = offset, []
 
     def _read(self, point: Point, key: tuple[bytes, ...]) -> None:
         """Recompute the values that depend on a changed entry."""

@@ -1,14 +1,16 @@
 """Cholesky factors of sparse matrices with a dense border.
 
-Columns i and j of M *meet* if Mᵢⱼ ≠ 0; effects of different groups hardly do. Columns that do not
-meet are eliminated first. The remaining ones, fill included, may again have many that do not meet.
-The last few columns, which meet everything (an intercept, a slope), form a dense matrix. In this
-order the lower factor of
+Columns i and j of M *meet* if Mᵢⱼ ≠ 0; effects of different groups hardly do. Columns are
+eliminated in an order of minimum degree, the levels of the larger of two crossed factors before
+those of the smaller, as long as that costs less than to treat the remaining ones, which fill in, as
+a dense matrix D, the *corner*. In this order the lower factor of
 
     M = [B  Cᵀ]            is            [L₁        0 ]
         [C  D ]                          [C L₁⁻ᵀ    L₂],
 
-with L₁ as sparse as B with its fill. A model without structure consists of D alone.
+with L₁ and C L₁⁻ᵀ as sparse as B and C with their fill. The first columns of the corner meet most
+of B (an intercept, a slope). They are its *border*: their part of L₁⁻¹ Cᵀ is a dense matrix. A
+model without structure consists of D alone.
 
 References
 ----------
@@ -17,7 +19,7 @@ Davis (2006), Direct Methods for Sparse Linear Systems, chapters 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from math import isfinite
@@ -25,117 +27,122 @@ from math import isfinite
 import numpy as np
 from scipy.linalg.blas import dtrmv, dtrsv
 from scipy.linalg.lapack import dpotrf
+from scipy.sparse import csr_array
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.typing import Array, Index, Mask
 
 from .rounding import EPS, SMALL_BOUND, probes, trace_error
 
 __all__ = ["BorderedFactor", "BorderedPattern"]
 
-# A smaller set of columns that do not meet goes to the dense matrix.
-_SMALLEST_LEVEL = 8
-# So do columns that meet more others than this: their elimination fills it anyway.
-_LARGEST_DEGREE = 8
+# Cost of a multiplication among sparse columns, overhead of a sparse column, and of an entry of the
+# corner, in multiplications within a large dense matrix.
+_SPARSE, _PER_COLUMN, _PER_ENTRY = 8.0, 50.0, 20.0
+# A column of the corner with entries in a larger share of B's columns belongs to the border.
+_FULL = 0.5
 
 
 class BorderedPattern:
     """Sparsity pattern of M, and the order in which its columns are eliminated.
 
-    Entries are stored flat: B, Cᵀ by rows, and D by rows, of which the lower triangle is read.
+    Entries are stored flat: the sparse columns, the border's part of Cᵀ by rows, and D by rows, of
+    which the lower triangle is read.
 
     Attributes
     ----------
-    order : ndarray of int, shape (n,)
-        Columns of M in the order of elimination.
-    size, border : int
-        n₁ and n₂.
+    order, place : ndarray of int, shape (n,)
+        Columns of M in the order of elimination, and the position of each column in it.
+    size, corner, border : int
+        n₁, n₂, and the number of columns of the border, which are the corner's first.
     rows, cols : ndarray of int, shape (n₁ + entries,)
-        Indices of the flat values of B, in the order of elimination: the diagonal, then the
-        entries below it column by column, fill included.
+        Indices of the flat values of the sparse columns, in the order of elimination: the diagonal,
+        then the entries below it column by column, fill included and the border's excluded.
     """
 
-    def __init__(
-        self, size: int, pairs: Iterable[tuple[int, int]], dense: Iterable[int] = ()
-    ) -> None:
+    def __init__(self, size: int, rows: Index, cols: Index, dense: Index | None = None) -> None:
         """Find the order.
 
         Parameters
         ----------
         size : int
             n.
-        pairs : iterable of (int, int)
-            Rows and columns of entries beside the diagonal, each once or more.
-        dense : iterable of int
+        rows, cols : ndarray of int
+            Indices of entries beside the diagonal, each once or more.
+        dense : ndarray of int, optional
             Columns that belong to the border whatever their entries.
         """
-        last = set(dense)
-        meets: dict[int, set[int]] = {i: set() for i in range(size) if i not in last}
-        for i, j in pairs:
-            if i != j and i in meets and j in meets:
-                meets[i].add(j)
-                meets[j].add(i)
-        first: list[int] = []
-        below: list[set[int]] = []
-        while len(level := _independent(meets)) >= _SMALLEST_LEVEL:
-            first += level
-            below += [meets[i] for i in level]
-            _eliminate(meets, level)
-        in_corner = set(meets) | last
-        self.order = np.array([*first, *sorted(in_corner)], dtype=np.intp)
-        self.size, self.border = len(first), len(in_corner)
-        place = np.empty(size, dtype=np.intp)
-        place[self.order] = np.arange(size)
-        # The remaining columns are in the border now, no entries of L₁.
-        self._set_entries([sorted(place[list(rows - in_corner)].tolist()) for rows in below])
-        self.multiplications = float(
-            self._targets.size
-            + (self.rows.size - self.size) * self.border
-            + self.size * (self.border + 1) ** 2 / 2
-            + self.border**3 / 3
-        )
+        forced = np.zeros(size, dtype=bool)
+        forced[dense if dense is not None else []] = True
+        inner, n_forced = np.flatnonzero(~forced), int(np.count_nonzero(forced))
+        self.size, lists = 0, (np.zeros(1, dtype=np.intp), np.empty(0, dtype=np.intp))
+        if inner.size:
+            number = np.cumsum(~forced) - 1
+            meet = ~forced[rows] & ~forced[cols] & (rows != cols)
+            graph = csr_array(
+                (np.ones(np.count_nonzero(meet)), (number[rows[meet]], number[cols[meet]])),
+                shape=(inner.size, inner.size),
+            )
+            order, starts, below = _eliminated(graph, n_forced)
+            inner, self.size, lists = inner[order], starts.size - 1, (starts, below)
+        starts, below = lists
+        n = self.size
+        # The forced columns come first in the corner, then those that meet nearly all of B.
+        meeting = np.bincount(below[below >= n] - n, minlength=inner.size - n) > _FULL * n
+        of_corner = inner[n:]
+        full, sparse = of_corner[meeting], of_corner[~meeting]
+        self.border, self.corner = n_forced + full.size, n_forced + of_corner.size
+        self.order = np.concatenate([inner[:n], np.flatnonzero(forced), full, sparse])
+        self.place = np.empty(size, dtype=np.intp)
+        self.place[self.order] = np.arange(size)
+        self._set_entries(starts, below, self.place[inner], np.append(np.zeros(n, bool), meeting))
+        pairs = float(np.sum((np.diff(self._starts) + self.border + 1.0) ** 2)) / 2.0
+        self.multiplications = pairs + self.corner**3 / 3.0
 
-    def _set_entries(self, rows_of: Sequence[Sequence[int]]) -> None:
-        """Index the values of B, given the rows below the diagonal of every column."""
-        counts = [len(rows) for rows in rows_of]
-        columns = np.arange(self.size)
-        below = [row for rows in rows_of for row in rows]
-        self.rows = np.concatenate([columns, np.array(below, dtype=np.intp)])
-        self.cols = np.concatenate([columns, np.repeat(columns, counts)])
-        self._starts = self.size + np.cumsum([0, *counts])
-        places = zip(self.rows.tolist(), self.cols.tolist(), strict=True)
-        self._at = {place: i for i, place in enumerate(places)}
-        # Eliminating a column subtracts a product at every pair of its rows.
-        targets = [
-            self._at[row, col]
-            for rows in rows_of
-            for a, row in enumerate(rows)
-            for col in rows[: a + 1]
-        ]
-        self._targets = np.array(targets, dtype=np.intp)
+    def _set_entries(self, starts: Index, below: Index, place: Index, in_border: Mask) -> None:
+        """Index the values of the sparse columns, given the rows below the diagonal of each."""
+        n, column = self.size, np.repeat(np.arange(self.size), np.diff(starts))
+        column, row = column[~in_border[below]], place[below[~in_border[below]]]
+        ascending = np.lexsort((row, column))
+        column, row = column[ascending], row[ascending]
+        self.rows, self.cols = (np.concatenate([np.arange(n), own]) for own in (row, column))
+        self._starts = n + np.append(0, np.cumsum(np.bincount(column, minlength=n)))
+        self._keys = column * self.order.size + row
+        self._targets = np.empty(0, dtype=np.intp)
+        if np.any(row < n):
+            # Imported here, as only such matrices need Numba.
+            from .bordered_kernels import product_targets
 
-    def entry(self, row: int, col: int) -> int:
-        """Return the position in B's flat values of an entry, given in the order of elimination."""
-        return self._at[max(row, col), min(row, col)]
+            self._targets = product_targets(self._starts, self.rows)
+
+    def positions(self, rows: Index, cols: Index) -> Index:
+        """Return the positions of entries, of either triangle, in the flat values."""
+        i, j, n = self.place[rows], self.place[cols], self.size
+        low, high = np.minimum(i, j), np.maximum(i, j)
+        flat = n + np.searchsorted(self._keys, low * self.order.size + high)
+        flat = np.where(low == high, low, flat)
+        of_border = (low < n) & (high >= n) & (high < n + self.border)
+        flat = np.where(of_border, self.rows.size + low * self.border + high - n, flat)
+        start = self.rows.size + n * self.border
+        return np.where(low >= n, start + (high - n) * self.corner + (low - n), flat)
 
     @property
     def n_entries(self) -> int:
         """Length of the flat entries."""
-        return self.rows.size + self.size * self.border + self.border**2
+        return self.rows.size + self.size * self.border + self.corner**2
 
     @cached_property
     def diagonal(self) -> Index:
         """Positions of M's diagonal in the flat entries."""
-        corner = self.rows.size + self.size * self.border
-        of_corner = corner + (self.border + 1) * np.arange(self.border)
+        start = self.rows.size + self.size * self.border
+        of_corner = start + (self.corner + 1) * np.arange(self.corner)
         return np.concatenate([np.arange(self.size), of_corner])
 
     def parts(self, flat: Array) -> tuple[Array, Array, Array]:
-        """Return views of the values of B, Cᵀ and D."""
-        n, n_border = self.size, self.border
-        start = self.rows.size
-        border = flat[start : start + n * n_border].reshape(n, n_border)
-        return flat[:start], border, flat[start + n * n_border :].reshape(n_border, n_border)
+        """Return views of the values of the sparse columns, the border and the corner."""
+        n, start, stop = self.size, self.rows.size, self.rows.size + self.size * self.border
+        border = flat[start:stop].reshape(n, self.border)
+        return flat[:start], border, flat[stop:].reshape(self.corner, self.corner)
 
     def factorize(self, flat: Array, s: Array, right: Array) -> BorderedFactor:
         """Factorise I + S M S for S = diag(s), and solve L x = b.
@@ -152,22 +159,22 @@ class BorderedPattern:
         NotPositiveDefiniteError
             If there is no Cholesky factor, or an entry is not finite.
         """
-        n, n_border = self.size, self.border
-        values, border, log_det, info = np.empty(0), np.empty((0, n_border)), 0.0, 0
-        half, is_left = right.copy(), n_border > 0
+        n, m = self.size, self.corner
+        values, border, log_det, info = np.empty(0), np.empty((0, self.border)), 0.0, 0
+        half, is_left = right.copy(), m > 0
         if n:
             # Imported here, as only such matrices need Numba.
-            from .bordered_kernels import SMALL_BORDER, eliminate_scaled
+            from .bordered_kernels import SMALL_CORNER, eliminate_scaled
 
-            is_left = n_border > SMALL_BORDER
-            values, border = np.empty(self.rows.size), np.empty((n, n_border))
-            corner = np.empty((n_border, n_border))
+            is_left = m > SMALL_CORNER
+            values, border = np.empty(self.rows.size), np.empty((n, self.border))
+            corner = np.empty((m, m))
             pattern = self._starts, self.rows, self.cols, self._targets
             log_det = eliminate_scaled(*pattern, flat, s, values, border, corner, half)
         else:
-            corner = flat.reshape(n_border, n_border) * s
+            corner = flat.reshape(m, m) * s
             corner *= s[:, None]
-            corner.ravel()[:: n_border + 1] += 1.0
+            corner.ravel()[:: m + 1] += 1.0
         if is_left:
             # The transpose of D by rows is D by columns, whose upper triangle becomes L₂ᵀ.
             upper, info = dpotrf(corner.T, lower=0, clean=0, overwrite_a=1)
@@ -186,23 +193,44 @@ class BorderedPattern:
         )  # fmt: skip
 
 
-def _independent(meets: dict[int, set[int]]) -> list[int]:
-    """Return columns of which no two meet, chosen by increasing number of neighbours."""
-    chosen: list[int] = []
-    blocked: set[int] = set()
-    for i in sorted(meets, key=lambda i: (len(meets[i]), i)):
-        if i not in blocked and len(meets[i]) <= _LARGEST_DEGREE:
-            chosen.append(i)
-            blocked |= meets[i]
-    return sorted(chosen)
+def _eliminated(graph: csr_array, n_border: int) -> tuple[Index, Index, Index]:
+    """Return an order of elimination, and the rows below the diagonal of the sparse columns.
 
+    Parameters
+    ----------
+    graph : csr_array
+        Columns that meet; either triangle suffices.
+    n_border : int
+        Further columns, which meet all.
 
-def _eliminate(meets: dict[int, set[int]], level: Sequence[int]) -> None:
-    for i in level:
-        others = meets.pop(i)
-        for j in others:
-            meets[j] |= others
-            meets[j] -= {i, j}
+    Returns
+    -------
+    order : ndarray of int
+    starts, rows : ndarray of int
+        Start of the rows of each sparse column, and all rows, as positions in the order.
+    """
+    from .sparse import minimum_degree, reordered
+    from .sparse_kernels import count_below, elimination_tree, rows_below
+
+    size = graph.shape[0]
+    graph = ((graph + graph.T) != 0.0).astype(float)
+    place = minimum_degree(graph)
+    order = np.empty(size, dtype=np.intp)
+    order[place] = np.arange(size)
+    starts, neighbours = reordered(graph, place)
+    parent = elimination_tree(starts, neighbours)
+    counts = count_below(starts, neighbours, parent, size**2)
+    # Cost with the first 0, 1, … columns sparse.
+    pairs = _PER_COLUMN + _SPARSE * (counts + n_border + 1.0) ** 2 / 2.0
+    left = n_border + np.arange(size, -1, -1.0)
+    dense = left**3 / 3.0 + _PER_ENTRY * left**2
+    n = int((np.append(0.0, np.cumsum(pairs)) + dense).argmin())
+    offsets = np.append(0, np.cumsum(counts + 1))
+    every = np.arange(size + 1)
+    rows = rows_below(starts, neighbours, parent, every[:-1], every, offsets)[: offsets[n]]
+    is_below = np.ones(rows.size, dtype=bool)
+    is_below[offsets[:n]] = False
+    return order, offsets[: n + 1] - every[: n + 1], rows[is_below]
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,9 +242,9 @@ class BorderedFactor:
     starts, rows : ndarray of int
         From the pattern: start of each column's values, and their rows.
     values : ndarray, shape (n₁ + entries,)
-        L₁, with the inverse of its diagonal in place of the diagonal.
+        L₁ and C L₁⁻ᵀ, with the inverse of the diagonal in place of the diagonal.
     border, corner : ndarray
-        L₁⁻¹ Cᵀ, shape (n₁, n₂), and L₂, in the lower triangle.
+        The border's part of L₁⁻¹ Cᵀ, shape (n₁, border), and L₂, in the lower triangle.
     half : ndarray, shape (n,)
         L⁻¹ b.
     log_det : float

@@ -1,4 +1,4 @@
-"""The Numba loops of :mod:`.bordered`, in its notation: n₁ sparse columns, n₂ dense ones."""
+"""The Numba loops of :mod:`.bordered`, in its notation: n₁ sparse columns, n₂ in the corner."""
 
 import math
 
@@ -7,10 +7,45 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["SMALL_BORDER", "eliminate_scaled", "solve_transpose", "transpose_product"]
+__all__ = [
+    "SMALL_CORNER",
+    "eliminate_scaled",
+    "product_targets",
+    "solve_transpose",
+    "transpose_product",
+]
 
-#: Up to this many dense columns are factorised here; below it call overhead of LAPACK dominates.
-SMALL_BORDER = 16
+#: Up to this many columns are factorised here; below it call overhead of LAPACK dominates.
+SMALL_CORNER = 16
+
+
+@njit(cache=True)
+def product_targets(starts: Index, rows: Index) -> Index:
+    """Return the positions of products that eliminating the columns subtracts from sparse columns.
+
+    One for every pair of a column's rows of which the upper is no corner's, in the order in which
+    :func:`eliminate_scaled` meets them.
+    """
+    n, total = starts.size - 1, 0
+    for j in range(n):
+        inner = 0
+        for a in range(starts[j], starts[j + 1]):
+            inner += rows[a] < n
+            total += inner
+    targets, free = np.empty(total, dtype=np.int64), 0
+    for j in range(n):
+        for a in range(starts[j], starts[j + 1]):
+            for b in range(starts[j], a + 1):
+                column = rows[b]
+                if column >= n:
+                    break
+                if b == a:
+                    targets[free] = column
+                else:
+                    own = rows[starts[column] : starts[column + 1]]
+                    targets[free] = starts[column] + np.searchsorted(own, rows[a])
+                free += 1
+    return targets
 
 
 @njit(cache=True, error_model="numpy")
@@ -33,7 +68,7 @@ def eliminate_scaled(
     starts, rows, cols, targets, flat, s
         Fields of the pattern, M and S.
     values, border : ndarray
-        Written: L₁ and L₁⁻¹ Cᵀ.
+        Written: L₁ and C L₁⁻ᵀ.
     corner : ndarray, shape (n₂, n₂)
         Written: lower triangle of the Schur complement of D, or of L₂ where n₂ is small.
     half : ndarray, shape (n,)
@@ -46,6 +81,7 @@ def eliminate_scaled(
         log|B|, and where n₂ is small log|M|; NaN if that has no Cholesky factor.
     """
     n, n_border = border.shape
+    size = corner.shape[0]
     n_values = rows.size
     for e in range(n):
         values[e] = flat[e] * s[e] * s[e] + 1.0
@@ -56,11 +92,11 @@ def eliminate_scaled(
         for k in range(n_border):
             border[i, k] = flat[place] * s[i] * s[n + k]
             place += 1
-    for i in range(n_border):
-        for k in range(n_border):
-            corner[i, k] = flat[place] * s[n + i] * s[n + k]
-            place += 1
+    for i in range(size):
+        for k in range(i + 1):
+            corner[i, k] = flat[place + k] * s[n + i] * s[n + k]
         corner[i, i] += 1.0
+        place += size
     log_det, target = 0.0, 0
     for j in range(n):
         pivot = values[j]
@@ -72,21 +108,33 @@ def eliminate_scaled(
         half[j] *= inverse
         for k in range(n_border):
             border[j, k] *= inverse
+        # Rows are in ascending order: from `inner` on they are the corner's.
+        inner = starts[j]
         for a in range(starts[j], starts[j + 1]):
+            row = rows[a]
             values[a] *= inverse
-            for b in range(starts[j], a + 1):
-                values[targets[target]] -= values[a] * values[b]
+            value = values[a]
+            half[row] -= value * half[j]
+            if row < n:
+                inner = a + 1
+                for k in range(n_border):
+                    border[row, k] -= value * border[j, k]
+            else:
+                below = corner[row - n]
+                for k in range(n_border):
+                    below[k] -= value * border[j, k]
+                for b in range(inner, a + 1):
+                    below[rows[b] - n] -= value * values[b]
+            for b in range(starts[j], inner):
+                values[targets[target]] -= value * values[b]
                 target += 1
-            half[rows[a]] -= values[a] * half[j]
-            for k in range(n_border):
-                border[rows[a], k] -= values[a] * border[j, k]
         for i in range(n_border):
             half[n + i] -= border[j, i] * half[j]
             for k in range(i + 1):
                 corner[i, k] -= border[j, i] * border[j, k]
-    if n_border > SMALL_BORDER:
+    if size > SMALL_CORNER:
         return log_det
-    for i in range(n_border):
+    for i in range(size):
         for k in range(i + 1):
             total = corner[i, k]
             for j in range(k):
@@ -111,7 +159,7 @@ def solve_transpose(
     """Return L⁻ᵀ x."""
     n, n_border = border.shape
     solved = x.copy()
-    for i in range(n_border - 1, -1, -1):
+    for i in range(corner.shape[0] - 1, -1, -1):
         solved[n + i] /= corner[i, i]
         for j in range(i):
             solved[n + j] -= corner[i, j] * solved[n + i]
@@ -139,7 +187,7 @@ def transpose_product(
         for a in range(starts[i], starts[i + 1]):
             total += values[a] * x[rows[a]]
         product[i] = total
-    for i in range(n_border):
+    for i in range(corner.shape[0]):
         for j in range(i + 1):
             product[n + j] += corner[i, j] * x[n + i]
     return product

@@ -32,6 +32,8 @@ __all__ = [
     "SymmetricPattern",
     "UpdatedFactor",
     "find_pattern",
+    "minimum_degree",
+    "reordered",
 ]
 
 # No other order is tried where a band takes fewer multiplications than this, or is fuller.
@@ -103,16 +105,12 @@ class SparsePattern:
         self.size = size
         graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
         graph = ((graph + graph.T) != 0.0).astype(float)
-        weak = (_WEAK / max(graph.sum(axis=0).max(initial=0.0), 1.0)) * graph
-        by_degree = spilu(
-            csc_array(weak + eye_array(size)),
-            drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A",
-        ).perm_c  # fmt: skip
-        parent = elimination_tree(*_reordered(graph, by_degree))
+        by_degree = minimum_degree(graph)
+        parent = elimination_tree(*reordered(graph, by_degree))
         self.place: Index = postorder(parent)[by_degree]
         self.order: Index = np.empty(size, dtype=np.intp)
         self.order[self.place] = np.arange(size)
-        starts, neighbours = _reordered(graph, self.place)
+        starts, neighbours = reordered(graph, self.place)
         parent = elimination_tree(starts, neighbours)
         counts = count_below(starts, neighbours, parent, size**2 if limit is None else limit)
         if counts.size < size:
@@ -244,7 +242,16 @@ SymmetricPattern = BandPattern | SparsePattern
 SymmetricFactor = BandedFactor | SparseFactor
 
 
-def _reordered(graph: csr_array, place: Index) -> tuple[Index, Index]:
+def minimum_degree(graph: csr_array) -> Index:
+    """Return the position of each row of a symmetric graph in an order of minimum degree."""
+    weak = (_WEAK / max(graph.sum(axis=0).max(initial=0.0), 1.0)) * graph
+    return spilu(
+        csc_array(weak + eye_array(graph.shape[0])),
+        drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A",
+    ).perm_c  # fmt: skip
+
+
+def reordered(graph: csr_array, place: Index) -> tuple[Index, Index]:
     """Return the neighbours of each row, and their starts, after a permutation of the rows."""
     order = np.empty(place.size, dtype=np.intp)
     order[place] = np.arange(place.size)

@@ -1,5 +1,7 @@
 """Cholesky factors of sparse matrices with a dense border, against NumPy's."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -24,13 +26,39 @@ def chain(size):
     return size, [(i, i + 1) for i in range(size - 1)]
 
 
+def crossed(n_rows, levels, seed=0):
+    """Return columns of several factors, two of which meet where a row has both."""
+    rng = np.random.default_rng(seed)
+    starts = np.cumsum([0, *levels])
+    own = [start + rng.integers(k, size=n_rows) for start, k in zip(starts, levels, strict=False)]
+    pairs = [(a, b) for i, a in enumerate(own) for b in own[:i]]
+    return int(starts[-1]), [(x, y) for a, b in pairs for x, y in zip(a, b, strict=True)]
+
+
+def nested(n_rows, levels, seed=0):
+    """Return the same of factors of which each level belongs to one of the next factor."""
+    rng = np.random.default_rng(seed)
+    starts = np.cumsum([0, *levels])
+    own = [rng.integers(levels[0], size=n_rows)]
+    for k, above in pairwise(levels):
+        own.append(rng.integers(above, size=k)[own[-1]])
+    own = [start + index for start, index in zip(starts, own, strict=False)]
+    pairs = [(a, b) for i, a in enumerate(own) for b in own[:i]]
+    return int(starts[-1]), [(x, y) for a, b in pairs for x, y in zip(a, b, strict=True)]
+
+
+def pattern_of(size, pairs, dense=None):
+    rows, cols = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
+    return BorderedPattern(size, rows, cols, dense)
+
+
 def dense(pattern, flat):
     """Return the matrix of flat entries."""
     values, border, corner = pattern.parts(flat)
     n = pattern.size
     matrix = np.zeros((pattern.order.size,) * 2)
     matrix[pattern.rows, pattern.cols] = values
-    matrix[n:, :n] = border.T
+    matrix[n : n + pattern.border, :n] = border.T
     matrix[n:, n:] = np.tril(corner)
     return matrix + np.tril(matrix, -1).T
 
@@ -42,26 +70,28 @@ CASES = {
     "chain": chain(40),
     "few columns": groups(2, 2, 1),
     "one column": (1, []),
+    "crossed": crossed(300, (70, 30, 1)),
+    "nested": nested(200, (60, 15, 4, 1)),
 }
 
 
-@pytest.fixture(params=CASES, ids=str)
-def case(request):
-    size, pairs = CASES[request.param]
-    rng = np.random.default_rng(0)
-    pattern = BorderedPattern(size, pairs)
+def problem(size, pairs, seed=0, dense_columns=None):
+    """Return a pattern, a matrix in its order, its flat entries and a generator."""
+    rng = np.random.default_rng(seed)
+    pattern = pattern_of(size, pairs, dense_columns)
     matrix = np.zeros((size, size))
     for i, j in pairs:
         matrix[i, j] = matrix[j, i] = rng.normal()
     matrix += np.diag(np.abs(matrix).sum(axis=1) + rng.uniform(0.5, 1.5, size))
-    ordered = matrix[np.ix_(pattern.order, pattern.order)]
     flat = np.zeros(pattern.n_entries)
-    n = pattern.size
-    values, border, corner = pattern.parts(flat)
-    values[:] = ordered[pattern.rows, pattern.cols]
-    border[:] = ordered[:n, n:]
-    corner[:] = ordered[n:, n:]
-    return pattern, ordered, flat, rng
+    rows, cols = np.nonzero(matrix)
+    flat[pattern.positions(rows, cols)] = matrix[rows, cols]
+    return pattern, matrix[np.ix_(pattern.order, pattern.order)], flat, rng
+
+
+@pytest.fixture(params=CASES, ids=str)
+def case(request):
+    return problem(*CASES[request.param])
 
 
 def test_the_pattern_holds_every_entry(case):
@@ -70,12 +100,32 @@ def test_the_pattern_holds_every_entry(case):
 
 
 def test_factor_and_solves(case):
-    pattern, ordered, flat, rng = case
+    check(*case)
+
+
+@pytest.mark.parametrize("design", [crossed, nested], ids=lambda design: design.__name__)
+def test_random_designs(design):
+    rng = np.random.default_rng(1)
+    shapes = set()
+    for seed in range(200):
+        levels = sorted(rng.integers(1, 40, size=rng.integers(1, 5)).tolist(), reverse=True)
+        size, pairs = design(int(rng.integers(1, 150)), levels, seed)
+        forced = np.flatnonzero(rng.random(size) < 0.1) if seed % 3 == 0 else None
+        found = problem(size, pairs, seed, forced)
+        check(*found)
+        pattern = found[0]
+        shapes.add((pattern.size > 0, pattern.border > 0, pattern.rows.size > pattern.size))
+    # With and without sparse columns, entries below them, and a border.
+    assert len(shapes) >= 4
+
+
+def check(pattern, ordered, flat, rng):
     right, x = rng.standard_normal((2, ordered.shape[0]))
     s = rng.uniform(0.1, 2.0, x.size)
     factor = pattern.factorize(flat, s, right)
     M = s[:, None] * ordered * s + np.eye(x.size)
     L = np.linalg.cholesky(M)
+    np.testing.assert_array_equal(flat[pattern.diagonal], np.diagonal(ordered))
     assert factor.log_det == pytest.approx(np.linalg.slogdet(M)[1], rel=1e-12)
     np.testing.assert_allclose(factor.half, np.linalg.solve(L, right), atol=1e-12)
     np.testing.assert_allclose(factor.solve_transpose(x), np.linalg.solve(L.T, x), atol=1e-12)
@@ -83,15 +133,27 @@ def test_factor_and_solves(case):
 
 
 def test_groups_are_eliminated_together():
-    assert BorderedPattern(*CASES["groups"]).border == 2
-    assert BorderedPattern(*CASES["pairs"]).border == 3
-    assert BorderedPattern(*CASES["few columns"]).size == 0
+    assert pattern_of(*CASES["groups"]).corner == 2
+    assert pattern_of(*CASES["pairs"]).corner <= 3
+
+
+def test_the_larger_of_two_crossed_factors_is_sparse():
+    pattern = pattern_of(*crossed(4000, (400, 150, 1)))
+    assert (pattern.size, pattern.corner, pattern.border) == (400, 151, 1)
+    assert set(pattern.order[:400]) == set(range(400))
+
+
+def test_nested_factors_do_not_fill():
+    pattern = pattern_of(*nested(4000, (800, 100, 20, 1)))
+    # Levels of the three other factors above each level of the first, and so on.
+    assert pattern.rows.size + pattern.size * pattern.border <= 4 * (800 + 100 + 20)
+    assert pattern.corner < 30
 
 
 @pytest.mark.parametrize("entry", [-3.0, np.nan, np.inf])
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_matrix_without_a_factor_is_refused(entry, at):
-    pattern = BorderedPattern(*CASES["groups"])
+    pattern = pattern_of(*CASES["groups"])
     flat = np.zeros(pattern.n_entries)
     flat[at] = entry
     ones = np.ones(pattern.order.size)

@@ -5,6 +5,7 @@
 ``choice``          whether sites are held where there is an auxiliary variable too
 ``elliptical``      slices along an ellipse of two draws of a Gaussian distribution
 ``evidence_check``  the log evidence by another factorisation
+``factors``         effects of one factor after another, where all at once cost too much
 ``held_sites``      choosing the sites of densities without an auxiliary variable
 ``levels``          parameters that move together with the level of a predictor
 ``moves``           the moves of a step

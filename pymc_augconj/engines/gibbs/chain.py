@@ -119,7 +119,7 @@ class Chain:
         self, point: Point, part: Part, innovations: list[Array], whitened: list[Array]
     ) -> dict[str, Array]:
         """Return ``point`` with the part's latents replaced; the others keep their innovations."""
-        if self._is_whole:
+        if self._is_whole and part is self.parts[0]:
             return self.point_of(point, innovations, whitened)
         every = [u.copy() for u in self.innovations(point)]
         entries = [entry.copy() for entry in self.entries(point)]

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.by_gram import GramSpace
 from pymc_augconj.latents.certified import CertifiedConditioner
 from pymc_augconj.latents.components import find_components, restricted_model
+from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.latents.space import choose_conditioner
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array, Index
 
+from .factors import Shift, best_share, find_shifts
 from .held_sites import HeldSites
 from .observed import Held, SiteData
 from .site_terms import SiteTerms
 from .tilted import Conditional, Tilted
 
 __all__ = ["Part", "make_parts"]
+
+# Of the posterior mean, by which the rate of draws factor by factor is found.
+_ITERATIONS = 8
 
 
 @dataclass
@@ -48,6 +56,11 @@ class Part:
         The updates of hyperparameters that integrate out its latents.
     tilted : Tilted, optional
         What held sites leave of the densities; None where there are none.
+    factors : list of Part
+        Parts of its latents given the others, of the same predictors; empty where all are drawn at
+        once.
+    shifts : list of Shift
+        Directions that the data do not determine, of the whole part.
     factorizes : bool
         Whether values of θ without a chol(K) are outside the support of move 3.
     eta, log_prior : ndarray, float
@@ -63,7 +76,10 @@ class Part:
     space: CertifiedConditioner
     collapsed: list[str]
     tilted: Tilted | None
+    factors: list[Part] = field(default_factory=list)
+    shifts: list[Shift] = field(default_factory=list)
     factorizes: bool = False
+    joint_share: float = 0.0
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
 
@@ -130,7 +146,11 @@ def make_parts(
         maps = [read(points[0]) for read in own_model.maps]
         if priors.groups.inverse is not None:
             maps = [A.rows(priors.groups.first) for A in maps]
-        space = choose_conditioner(own_model, priors.groups, maps)
+        space = (
+            choose_conditioner(own_model, priors.groups, maps)
+            if plan.factors is None
+            else CertifiedConditioner([partial(_gram_space, maps)])
+        )
         held = [
             (one, one.how, span)
             for (one, _), span in zip(members, layout.spans, strict=True)
@@ -138,13 +158,74 @@ def make_parts(
         ]
         tilted = Tilted(held, priors.groups, space, slices, sweeps) if held else None
         names = ["collapsed", *(f"collapsed {model.blocks[i].name}" for i in component.blocks)]
-        parts.append(
-            Part(
-                component.blocks, component.latents, members, stacked,
-                SiteTerms(members, layout, priors.groups), priors, space,
-                [name for name in names if plan.moves.get(name)], tilted,
-                # f(θ, ν) takes chol(K).
-                factorizes=bool(held),
-            )
+        part = Part(
+            component.blocks, component.latents, members, stacked,
+            SiteTerms(members, layout, priors.groups), priors, space,
+            [name for name in names if plan.moves.get(name)], tilted,
+            # f(θ, ν) takes chol(K).
+            factorizes=bool(held),
         )  # fmt: skip
+        if plan.factors is not None:
+            blocks = plan.factors.blocks
+            part.factors = [_factor(part, own_model, own, plan, points) for own in blocks]
+            part.shifts = find_shifts([[f(p) for f in model.maps] for p in points], blocks)
+            part.joint_share = best_share(_rate(part, points[0]), plan.factors.cost)
+        parts.append(part)
     return parts
+
+
+def _factor(
+    part: Part,
+    model: LatentGaussianModel,
+    blocks: Sequence[int],
+    plan: Plan,
+    points: Sequence[Point],
+) -> Part:
+    """Return the part of some blocks given the others, whose predictors its offset has."""
+    own_model = replace(
+        model,
+        blocks=tuple(model.blocks[i] for i in blocks),
+        maps=tuple(model.maps[i] for i in blocks),
+        offset=FixedValue(np.zeros(model.n_rows)),
+    )
+    priors = LatentPriors(own_model, points, part.priors.groups.coupling)
+    maps = [read(points[0]).rows(priors.groups.first) for read in own_model.maps]
+    names = [f"collapsed {block.name}" for block in own_model.blocks]
+    return Part(
+        tuple(blocks), tuple(part.latents[i] for i in blocks), part.members, part.rows,
+        SiteTerms(part.members, part.sites.layout, priors.groups), priors,
+        choose_conditioner(own_model, priors.groups, maps),
+        [name for name in names if plan.moves.get(name)], None,
+    )  # fmt: skip
+
+
+def _rate(part: Part, point: Point) -> float:
+    """Return the rate at which draws of one factor after another forget, at ``point``.
+
+    It is that of the posterior means given sites with λ = 1, from a few iterations.
+    """
+    prior, rng = part.priors.at(point), np.random.default_rng(0)
+    zeros = np.zeros(part.rows.size)
+    lam = np.ones(part.priors.groups.coupling.size)
+    innovations = [rng.standard_normal(own.size) for own in part.latents]
+    offset, squares = prior.offset, [1.0, 0.0]
+    for _ in range(_ITERATIONS):
+        eta = prior.predictor(innovations) - offset
+        squares = [squares[-1], float(eta @ eta)]
+        for factor in part.factors:
+            own = factor.priors.at(point)
+            eta = eta - own.predictor(factor.select(innovations))
+            sites = SiteSum((factor.priors.groups.merge(zeros, lam, eta),))
+            posterior = factor.space.posterior(own, sites)
+            moved = posterior.innovations(own, posterior.mean)
+            for i, u in zip(factor.blocks, moved, strict=True):
+                innovations[i] = u
+            eta = eta + own.predictor(moved)
+        for shift in part.shifts:
+            shift.draw(None, prior, innovations)
+    before, after = squares
+    return float(np.sqrt(after / before)) if before > 0.0 else 0.0
+
+
+def _gram_space(maps: Sequence[LinearMap]) -> GramSpace:
+    return GramSpace(GramPattern(maps))

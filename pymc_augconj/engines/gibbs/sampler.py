@@ -32,7 +32,7 @@ from pymc_augconj.typing import Array
 from .chain import Chain
 from .held_sites import HeldSites
 from .levels import find_levels
-from .moves import collapsed, given_latents, latents
+from .moves import by_factor, collapsed, given_latents, latents
 from .parts import Part
 from .state import GibbsInfo, State
 from .targets import Update
@@ -90,7 +90,9 @@ class GibbsSampler:
         self.sweeps = sweeps or 1
         self.chain = Chain(model, plan, [point, *probes], sites, slices, self.sweeps)
         self.parts, self.priors = self.chain.parts, self.chain.priors
-        self.levels = find_levels(self.parts, {h.value_name for h in plan.level})
+        # The first factor has the intercepts.
+        own = [part.factors[0] if part.factors else part for part in self.parts]
+        self.levels = find_levels(own, {h.value_name for h in plan.level})
         self._recent: deque[float] = deque(maxlen=_RECENT)
         # The sites that have had a posterior.
         self._possible: tuple[Array | None, Array | None] = (None, None)
@@ -117,6 +119,9 @@ class GibbsSampler:
         for _ in range(self.sweeps - 1):
             state.info.log_evidence = 0.0
             for part in self.parts:
+                if part.factors:
+                    by_factor.draw_by_factor(rng, chain, state, part)
+                    continue
                 latents.draw_auxiliary(rng, chain, state, part)
                 latents.draw_latents(rng, chain, state, part, relax=True)
         self._describe(state)
@@ -126,6 +131,9 @@ class GibbsSampler:
     def _draw_part(self, rng: np.random.Generator, state: State, part: Part) -> None:
         """Make moves 2 to 4 for one part, given the predictors of the others."""
         chain = self.chain
+        if part.factors:
+            by_factor.draw_by_factor(rng, chain, state, part)
+            return
         latents.draw_auxiliary(rng, chain, state, part)
         before = dict(state.point)
         collapsed.update_collapsed(rng, chain, state, part)

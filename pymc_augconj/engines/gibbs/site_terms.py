@@ -73,8 +73,8 @@ class SiteTerms:
     def __init__(
         self, members: Sequence[tuple[SiteData, int]], layout: SiteLayout, groups: RowGroups
     ) -> None:
-        self._members, self._layout, self._groups = members, layout, groups
-        self._omegas: Sequence[Any] = [None] * len(members)
+        self._members, self.layout, self._groups = members, layout, groups
+        self.omegas: Sequence[Any] = [None] * len(members)
         self._scaled: list[_Normal] = []
         self._rest: list[int] | None = None
         self._term: _Term | None = None
@@ -82,7 +82,7 @@ class SiteTerms:
 
     def condition(self, omegas: Sequence[Any]) -> None:
         """Take these ω, one for every member, and what is held now."""
-        self._omegas = omegas
+        self.omegas = omegas
         if not all(data.exact for data, _ in self._members):
             self._term = None
 
@@ -141,21 +141,21 @@ class SiteTerms:
             found = {}
             for i in rest:
                 data, group = self._members[i]
-                found[i] = data.how.sites(data.y, self._omegas[i], data.params, data.eta, group)
+                found[i] = data.how.sites(data.y, self.omegas[i], data.params, data.eta, group)
             self._term, self._params = _Term(*self.stack(found)), params
         return self._term
 
     def stack(self, found: Mapping[int, tuple[Array, Array]]) -> tuple[Array, Array]:
         """Return (h, Λ) of all rows, zero for members that are not named."""
         pairs = []
-        for i, span in enumerate(self._layout.spans):
+        for i, span in enumerate(self.layout.spans):
             P, _ = span.shape
             pairs.append(
                 found.get(i, (np.zeros((P, 1)), np.zeros((P, P, 1) if span.full else (P, 1))))
             )
         return (
-            self._layout.stack_rows([h for h, _ in pairs]),
-            self._layout.stack_precisions([lam for _, lam in pairs]),
+            self.layout.stack_rows([h for h, _ in pairs]),
+            self.layout.stack_precisions([lam for _, lam in pairs]),
         )
 
 

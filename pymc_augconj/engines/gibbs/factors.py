@@ -1,0 +1,235 @@
+"""Effects of one factor after another, where drawing all of them at once costs too much.
+
+Effects of crossed factors have a precision that fills in: one factorisation costs the cube of the
+levels of the smaller of two factors. Given the effects of all others those of one factor are
+independent, and drawing them takes time linear in the observations. So the latents of a part are
+divided into *factors*, parts of their own given the others, whose scales are updated with their own
+effects integrated out. Small blocks and dense designs form one factor together.
+
+Where every level of one block belongs to one level of another (a lecturer to a department, and
+everything to the intercept), the data do not tell u_G from u_F: the predictors stay if δ_f is added
+to the effect of a level f of F and r δ_f subtracted from those of its levels of G. Factor by
+factor, that direction mixes slowly; so it is *drawn*. With x_F and x_G the coefficients of a row,
+r = x_F/x_G a constant, and the priors u_F ~ N(0, s_F²), u_G ~ N(0, s_G²),
+
+    δ_f ~ N(m/p, 1/p),        p = 1/s_F² + Σ_g r²/s_g²,        m = −u_f/s_F² + Σ_g r u_g/s_g²,
+
+the sums over the levels g of f. (To subtract the mean of u_G from it would ignore both priors.)
+
+In other directions effects mix as far as the observations connect the factors. Draws in turn have
+the autocorrelation ρ of the Gauss–Seidel iteration for the posterior mean. So a share q of the
+steps draws all latents at once, such that time over effective draws is smallest,
+
+    (1 + q c) (1 + ρ(1 − q)) / (1 − ρ(1 − q)),
+
+where c is the cost of such a draw beside that of a step.
+
+References
+----------
+Papaspiliopoulos, Roberts & Zanella (2020), Scalable inference for crossed random effects models.
+Biometrika 107 (effects of one factor after another, and what their speed depends on).
+Roberts & Sahu (1997), Updating schemes, correlation structure, blocking and parameterization for
+the Gibbs sampler. JRSS B 59 (ρ).
+Liu & Sabatti (2000), Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation.
+Biometrika 87 (draws along a direction).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.gram_pattern import GramPattern
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.plan import Factors
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["Shift", "best_share", "choose_factors", "find_shifts"]
+
+# Blocks with fewer latents share a factor.
+_SMALL = 32
+# Factorisations in a step in which all latents are drawn at once.
+_FACTORISATIONS = 20.0
+# Cost of a row for each factor, in multiplications within a dense matrix: sums of sites, gathered
+# effects, auxiliary variables.
+_PER_ROW = 1500.0
+# Steps factor by factor must be so many times cheaper, as they mix less well; and a step with joint
+# draws must cost more than this number of multiplications.
+_CHEAPER, _FEW = 4.0, 1e8
+# Shares that are compared.
+_SHARES = 201
+# Coefficients that are multiples of each other are so up to this.
+_ROUNDING = 64.0 * np.finfo(float).eps
+
+
+def choose_factors(
+    model: LatentGaussianModel, held: Collection[str], point: Point, groups: RowGroups
+) -> Factors | None:
+    """Return the factors; None where all latents are drawn at once.
+
+    They are drawn at once, too, where sites are held, or where an observed variable has several
+    groups of predictors.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+    held : collection of str
+        Observed variables whose sites are held.
+    point : mapping
+        The chain's start.
+    groups : RowGroups
+        Predictors that are equal for all latents.
+    """
+    sizes = [block.total_size for block in model.blocks]
+    is_possible = (
+        not held
+        and all(len(site.terms.groups) == 1 for site in model.sites)
+        and all(site.shape[0] == 1 for site in model.sites)
+        and all(block.kind == DiagonalPrior.kind for block in model.blocks)
+    )
+    most = sum(size for size in sizes if size > _SMALL) - max(sizes)
+    if not is_possible or _FACTORISATIONS * (most + _SMALL) ** 3 / 3.0 < _FEW:
+        return None
+    maps = [read(point).rows(groups.first) for read in model.maps]
+    factors = _tied(model, _by_size(sizes, maps))
+    if len(factors) < 2:
+        return None
+    costs = [
+        GramPattern([maps[i] for i in own]).pattern.multiplications
+        for own in (range(len(maps)), *factors)
+    ]
+    of_rows = _PER_ROW * len(factors) * model.n_rows
+    apart = _FACTORISATIONS * sum(costs[1:]) + of_rows
+    if _FACTORISATIONS * costs[0] < max(_FEW, _CHEAPER * apart):
+        return None
+    return Factors(factors, (costs[0] + of_rows) / apart)
+
+
+def _by_size(sizes: Sequence[int], maps: Sequence[LinearMap]) -> list[set[int]]:
+    """Return a factor for every large block of selected values, and one for all others."""
+    large = [
+        i for i, size in enumerate(sizes)
+        if size > _SMALL and isinstance(maps[i], RowSelection | SelectionSum)
+    ]  # fmt: skip
+    rest = {i for i in range(len(sizes)) if i not in large}
+    return [*([rest] if rest else []), *({i} for i in large)]
+
+
+def _tied(model: LatentGaussianModel, factors: list[set[int]]) -> tuple[tuple[int, ...], ...]:
+    """Join factors whose priors or designs have a hyperparameter in common."""
+    for h in model.hyperparameters:
+        pairs = zip(model.blocks, model.maps, strict=True)
+        own = {i for i, (b, A) in enumerate(pairs) if h.value_name in {*b.scale.names, *A.names}}
+        joined = [factor for factor in factors if own & factor]
+        if len(joined) > 1:
+            factors = [f for f in factors if f not in joined] + [set.union(*joined)]
+    return tuple(tuple(sorted(factor)) for factor in factors)
+
+
+def best_share(rate: float, cost: float) -> float:
+    """Return the share of the steps with a joint draw, given ρ and c; see the module."""
+    share = np.linspace(0.0, 1.0, _SHARES)
+    left = min(max(rate, 0.0), 1.0) * (1.0 - share)
+    with np.errstate(divide="ignore"):
+        return float(share[np.argmin((1.0 + share * cost) * (1.0 + left) / (1.0 - left))])
+
+
+@dataclass(frozen=True)
+class Shift:
+    """Two blocks that the data do not tell apart in a direction for each level of the first.
+
+    Attributes
+    ----------
+    coarse, fine : int
+        F and G.
+    of : ndarray of int
+        The level of F that each level of G belongs to.
+    observed : ndarray of int
+        The levels of G that have observations; ``of`` is of these alone.
+    row : int
+        A row whose coefficients are not zero.
+    """
+
+    coarse: int
+    fine: int
+    of: Index
+    observed: Index
+    row: int
+
+    def draw(
+        self, rng: np.random.Generator | None, prior: LatentPrior, innovations: list[Array]
+    ) -> None:
+        """Draw δ, given u of every block, which are overwritten; its mean without a generator."""
+        F, G = prior.blocks[self.coarse].diagonal_scale, prior.blocks[self.fine].diagonal_scale
+        assert F is not None  # see choose_factors
+        assert G is not None
+        A, B = prior.full_maps[self.coarse], prior.full_maps[self.fine]
+        xi = np.zeros(F.size) if rng is None else rng.standard_normal(F.size)
+        with np.errstate(all="ignore"):
+            r = _coefficient(A, self.row) / _coefficient(B, self.row)
+            weights = r / G[self.observed] ** 2
+            u, v = innovations[self.coarse], innovations[self.fine]
+            p = F**-2 + r * np.bincount(self.of, weights, F.size)
+            m = np.bincount(self.of, weights * v[self.observed], F.size) - u / F**2
+            delta = m / p + xi / np.sqrt(p)
+        # A level without variance, or a coefficient of zero, leaves nothing to draw.
+        delta = np.where(np.isfinite(delta) & np.isfinite(p), delta, 0.0)
+        u += delta
+        v[self.observed] -= r * delta[self.of]
+
+
+def find_shifts(
+    maps_at: Sequence[Sequence[LinearMap]], factors: Sequence[Sequence[int]]
+) -> list[Shift]:
+    """Return the pairs of blocks of different factors of which one is nested in the other.
+
+    Parameters
+    ----------
+    maps_at : sequence of sequence of LinearMap
+        The blocks' maps at one or more values of θ.
+    factors : sequence of sequence of int
+    """
+    shifts = []
+    for own in factors:
+        for fine in own:
+            for coarse in (i for other in factors if other is not own for i in other):
+                pairs = [(maps[coarse], maps[fine]) for maps in maps_at]
+                found = _nested(coarse, fine, pairs)
+                shifts += [] if found is None else [found]
+    return shifts
+
+
+def _nested(coarse: int, fine: int, pairs: Sequence[tuple[LinearMap, LinearMap]]) -> Shift | None:
+    A, B = pairs[0]
+    if not isinstance(A, RowSelection) or not isinstance(B, RowSelection) or A.size > B.size:
+        return None
+    of = np.zeros(B.size, dtype=np.intp)
+    of[B.index] = A.index
+    if not np.array_equal(of[B.index], A.index):
+        return None
+    row = 0 if A.coef is None else int(np.abs(A.coef).argmax())
+    for maps in pairs:
+        left, right = map(_coefficients, maps)
+        apart = np.abs(left * right[row] - right * left[row])
+        if np.any(apart > _ROUNDING * np.abs(left * right[row])):
+            return None
+    observed = np.unique(B.index)
+    return Shift(coarse, fine, of[observed], observed, row)
+
+
+def _coefficients(A: LinearMap) -> Array:
+    assert isinstance(A, RowSelection)
+    return np.ones(A.index.size) if A.coef is None else A.coef
+
+
+def _coefficient(A: LinearMap, row: int) -> float:
+    """Return the coefficient of one row."""
+    assert isinstance(A, RowSelection)
+    c, base = A.multiple_of
+    return c if base.coef is None else c * float(base.coef[row])

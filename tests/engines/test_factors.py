@@ -1,0 +1,294 @@
+"""Effects drawn one factor after another, and the directions between factors."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.api import step as step_module
+from pymc_augconj.engines.gibbs import parts as parts_module
+from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
+from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.plan import Factors
+
+STANDARD_ERRORS = 5.0
+CHAINS, FEWER = 60, 30
+
+_RNG = np.random.default_rng(3)
+N = 14
+SMALL, LARGE = np.arange(N) % 3, _RNG.integers(5, size=N)
+ABOVE = np.array([0, 1, 1, 0, 1])[LARGE]
+X = _RNG.normal(size=N)
+
+
+def zeros(name, dtype="float64"):
+    return pm.Data(f"{name} data", np.zeros(N, dtype=dtype))
+
+
+def crossed(name, size, index, centred=True, scale=0.8):
+    sd = pm.HalfNormal(f"sd {name}", scale)
+    if centred:
+        return pm.Normal(name, 0, sd, shape=size)[index]
+    return sd * pm.Normal(name, 0, 1, shape=size)[index]
+
+
+def bernoulli():
+    """Two crossed factors, one of them nested in a third; the intercept is drawn with the third."""
+    i0 = pm.Normal("i0", 0.5, 1)
+    eta = i0 + crossed("a", 3, SMALL) + crossed("b", 5, LARGE) + crossed("c", 2, ABOVE, False)
+    pm.Bernoulli("y", logit_p=eta, observed=zeros("y", "int64"))
+
+
+def normal_and_student():
+    """Observed variables of either kind, slopes, and a noise."""
+    i0, slope = pm.Normal("i0", 0, 1), pm.Normal("slope", 0.3, 1)
+    noise = pm.Gamma("noise", 4, 4)
+    eta = i0 + slope * X + crossed("a", 3, SMALL, False) + crossed("b", 5, LARGE) * X
+    pm.Normal("y", eta, noise, observed=zeros("y"))
+    pm.StudentT("y2", nu=4, mu=eta, sigma=0.7, observed=zeros("y2"))
+
+
+def negative_binomial():
+    """A parameter that moves with the level, and effects around another effect."""
+    i0 = pm.Normal("i0", 0, 0.5)
+    sd = pm.HalfNormal("sd", 0.5)
+    a = pm.Normal("a", i0, sd, shape=3)
+    alpha = pm.Gamma("alpha", 4, 2)
+    eta = a[SMALL] + crossed("b", 5, LARGE, scale=0.5)
+    pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=zeros("y", "int64"))
+
+
+def every_block(model, held, point, groups):
+    """Return factors of one block each, the last two blocks in one."""
+    count = len(model.blocks)
+    return Factors((*((i,) for i in range(count - 2)), (count - 2, count - 1)), 2.0)
+
+
+@pytest.fixture
+def by_factor(monkeypatch):
+    monkeypatch.setattr(step_module, "choose_factors", every_block)
+
+
+def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch):
+    monkeypatch.setattr(parts_module, "best_share", lambda rate, cost: 0.5)
+    z = joint_distribution(bernoulli, seed=4).z_scores(FEWER)
+    assert max(map(abs, z.values())) < STANDARD_ERRORS, z
+
+
+@pytest.mark.parametrize("build", [bernoulli, normal_and_student, negative_binomial])
+def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribution):
+    found = joint_distribution(build, seed=4)
+    (part,) = found.step.make_sampler(found.model.initial_point()).parts
+    assert len(part.factors) > 1
+    assert part.shifts
+    z = found.z_scores(FEWER)
+    assert max(map(abs, z.values())) < STANDARD_ERRORS, z
+
+
+def centre(self, rng, prior, innovations):
+    """Subtract the mean of every coarse level from its fine ones, whatever their priors."""
+    sums = np.bincount(self.of, innovations[self.fine][self.observed], self.of.max() + 1)
+    mean = sums / np.maximum(np.bincount(self.of), 1)
+    innovations[self.coarse][: mean.size] += mean
+    innovations[self.fine][self.observed] -= mean[self.of]
+
+
+def test_centring_does_not(by_factor, joint_distribution, monkeypatch):
+    """The negative control."""
+    monkeypatch.setattr(Shift, "draw", centre)
+    z = joint_distribution(bernoulli, seed=4).z_scores(CHAINS)
+    assert max(map(abs, z.values())) > STANDARD_ERRORS
+
+
+def test_forgetting_the_other_factors_does_not(by_factor, joint_distribution, monkeypatch):
+    monkeypatch.setattr(LatentPriors, "set_offset", lambda self, offset: None)
+    z = joint_distribution(bernoulli, seed=4).z_scores(CHAINS)
+    assert max(map(abs, z.values())) > STANDARD_ERRORS
+
+
+def draws(model, seed, steps=1500):
+    """Return draws of scales and effects, (steps, columns), after some tuning."""
+    step = pac.AugmentedGibbs(model=model)
+    step.setup_chain(np.random.default_rng(seed), 300, steps)
+    step.tune, point, rows = True, model.initial_point(), []
+    for i in range(300 + steps):
+        step.tune = i < 300
+        point, _ = step.step(point)
+        rows.append(np.concatenate([np.ravel(value)[:2] for value in point.values()]))
+    return np.array(rows[300:]), step
+
+
+def test_moments_are_those_of_draws_at_once(monkeypatch):
+    y = _RNG.integers(0, 2, size=N)
+    with pm.Model() as model:
+        i0 = pm.Normal("i0", 0.5, 1)
+        eta = i0 + crossed("a", 3, SMALL) + crossed("b", 5, LARGE, False)
+        pm.Bernoulli("y", logit_p=eta, observed=y)
+    expected, at_once = draws(model, 1)
+    monkeypatch.setattr(step_module, "choose_factors", every_block)
+    found, by_factor = draws(model, 2)
+    assert at_once.plan.factors is None
+    assert by_factor.plan.factors is not None
+    for a, b in zip(found.T, expected.T, strict=True):
+        for power in (1, 2):
+            x, z = (a - b.mean()) ** power, (b - b.mean()) ** power
+            n_eff = [float(az.ess(values[None])) for values in (x, z)]
+            assert min(n_eff) > 100
+            error = np.sqrt(x.var() / n_eff[0] + z.var() / n_eff[1])
+            assert abs(x.mean() - z.mean()) < STANDARD_ERRORS * error
+
+
+# -- directions -----------------------------------------------------------------------------------
+
+
+def test_a_shift_has_the_conditional_distribution_of_its_direction():
+    rng = np.random.default_rng(0)
+    coef = rng.normal(size=N)
+    A, B = RowSelection(ABOVE, coef, 2), RowSelection(LARGE, -2.0 * coef, 6)
+    (shift,) = find_shifts([(A, B)], [(0,), (1,)])
+    assert (shift.coarse, shift.fine) == (0, 1)
+    std = [rng.uniform(0.5, 2.0, size=A.size) for A in (A, B)]
+    u = [rng.normal(size=A.size) for A in (A, B)]
+    prior = SimpleNamespace(
+        blocks=[SimpleNamespace(diagonal_scale=s) for s in std], full_maps=(A, B)
+    )
+    moved = [x.copy() for x in u]
+    shift.draw(None, prior, moved)
+    np.testing.assert_allclose(
+        A.apply(moved[0]) + B.apply(moved[1]), A.apply(u[0]) + B.apply(u[1]), atol=1e-12
+    )
+
+    def along(delta, at):
+        """Return −log p where a direction of the first level is added."""
+        x, z = (a.copy() for a in at)
+        x[0] += delta
+        z[:5][np.array([0, 1, 1, 0, 1]) == 0] += 0.5 * delta
+        return 0.5 * np.sum((x / std[0]) ** 2) + 0.5 * np.sum((z / std[1]) ** 2)
+
+    # At the conditional mean the slope is zero; draws have the curvature as their precision.
+    slope = (along(1e-3, moved) - along(-1e-3, moved)) / 2e-3
+    curvature = along(1.0, moved) + along(-1.0, moved) - 2.0 * along(0.0, moved)
+    assert slope == pytest.approx(0.0, abs=1e-9)
+    ends = []
+    for _ in range(2000):
+        drawn = [x.copy() for x in u]
+        shift.draw(rng, prior, drawn)
+        ends.append(drawn[0][0] - moved[0][0])
+    assert np.mean(ends) ** 2 * curvature < 25.0 / 2000
+    assert abs(np.var(ends) * curvature - 1.0) < 5.0 * np.sqrt(2.0 / 2000)
+
+
+def test_only_nested_blocks_have_directions():
+    x = np.linspace(0.5, 1.0, N)
+    maps = {
+        "intercept": RowSelection(np.zeros(N, dtype=int), None, 1),
+        "above": RowSelection(ABOVE, None, 2),
+        "slopes": RowSelection(ABOVE, x, 2),
+        "large": RowSelection(LARGE, None, 5),
+        "small": RowSelection(SMALL, None, 3),
+    }
+    names = list(maps)
+    found = find_shifts([tuple(maps.values())], [(i,) for i in range(5)])
+    assert {(names[s.coarse], names[s.fine]) for s in found} == {
+        ("intercept", "above"), ("intercept", "large"), ("intercept", "small"), ("above", "large"),
+    }  # fmt: skip
+    # Blocks of one factor are drawn together anyway.
+    assert not find_shifts([tuple(maps.values())], [(0, 1, 2, 3, 4)])
+    # At other hyperparameters coefficients differ.
+    pair, other = (maps["above"], maps["large"]), (maps["above"], RowSelection(LARGE, x, 5))
+    assert find_shifts([pair, pair], [(0,), (1,)])
+    assert not find_shifts([pair, other], [(0,), (1,)])
+
+
+def test_levels_without_variance_stay():
+    A, B = RowSelection(ABOVE, None, 2), RowSelection(LARGE, None, 5)
+    (shift,) = find_shifts([(A, B)], [(0,), (1,)])
+    std = [np.ones(2), np.array([0.0, 1.0, 1.0, 1.0, 1.0])]
+    prior = SimpleNamespace(
+        blocks=[SimpleNamespace(diagonal_scale=s) for s in std], full_maps=(A, B)
+    )
+    u = [np.ones(2), np.zeros(5)]
+    shift.draw(np.random.default_rng(0), prior, u)
+    assert u[0][0] == 1.0
+    assert u[1][0] == 0.0
+    assert u[0][1] != 1.0
+
+
+# -- choice ---------------------------------------------------------------------------------------
+
+
+def model_of(n_rows, levels, nested=False, shared=False):
+    """Return the model of some factors, crossed at random or nested."""
+    rng = np.random.default_rng(0)
+    index = rng.integers(levels[0], size=n_rows)
+    with pm.Model() as model:
+        eta, sd = pm.Normal("i0", 0, 1), pm.HalfNormal("sd")
+        for k, size in enumerate(levels):
+            if k:
+                own = rng.integers(size, size=levels[k - 1])[index] if nested else None
+                index = rng.integers(size, size=n_rows) if own is None else own
+            scale = sd if shared or not k else pm.HalfNormal(f"sd {k}")
+            eta = eta + pm.Normal(f"u {k}", 0, scale, shape=size)[index]
+        pm.Bernoulli("y", logit_p=eta, observed=rng.integers(2, size=n_rows))
+    return model
+
+
+def chosen(model, held=()):
+    r = pac.recognize(model)
+    groups = LatentPriors(r.model, (r.start, *r.probes)).groups
+    return choose_factors(r.model, held, r.start, groups)
+
+
+def test_factors_where_the_precision_fills_in():
+    found = chosen(model_of(20_000, (1500, 1000)))
+    assert sorted(map(len, found.blocks)) == [1, 1, 1]
+    assert found.cost > 1.0
+    assert chosen(model_of(20_000, (1500, 1000)), held=("y",)) is None
+    assert chosen(model_of(2_000, (60, 40))) is None
+    assert chosen(model_of(20_000, (1500, 1000), nested=True)) is None
+    # One scale of both is a hyperparameter of no one factor: they are drawn together.
+    assert chosen(model_of(20_000, (1500, 1000), shared=True)) is None
+
+
+def test_the_rate_is_that_of_gauss_seidel(by_factor):
+    """Against the spectral radius of the iteration, of two factors without directions between."""
+    rng = np.random.default_rng(1)
+    a, b = rng.integers(6, size=40), rng.integers(4, size=40)
+    with pm.Model() as model:
+        u = [pm.Normal(name, 0, 0.7, shape=k) for name, k in (("a", 6), ("b", 4), ("c", 4))]
+        eta = u[0][a] + (u[1] + u[2])[b]
+        pm.Normal("y", eta, 1, observed=rng.normal(size=40))
+    step = pac.AugmentedGibbs(model=model)
+    start = step._default_start
+    (part,) = step.make_sampler(start).parts
+    blocks = step.recognition.model.blocks
+    index = {"a": (a, 6), "b": (b, 4), "c": (b, 4)}
+    Phi = np.hstack([np.eye(index[block.name][1])[index[block.name][0]] for block in blocks])
+    M = Phi.T @ Phi + np.eye(14) / 0.49
+    owner = np.repeat([0 if i in step.plan.factors.blocks[0] else 1 for i in range(3)],
+                      [block.total_size for block in blocks])  # fmt: skip
+    lower = np.where(owner[:, None] >= owner, M, 0.0)
+    radius = np.abs(np.linalg.eigvals(np.eye(14) - np.linalg.solve(lower, M))).max()
+    assert parts_module._rate(part, start) == pytest.approx(radius, rel=0.05)
+
+
+@pytest.mark.parametrize("cost", [1.0, 3.0, 30.0])
+def test_the_share_of_draws_at_once(cost):
+    assert best_share(0.0, cost) == 0.0
+    assert best_share(1.0, cost) > 0.0
+    shares = [best_share(rate, cost) for rate in (0.3, 0.9, 0.99, 0.999)]
+    assert shares == sorted(shares)
+    # Of a process with the coefficient ρ, which is zero in a share of its steps.
+    rate, powers = 0.98, np.arange(1, 2000)
+
+    def time_over_draws(q):
+        return (1.0 + q * cost) * (1.0 + 2.0 * np.sum((rate * (1.0 - q)) ** powers))
+
+    others = [time_over_draws(q) for q in np.linspace(0.0, 1.0, 201)]
+    assert time_over_draws(best_share(rate, cost)) == pytest.approx(min(others), rel=1e-9)
