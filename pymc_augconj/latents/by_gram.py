@@ -49,7 +49,8 @@ class AffineByGram(WhitenedCoordinates):
         self._factor, self._order = factor, order
         self.size = factor.half.size
         square = float(factor.half @ factor.half)
-        self.log_evidence = 0.5 * (square - factor.log_det)
+        self.log_volume = -0.5 * factor.log_det
+        self.log_evidence = 0.5 * square + self.log_volume
         self.factor_error = factor.error
         self.error = precision_error(
             self.factor_error, square, factor.diagonal, lambda: self.mean[order]

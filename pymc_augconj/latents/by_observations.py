@@ -23,7 +23,10 @@ __all__ = ["ObservationPosterior", "ObservationSpace"]
 
 
 class AffineByObservations(WhitenedCoordinates):
-    """An :class:`.AffinePosterior` from the factor of C, of rotated rows."""
+    """An :class:`.AffinePosterior` from the factor of C.
+
+    ``rotated`` is the posterior of the rotated rows.
+    """
 
     def __init__(
         self, prior: LatentPrior, factor: ObservationSpaceFactor, h: Array, rotation: Rotation
@@ -33,10 +36,11 @@ class AffineByObservations(WhitenedCoordinates):
         self._n_latent = sum(b.block.total_size for b in prior.blocks)
         self.size = self._n_latent + h.size
         posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
-        self._alpha = rotation.back(posterior.alpha)
+        self.rotated, self._alpha = posterior, rotation.back(posterior.alpha)
         self.error = posterior.error + prior.scale_error
         self.factor_error = factor.error + prior.scale_error
         self.log_evidence = posterior.log_normalizer
+        self.log_volume = -0.5 * factor.log_det
 
     @cached_property
     def mean(self) -> Array:
