@@ -30,12 +30,14 @@ Doucet (2010), A note on efficient conditional simulation of Gaussian distributi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
 
 from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior
@@ -47,6 +49,7 @@ __all__ = [
     "DifferentiablePosterior",
     "FactorMemory",
     "WhitenedCoordinates",
+    "add_constant",
 ]
 
 
@@ -60,13 +63,16 @@ class AffinePosterior(Protocol):
     size : int
         Length of ν.
     log_evidence : float
-        log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′.
+        log ∫ exp(hᵀη′ − ½ η′ᵀΛη′) p(η′) dη′; from :class:`FactorMemory` with the sites' constant.
+    log_volume : float
+        −½ log|M|, by which it exceeds the log joint density at the mean.
     error, factor_error : float
         Its estimated rounding error; and what of it is the factor's, which draws depend on.
     """
 
     size: int
     log_evidence: float
+    log_volume: float
     error: float
     factor_error: float
 
@@ -144,7 +150,7 @@ class Conditioner(Protocol):
         ...
 
 
-class FactorMemory[T]:
+class FactorMemory[T: AffinePosterior]:
     """The last posterior, with what it was made from: a step often asks for it again."""
 
     def __init__(self) -> None:
@@ -159,5 +165,43 @@ class FactorMemory[T]:
             # The work array is about to be overwritten.
             self._prior = None
             self._factor = make()
+            add_constant(self._factor, prior, sites)
             self._prior, self._sites = prior, sites
         return self._factor
+
+
+def add_constant(posterior: AffinePosterior, prior: LatentPrior, sites: SiteSum) -> None:
+    """Add the sites' constant to the log evidence, which may cancel.
+
+    Where data are many noise standard deviations from the prior mean, the constant is −½ Σλ(z − m)²
+    and the evidence has ½ hᵀΦM⁻¹Φᵀh, as large. Their sum is the log joint density at the posterior
+    mean v, which is computed at its predictors,
+
+        log Z = Σ (h η − ½ λ η²) − ½ |v|² − ½ log|M|.
+
+    An error of v changes it by the second order alone: by the product of the errors of the factor
+    and of the evidence. With α = h − Λη, rounding of the predictors changes it by ε Σ |α| |η|, and
+    rounding of a covariance K by ½ αᵀ ΔK α, |ΔKᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ).
+    """
+    constant, away = sites.constants
+    n = sites.lam.size
+    square = posterior.log_evidence - posterior.log_volume
+    posterior.log_evidence += constant
+    posterior.error += EPS * math.sqrt(n) * away
+    if posterior.error <= SMALL_ERROR or sites.about is None:
+        return
+    x = posterior.mean
+    v = posterior.whitened(x)
+    at = sites.about(prior.predictor(posterior.innovations(prior, x)))
+    norm = 0.5 * float(v @ v)
+    at_mean, magnitude = at.constants
+    error = EPS * (math.sqrt(n) * magnitude + norm)
+    error += 2.0 * EPS * math.sqrt(magnitude * (away + square))
+    error += posterior.factor_error + (posterior.factor_error + n * EPS) * posterior.error
+    for b, A in zip(prior.blocks, prior.maps, strict=True):
+        if b.diagonal_scale is None and not b.scale_error:
+            slope = A.apply_transpose(at.h)
+            error += 0.5 * EPS * math.sqrt(slope.size) * float(slope**2 @ b.var())
+    if error < posterior.error:
+        posterior.log_evidence = at_mean - norm + posterior.log_volume
+        posterior.error = error

@@ -50,7 +50,8 @@ class AffineByGram(WhitenedCoordinates):
         self._factor, self._order = factor, order
         self.size = factor.half.size
         square = float(factor.half @ factor.half)
-        self.log_evidence = 0.5 * (square - factor.log_det)
+        self.log_volume = -0.5 * factor.log_det
+        self.log_evidence = 0.5 * square + self.log_volume
         # I + S M S is at least I: none of its eigenvalues is above its determinant.
         self.factor_error = EPS * self.size**2 * exp(min(factor.log_det, 100.0))
         self.error = self.factor_error * (1.0 + square)

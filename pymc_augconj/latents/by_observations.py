@@ -27,6 +27,7 @@ class AffineByObservations(WhitenedCoordinates):
 
     The latents of the border are drawn from their posterior, with normal numbers in place of their
     ξ, and the others given these.
+    ``rotated`` is the posterior of the rotated rows.
     """
 
     def __init__(
@@ -37,11 +38,12 @@ class AffineByObservations(WhitenedCoordinates):
         self._n_latent = sum(b.block.total_size for b in prior.blocks)
         self.size = self._n_latent + h.size
         posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
-        self._alpha = rotation.back(posterior.alpha)
+        self.rotated, self._alpha = posterior, rotation.back(posterior.alpha)
         self._coefficients = posterior.coefficients
         self.error = posterior.error + prior.scale_error
         self.factor_error = factor.error + prior.scale_error
         self.log_evidence = posterior.log_normalizer
+        self.log_volume = -0.5 * factor.log_det
 
     @cached_property
     def mean(self) -> Array:

@@ -42,7 +42,8 @@ class AffineByPrecision:
         self._factor, self._prior, self._half = factor, prior, factor.half
         self.size = self._half.size
         square = float(self._half @ self._half)
-        self.log_evidence = 0.5 * (square - factor.log_det)
+        self.log_volume = -0.5 * factor.log_det
+        self.log_evidence = 0.5 * square + self.log_volume
         self.factor_error = factor.error + prior.log_det_error
         self.error = prior.log_det_error + precision_error(
             factor.error, square, lambda: factor.diagonal, lambda: self.mean

@@ -55,7 +55,8 @@ class AffineByWeights(WhitenedCoordinates):
         self._chol, self._half = chol, half
         self.size = half.size
         square = float(half @ half)
-        self.log_evidence = 0.5 * (square - log_det)
+        self.log_volume = -0.5 * log_det
+        self.log_evidence = 0.5 * square + self.log_volume
         self.error = precision_error(error, square, lambda: diagonal, lambda: self.mean)
         self.factor_error = error
 

@@ -10,7 +10,7 @@ without a derivative of a Cholesky factor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -21,8 +21,11 @@ from pymc_augconj.linalg.rounding import LARGEST_ERROR
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
+from .affine import add_constant
+from .by_observations import AffineByObservations
 from .derivatives import accumulate
 from .joint import LatentPriors
+from .rows import SiteSum
 
 __all__ = ["log_evidence_and_gradient"]
 
@@ -42,7 +45,12 @@ class _DenseGradient:
 
 
 def log_evidence_and_gradient(
-    model: LatentGaussianModel, priors: LatentPriors, point: Point, h: Array, lam: Array
+    model: LatentGaussianModel,
+    priors: LatentPriors,
+    point: Point,
+    h: Array,
+    lam: Array,
+    origin: Array | float = 0.0,
 ) -> tuple[float, dict[str, Array]]:
     """Return the log evidence at ``point`` and its derivatives.
 
@@ -54,6 +62,8 @@ def log_evidence_and_gradient(
         θ on the unconstrained scale.
     h, lam : ndarray, shape (N,)
         Sites of every predictor, before merging.
+    origin : ndarray, shape (N,), optional
+        What the sites are functions of is η − origin.
 
     Returns
     -------
@@ -68,16 +78,20 @@ def log_evidence_and_gradient(
     NotPositiveDefiniteError
         If the covariance has no Cholesky factor.
     """
+
+    def about(offset: Array) -> SiteSum:
+        return SiteSum((priors.groups.merge(h, lam, offset - origin),))
+
     prior = priors.at(point)
-    merged = priors.groups.merge(h, lam, prior.offset)
-    diagonal, rotation = priors.groups.merged.diagonalize(merged.lam)
+    sites = about(prior.offset)
+    diagonal, rotation = priors.groups.merged.diagonalize(sites.lam)
     K, H = prior.covariance_and_border
     H = rotation.forward(H.T).T
     factor = observation_space.factorize(rotation.congruence(K), diagonal, H=H)
-    posterior = observation_space.condition(
-        factor, np.zeros_like(merged.h), rotation.forward(merged.h)
-    )
-    if not posterior.error <= LARGEST_ERROR:
+    affine = AffineByObservations(prior, factor, sites.h, rotation)
+    add_constant(affine, prior, replace(sites, about=about))
+    posterior = affine.rotated
+    if not affine.error <= LARGEST_ERROR:
         raise UncertainEvidenceError("rounding leaves no digits of the log evidence")
     G = _DenseGradient(rotation.congruence_back(posterior.gradient_wrt_cov()))
     gradient: dict[str, Array] = {}
@@ -87,7 +101,7 @@ def log_evidence_and_gradient(
             accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, G)))
 
     centred = priors.groups.expand(rotation.back(posterior.mean))
-    alpha = h - priors.groups.coupling.product(lam, prior.offset + centred)
+    alpha = h - priors.groups.coupling.product(lam, prior.offset - origin + centred)
     zeros = {b.name: np.zeros(b.total_size) for b in model.blocks}
     accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
-    return merged.constant + posterior.log_normalizer, gradient
+    return affine.log_evidence, gradient

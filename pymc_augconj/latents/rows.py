@@ -38,9 +38,11 @@ class MergedSites:
     magnitude: float = 0.0
 
     def equals(self, other: MergedSites) -> bool:
-        """Return whether h and Λ are the same."""
+        """Return whether h, Λ and the constant are the same."""
         return self is other or (
-            np.array_equal(self.lam, other.lam) and np.array_equal(self.h, other.h)
+            self.constant == other.constant
+            and np.array_equal(self.lam, other.lam)
+            and np.array_equal(self.h, other.h)
         )
 
 
@@ -52,10 +54,13 @@ class SiteSum:
     ----------
     terms : tuple of MergedSites
     scales : tuple of float
+    about : callable, optional
+        Returns the same sites relative to another offset, that of all rows.
     """
 
     terms: tuple[MergedSites, ...]
     scales: tuple[float, ...] = (1.0,)
+    about: Callable[[Array], SiteSum] | None = field(default=None, repr=False)
 
     @cached_property
     def h(self) -> Array:

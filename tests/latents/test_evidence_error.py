@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import mpmath
@@ -108,11 +109,13 @@ def problem(kind, seed):
     return prior, SiteSum((MergedSites(h, lam, 0.0),)), ways
 
 
-def exact(prior, sites):
+def exact(prior, sites, z=None):
     """Return log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη with 60 digits, given the numbers as they are.
 
-    None where they are no prior: what rounding makes of K or Q need not be positive definite.
+    Of sites exp(−½ λ (η − z)²) where z is given. None where they are no prior: what rounding makes
+    of K or Q need not be positive definite.
     """
+    relative = z is None
     with mpmath.workdps(90):
         number = np.vectorize(mpmath.mpf, otypes=[object])
         n = sites.h.size
@@ -126,15 +129,17 @@ def exact(prior, sites):
                 K = number(b.array) if b.kind == "dense" else np.diag(number(b.array) ** 2)
             D = number(A.dense())
             C = C + D @ K @ D.T
-        lam, h = number(sites.lam), number(sites.h)
+        lam = number(sites.lam)
+        h = number(sites.h) if z is None else lam * (number(z) - number(prior.offset))
         C = C + np.diag(1 / lam)
         try:
             L = mpmath.cholesky(mpmath.matrix(C.tolist()))
         except ValueError:
             return None
-        z = mpmath.lu_solve(L, mpmath.matrix((h / lam).tolist()))
+        half = mpmath.lu_solve(L, mpmath.matrix((h / lam).tolist()))
         log_det = sum(2 * mpmath.log(L[i, i]) + mpmath.log(lam[i]) for i in range(n))
-        return (sum(h**2 / lam) - sum(v**2 for v in z) - log_det) / 2
+        square = sum(h**2 / lam) if relative else 0
+        return (square - sum(v**2 for v in half) - log_det) / 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -172,6 +177,53 @@ def test_errors_are_known(kind):
     assert wrong >= 3
     assert harmless >= N_PROBLEMS
     assert taken >= 0.6 * N_PROBLEMS
+
+
+def sites_about(z, lam, groups, offset):
+    """Return sites exp(−½ λ (η − z)²) relative to an offset."""
+    return SiteSum((groups.merge(np.zeros(z.size), lam, offset - z),))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_data_far_from_zero(kind):
+    """Constants that cancel against the evidence leave digits where the joint density has some."""
+    found = {True: 0, False: 0}
+    for seed in range(N_PROBLEMS // 2):
+        try:
+            prior, sites, ways = problem(kind, seed)
+            prior = prior.factorized()  # with the jitter of chol(K), if any
+        except NotPositiveDefiniteError:
+            continue
+        rng = np.random.default_rng([seed, 9])
+        n, noise = sites.lam.size, 1.0 / np.sqrt(sites.lam)
+        away = noise.max() * power(rng, 2, 9) * rng.choice([-1.0, 1.0])
+        z = away + sites.h / sites.lam
+        if rng.random() < 0.5 and kind != "wide intercept":
+            # Where a known mean is as large.
+            prior = LatentPrior(np.full(n, away), prior.blocks, prior.maps, prior.maps)
+        groups = RowGroups.apart(n)
+        expected = exact(prior, sites, z)
+        if expected is None or expected < -1e8:  # where no chain goes
+            continue
+        for knows in (True, False):
+            about = partial(sites_about, z, sites.lam, groups)
+            relative = replace(about(prior.offset), about=about if knows else None)
+            for make in ways:
+                try:
+                    posterior = make().posterior(prior, relative)
+                except NotPositiveDefiniteError:
+                    continue
+                error = abs(float(mpmath.mpf(posterior.log_evidence) - expected))
+                if error > SMALL_ERROR:
+                    assert posterior.error > SMALL_ERROR, (seed, make, error, posterior.error)
+            try:
+                taken = CertifiedConditioner(ways).posterior(prior, relative)
+            except NotPositiveDefiniteError:
+                continue
+            error = abs(float(mpmath.mpf(taken.log_evidence) - expected))
+            assert error <= (SMALL_ERROR if taken.error <= SMALL_ERROR else LARGEST_ERROR)
+            found[knows] += taken.error <= SMALL_ERROR
+    assert found[True] >= found[False] + (5 if kind == "wide intercept" else 0), found
 
 
 def test_hopeless_evidence_is_refused():

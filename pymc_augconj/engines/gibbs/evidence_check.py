@@ -46,6 +46,7 @@ def check_log_evidence(
     v : ndarray, shape (D,)
         Whitened latents, a draw given the sites.
     log_evidence : float
+        With the sites' constant.
 
     Raises
     ------
@@ -67,8 +68,9 @@ def check_log_evidence(
     log_det = float(np.linalg.slogdet(scaled)[1] - 2.0 * np.log(unit).sum())
     eta, away = v @ design, v - unit * (inverse @ (unit * (design @ h)))
     squares = np.array([v @ weighted @ eta, v @ v, log_det, -(away @ M @ away)])
-    found = float(h @ eta - 0.5 * squares.sum())
-    magnitude = abs(h @ eta) + np.abs(squares).sum() + np.abs(inverse).sum()
+    constant, size = sites.constants
+    found = constant + float(h @ eta - 0.5 * squares.sum())
+    magnitude = size + abs(h @ eta) + np.abs(squares).sum() + np.abs(inverse).sum()
     error = EPS * h.size * float(magnitude) + prior.scale_error
     if error < SMALL_ERROR and not abs(found - log_evidence) <= _WRONG:
         names = " and ".join(repr(b.block.name) for b in prior.blocks)

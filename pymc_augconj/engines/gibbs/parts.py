@@ -102,7 +102,7 @@ class Part:
             data.params = data.site.params(point)
         sites = self.sites.at(prior.offset)
         posterior = self.space.posterior(prior, sites, **how)
-        return Conditional(posterior, prior, sites.constants[0])
+        return Conditional(posterior, prior, self.sites.at_origin(sites))
 
     def approximation(self, point: Point, sites: HeldSites, *, settle: bool = False) -> Conditional:
         """Return the same given the sites that were chosen for all observed variables."""

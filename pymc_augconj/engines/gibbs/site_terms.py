@@ -1,8 +1,17 @@
-"""The sites of one part of the latents, given ω, at any value of the hyperparameters."""
+"""The sites of one part of the latents, given ω, at any value of the hyperparameters.
+
+They are kept relative to an origin e of every row,
+
+    exp(h η − ½ λ η²) = exp(h e − ½ λ e²) exp((h − λe)(η − e) − ½ λ (η − e)²),
+
+without the first factor: the maximum z = h/λ of an exact site, and of another the predictor that ω
+was drawn for. So no constant is larger than log densities are, however far from zero the data.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from functools import partial
 from math import inf, log
 from operator import is_not
 from typing import Any
@@ -19,27 +28,30 @@ __all__ = ["SiteTerms"]
 
 
 class _Term:
-    """Sites of all rows, and the same merged at the offset that was asked for last."""
+    """Sites of all rows, about the origin; and the same merged at the offset asked for last.
 
-    def __init__(self, h: Array, lam: Array) -> None:
-        self.h, self.lam = h, lam
+    ``at_origin`` is Σ h e − ½ λ e².
+    """
+
+    def __init__(self, h: Array, lam: Array, at_origin: float) -> None:
+        self.h, self.lam, self.at_origin = h, lam, at_origin
         self._offset: Array | None = None
         self._merged: MergedSites | None = None
 
-    def merged(self, groups: RowGroups, offset: Array) -> MergedSites:
+    def merged(self, groups: RowGroups, offset: Array, origin: Array) -> MergedSites:
         if self._merged is None or self._offset is not offset:
-            self._merged, self._offset = groups.merge(self.h, self.lam, offset), offset
+            self._merged = groups.merge(self.h, self.lam, offset - origin)
+            self._offset = offset
         return self._merged
 
 
 class _Normal(_Term):
-    """The exact sites (c z, c) of one observed variable, divided by c."""
+    """The exact sites (c z, c) of one observed variable about z, divided by c."""
 
-    def __init__(self, data: SiteData, z: Array, h: Array, lam: Array, log_base: float) -> None:
-        super().__init__(h, lam)
-        self._data, self._n_rows, self._square = data, z.size, float(z @ z)
-        self._constant = 0.0
-        self._constant = log_base - self.log_base(self.scale)
+    def __init__(self, data: SiteData, z: Array, lam: Array, log_density: float) -> None:
+        super().__init__(np.zeros(len(lam)), lam, 0.5 * float(z @ z))
+        self._data, self._n_rows, self._constant = data, z.size, 0.0
+        self._constant = log_density - self.log_density(self.scale)
 
     @property
     def scale(self) -> float:
@@ -49,11 +61,9 @@ class _Normal(_Term):
         assert found is not None  # see SiteTerms
         return found[1].item()
 
-    def log_base(self, c: float) -> float:
-        """Return Σ log p(y | η) − (h η − ½ λ η²)."""
-        if not c > 0.0:
-            return -inf
-        return 0.5 * (self._n_rows * log(c) - c * self._square) + self._constant
+    def log_density(self, c: float) -> float:
+        """Return Σ log p(y | η = z)."""
+        return 0.5 * self._n_rows * log(c) + self._constant if c > 0.0 else -inf
 
 
 class SiteTerms:
@@ -79,35 +89,64 @@ class SiteTerms:
         self._rest: list[int] | None = None
         self._term: _Term | None = None
         self._params: list[Any] = []
+        # z of exact sites; the predictors of each variable at the origin, and these in all rows.
+        self._modes: dict[int, Array] = {}
+        self._points: list[Array] = []
+        self._origin: Array | None = None
 
     def condition(self, omegas: Sequence[Any]) -> None:
         """Take these ω, one for every member, and what is held now."""
         self.omegas = omegas
         if not all(data.exact for data, _ in self._members):
-            self._term = None
+            self._term = self._origin = None
 
     def at(self, offset: Array) -> SiteSum:
-        """Return the merged sites relative to an offset."""
+        """Return the merged sites relative to an offset, one at the origin."""
         terms, scales = self._terms()
-        return SiteSum(tuple(term.merged(self._groups, offset) for term in terms), scales)
+        origin = self.origin
+        merged = tuple(term.merged(self._groups, offset, origin) for term in terms)
+        return SiteSum(merged, scales, partial(self._about, terms, scales, origin))
+
+    def _about(
+        self, terms: Sequence[_Term], scales: tuple[float, ...], origin: Array, offset: Array
+    ) -> SiteSum:
+        away = offset - origin
+        return SiteSum(tuple(self._groups.merge(t.h, t.lam, away) for t in terms), scales)
 
     @property
     def stacked(self) -> tuple[Array, Array]:
-        """(h, Λ) of all rows, before merging."""
+        """(h − Λe, Λ) of all rows, before merging."""
         terms, scales = self._terms()
         h, lam = [term.h for term in terms], [term.lam for term in terms]
         return weighted_sum(scales, h), weighted_sum(scales, lam)
 
+    @property
+    def origin(self) -> Array:
+        """The origin e of every row."""
+        if self._rest is None:
+            self._rest = self._split()
+        if self._origin is None:
+            self._points = [self._modes.get(i, _eta(d)) for i, (d, _) in enumerate(self._members)]
+            pairs = zip(self._points, self._members, strict=True)
+            own = [eta[list(data.how.groups[g])] for eta, (data, g) in pairs]
+            self._origin = self.layout.stack_rows(own)
+        return self._origin
+
+    def at_origin(self, sites: SiteSum) -> float:
+        """Return Σ h e − ½ λ e² of the sites of :meth:`at`."""
+        return weighted_sum(sites.scales, [term.at_origin for term in self._terms()[0]])
+
     def log_base(self, sites: SiteSum, names: Set[Any]) -> float:
-        """Return Σ log p(y | η) − (h η − ½ λ η²) of exact sites that depend on ``names``.
+        """Return Σ log p(y | η = e) of exact sites that depend on ``names``.
 
         ``sites`` are those of :meth:`at`; others count where they are scaled, which is constant.
         """
-        total = sum(term.log_base(c) for term, c in zip(self._scaled, sites.scales, strict=False))
+        pairs = zip(self._scaled, sites.scales, strict=False)
+        total = sum(term.log_density(c) for term, c in pairs)
         for i in self._rest or ():
-            data, group = self._members[i]
+            data, _ = self._members[i]
             if data.exact and not names.isdisjoint(data.site.params.names):
-                total += _log_base(data, group)
+                total += _log_density(data, self._points[i])
         return total
 
     def _terms(self) -> tuple[list[_Term], tuple[float, ...]]:
@@ -123,15 +162,16 @@ class SiteTerms:
     def _split(self) -> list[int]:
         """Find the members whose sites are only scaled; return the others."""
         rest = []
-        for i, (data, group) in enumerate(self._members):
-            exact = data.exact
-            found = data.site.terms.as_normal(data.y, data.params) if exact else None
+        for i, (data, _) in enumerate(self._members):
+            found = data.site.terms.as_normal(data.y, data.params) if data.exact else None
+            if found is not None:
+                self._modes[i] = found[0][None]
             if found is None or found[1].size != 1:
                 rest.append(i)
                 continue
-            z, ones = found[0], np.ones((1, 1))
-            h, lam = self.stack({i: (z[None], ones)})
-            self._scaled.append(_Normal(data, z, h, lam, _log_base(data, group)))
+            _, lam = self.stack({i: (np.zeros((1, 1)), np.ones((1, 1)))})
+            log_density = _log_density(data, self._modes[i])
+            self._scaled.append(_Normal(data, found[0], lam, log_density))
         return rest
 
     def _rest_term(self, rest: Sequence[int]) -> _Term:
@@ -142,7 +182,10 @@ class SiteTerms:
             for i in rest:
                 data, group = self._members[i]
                 found[i] = data.how.sites(data.y, self.omegas[i], data.params, data.eta, group)
-            self._term, self._params = _Term(*self.stack(found)), params
+            h, lam = self.stack(found)
+            about = h - self.layout.coupling.product(lam, self.origin)
+            at_origin = 0.5 * float(self.origin @ (h + about))
+            self._term, self._params = _Term(about, lam, at_origin), params
         return self._term
 
     def stack(self, found: Mapping[int, tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -159,6 +202,12 @@ class SiteTerms:
         )
 
 
-def _log_base(data: SiteData, group: int) -> float:
-    base = data.site.terms.log_base(data.y, None, data.params, data.eta, group)
-    return float(np.sum(np.broadcast_to(base, data.y.shape)))
+def _log_density(data: SiteData, eta: Array) -> float:
+    """Return Σ log p(y | η) at predictors of shape (P, N)."""
+    found = data.site.terms.log_density(data.y, eta, data.params)
+    return float(np.sum(np.broadcast_to(found, data.y.shape)))
+
+
+def _eta(data: SiteData) -> Array:
+    """Return the predictors that ω was drawn for; before any draw, zeros."""
+    return data.eta if data.eta.size else np.zeros((data.site.likelihood.n_predictors, 1))

@@ -65,7 +65,7 @@ _TURN, _MOST_STEPS = math.pi, 64
 class Conditional:
     """The Gaussian distribution of a part's latents given its sites, in coordinates x of a space.
 
-    ``constant`` is what merging sites leaves of the log evidence.
+    ``constant`` is what the log evidence leaves out, the sites at their origin.
     """
 
     posterior: AffinePosterior

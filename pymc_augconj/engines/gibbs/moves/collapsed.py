@@ -7,8 +7,6 @@ and its points are weighed by the whole density.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
@@ -17,7 +15,6 @@ from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.engines.gibbs.tilted import Conditional
 from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.latents.evidence import log_evidence_and_gradient
-from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
 
@@ -47,7 +44,6 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
     members, model, tilted = chain.plan.moves[move], chain.model, part.tilted
     names = {h.value_name for h in members}
     moving = [d for d, _ in part.members if not names.isdisjoint(d.site.params.names)]
-    digits = EPS * math.sqrt(part.rows.size)
 
     def log_density(candidate: Point) -> float:
         total = float(model.log_prior(candidate))
@@ -60,17 +56,15 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
             prior = prior.factorized()
         sites = part.sites.at(prior.offset)
         base = part.sites.log_base(sites, names)
-        constant, magnitude = sites.constants
-        if digits * (abs(base) + magnitude) > LARGEST_ERROR:
-            raise UncertainEvidenceError("rounding leaves no digits of the sites' constants")
         posterior = part.space.posterior(prior, sites, alone=tilted is not None)
-        total += base + constant + posterior.log_evidence
+        total += base + posterior.log_evidence
         if tilted is None:
             return total
         return total + tilted.log_sum(Conditional(posterior, prior), candidate)
 
     def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
-        value, terms = log_evidence_and_gradient(model, part.priors, candidate, *part.sites.stacked)
+        stacked = *part.sites.stacked, part.sites.origin
+        value, terms = log_evidence_and_gradient(model, part.priors, candidate, *stacked)
         slopes = model.log_prior_gradient(candidate)
         for name, term in terms.items():
             slopes[name] = slopes[name] + term if name in slopes else term
