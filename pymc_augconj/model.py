@@ -130,6 +130,9 @@ class LatentBlock:
     log_peak : PointMap, optional
         For ``"precision"``: the normal log density at its mean by the user's own formula, for
         where log|Q| from the entries has no digits.
+    is_flat : bool
+        Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
+        large that nothing of the normal density is left in any sum.
     """
 
     name: str
@@ -146,6 +149,7 @@ class LatentBlock:
     entries: Index | None = None
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
     log_peak: PointMap[Array] | None = None
+    is_flat: bool = False
 
     @property
     def total_size(self) -> int:

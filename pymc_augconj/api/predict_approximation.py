@@ -61,7 +61,6 @@ def from_approximation(
     mean_at = _mean_of(latents, functions["mean_at"], theta)
     check_process(result, index, model, name, functions, theta, mean_at)
     mean_new, moving = _mean_of(latents, functions["mean_new"], theta)
-    posterior = result._posterior
     # Outputs are independent and identically distributed a priori: the first axis of the block.
     outputs = latents.prior.maps[index].size // new_cross.shape[1]
     mean_new, var = np.tile(mean_new, outputs), np.tile(var, outputs)
@@ -72,19 +71,17 @@ def from_approximation(
     moving = {i: np.tile(rows, (outputs, 1)) for i, rows in moving.items()}
     attrs = {"method": result.method, "inference_library": "pymc_augconj"}
     if read is None:
-        cross, var, shared = _with_rows(latents, cross, var, moving, full_cov=full_cov)
-        mean = mean_new + cross @ posterior.alpha
-        std = np.sqrt(np.maximum(var - posterior.explained_var(cross), 0.0))
+        added, change = _given_sites(result, cross, moving, full_cov=full_cov)
+        diagonal = np.diagonal(change) if full_cov else change
+        std = np.sqrt(np.maximum(var + diagonal, 0.0))
         shape = (request.size,) if request.outputs is None else (outputs, request.size)
         found = {
-            f"{name}_mean": (request.axes, mean.reshape(shape)),
+            f"{name}_mean": (request.axes, (mean_new + added).reshape(shape)),
             f"{name}_std": (request.axes, std.reshape(shape)),
         }
         if full_cov:
-            explained = posterior.explained(cross).reshape(2 * (outputs, request.size))
-            if shared is not None:
-                explained -= shared.reshape(explained.shape)
-            cov = np.array(functions["new"](theta)) - np.einsum("kikj->kij", explained)
+            change = change.reshape(2 * (outputs, request.size))
+            cov = np.array(functions["new"](theta)) + np.einsum("kikj->kij", change)
             found[f"{name}_cov"] = ((*request.axes, "*_bis"), cov.reshape(*shape, request.size))
         return request.tree(found, attrs)
     point = {**read.start, **result.point}
@@ -96,41 +93,60 @@ def from_approximation(
     rows = {i: coef * row for i, row in moving.items()}
     for i, row in new.rows.items():
         rows[i] = rows.get(i, 0.0) + row
-    cross, var, _ = _with_rows(latents, coef * cross, coef**2 * var, rows)
-    mean = new.offset + coef * mean_new + cross @ posterior.alpha
-    var = np.maximum(var - posterior.explained_var(cross), 0.0)
+    added, change = _given_sites(result, coef * cross, rows)
+    mean = new.offset + coef * mean_new + added
+    var = np.maximum(coef**2 * var + change, 0.0)
     assert isinstance(read.likelihood, DensityLikelihood)
     mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(by_inputs(mixture, read), read), attrs, read)
 
 
-def _with_rows(
-    latents: FittedLatents,
-    cross: Array,
-    var: Array,
-    rows: Mapping[int, Array],
-    *,
-    full_cov: bool = False,
-) -> tuple[Array, Array, Array | None]:
-    """Add Σ row @ innovation of a block to new values: to their covariances and variances.
+def _given_sites(
+    result: Approximation, cross: Array, rows: Mapping[int, Array], *, full_cov: bool = False
+) -> tuple[Array, Array]:
+    """Return moments of new values f* + Σ row @ innovation of a block, given the sites.
+
+    Parameters
+    ----------
+    result : Approximation
+    cross : ndarray, shape (P, R)
+        Prior covariance of f* with the merged old predictors.
+    rows : mapping
+        By the index of a block, (P, size) or (size,).
+    full_cov : bool
 
     Returns
     -------
-    cross : ndarray, shape (P, R)
-    var : ndarray, shape (P,)
-    shared : ndarray, shape (P, P), or None
-        The covariance of the sum, if ``full_cov``.
+    mean : ndarray, shape (P,)
+    cov : ndarray, shape (P,) or (P, P)
+        To be added to the prior variances, or covariance, of f*.
     """
-    shared = np.zeros((len(var), len(var))) if full_cov else None
+    latents, posterior = result._latents, result._posterior
+    product = _outer if full_cov else np.vecdot
+    blocks, coefficients, cov = latents.blocks, {}, np.zeros(())
     for i, row in rows.items():
-        block = latents.blocks[i]
-        cross = cross + row @ block.cross_cov(latents.prior.maps[i])
         row = np.atleast_2d(row)
-        weighted = block.apply_cov(row)
-        var = var + np.einsum("ij,ij->i", row, weighted)
-        if shared is not None:
-            shared += row @ weighted.T
-    return cross, var, shared
+        if blocks[i].diagonal_scale is not None:
+            coefficients[i] = row
+            continue
+        cross = cross + row @ blocks[i].cross_cov(latents.prior.maps[i])
+        cov = cov + product(row, blocks[i].apply_cov(row))
+    mean = cross @ posterior.alpha
+    cov = cov - (posterior.explained(cross) if full_cov else posterior.explained_var(cross))
+    # By their own moments, as the prior variance of a wide or flat coefficient has no digits of the
+    # posterior one.
+    means = posterior.innovation_means() if coefficients else []
+    for i, row in coefficients.items():
+        mean = mean + row @ means[i]
+        beside = product(cross @ posterior.weighted_cov(i), row)
+        cov = cov - beside - beside.T
+        for j, other in coefficients.items():
+            cov = cov + product(row @ posterior.innovation_cov(i, j), other)
+    return mean, cov
+
+
+def _outer(X: Array, Y: Array) -> Array:
+    return X @ Y.T
 
 
 def _mean_of(

@@ -16,6 +16,16 @@ change (Higham 2002, section 10.1). Forming C takes a copy and N additions, wher
 multiplications for each entry; and α needs neither a product with K nor the subtraction by which B
 loses digits when λK is large. B also allows λᵢ = 0, see :data:`SMALLEST_PRECISION`.
 
+Coefficients β ~ N(0, I) with columns H, η = m + f + Hβ, are a *border* of C: K is the covariance of
+f alone, so that wide ones bring no large numbers into it. With C = L Lᵀ and H̃ = L⁻¹H,
+
+    A = I + H̃ᵀH̃ = L_A L_Aᵀ,        Q = H̃ L_A⁻ᵀ,        P = L⁻ᵀQ,        B = H L_A⁻ᵀ − K P,
+    R = L⁻ᵀ (I − Q Qᵀ) L⁻¹,        Σ = K − K C⁻¹K + B Bᵀ,        μ = m + K α + H E[β],
+    E[β] = L_A⁻ᵀ Qᵀ L⁻¹ Λ⁻¹ r,        Cov[β] = A⁻¹,        Cov[β, η] = L_A⁻ᵀ Bᵀ,
+
+and log|A| is added to log|I + ΛK|. Scaling a column of H scales its row and column of A, and leaves
+the rounding errors of all the rest as they are.
+
 References
 ----------
 Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 3.4.3.
@@ -46,6 +56,8 @@ from pymc_augconj.linalg.blas import (
 from pymc_augconj.linalg.rounding import EPS, dense_error
 from pymc_augconj.typing import Array
 
+from . import weight_space
+
 __all__ = [
     "ObservationSpaceFactor",
     "ObservationSpacePosterior",
@@ -66,7 +78,7 @@ SMALLEST_RELATIVE_VAR = 1e-4
 
 @dataclass(frozen=True, slots=True)
 class ObservationSpaceFactor:
-    """The Cholesky factor of C = K + Λ⁻¹, with K and Λ.
+    """The Cholesky factors of C = K + Λ⁻¹ and of its border, with K and Λ.
 
     Attributes
     ----------
@@ -78,11 +90,14 @@ class ObservationSpaceFactor:
         The factor in the lower triangle; the upper one is meaningless. It is the `work` array
         of :func:`factorize`, so the factor lives until that array is used again.
     log_det : float
-        log|I + ΛK|.
+        log|I + Λ(K + H Hᵀ)|.
     prior_var, diagonal : array, shape (N,)
         Diagonals of K and of C.
     error : float
         Estimated rounding error of ½ `log_det`.
+    H, Q : array, shape (N, p)
+    chol_A : array, shape (p, p)
+        The factor in the lower triangle.
     """
 
     K: Array
@@ -92,6 +107,30 @@ class ObservationSpaceFactor:
     prior_var: Array
     diagonal: Array
     error: float
+    H: Array
+    Q: Array
+    chol_A: Array
+
+    def right_solve(self, X: Array) -> Array:
+        """Return X L_A⁻ᵀ for X of shape (rows, p)."""
+        return dtrsm(1.0, self.chol_A, X.T, lower=1).T if X.size else X
+
+    def back_solve(self, X: Array) -> Array:
+        """Return L_A⁻ᵀ X for X of shape (p, columns)."""
+        return dtrsm(1.0, self.chol_A, X, lower=1, trans_a=1) if X.size else X
+
+    def half_solve(self, x: Array) -> Array:
+        """Return L_A⁻¹ x."""
+        return dtrsv(self.chol_A, x, lower=1) if x.size else x
+
+    def response_border(self) -> Array:
+        """Return P, for which R = C⁻¹ − P Pᵀ, shape (N, p)."""
+        Q = self.Q
+        return dtrsm(1.0, self.chol_C, Q, lower=1, trans_a=1) if Q.size else Q
+
+    def covariance_border(self) -> Array:
+        """Return B, shape (N, p)."""
+        return self.right_solve(self.H) - self.K @ self.response_border()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +144,10 @@ class ObservationSpacePosterior:
         μ = E[η].
     alpha : array, shape (N,)
         α = K⁻¹(μ − m) = h − Λμ, also the derivative of `log_normalizer` by the prior mean.
+    coefficients : array, shape (p,)
+        E[β].
     log_normalizer : float
-        log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | m, K) dη.
+        log ∫ exp(hᵀη − ½ ηᵀΛη) N(η | m, K + H Hᵀ) dη.
     error : float
         Estimated rounding error of `log_normalizer`.
     """
@@ -114,6 +155,7 @@ class ObservationSpacePosterior:
     factor: ObservationSpaceFactor
     mean: Array
     alpha: Array
+    coefficients: Array
     log_normalizer: float
     error: float
 
@@ -124,18 +166,25 @@ class ObservationSpacePosterior:
         third of the work of K − K R K. Where λᵢΣᵢᵢ ≪ 1 the subtraction loses digits, and the
         variance comes from K − K R K.
         """
-        lam, chol_C, K = self.factor.lam, self.factor.chol_C, self.factor.K
-        relative = 1.0 - lower_column_norms(lower_inverse(chol_C, work)) / lam
+        factor = self.factor
+        lam, chol_C, K, P = factor.lam, factor.chol_C, factor.K, factor.response_border()
+        response = lower_column_norms(lower_inverse(chol_C, work)) - np.vecdot(P, P)
+        relative = 1.0 - response / lam
         var = relative / lam
         weak = relative < SMALLEST_RELATIVE_VAR
         if weak.any():
             half, _ = dtrtrs(chol_C, K[:, weak], lower=1)
-            var[weak] = np.diagonal(K)[weak] - np.einsum("ij,ij->j", half, half)
+            B = factor.covariance_border()[weak]
+            explained = np.einsum("ij,ij->j", half, half)
+            var[weak] = np.diagonal(K)[weak] - explained + np.vecdot(B, B)
         return var
 
     def cov(self) -> Array:
-        """Return the posterior covariance Σ = K − K R K, shape (N, N)."""
-        return self._conditional_cov(self.factor.K, self.factor.K)
+        """Return the posterior covariance Σ, shape (N, N)."""
+        factor = self.factor
+        half, _ = dtrtrs(factor.chol_C, factor.K, lower=1)
+        B = factor.covariance_border()
+        return np.asarray(factor.K - half.T @ half + B @ B.T)
 
     def gradient_wrt_cov(self, *, work: Array | None = None) -> Array:
         """Return G = ½ (α αᵀ − R), the derivative of `log_normalizer` by K, shape (N, N).
@@ -145,41 +194,18 @@ class ObservationSpacePosterior:
         G = square_work_array(self.mean.size, work)
         copy_lower(self.factor.chol_C, G)
         G, _ = dpotri(G, lower=1, overwrite_c=1)
+        P = self.factor.response_border()
+        if P.size:
+            G = dsyrk(-1.0, P, beta=1.0, c=G, lower=1, overwrite_c=1)
         G = mirror_lower(dsyr(-1.0, self.alpha, a=G, lower=1, overwrite_a=1))
         G *= -0.5
         return G
 
-    def predict(self, K_cross: Array, m_new: Array, K_new: Array) -> tuple[Array, Array]:
-        """Return mean and (co)variance of predictors η* at new inputs.
 
-        E[η*] = m* + K*ᵀα,        cov[η*] = K** − K*ᵀ R K*.
-
-        Parameters
-        ----------
-        K_cross : array, shape (N, M)
-            Prior covariance of η with η*.
-        m_new : array, shape (M,)
-            Prior mean of η*.
-        K_new : array, shape (M,) or (M, M)
-            Prior variances of η*, or its prior covariance.
-
-        Returns
-        -------
-        mean : array, shape (M,)
-        var or cov : array, of the shape of `K_new`
-        """
-        return m_new + K_cross.T @ self.alpha, self._conditional_cov(K_cross, K_new)
-
-    def _conditional_cov(self, K_cross: Array, K_new: Array) -> Array:
-        half, _ = dtrtrs(self.factor.chol_C, K_cross, lower=1)
-        if K_new.ndim == 1:
-            return K_new - np.einsum("ij,ij->j", half, half)
-        cov = np.array(K_new, order="F")
-        return mirror_lower(dsyrk(-1.0, half, beta=1.0, c=cov, trans=1, lower=1, overwrite_c=1))
-
-
-def factorize(K: Array, lam: Array, *, work: Array | None = None) -> ObservationSpaceFactor:
-    """Factorise C = K + Λ⁻¹.
+def factorize(
+    K: Array, lam: Array, *, H: Array | None = None, work: Array | None = None
+) -> ObservationSpaceFactor:
+    """Factorise C = K + Λ⁻¹, and its border.
 
     Parameters
     ----------
@@ -189,6 +215,8 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
     lam : array, shape (N,)
         Site precisions, λ ≥ 0 and finite. For negative ones use :mod:`.weight_space` with
         Φ = chol(K).
+    H : array, shape (N, p), optional
+        Columns of coefficients β ~ N(0, I) whose covariance H Hᵀ is not part of K.
     work : array, shape (N, N), optional
         Fortran-ordered array to write the factor to. Reuse it from step to step, as
         allocation dominates for small N.
@@ -228,7 +256,17 @@ def factorize(K: Array, lam: Array, *, work: Array | None = None) -> Observation
             "cholesky_with_jitter and add the jitter it reports"
         )
     error = 0.5 * dense_error(chol_C, diagonal)
-    return ObservationSpaceFactor(K, lam, chol_C, log_det, prior_var, diagonal, error)
+    if H is None:
+        H = np.empty((lam.size, 0))
+    Q, chol_A = H, np.empty((0, 0))
+    if H.size:
+        half = dtrsm(1.0, chol_C, H, lower=1)
+        A = dsyrk(1.0, half, trans=1, lower=1)
+        diagonal_view(A)[...] += 1.0
+        chol_A, of_border, more, _ = weight_space.cholesky(A, lam)
+        log_det, error = log_det + of_border, error + 0.5 * more
+        Q = dtrsm(1.0, chol_A, half, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return ObservationSpaceFactor(K, lam, chol_C, log_det, prior_var, diagonal, error, H, Q, chol_A)
 
 
 def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> ObservationSpacePosterior:
@@ -248,12 +286,18 @@ def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> Observation
     ObservationSpacePosterior
     """
     r = h - factor.lam * m
-    alpha = _solve(factor, r / factor.lam)
-    shift = symmetric_product(factor.K, alpha)
+    half = dtrsv(factor.chol_C, r / factor.lam, lower=1, overwrite_x=1)
+    coefficients = half[:0]
+    if factor.H.size:
+        projected = half @ factor.Q
+        half -= factor.Q @ projected
+        coefficients = dtrsv(factor.chol_A, projected, lower=1, trans=1, overwrite_x=1)
+    alpha = dtrsv(factor.chol_C, half, lower=1, trans=1, overwrite_x=1)
+    shift = symmetric_product(factor.K, alpha) + factor.H @ coefficients
     # hᵀm − ½ mᵀΛm = ½ mᵀ(h + r)
     log_normalizer = 0.5 * float(m @ (h + r) + r @ shift - factor.log_det)
     error = factor.error + _quadratic_error(factor, r - alpha, alpha)
-    return ObservationSpacePosterior(factor, m + shift, alpha, log_normalizer, error)
+    return ObservationSpacePosterior(factor, m + shift, alpha, coefficients, log_normalizer, error)
 
 
 def _quadratic_error(factor: ObservationSpaceFactor, pull: Array, alpha: Array) -> float:
@@ -281,7 +325,8 @@ def matheron_weights(factor: ObservationSpaceFactor, h: Array, eta0: Array, eps:
     h : array, shape (N,)
         Linear coefficients of the sites.
     eta0 : array, shape (N,) or (count, N)
-        A draw from the prior N(m, K), or several.
+        A draw from the prior N(m, K), or several; where there is a border, plus H times a draw of
+        its coefficients from their posterior.
     eps : array, of the same shape
         Standard normal draws, independent of `eta0`.
 

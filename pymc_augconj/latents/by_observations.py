@@ -23,7 +23,11 @@ __all__ = ["ObservationPosterior", "ObservationSpace"]
 
 
 class AffineByObservations(WhitenedCoordinates):
-    """An :class:`.AffinePosterior` from the factor of C, of rotated rows."""
+    """An :class:`.AffinePosterior` from the factor of C and its border, of rotated rows.
+
+    The latents of the border are drawn from their posterior, with normal numbers in place of their
+    ξ, and the others given these.
+    """
 
     def __init__(
         self, prior: LatentPrior, factor: ObservationSpaceFactor, h: Array, rotation: Rotation
@@ -34,6 +38,7 @@ class AffineByObservations(WhitenedCoordinates):
         self.size = self._n_latent + h.size
         posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
         self._alpha = rotation.back(posterior.alpha)
+        self._coefficients = posterior.coefficients
         self.error = posterior.error + prior.scale_error
         self.factor_error = factor.error + prior.scale_error
         self.log_evidence = posterior.log_normalizer
@@ -41,29 +46,48 @@ class AffineByObservations(WhitenedCoordinates):
     @cached_property
     def mean(self) -> Array:
         """E[v]."""
-        return self._prior.whitened_transpose(self._alpha)
+        mean = self._prior.whitened_transpose(self._alpha)
+        mean[self._prior.in_border] = self._coefficients
+        return mean
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
         xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
+        border = self._prior.in_border
+        if self._coefficients.size:
+            xi = xi.copy()
+            xi[..., border] = self._coefficients + self._factor.back_solve(xi[..., border].T).T
         eta0 = self._rotation.forward(self._prior.whitened_product(xi))
         w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
-        return xi + self._prior.whitened_transpose(self._rotation.back(w))
+        return xi + self._outside(w)
+
+    def _outside(self, w: Array) -> Array:
+        """Return Φᵀ w, zero for the latents of the border."""
+        found = self._prior.whitened_transpose(self._rotation.back(w))
+        found[..., self._prior.in_border] = 0.0
+        return found
 
     def pull(self, slope: Array) -> Array:
         """See :class:`.DifferentiablePosterior`."""
-        moved = self._rotation.forward(self._prior.whitened_product(slope))
-        zeros, root = np.zeros_like(moved), np.sqrt(self._factor.lam)
+        border, factor = self._prior.in_border, self._factor
+        outside = slope.copy()
+        outside[border] = 0.0
+        moved = self._rotation.forward(self._prior.whitened_product(outside))
+        zeros, root = np.zeros_like(moved), np.sqrt(factor.lam)
         # −C⁻¹Φ slope, which is zero where λ = 0.
-        w = observation_space.matheron_weights(self._factor, zeros, moved, zeros)
+        w = observation_space.matheron_weights(factor, zeros, moved, zeros)
         by_xi = slope + self._prior.whitened_transpose(self._rotation.back(w))
+        by_xi[border] = factor.half_solve(by_xi[border])
         by_eps = np.divide(w, root, out=zeros, where=root > 0.0)
         return np.concatenate([by_xi, by_eps])
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        nu = rng.standard_normal(self.size)
+        nu, border = rng.standard_normal(self.size), self._prior.in_border
+        away = v[border] - self._coefficients
+        nu[: self._n_latent][border] = np.tril(self._factor.chol_A).T @ away
         away = v - self.apply(nu)
+        away[border] = 0.0
         nu[: self._n_latent] += away
         moved = self._rotation.forward(self._prior.whitened_product(away))
         nu[self._n_latent :] -= np.sqrt(self._factor.lam) * moved
@@ -86,8 +110,10 @@ class ObservationSpace(Conditioner):
 
     def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
         diagonal, rotation = self._coupling.diagonalize(sites.lam)
-        C = rotation.congruence(prior.predictor_cov)
-        factor = observation_space.factorize(C, diagonal, work=self._work)
+        K, H = prior.covariance_and_border
+        factor = observation_space.factorize(
+            rotation.congruence(K), diagonal, H=rotation.forward(H.T).T, work=self._work
+        )
         return AffineByObservations(prior, factor, sites.h, rotation)
 
 
@@ -101,28 +127,28 @@ class ObservationPosterior(SitePosterior):
 
     def _condition(self, work: Array | None, second_work: Array | None) -> None:
         prior, rotation = self.prior, self._rotation
+        K, H = prior.covariance_and_border
         signed = self._signed = SignedPosterior(
-            rotation.congruence(prior.predictor_cov),
+            rotation.congruence(K),
             rotation.forward(self.merged_h),
             self._diagonal,
+            H=rotation.forward(H.T).T,
             work=work,
         )
         self.alpha = rotation.back(signed.alpha)
         self.error = signed.error + prior.scale_error
         centred = rotation.back(signed.mean)
-        cov = self._site_cov(prior.predictor_cov, second_work)
+        cov = self._site_cov(second_work)
         self._finish(signed.log_det, centred, cov, signed.log_normalizer)
 
-    def _site_cov(self, C: Array, work: Array | None) -> Array:
+    def _site_cov(self, work: Array | None) -> Array:
         coupling = self.groups.merged
         if not coupling.rows:
             return self._signed.var(work=work)
         rows = np.arange(coupling.n_rows)
         first = np.concatenate([rows, coupling.first])
         second = np.concatenate([rows, coupling.second])
-        return C[first, second] - self._signed.explained_at(
-            self._rotation.forward(C), first, second
-        )
+        return self._signed.cov_at(first, second, self._rotation)
 
     @classmethod
     def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
@@ -135,19 +161,49 @@ class ObservationPosterior(SitePosterior):
     @staticmethod
     def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
         coupling = groups.merged
-        C = prior.predictor_cov
-        return np.concatenate([np.diagonal(C), C[coupling.first, coupling.second]])
+        K, H = prior.covariance_and_border
+        pairs = K[coupling.first, coupling.second] + np.vecdot(
+            H[coupling.first], H[coupling.second]
+        )
+        return np.concatenate([np.diagonal(K) + np.vecdot(H, H), pairs])
+
+    @cached_property
+    def _border(self) -> dict[int, slice]:
+        """Columns of the border, by block."""
+        sizes = [self.prior.blocks[i].block.total_size for i in self.prior.border]
+        stops = np.cumsum(sizes).tolist()
+        ends = zip(self.prior.border, sizes, stops, strict=True)
+        return {i: slice(stop - size, stop) for i, size, stop in ends}
+
+    def innovation_means(self) -> list[Array]:
+        means, blocks = super().innovation_means(), self.prior.blocks
+        for i, own in self._border.items():
+            means[i] = blocks[i].scale(self._signed.coefficients[own])
+        return means
+
+    def weighted_cov(self, index: int) -> Array:
+        own = self._border.get(index)
+        if own is None:
+            return super().weighted_cov(index)
+        found = self._signed.weighted_coefficients_cov()[:, own]
+        return self._rotation.back(self.prior.blocks[index].scale(found).T).T
 
     def innovation_cov(self, first: int, second: int) -> Array:
-        cross = [self._cross(i) for i in (first, second)]
-        explained = cross[0] @ self.response_product(cross[1].T)
-        if first == second:
-            explained = -0.5 * (explained + explained.T)
-            return self.prior.blocks[first].add_cov(explained)
-        return -explained
+        blocks, border = self.prior.blocks, self._border
+        if first in border and second in border:
+            cov = self._signed.coefficients_cov()[border[first], border[second]]
+            return blocks[first].scale(blocks[second].scale(cov).T).T
+        if first in border:
+            return self.innovation_cov(second, first).T
+        explained = self._cross(first) @ self.weighted_cov(second)
+        if first != second:
+            return -explained
+        return blocks[first].add_cov(-0.5 * (explained + explained.T))
 
     def innovation_var(self, index: int) -> Array:
         A = self.prior.maps[index]
+        if index in self._border:
+            return np.diagonal(self.innovation_cov(index, index)).copy()
         if (
             len(self.prior.maps) == 1
             and isinstance(A, RowSelection)
@@ -184,30 +240,27 @@ class ObservationPosterior(SitePosterior):
         return self.prior.blocks[index].cross_cov(self.prior.maps[index])
 
     def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
-        # v = ξ + Sᵀ Aᵀ w with w = (I + ΛC)⁻¹ (h − Λη₀ − Λ^½ ε) (Matheron); with R and α it is
-        # v = ξ + Sᵀ Aᵀ (α − R (η₀ + ε′)), ε′ ~ N(0, Λ⁻¹), which has no form for λ ≤ 0: a signed
-        # Λ takes the weights' own covariance I − Sᵀ Aᵀ R A S instead.
-        if (self._diagonal <= 0.0).any():
-            return self._draw_whitened(rng, size)
-        prior = self.prior
-        xi = [rng.standard_normal((size, b.block.total_size)) for b in prior.blocks]
-        noise = rng.standard_normal((size, self.merged_h.size)) / np.sqrt(self._diagonal)
-        eta0 = self._rotation.back(noise)
-        for b, A, x in zip(prior.blocks, prior.maps, xi, strict=True):
-            eta0 += A.apply_rows(b.scale(x))
-        weights = self.alpha - eta0 @ self.response
-        return [
-            x + b.scale_transpose(A.transpose_rows(weights))
-            for b, A, x in zip(prior.blocks, prior.maps, xi, strict=True)
-        ]
+        # A signed Λ has no normal noise: weights are drawn from their own covariance.
+        if (self._diagonal < 0.0).any():
+            v = self._draw_whitened(rng, size)
+        else:
+            posterior = AffineByObservations(
+                self.prior, self._signed.factor, self.merged_h, self._rotation
+            )
+            v = posterior.apply(rng.standard_normal((size, posterior.size)))
+        return self.prior.split(v)
 
-    def _draw_whitened(self, rng: np.random.Generator, size: int) -> list[Array]:
-        prior = self.prior
-        Phi = prior.whitened_design
+    def _draw_whitened(self, rng: np.random.Generator, size: int) -> Array:
+        Phi, border = self.prior.whitened_design, self.prior.in_border
         cov = -(Phi.T @ self.response_product(Phi))
         cov[np.diag_indices_from(cov)] += 1.0
+        if border.any():
+            weighted = self._rotation.back(self._signed.weighted_coefficients_cov().T).T
+            cov[:, border] = -(Phi.T @ weighted)
+            cov[border, :] = cov[:, border].T
+            cov[np.ix_(border, border)] = self._signed.coefficients_cov()
         values, vectors = np.linalg.eigh(cov)
         root = vectors * np.sqrt(np.maximum(values, 0.0))
         v = Phi.T @ self.alpha + rng.standard_normal((size, values.size)) @ root.T
-        sizes = np.cumsum([b.block.total_size for b in prior.blocks])[:-1]
-        return np.split(v, sizes, axis=1)
+        v[:, border] += self._signed.coefficients - (Phi.T @ self.alpha)[border]
+        return v

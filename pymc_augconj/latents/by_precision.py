@@ -196,6 +196,16 @@ class PrecisionPosterior(SitePosterior):
         var = self._factor.var(index)
         return var if isinstance(block, PrecisionPrior) else block.var() * var
 
+    def weighted_cov(self, index: int) -> Array:
+        if isinstance(self.prior.blocks[index], PrecisionPrior):
+            return super().weighted_cov(index)
+        coupling, factor, size = self.groups.merged, self._factor, self.prior.blocks[index].block
+        parts = [np.zeros((size.total_size, b.block.total_size)) for b in self.prior.blocks]
+        parts[index] = np.eye(size.total_size)
+        columns = factor.solve(factor.pattern.joined_weights(parts))
+        rows = [coupling.product(self.merged_lam, factor.design.apply(x)) for x in columns]
+        return self.prior.blocks[index].scale(np.array(rows).T)
+
     def explained(self, cross: Array) -> Array:
         return cross @ self.response_product(cross.T)
 

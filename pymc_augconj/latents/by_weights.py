@@ -188,6 +188,12 @@ class WeightPosterior(SitePosterior):
         half = self._half(index)
         return np.einsum("ij,ij->i", half, half)
 
+    def weighted_cov(self, index: int) -> Array:
+        # ΛΦM⁻¹ S_b: of a wide block K_b is far larger than its product with R.
+        columns = self.prior.blocks[index].scale(self._inverse_chol[self._parts[index]].T)
+        back = self._rotated @ (self._inverse_chol @ columns)
+        return self._rotation.back((self._diagonal[:, None] * back).T).T
+
     def explained(self, cross: Array) -> Array:
         return cross @ self.response_product(cross.T)
 

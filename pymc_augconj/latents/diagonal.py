@@ -11,7 +11,12 @@ from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
-__all__ = ["DiagonalPrior", "StandardPrior"]
+__all__ = ["FLAT_STD", "DiagonalPrior", "StandardPrior"]
+
+#: Standard deviation of a flat coefficient. Scaling rows and columns does not change the rounding
+#: errors of a Cholesky factorisation, so any number will do whose square outweighs the precision
+#: that data add by more than 1e16; a power of two keeps u = S v exact.
+FLAT_STD = 2.0**100
 
 
 class DiagonalPrior(BlockPrior):
@@ -51,6 +56,9 @@ class DiagonalPrior(BlockPrior):
 
     def log_det_scale(self) -> float:
         return float(np.log(self.std).sum())
+
+    def log_density(self, v: Array) -> float:
+        return 0.0 if self.block.is_flat else super().log_density(v)
 
     def var(self) -> Array:
         return self.std**2

@@ -71,7 +71,9 @@ def log_evidence_and_gradient(
     prior = priors.at(point)
     merged = priors.groups.merge(h, lam, prior.offset)
     diagonal, rotation = priors.groups.merged.diagonalize(merged.lam)
-    factor = observation_space.factorize(rotation.congruence(prior.predictor_cov), diagonal)
+    K, H = prior.covariance_and_border
+    H = rotation.forward(H.T).T
+    factor = observation_space.factorize(rotation.congruence(K), diagonal, H=H)
     posterior = observation_space.condition(
         factor, np.zeros_like(merged.h), rotation.forward(merged.h)
     )

@@ -7,7 +7,7 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -17,7 +17,7 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, PointMap
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Mask
 
 from .base import BlockPrior
 from .registry import block_prior
@@ -26,6 +26,8 @@ from .rows import RowGroups
 __all__ = ["LatentPrior", "LatentPriors"]
 
 
+# Merged rows for each column of the border, at least.
+_BORDER_SHARE = 8
 # Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps
 
@@ -57,7 +59,12 @@ class LatentPrior:
     @cached_property
     def predictor_cov(self) -> Array:
         """C = Σ A_b K_b A_bᵀ on the merged rows, shape (R, R), symmetric."""
-        parts = [b.predictor_cov(A) for b, A in zip(self.blocks, self.maps, strict=True)]
+        return self._cov_of(range(len(self.blocks)))
+
+    def _cov_of(self, which: Iterable[int]) -> Array:
+        parts = [self.blocks[i].predictor_cov(self.maps[i]) for i in which]
+        if not parts:
+            return np.zeros((self._n_merged, self._n_merged), order="F")
         if len(parts) == 1:
             return parts[0]
         total = np.array(parts[0], order="F")
@@ -65,6 +72,50 @@ class LatentPrior:
             # Transpose the symmetric matrix to add in the order of memory.
             total += part if part.flags.f_contiguous else part.T
         return total
+
+    @cached_property
+    def border(self) -> tuple[int, ...]:
+        """Blocks of independent coefficients that are kept out of covariances of predictors.
+
+        They are the flat ones, and others as long as there are few columns, which cost as much in
+        the border as in a covariance. A wide one would leave no digits of the rest there.
+        """
+        sizes = {
+            i: b.block.total_size for i, b in enumerate(self.blocks) if b.diagonal_scale is not None
+        }
+        chosen, total = [], 0
+        for i in sorted(sizes, key=lambda i: (not self.blocks[i].block.is_flat, sizes[i])):
+            total += sizes[i]
+            if self.blocks[i].block.is_flat or total * _BORDER_SHARE <= self._n_merged:
+                chosen.append(i)
+        return tuple(sorted(chosen))
+
+    @cached_property
+    def in_border(self) -> Mask:
+        """Whether each latent belongs to the border, shape (D,)."""
+        return np.concatenate(
+            [np.full(b.block.total_size, i in self.border) for i, b in enumerate(self.blocks)]
+        )
+
+    @cached_property
+    def covariance_and_border(self) -> tuple[Array, Array]:
+        """C of the blocks outside the border, shape (R, R), and Φ of the border, by columns."""
+        pairs = [(self.blocks[i], self.maps[i]) for i in self.border]
+        parts = [block.whitened_design(A) for block, A in pairs]
+        H = np.hstack(parts) if parts else np.empty((self._n_merged, 0))
+        outside = [i for i in range(len(self.blocks)) if i not in self.border]
+        return self._cov_of(outside), np.asfortranarray(H)
+
+    @cached_property
+    def _n_merged(self) -> int:
+        return self.maps[0].apply(np.zeros(self.maps[0].size)).size
+
+    @cached_property
+    def log_flat(self) -> float:
+        """Log ratio of the density one of flat latents to the normal one that stands for it."""
+        flat = [b for b in self.blocks if b.block.is_flat]
+        half_log = 0.5 * np.log(2.0 * np.pi)
+        return sum(b.block.total_size * half_log + b.log_det_scale() for b in flat)
 
     @cached_property
     def whitened_design(self) -> Array:
@@ -118,6 +169,16 @@ class LatentPrior:
             blocks = tuple(b.factorized() for b in self.blocks)
             self._jittered = LatentPrior(self.offset, blocks, self.full_maps, self.maps)
         return self._jittered
+
+    def first_sites(self, coupling: Coupling) -> tuple[Array, Array]:
+        """Return (h, λ) that approximations begin with: none, or as few as a flat prior needs.
+
+        They have unit precision, about the prior mean.
+        """
+        h, lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
+        if self.log_flat:
+            h[...], lam[: coupling.n_rows] = self.offset, 1.0
+        return h, lam
 
     @cached_property
     def scale_error(self) -> float:

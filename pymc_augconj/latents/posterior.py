@@ -53,7 +53,7 @@ class SitePosterior(ABC):
     alpha : ndarray, shape (R,)
         h − Λμ on the merged rows.
     log_normalizer : float
-        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη.
+        log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη; a flat coefficient has the density one.
     error : float
         Estimated rounding error of ``log_normalizer``.
     """
@@ -120,9 +120,9 @@ class SitePosterior(ABC):
     def _finish(self, log_det: float, centred: Array, cov: Array, log_normalizer: float) -> None:
         self.centred, self._centred_var = centred, cov[: centred.size]
         quadratic = float(self.alpha @ centred - self.groups.merged.trace(self.merged_lam, cov))
-        self.divergence = 0.5 * (log_det + quadratic)
+        self.divergence = 0.5 * (log_det + quadratic) - self.prior.log_flat
         self.rounding = float(abs(log_det) + np.abs(self.alpha) @ np.abs(centred))
-        self.log_normalizer = self._constant + log_normalizer
+        self.log_normalizer = self._constant + log_normalizer + self.prior.log_flat
         self.mean = self.prior.offset + self.groups.expand(centred)
         self.cov = self.groups.expand(cov)
         self.var = self.cov[: self.mean.size]
@@ -159,6 +159,18 @@ class SitePosterior(ABC):
     def response_product(self, X: Array) -> Array:
         """Return R X, shape (R, columns of X)."""
 
+    def weighted_cov(self, index: int) -> Array:
+        """Return Λ Cov(η′, u_b) = R A_b K_b, shape (R, total_size)."""
+        return self.response_product(self.prior.blocks[index].cross_cov(self.prior.maps[index]).T)
+
+    def predictor_cov(self) -> Array:
+        """Return the covariance of all predictors, shape (n, n)."""
+        maps, total = self.prior.full_maps, np.zeros((self.mean.size, self.mean.size))
+        for i, A in enumerate(maps):
+            for j, B in enumerate(maps):
+                total += A.apply_rows(B.apply_rows(self.innovation_cov(i, j)).T).T
+        return total
+
     @abstractmethod
     def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
         """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
@@ -171,10 +183,8 @@ class SitePosterior(ABC):
 
     def pull_map(self, index: int) -> Array:
         """Return the derivative by A_b, shape (R, total_size)."""
-        covariances = self.prior.blocks[index].cross_cov(self.prior.maps[index]).T
-        derivative = np.multiply.outer(self.alpha, self.innovation_means()[index])
-        derivative -= self.response_product(covariances)
-        return derivative
+        product = np.multiply.outer(self.alpha, self.innovation_means()[index])
+        return product - self.weighted_cov(index)
 
     def pull_selection(self, index: int) -> Array:
         """Return the derivative by the nonzero entries of A_b, one a row, shape (R,)."""

@@ -91,22 +91,6 @@ def test_cov_gradient_matches_finite_differences(ordinary, finite_difference):
     assert_allclose(gradient, gradient.T, rtol=0, atol=0)
 
 
-def test_prediction_is_conditioning_of_the_joint(problem):
-    """Predicting sites 6–8 from sites 0–5 is conditioning all with λ = h = 0 at 6–8."""
-    train, new = slice(0, 6), slice(6, 9)
-    lam, h = problem.lam.copy(), problem.h.copy()
-    lam[new], h[new] = 0.0, 0.0
-    joint = replace(problem, lam=lam, h=h)
-    K_train = np.asfortranarray(problem.K[train, train])
-    posterior = condition(factorize(K_train, lam[train]), problem.m[train], h[train])
-    K_cross, K_new = problem.K[train, new], problem.K[new, new]
-    mean, cov = posterior.predict(K_cross, problem.m[new], K_new)
-    _, var = posterior.predict(K_cross, problem.m[new], np.diag(K_new))
-    assert_allclose(mean, joint.mean()[new], rtol=1e-9, atol=1e-9)
-    assert_allclose(cov, joint.cov()[new, new], rtol=1e-9, atol=1e-12)
-    assert_allclose(var, np.diag(cov), rtol=1e-12)
-
-
 def draw_eta(factor, h, eta0, eps):
     return eta0 + factor.K @ matheron_weights(factor, h, eta0, eps)
 

@@ -174,7 +174,7 @@ def _newton(objective: EPObjective, at: InnerOptimum) -> tuple[tuple[Array, Arra
     power, n = objective.power, at.h.size
     mean = at.posterior.mean
     gradient = _mismatch(at.tilted, mean, at.posterior.var)
-    H = covariance_of_statistics(objective.prior.cov(at.posterior))
+    H = covariance_of_statistics(at.posterior.predictor_cov())
     first, second = np.arange(n), np.arange(n, 2 * n)
     var, cross, square = tilted_covariance(at.tilted, mean)
     H[first, first] += power * var

@@ -33,7 +33,7 @@ def polish(recorder: Recorder, current: EPEvaluation) -> EPEvaluation:
     while current.residual > recorder.tol and recorder.left > 0:
         asked = {"power": objective.power, "higher": True}
         tilted = all_moments(objective.groups, current.cavity_mean, current.cavity_var, **asked)
-        H = covariance_of_statistics(objective.prior.cov(current.posterior))
+        H = covariance_of_statistics(current.posterior.predictor_cov())
         var, cross, square = tilted_covariance(tilted, current.mean)
         # The change of the cavities, D⁻¹H − ηI, and of the tilted moments.
         change = H / np.concatenate([current.var, 0.5 * current.var**2])[:, None]

@@ -208,9 +208,8 @@ class EPObjective:
         return EPObjective(self.prior, self.groups, self.power, shrink=shrink)
 
     def at_prior(self) -> EPEvaluation:
-        """Return EP at sites (0, 0)."""
-        zeros = np.zeros(self.prior.size)
-        return self.evaluate(zeros, zeros)
+        """Return EP at sites (0, 0), or at the first ones of an improper prior."""
+        return self.evaluate(*self.prior.prior.first_sites(self.prior.groups.coupling))
 
 
 def log_gaussian_site(h: Array, lam: Array, mean: Array, var: Array) -> Array:

@@ -42,13 +42,6 @@ class ModelPrior:
         """Return the posterior given sites of either sign, or raise NotPositiveDefiniteError."""
         return condition(self.prior, self.groups, h, lam, space=self.space)
 
-    def cov(self, posterior: SitePosterior) -> Array:
-        """Return the posterior covariance of the predictors, (N, N)."""
-        C = self.prior.predictor_cov
-        cov = C - posterior.explained(C)
-        inverse = self.groups.inverse
-        return cov if inverse is None else cov[np.ix_(inverse, inverse)]
-
 
 def dense_prior(C: Array, m: Array) -> ModelPrior:
     """Return f ~ N(m, C), C perhaps singular, as the prior of N predictors."""

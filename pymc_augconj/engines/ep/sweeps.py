@@ -144,7 +144,7 @@ def _one_sweep(
 ) -> tuple[Array, Array]:
     power, shrink = objective.power, np.broadcast_to(objective.shrink, at.h.shape)
     h, lam, mean = at.h.copy(), at.lam.copy(), at.mean.copy()
-    cov = np.array(objective.prior.cov(at.posterior), order="F")
+    cov = np.array(at.posterior.predictor_cov(), order="F")
     for i, density in enumerate(singles):
         var = cov[i, i]
         cavity_precision = 1.0 / var - power * lam[i]

@@ -203,11 +203,13 @@ class HeldSites:
             self.h, self.lam = h, lam
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
+            if any(block.is_flat for block in self._model.blocks):
+                self.lam[: coupling.n_rows] = 1.0
 
     def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array]:
         """Return sites by expectation propagation."""
         family, layout = bound.family, self._layout
-        h, lam = start or (np.zeros(layout.coupling.n_rows), np.zeros(layout.coupling.size))
+        h, lam = start or bound.prior.first_sites(layout.coupling)
         for _ in range(_MAX_ITER):
             posterior = condition(
                 bound.prior, family.priors.groups, h, lam, space=family.space.space,

@@ -184,13 +184,14 @@ class GibbsSampler:
     def dispersed(self, rng: np.random.Generator, point: Point) -> dict[str, Array]:
         """Return ``point`` with other latents: a dispersed start.
 
-        They are drawn from their prior; where there are held sites, from the Gaussian approximation
-        at its θ. A draw from the prior may be so far out that an ellipse around the approximation
-        hardly leads back.
+        They are drawn from their prior, flat ones excepted; where there are held sites, from the
+        Gaussian approximation at its θ. A draw from the prior may be so far out that an ellipse
+        around the approximation hardly leads back.
         """
         if self.sites is None:
             prior = self.priors.at(point).factorized()
-            whitened = [rng.standard_normal(b.total_size) for b in self.model.blocks]
+            pairs = zip(self.model.blocks, self.chain.whitened(point), strict=True)
+            whitened = [v if b.is_flat else rng.standard_normal(v.size) for b, v in pairs]
             innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
             return self.chain.point_of(point, innovations, whitened)
         self.sites.choose(point)

@@ -184,8 +184,14 @@ class Bound:
         return total, magnitude, layout.stack_rows(linear), layout.stack_precisions(precisions)
 
     def at_prior(self) -> Evaluation:
-        """Return the evaluation at q = p, all sites (0, 0), without a factorisation."""
+        """Return the evaluation at q = p, all sites (0, 0), without a factorisation.
+
+        An improper prior is taken with its first sites.
+        """
         prior, groups = self.prior, self.family.priors.groups
+        first = prior.first_sites(groups.coupling)
+        if first[1].any():
+            return self.evaluate(*first)
         cov = groups.expand(self.family.space.prior_cov(prior, groups))
         mean = prior.offset.copy()
         total, magnitude, h, lam = self._targets(mean, cov)

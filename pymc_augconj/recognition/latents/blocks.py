@@ -58,6 +58,7 @@ def read_block(
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
         log_factor=_log_factor(latent, space),
         log_peak=log_peak,
+        is_flat=latent.is_flat,
     )
 
 

@@ -64,6 +64,8 @@ class GaussianVariable:
         that is not zero.
     log_peak : Variable, optional
         Graph of the normal log density at its mean, as PyMC's own density has it.
+    is_flat : bool
+        As in :class:`~pymc_augconj.model.LatentBlock`.
     """
 
     rv: Variable
@@ -86,6 +88,7 @@ class GaussianVariable:
     log_peak: Variable | None = None
     entries: Index | None = None
     factor: Variable | None = None
+    is_flat: bool = False
 
     @property
     def total_size(self) -> int:

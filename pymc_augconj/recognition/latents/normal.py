@@ -4,6 +4,8 @@ Their innovations u ~ N(0, K(θ)), see :mod:`.innovations`, are in:
 
 * ``pm.Normal``, ``pm.MvNormal``, ``pm.KroneckerNormal``: value = mean + u; the mean may contain
   other latents, so hierarchies of Gaussians (``alpha ~ N(mu_alpha, tau)``) become jointly Gaussian;
+* ``pm.Flat``: a normal variable whose standard deviation is beyond all scales, see
+  :data:`~pymc_augconj.latents.diagonal.FLAT_STD`;
 * ``pm.ZeroSumNormal``: its value on PyMC's unconstrained scale, of one entry less an axis, has
   independent normal entries, and the variable is linear in it;
 * ``gp.Latent.prior`` in its default form: the free variable is v ~ N(0, I) and u = chol(K) v
@@ -32,6 +34,7 @@ from pytensor.tensor.extra_ops import CumOp
 from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
+from pymc_augconj.latents.diagonal import FLAT_STD
 from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import static_shape
 
@@ -67,6 +70,8 @@ def find_gaussian_variables(
             continue
         if op_name == "NormalRV":
             found.append(_from_normal(model, rv, roots))
+        elif op_name == "FlatRV":
+            found.append(_independent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
         elif op_name == "KroneckerNormalRV":
@@ -81,24 +86,36 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         whitened = _from_whitened(model, rv, users) or _from_cumulative(model, rv, users)
         if whitened is not None:
             return whitened
+    return _independent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
+
+
+def _independent(
+    model: Model,
+    rv: Variable,
+    form: str,
+    mu: Variable | None,
+    sigma: Variable,
+    *,
+    is_flat: bool = False,
+) -> GaussianVariable:
     shape = static_shape(rv)
-    size = int(np.prod(shape))
     u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
         rv=rv,
         value=model.rvs_to_values[rv],
         name=rv.name,
-        form="normal",
+        form=form,
         replaced=rv,
         shape=shape,
-        size=size,
+        size=int(np.prod(shape)),
         copies=1,
         whitened=False,
         kind="diagonal",
-        mean=None if _is_constant(mu, 0.0) else pt.broadcast_to(mu, shape),
+        mean=None if mu is None else pt.broadcast_to(mu, shape),
         scale=pt.broadcast_to(sigma, shape).ravel(),
         input=u,
         value_input=value_input,
+        is_flat=is_flat,
     )
 
 

@@ -211,8 +211,8 @@ def _find(
     found = [c for c in found if c.rv not in forward and c.total_size > 0]
     if chosen is not None:
         found = [c for c in found if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
-    # A Gaussian process before its intercept.
-    return sorted(found, key=lambda latent: (latent.kind == "diagonal", -latent.total_size))
+    # A Gaussian process before its intercept, and what has a flat prior last.
+    return sorted(found, key=lambda c: (c.is_flat, c.kind == "diagonal", -c.total_size))
 
 
 def _roots(model: Model) -> list[Variable]:

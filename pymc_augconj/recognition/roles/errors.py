@@ -16,7 +16,6 @@ __all__ = ["as_normal", "no_latent"]
 
 # Priors of coefficients as normal ones; Laplace, Student-t and Cauchy are mixtures of these.
 _AS_NORMAL = {
-    "Flat": "pm.Normal('{name}', 0, sigma{shape}) of a sigma far above what you expect",
     "Laplace": "pm.Normal('{name}', mu, b * (2 * pm.Exponential('{name}_v', 1{shape})) ** 0.5)",
     "StudentT": (
         "pm.Normal('{name}', mu, sigma * pm.InverseGamma('{name}_v', nu / 2, nu / 2{shape}) ** 0.5)"
@@ -94,8 +93,8 @@ def no_latent(
     listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
     written = " or ".join(filter(None, map(as_normal, model.free_RVs)))
     return RecognitionError(
-        "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal or "
-        f"a Normal variable in the predictor, found {listed or 'no free variable'}; "
+        "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal, a "
+        f"Normal or a Flat variable in the predictor, found {listed or 'no free variable'}; "
         + (f"write coefficients as {written}, or " if written else "")
         + "sample this model with pm.sample's NUTS"
     )

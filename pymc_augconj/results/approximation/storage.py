@@ -46,7 +46,7 @@ _SCALARS = (
     "diagnostics",
     "random_seed",
 )
-_BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind")
+_BLOCK = ("name", "value_name", "form", "shape", "size", "copies", "whitened", "kind", "is_flat")
 
 
 def save_state(state: Mapping[str, Any], path: str | Path) -> None:

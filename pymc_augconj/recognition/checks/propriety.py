@@ -1,0 +1,177 @@
+"""Whether flat coefficients have a proper posterior.
+
+Flat coefficients b act on the predictors by a design X, η = Xb + what has a proper prior. Their
+posterior is improper if the likelihood stays away from zero along some b ≠ 0, that is if every
+observation does: where p(yᵢ | η) vanishes for η → ±∞ that takes xᵢᵀb = 0, where it vanishes for
+η → −∞ alone (a one of a Bernoulli variable) xᵢᵀb ≥ 0. Such a b exists if columns of X are linearly
+dependent, or if the observations are separated, which a linear program tells.
+
+Observations of several predictors are looked at for dependent columns alone, those of Λᵢ Xᵢ, with
+Λ the expected second derivatives of the log density: classes do not tell apart what is common to
+their predictors.
+
+References
+----------
+Albert, A. & Anderson, J. A. (1984). On the existence of maximum likelihood estimates in logistic
+regression models. Biometrika 71.
+Speckman, P. L., Lee, J. & Sun, D. (2009). Existence of the MLE and propriety of posteriors for a
+general multinomial choice model. Statistica Sinica 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy.optimize import linprog
+
+from pymc_augconj.errors import RecognitionError
+from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, Site
+from pymc_augconj.quadrature.cubature import MOST_PREDICTORS, gaussian_cubature
+from pymc_augconj.typing import Array, Index, Mask
+
+__all__ = ["check_proper"]
+
+# Predictors at which a density that does not vanish has its limit, and beyond all scales of data;
+# a power of the predictor falls by more than this logarithm between the two.
+_FAR, _FARTHEST, _FALL = 1e10, 1e150, 1.0
+# Largest design that is looked at, and the number of rows of the first linear program.
+_LARGEST_DESIGN, _FIRST_ROWS = 50_000_000, 500
+# Singular values of a design of unit columns that are zero: rounding, and that of quadrature.
+_ROUNDING, _OF_QUADRATURE = 1e-13, 1e-8
+# Components of a direction that count.
+_PART = 1e-6
+
+
+def check_proper(model: LatentGaussianModel, points: Sequence[Point]) -> None:
+    """Refuse flat coefficients that the data do not determine, at any of some points.
+
+    Raises
+    ------
+    RecognitionError
+        With the names of the coefficients.
+    """
+    flat = [i for i, block in enumerate(model.blocks) if block.is_flat]
+    if not flat or model.n_rows * sum(model.blocks[i].size for i in flat) > _LARGEST_DESIGN:
+        return
+    # What multiplies a coefficient may be zero at one of the points.
+    for point in points:
+        found = _improper(model, flat, point)
+        if found is None:
+            return
+        direction, why = found
+    names = _names([model.blocks[i] for i in flat], direction)
+    several = len(names) > 1
+    raise RecognitionError(
+        f"{'variables' if several else 'variable'} {' and '.join(names)} (Flat): expected data "
+        f"that make {'their' if several else 'its'} posterior proper, found {why}; give "
+        f"{'one of them' if several else 'it'} a prior, pm.Normal of a sigma far above what you "
+        "expect, or leave it out"
+    )
+
+
+def _improper(
+    model: LatentGaussianModel, flat: Sequence[int], point: Point
+) -> tuple[Array, str] | None:
+    """Return a direction without a proper posterior, and the reason; None if there is none."""
+    X = np.hstack([model.maps[i](point).dense() for i in flat])
+    rows, up, down, tolerance = [], [], [], _ROUNDING
+    for site in model.sites:
+        own = X[site.rows]
+        if site.shape[0] > 1:
+            coupled = _informative(site, own, point)
+            tolerance = tolerance if coupled is own else _OF_QUADRATURE
+            own, vanishes = coupled, np.ones((2, len(coupled)), dtype=bool)
+        else:
+            vanishes = _vanishes(site, point)
+            own, vanishes = own[vanishes.any(axis=0)], vanishes[:, vanishes.any(axis=0)]
+        rows.append(own)
+        down.append(vanishes[0])
+        up.append(vanishes[1])
+    X = np.vstack(rows)
+    length = np.sqrt(np.einsum("ij,ij->j", X, X))
+    if not length.all():
+        return (length == 0.0).astype(float), "no observation that depends on it"
+    X = X / length
+    _, values, directions = np.linalg.svd(np.linalg.qr(X, mode="r"))
+    if len(X) < X.shape[1] or values[-1] <= tolerance * np.sqrt(len(X)) * values[0]:
+        return directions[-1], "predictors that stay the same in some direction"
+    direction = _separating(X, np.concatenate(down), np.concatenate(up))
+    if direction is None:
+        return None
+    return direction, "a direction in which no observation becomes less likely (they are separated)"
+
+
+def _vanishes(site: Site, point: Point) -> Mask:
+    """Return whether each observation's density vanishes for η → −∞ and η → ∞, shape (2, N)."""
+    y, params = np.array(site.y(point), dtype=float), site.params(point)
+    found = []
+    for sign in (-1.0, 1.0):
+        with np.errstate(all="ignore"):
+            near, far = (
+                np.broadcast_to(
+                    site.terms.log_density(y, np.full((1, site.size), sign * at), params), y.shape
+                )
+                for at in (_FAR, _FARTHEST)
+            )
+            found.append(~(far > near - _FALL))
+    return np.array(found)
+
+
+def _informative(site: Site, X: Array, point: Point) -> Array:
+    """Return Λᵢ Xᵢ, stacked, at standard normal predictors; X where it takes too many of these."""
+    P, N = site.shape
+    if P > MOST_PREDICTORS:
+        return X
+    y, params = np.array(site.y(point), dtype=float), site.params(point)
+    columns = {name: np.broadcast_to(value, y.shape) for name, value in params.items()}
+
+    def log_density(eta: Array, which: Index) -> Array:
+        chosen = {name: value[which, None] for name, value in columns.items()}
+        return site.terms.log_density(y[which, None], eta, chosen)
+
+    cov = np.repeat(np.eye(P)[:, :, None], N, axis=2)
+    with np.errstate(all="ignore"):
+        lam = gaussian_cubature(log_density, np.zeros((P, N)), cov)[2]
+    if not np.isfinite(lam).all():
+        return X
+    return np.einsum("pqn,qnk->pnk", lam, X.reshape(P, N, -1)).reshape(P * N, -1)
+
+
+def _separating(X: Array, down: Mask, up: Mask) -> Array | None:
+    """Return b ≠ 0 with xᵢᵀb ≤ 0 where a density vanishes upwards and ≥ 0 where downwards."""
+    one_sided = down != up
+    if not one_sided.any():
+        return None
+    X = np.where(down, 1.0, -1.0)[:, None] * X
+    order = np.random.default_rng(0).permutation(len(X))
+    count = _FIRST_ROWS + 10 * X.shape[1]
+    while True:
+        # Fewer observations are separated if all are.
+        own = order[:count]
+        # A cone: some Xb > 0 can be as large as the bounds allow.
+        upper = one_sided[own].astype(float)
+        end = linprog(
+            -X[own].sum(axis=0),
+            A_ub=np.vstack([X[own], -X[own]]),
+            b_ub=np.concatenate([upper, np.zeros(own.size)]),
+            bounds=(None, None),
+        )
+        overlap = end.status != 0 or -end.fun < 0.5
+        if own.size == len(X):
+            return None if overlap else np.asarray(end.x)
+        if overlap and np.linalg.matrix_rank(X[own]) == X.shape[1]:
+            return None
+        count *= 8
+
+
+def _names(blocks: Sequence[LatentBlock], direction: Array) -> list[str]:
+    """Return the blocks that a direction moves, and which entry where it is one of several."""
+    names, start = [], 0
+    for block in blocks:
+        own = np.abs(direction[start : start + block.size]) > _PART * np.abs(direction).max()
+        start += block.size
+        if own.any():
+            alone = own.sum() == 1 and block.size > 1
+            names.append(repr(block.name) + (f" at position {own.argmax()}" if alone else ""))
+    return names
