@@ -259,8 +259,11 @@ class ObservationPosterior(SitePosterior):
             cov[:, border] = -(Phi.T @ weighted)
             cov[border, :] = cov[:, border].T
             cov[np.ix_(border, border)] = self._signed.coefficients_cov()
-        values, vectors = np.linalg.eigh(cov)
-        root = vectors * np.sqrt(np.maximum(values, 0.0))
-        v = Phi.T @ self.alpha + rng.standard_normal((size, values.size)) @ root.T
-        v[:, border] += self._signed.coefficients - (Phi.T @ self.alpha)[border]
-        return v
+        # The standard deviations of v differ as much as the prior ones of u.
+        std = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+        scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0.0)
+        values, vectors = np.linalg.eigh(scale[:, None] * cov * scale)
+        root = std[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+        mean = Phi.T @ self.alpha
+        mean[border] = self._signed.coefficients
+        return mean + rng.standard_normal((size, values.size)) @ root.T
