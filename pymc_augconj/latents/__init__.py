@@ -3,6 +3,7 @@
 =====================  =====================================================================
 ``affine``             the posterior given sites as an affine map of standard normals
 ``base``               the contract of the prior of a block
+``border``             coefficients that are kept out of covariances of predictors
 ``by_copies``          conditioning independent outputs of a process, which share their design
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_observations``    conditioning through the covariance of distinct predictors

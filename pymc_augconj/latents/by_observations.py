@@ -47,13 +47,13 @@ class AffineByObservations(WhitenedCoordinates):
     def mean(self) -> Array:
         """E[v]."""
         mean = self._prior.whitened_transpose(self._alpha)
-        mean[self._prior.in_border] = self._coefficients
+        mean[self._prior.border.mask] = self._coefficients
         return mean
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
         xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
-        border = self._prior.in_border
+        border = self._prior.border.mask
         if self._coefficients.size:
             xi = xi.copy()
             xi[..., border] = self._coefficients + self._factor.back_solve(xi[..., border].T).T
@@ -64,12 +64,12 @@ class AffineByObservations(WhitenedCoordinates):
     def _outside(self, w: Array) -> Array:
         """Return Φᵀ w, zero for the latents of the border."""
         found = self._prior.whitened_transpose(self._rotation.back(w))
-        found[..., self._prior.in_border] = 0.0
+        found[..., self._prior.border.mask] = 0.0
         return found
 
     def pull(self, slope: Array) -> Array:
         """See :class:`.DifferentiablePosterior`."""
-        border, factor = self._prior.in_border, self._factor
+        border, factor = self._prior.border.mask, self._factor
         outside = slope.copy()
         outside[border] = 0.0
         moved = self._rotation.forward(self._prior.whitened_product(outside))
@@ -83,7 +83,7 @@ class AffineByObservations(WhitenedCoordinates):
 
     def solve(self, rng: np.random.Generator, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        nu, border = rng.standard_normal(self.size), self._prior.in_border
+        nu, border = rng.standard_normal(self.size), self._prior.border.mask
         away = v[border] - self._coefficients
         nu[: self._n_latent][border] = np.tril(self._factor.chol_A).T @ away
         away = v - self.apply(nu)
@@ -170,9 +170,9 @@ class ObservationPosterior(SitePosterior):
     @cached_property
     def _border(self) -> dict[int, slice]:
         """Columns of the border, by block."""
-        sizes = [self.prior.blocks[i].block.total_size for i in self.prior.border]
+        sizes = [self.prior.blocks[i].block.total_size for i in self.prior.border.blocks]
         stops = np.cumsum(sizes).tolist()
-        ends = zip(self.prior.border, sizes, stops, strict=True)
+        ends = zip(self.prior.border.blocks, sizes, stops, strict=True)
         return {i: slice(stop - size, stop) for i, size, stop in ends}
 
     def innovation_means(self) -> list[Array]:
@@ -251,7 +251,7 @@ class ObservationPosterior(SitePosterior):
         return self.prior.split(v)
 
     def _draw_whitened(self, rng: np.random.Generator, size: int) -> Array:
-        Phi, border = self.prior.whitened_design, self.prior.in_border
+        Phi, border = self.prior.whitened_design, self.prior.border.mask
         cov = -(Phi.T @ self.response_product(Phi))
         cov[np.diag_indices_from(cov)] += 1.0
         if border.any():

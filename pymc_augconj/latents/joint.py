@@ -7,7 +7,7 @@ mean is zero, and rows of A that are equal are merged: observations that share t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from typing import Any, cast
 
@@ -17,17 +17,16 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, PointMap
-from pymc_augconj.typing import Array, Mask
+from pymc_augconj.typing import Array
 
 from .base import BlockPrior
+from .border import Border
 from .registry import block_prior
 from .rows import RowGroups
 
 __all__ = ["LatentPrior", "LatentPriors"]
 
 
-# Merged rows for each column of the border, at least.
-_BORDER_SHARE = 8
 # Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps
 
@@ -44,6 +43,7 @@ class LatentPrior:
         A_b on the merged rows.
     full_maps : tuple of LinearMap
         A_b on every row.
+    border : Border
     """
 
     def __init__(
@@ -52,8 +52,10 @@ class LatentPrior:
         blocks: tuple[BlockPrior, ...],
         full_maps: tuple[LinearMap, ...],
         maps: tuple[LinearMap, ...],
+        border: Border | None = None,
     ) -> None:
         self.offset, self.blocks, self.full_maps, self.maps = offset, blocks, full_maps, maps
+        self._border = border
         self._jittered: LatentPrior | None = None
 
     @cached_property
@@ -61,10 +63,10 @@ class LatentPrior:
         """C = Σ A_b K_b A_bᵀ on the merged rows, shape (R, R), symmetric."""
         return self._cov_of(range(len(self.blocks)))
 
-    def _cov_of(self, which: Iterable[int]) -> Array:
+    def _cov_of(self, which: Sequence[int], n_rows: int = 0) -> Array:
         parts = [self.blocks[i].predictor_cov(self.maps[i]) for i in which]
         if not parts:
-            return np.zeros((self._n_merged, self._n_merged), order="F")
+            return np.zeros((n_rows, n_rows), order="F")
         if len(parts) == 1:
             return parts[0]
         total = np.array(parts[0], order="F")
@@ -74,41 +76,17 @@ class LatentPrior:
         return total
 
     @cached_property
-    def border(self) -> tuple[int, ...]:
-        """Blocks of independent coefficients that are kept out of covariances of predictors.
-
-        They are the flat ones, and others as long as there are few columns, which cost as much in
-        the border as in a covariance. A wide one would leave no digits of the rest there.
-        """
-        sizes = {
-            i: b.block.total_size for i, b in enumerate(self.blocks) if b.diagonal_scale is not None
-        }
-        chosen, total = [], 0
-        for i in sorted(sizes, key=lambda i: (not self.blocks[i].block.is_flat, sizes[i])):
-            total += sizes[i]
-            if self.blocks[i].block.is_flat or total * _BORDER_SHARE <= self._n_merged:
-                chosen.append(i)
-        return tuple(sorted(chosen))
-
-    @cached_property
-    def in_border(self) -> Mask:
-        """Whether each latent belongs to the border, shape (D,)."""
-        return np.concatenate(
-            [np.full(b.block.total_size, i in self.border) for i, b in enumerate(self.blocks)]
-        )
+    def border(self) -> Border:
+        """The blocks that are kept out of covariances of predictors."""
+        n_rows = self.maps[0].apply(np.zeros(self.maps[0].size)).size
+        return self._border or Border(self.blocks, n_rows)
 
     @cached_property
     def covariance_and_border(self) -> tuple[Array, Array]:
         """C of the blocks outside the border, shape (R, R), and Φ of the border, by columns."""
-        pairs = [(self.blocks[i], self.maps[i]) for i in self.border]
-        parts = [block.whitened_design(A) for block, A in pairs]
-        H = np.hstack(parts) if parts else np.empty((self._n_merged, 0))
-        outside = [i for i in range(len(self.blocks)) if i not in self.border]
-        return self._cov_of(outside), np.asfortranarray(H)
-
-    @cached_property
-    def _n_merged(self) -> int:
-        return self.maps[0].apply(np.zeros(self.maps[0].size)).size
+        H = self.border.design(self.blocks, self.maps)
+        inside = self.border.blocks
+        return self._cov_of([i for i in range(len(self.blocks)) if i not in inside], len(H)), H
 
     @cached_property
     def log_flat(self) -> float:
@@ -167,7 +145,9 @@ class LatentPrior:
             return self
         if self._jittered is None:
             blocks = tuple(b.factorized() for b in self.blocks)
-            self._jittered = LatentPrior(self.offset, blocks, self.full_maps, self.maps)
+            self._jittered = LatentPrior(
+                self.offset, blocks, self.full_maps, self.maps, self._border
+            )
         return self._jittered
 
     def first_sites(self, coupling: Coupling) -> tuple[Array, Array]:
@@ -245,6 +225,7 @@ class LatentPriors:
         self._values: list[Any] = [None] * len(readers)
         self._values_key: tuple[bytes, ...] | None = None
         self._recent: list[tuple[object, LatentPrior]] = []
+        self._border: Border | None = None
 
     def key(self, point: Point) -> tuple[bytes, ...]:
         """Return a key of the prior at ``point``."""
@@ -260,7 +241,9 @@ class LatentPriors:
         n_blocks = len(self.model.blocks)
         offset, blocks = self._values[0], tuple(self._values[1 : 1 + n_blocks])
         full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True)
-        prior = LatentPrior(offset, blocks, full_maps, maps)
+        if self._border is None:
+            self._border = Border(blocks, self.groups.size)
+        prior = LatentPrior(offset, blocks, full_maps, maps, self._border)
         self._recent = [(key, prior), *self._recent[:1]]
         return prior
 
