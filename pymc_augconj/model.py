@@ -396,6 +396,11 @@ class LatentGaussianModel:
         return sum(block.total_size for block in self.blocks)
 
     @property
+    def is_improper(self) -> bool:
+        """Whether the latents' prior is no distribution."""
+        return any(block.is_flat for block in self.blocks)
+
+    @property
     def is_of_one_predictor(self) -> bool:
         """Whether observations have one predictor, and processes one output."""
         return all(site.shape[0] == 1 for site in self.sites) and all(

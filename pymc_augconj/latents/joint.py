@@ -93,7 +93,7 @@ class LatentPrior:
         """Log ratio of the density one of flat latents to the normal one that stands for it."""
         flat = [b for b in self.blocks if b.block.is_flat]
         half_log = 0.5 * np.log(2.0 * np.pi)
-        return sum(b.block.total_size * half_log + b.log_det_scale() for b in flat)
+        return float(sum(b.block.total_size * half_log + b.log_det_scale() for b in flat))
 
     @cached_property
     def whitened_design(self) -> Array:

@@ -203,7 +203,7 @@ class HeldSites:
             self.h, self.lam = h, lam
         elif self.h is None:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
-            if any(block.is_flat for block in self._model.blocks):
+            if self._model.is_improper:
                 self.lam[: coupling.n_rows] = 1.0
 
     def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array]:

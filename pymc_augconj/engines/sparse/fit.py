@@ -90,9 +90,10 @@ class _Bound:
         self.design = family.model.design(point, family.inducing)
 
     def at_prior(self) -> Evaluation:
-        """Return the evaluation at q = p."""
-        zeros = np.zeros(self.family.model.lgm.n_rows)
-        return self.evaluate(zeros, zeros)
+        """Return the evaluation at q = p; at unit sites about the mean if p is improper."""
+        lgm = self.family.model.lgm
+        lam = np.full(lgm.n_rows, float(lgm.is_improper))
+        return self.evaluate(lam * lgm.offset(self.point), lam)
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
         """Return the evaluation at the sites (h, λ) of the observations.
@@ -153,8 +154,11 @@ class _ChunkedBound:
         return self.family.rows.total(reducer, State(self.point, self.family.inducing, q))
 
     def at_prior(self) -> _WeightsEvaluation:
-        """Return the evaluation at q = p."""
-        return self.evaluate(np.zeros(self.size), np.zeros(self.size * (self.size + 1) // 2))
+        """Return the evaluation at q = p, likewise."""
+        h = np.zeros(self.size)
+        if self.family.model.lgm.is_improper:
+            return self.evaluate(h, self.gram)
+        return self.evaluate(h, np.zeros(self.size * (self.size + 1) // 2))
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> _WeightsEvaluation:
         """Return the evaluation at b = ``h`` and B = ``lam``.

@@ -1,7 +1,7 @@
 """The result of a fit through inducing points: as everywhere, sites and θ.
 
 q(w) ∝ N(w | 0, I) exp(bᵀw − ½ wᵀBw) with B = V diag(λ) Vᵀ is the prior times D sites, on the
-predictors Vᵀw, with precisions λ and linear coefficients h = Vᵀb. A sparse model is conditioned on
+predictors Vᵀw, with precisions λ and linear coefficients h = V⁻¹b. A sparse model is conditioned on
 these as a dense one is on the sites of its observations, whatever their number; a prediction is
 that of the dense model with Z for X.
 """
@@ -9,6 +9,7 @@ that of the dense model with Z for X.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import eigh
@@ -48,9 +49,12 @@ def outcome_of(
     lams, linear, maps = [], [], [np.zeros((q.mean.size, b.block.total_size)) for b in whole]
     last = 0
     for part, own in zip(model.parts, q.parts, strict=True):
-        lam, V = eigh(own.precision)
+        # In units in which the data add as much to wide weights as to others.
+        unit = np.sqrt(1.0 + np.maximum(np.diagonal(own.precision), 0.0))
+        lam, V = eigh(own.precision / np.multiply.outer(unit, unit))
         lams.append(lam)
-        linear.append(V.T @ own.linear)
+        linear.append(V.T @ (own.linear / unit))
+        V *= unit[:, None]
         rows, first = slice(last, last + lam.size), 0
         last = rows.stop
         its_blocks, its_latents = part.component.blocks, part.component.latents
@@ -64,8 +68,14 @@ def outcome_of(
     unscaled = tuple(_unscaled(block, rows) for block, rows in zip(whole, maps, strict=True))
     lam = np.concatenate(lams)
     prior = LatentPrior(np.zeros(lam.size), whole, unscaled, unscaled)
+    # q(w) is compared with N(0, I).
+    flat = prior.log_flat
+    iterations = [
+        replace(done, bound=done.bound + flat, divergence=done.divergence - flat)
+        for done in iterations
+    ]
     return FitOutcome(
-        dict(point), np.concatenate(linear), lam, evidence, objective, prior,
+        dict(point), np.concatenate(linear), lam, evidence + flat, objective + flat, prior,
         RowGroups.apart(lam.size), "weight", converged, message, iterations,
         gradient or {}, dict(diagnostics or {}),
         inducing={prior.name: np.array(Z) for prior, Z in zip(model.priors, inducing, strict=True)},

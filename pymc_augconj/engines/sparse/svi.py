@@ -113,7 +113,9 @@ class _Run:
         # Far out there are infinities, which every step is checked for.
         ignored = np.errstate(over="ignore", invalid="ignore", divide="ignore")
         with self.rows, ignored:
-            if not self.rule.monotone and self.sparse.first is None:
+            if self.sparse.first is None and (
+                not self.rule.monotone or self.problem.model.is_improper
+            ):
                 self._narrow()
             batches = self.rows.batches(self.sparse.rng, self.batch_size)
             self.q.prepare()

@@ -6,9 +6,8 @@ observation does: where p(yᵢ | η) vanishes for η → ±∞ that takes xᵢ�
 η → −∞ alone (a one of a Bernoulli variable) xᵢᵀb ≥ 0. Such a b exists if columns of X are linearly
 dependent, or if the observations are separated, which a linear program tells.
 
-Observations of several predictors are looked at for dependent columns alone, those of Λᵢ Xᵢ, with
-Λ the expected second derivatives of the log density: classes do not tell apart what is common to
-their predictors.
+Observations of several predictors are looked at for dependent columns alone, of the derivatives of
+log densities by b: classes do not tell what is common to their predictors.
 
 References
 ----------
@@ -27,8 +26,7 @@ from scipy.optimize import linprog
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, Site
-from pymc_augconj.quadrature.cubature import MOST_PREDICTORS, gaussian_cubature
-from pymc_augconj.typing import Array, Index, Mask
+from pymc_augconj.typing import Array, Mask
 
 __all__ = ["check_proper"]
 
@@ -37,8 +35,9 @@ __all__ = ["check_proper"]
 _FAR, _FARTHEST, _FALL = 1e10, 1e150, 1.0
 # Largest design that is looked at, and the number of rows of the first linear program.
 _LARGEST_DESIGN, _FIRST_ROWS = 50_000_000, 500
-# Singular values of a design of unit columns that are zero: rounding, and that of quadrature.
-_ROUNDING, _OF_QUADRATURE = 1e-13, 1e-8
+# Singular values of a design of unit columns that are zero: rounding, and that of differences of
+# this step.
+_ROUNDING, _OF_DIFFERENCES, _STEP = 1e-13, 1e-8, 1e-5
 # Components of a direction that count.
 _PART = 1e-6
 
@@ -79,9 +78,9 @@ def _improper(
     for site in model.sites:
         own = X[site.rows]
         if site.shape[0] > 1:
-            coupled = _informative(site, own, point)
-            tolerance = tolerance if coupled is own else _OF_QUADRATURE
-            own, vanishes = coupled, np.ones((2, len(coupled)), dtype=bool)
+            with np.errstate(all="ignore"):
+                own, tolerance = _informative(site, own, point), _OF_DIFFERENCES
+            vanishes = np.ones((2, len(own)), dtype=bool)
         else:
             vanishes = _vanishes(site, point)
             own, vanishes = own[vanishes.any(axis=0)], vanishes[:, vanishes.any(axis=0)]
@@ -119,23 +118,19 @@ def _vanishes(site: Site, point: Point) -> Mask:
 
 
 def _informative(site: Site, X: Array, point: Point) -> Array:
-    """Return Λᵢ Xᵢ, stacked, at standard normal predictors; X where it takes too many of these."""
+    """Return the derivatives of log densities by b, at random predictors, one a row."""
     P, N = site.shape
-    if P > MOST_PREDICTORS:
-        return X
     y, params = np.array(site.y(point), dtype=float), site.params(point)
-    columns = {name: np.broadcast_to(value, y.shape) for name, value in params.items()}
-
-    def log_density(eta: Array, which: Index) -> Array:
-        chosen = {name: value[which, None] for name, value in columns.items()}
-        return site.terms.log_density(y[which, None], eta, chosen)
-
-    cov = np.repeat(np.eye(P)[:, :, None], N, axis=2)
-    with np.errstate(all="ignore"):
-        lam = gaussian_cubature(log_density, np.zeros((P, N)), cov)[2]
-    if not np.isfinite(lam).all():
-        return X
-    return np.einsum("pqn,qnk->pnk", lam, X.reshape(P, N, -1)).reshape(P * N, -1)
+    rng, rows, X = np.random.default_rng(0), [], X.reshape(P, N, -1)
+    # As many as a density of P predictors may have directions, and one more.
+    for _ in range(P + 1):
+        eta, slopes = rng.standard_normal((P, N)), np.empty((P, N))
+        for p, step in enumerate(_STEP * np.eye(P)[:, :, None]):
+            up, down = (site.terms.log_density(y, eta + s * step, params) for s in (1.0, -1.0))
+            slopes[p] = (up - down) / (2.0 * _STEP)
+        rows.append(np.einsum("pn,pnk->nk", slopes, X))
+    found = np.vstack(rows)
+    return found[np.isfinite(found).all(axis=1)]
 
 
 def _separating(X: Array, down: Mask, up: Mask) -> Array | None:
