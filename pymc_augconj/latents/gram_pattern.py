@@ -60,7 +60,7 @@ class GramPattern:
         self._place[self.pattern.order] = np.arange(self.size)
         self._pairs = pairs
         self._set_products(first, second)
-        targets = self._flat(self._place[row], self._place[col])[inverse.ravel()]
+        targets = self.positions(row, col)[inverse.ravel()]
         self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_entries
         self._transposed = [
             _Transposed(A, self._place[starts[b] : starts[b + 1]]) for b, _, A in chosen
@@ -95,9 +95,10 @@ class GramPattern:
             return A.parts[0].index.size
         return A.index.size if isinstance(A, RowSelection) else A.matrix.shape[0]
 
-    def _flat(self, i: Index, j: Index) -> Index:
-        """Return the positions in the flat buffer of entries (i, j) in the order of elimination."""
+    def positions(self, row: Index, col: Index) -> Index:
+        """Return the positions in the flat buffer of entries of G, given by their latents."""
         n, n_border = self.pattern.size, self.pattern.border
+        i, j = self._place[row], self._place[col]
         low, high = np.minimum(i, j), np.maximum(i, j)
         flat = np.empty(low.size, dtype=np.intp)
         sparse = high < n

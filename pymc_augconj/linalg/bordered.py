@@ -114,6 +114,11 @@ class BorderedPattern:
         ]
         self._targets = np.array(targets, dtype=np.intp)
 
+    @property
+    def arrays(self) -> tuple[Index, Index, Index, Index]:
+        """The arguments of the loops: starts, rows and columns of B, and targets of products."""
+        return self._starts, self.rows, self.cols, self._targets
+
     def entry(self, row: int, col: int) -> int:
         """Return the position in B's flat values of an entry, given in the order of elimination."""
         return self._at[max(row, col), min(row, col)]
@@ -162,8 +167,9 @@ class BorderedPattern:
             is_left = n_border > SMALL_BORDER
             values, border = np.empty(self.rows.size), np.empty((n, n_border))
             corner = np.empty((n_border, n_border))
-            pattern = self._starts, self.rows, self.cols, self._targets
-            log_det = eliminate_scaled(*pattern, flat, s, values, border, corner, half)
+            log_det = eliminate_scaled(
+                *self.arrays, flat, s, values, border, corner, half, SMALL_BORDER
+            )
         else:
             corner = flat.reshape(n_border, n_border) * s
             corner *= s[:, None]

@@ -28,6 +28,7 @@ from .blas import diagonal_view
 __all__ = [
     "EPS",
     "LARGEST_ERROR",
+    "ROUGH",
     "SCREEN",
     "SMALL_ERROR",
     "dense_error",
@@ -44,8 +45,8 @@ EPS = float(np.finfo(float).eps)
 #: Where the sum over the pivots is below this the error is far below SMALL_ERROR: over 400 random
 # problems of 6 to 25 values it was at most 5e-7.
 SCREEN = 1e-8
-# Bounds on the error of a quadratic form below this are not refined.
-_ROUGH = 1e-4
+#: Bounds on the error of a quadratic form below this are not refined.
+ROUGH = 1e-4
 # Number of random sign vectors: it is improbable that all miss the worst direction.
 _N_PROBES = 2
 
@@ -98,7 +99,7 @@ def precision_error(
         xᵀ ΔM x ≤ ε tr(H⁻¹) gᵀM⁻¹g is not small enough.
     """
     of_square = of_log_det * square
-    if not of_square <= _ROUGH:
+    if not of_square <= ROUGH:
         x, terms = mean(), diagonal()
         of_square = EPS * np.sqrt(x.size) * float(x**2 @ terms)
     return 0.5 * (of_log_det + of_square) + EPS * square

@@ -9,15 +9,18 @@ by one product, at every other value at which the map is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import Argument, Point
+from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
+from pymc_augconj.typing import Index
 
 __all__ = ["COEFFICIENTS", "DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Parts", "Product"]
 
@@ -54,6 +57,12 @@ class Product:
     def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
         """Return a product without compiling, for maps that are evaluated a few times."""
         return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
+        """Return the registers of a product with ones; see :class:`.OnTape`."""
+        return self._function.on_tape(
+            tape, {**entries, DIRECTION: tape.constants(np.ones(self.size))}
+        )
 
     def matrix(self, point: Point) -> np.ndarray:
         """Return A, Fortran-ordered, by one product per column."""
@@ -163,6 +172,17 @@ class BlockMap:
             self._at = self._read()
         return self._at(point)
 
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        """Return A as a sum of fixed maps, each with the registers of a factor.
+
+        The factor is one of each row, or of all; see :class:`.OnTape`.
+        """
+        if isinstance(self._at, _ScaledColumns | _GeneralMap):
+            raise NoTapeError(self.kind)
+        return self._at.on_tape(tape, entries)
+
     def _read(self) -> _Map:
         product, points = self._product, self._points
         if self._parts is not None:
@@ -239,6 +259,11 @@ class _FixedMap:
     def __call__(self, point: Point) -> LinearMap:
         return self._value
 
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        return [(tape.constants(1.0), self._value)]
+
 
 class _Multiple:
     """A(θ) = c(θ) B."""
@@ -253,6 +278,11 @@ class _Multiple:
         if isinstance(self._part, RowSelection):
             return self._part.times(c)
         return DenseMap(self._part.matrix, np.full(self._part.size, c))
+
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        return [(self._coef.on_tape(tape, entries).reshape(()), self._part)]
 
 
 class _SelectionSum:
@@ -291,6 +321,11 @@ class _SelectionSum:
     def __call__(self, point: Point) -> LinearMap:
         return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
 
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        return list(zip(self._coefs.on_tape(tape, entries), self._parts, strict=True))
+
 
 class _ScaledSelection:
     kind = "selection, scaled by hyperparameters"
@@ -312,6 +347,12 @@ class _ScaledSelection:
                 "was examined; sample this model with pm.sample's NUTS"
             )
         return RowSelection(self._index, coef, self._product.size)
+
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        part = RowSelection(self._index, None, self._product.size)
+        return [(self._product.on_tape(tape, entries), part)]
 
 
 class _ScaledColumns:
