@@ -10,6 +10,8 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
+from pymc_augconj.latents.by_gram import GramSpace
+from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.python_mode.tape import NoTapeError
 
 STEPS = 40
@@ -74,6 +76,14 @@ def correlated_effects():
     pm.Normal("y", b[GROUP, 0] + b[GROUP, 1] * X, sigma, observed=reals("y"))
 
 
+def basis_functions():
+    """Columns that are scaled by functions of θ, and so many that Python is in weight space."""
+    ls, eta = pm.InverseGamma("ls", 5.0, 5.0), pm.HalfNormal("eta", 2.0)
+    gp = pm.gp.HSGP(m=[45], c=1.5, cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ls))
+    f = gp.prior("f", X=np.linspace(-3.0, 3.0, 150)[:, None])
+    pm.Normal("y", f, pm.HalfNormal("sigma", 1.0), observed=reals("y", 150))
+
+
 def zero_sum():
     mu, tau = pm.Normal("mu", 0.0, 3.0), pm.Weibull("tau", 2.0, 1.0)
     a = pm.ZeroSumNormal("a", sigma=tau, shape=10)
@@ -98,7 +108,7 @@ def wide():
 
 MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
-    *(correlated_effects, zero_sum, nothing_learned, wide),
+    *(correlated_effects, basis_functions, zero_sum, nothing_learned, wide),
 )
 
 
@@ -147,6 +157,14 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
         moved.append(next(iter(found.values())).ravel()[0])
     assert np.unique(moved).size == STEPS
     assert ours.bit_generator.state == theirs.bit_generator.state
+
+
+def test_which_spaces_are_made():
+    kinds = {
+        type(both(build)[0]._sampler.parts[0].space.preferred)
+        for build in (slopes, basis_functions)
+    }
+    assert kinds == {GramSpace, WeightSpace}
 
 
 def test_what_is_learned():

@@ -148,10 +148,11 @@ class PointFunction:
         if "graph" not in vars(function):
             raise NoTapeError("a compiled function")
         (fgraph, order), shared = vars(function)["graph"]
-        given = [Registers(tape, entries[name]) for name in self.names]
-        return self._unpacked(
-            tape.read(fgraph, order, [*given, *(np.asarray(x) for (x,) in shared)])
-        )
+        given = [entries[name] for name in self.names]
+        # Entries that are floats are numbers, and shared data too.
+        values = [x if x.dtype.kind == "f" else Registers(tape, x) for x in given]
+        data = [np.asarray(value) for (value,) in shared]
+        return self._unpacked(tape.read(fgraph, order, [*values, *data]))
 
     def copies(self, count: int) -> list[PointFunction]:
         """Return ``count`` compiled functions, one for each thread; the first is this one.

@@ -58,11 +58,9 @@ class Product:
         """Return a product without compiling, for maps that are evaluated a few times."""
         return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
 
-    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Index:
-        """Return the registers of a product with ones; see :class:`.OnTape`."""
-        return self._function.on_tape(
-            tape, {**entries, DIRECTION: tape.constants(np.ones(self.size))}
-        )
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index], vector: np.ndarray) -> Index:
+        """Return the registers of a product with a fixed vector; see :class:`.OnTape`."""
+        return self._function.on_tape(tape, {**entries, DIRECTION: vector})
 
     def matrix(self, point: Point) -> np.ndarray:
         """Return A, Fortran-ordered, by one product per column."""
@@ -175,13 +173,17 @@ class BlockMap:
     def on_tape(
         self, tape: TapeBuilder, entries: Mapping[Any, Index]
     ) -> list[tuple[Index, LinearMap]]:
-        """Return A as a sum of fixed maps, each with the registers of a factor.
+        """Return A as a sum of fixed maps, each with the registers of its factors.
 
-        The factor is one of each row, or of all; see :class:`.OnTape`.
+        They are of shape (), (N, 1) or (1, size): one of all entries, of each row, or of each
+        column. See :class:`.OnTape`.
         """
-        if isinstance(self._at, _ScaledColumns | _GeneralMap):
+        at = self._at
+        # Where entries have kinks, columns are compared at every θ.
+        kinked = isinstance(at, _ScaledColumns) and self._dependence != "smooth"
+        if isinstance(at, _GeneralMap) or kinked:
             raise NoTapeError(self.kind)
-        return self._at.on_tape(tape, entries)
+        return at.on_tape(tape, entries)
 
     def _read(self) -> _Map:
         product, points = self._product, self._points
@@ -352,7 +354,8 @@ class _ScaledSelection:
         self, tape: TapeBuilder, entries: Mapping[Any, Index]
     ) -> list[tuple[Index, LinearMap]]:
         part = RowSelection(self._index, None, self._product.size)
-        return [(self._product.on_tape(tape, entries), part)]
+        coef = self._product.on_tape(tape, entries, np.ones(self._product.size))
+        return [(coef[:, None], part)]
 
 
 class _ScaledColumns:
@@ -402,6 +405,14 @@ class _ScaledColumns:
         if factors is None:
             return DenseMap(self._product.matrix(point))
         return DenseMap(self._matrix, factors)
+
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        # As in _factors.
+        found = self._transposed.on_tape(tape, entries, self._weights)
+        reference = tape.constants(np.where(self._is_zero, 1.0, self._reference))
+        return [(tape.apply("TrueDiv", found, reference)[None], DenseMap(self._matrix))]
 
 
 class _GeneralMap:

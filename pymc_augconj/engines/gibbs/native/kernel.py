@@ -186,109 +186,80 @@ def _learn(u: Learned, x: Array) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _copy(moved: Array, x: Array) -> None:
-    for i in range(x.size):
-        x[i] = moved[i]
+def _gamma(rng: np.random.Generator, shape: float) -> float:
+    """Return NumPy's draw of a gamma variable with a shape above one.
 
-
-@njit(cache=True, error_model="numpy")
-def _point(u: Learned, z: Array, x: Array) -> None:
-    """Write centre + axes z into x."""
-    for i in range(x.size):
-        total = 0.0
-        for j in range(x.size):
-            total += u.axes[i, j] * z[j]
-        x[i] = u.centre[i] + total
-
-
-@njit(cache=True, error_model="numpy")
-def _ellipse(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array) -> int:
-    """Move x along an ellipse; return the evaluations, −1 where one has no digits."""
-    size = x.size
-    z, fresh, at, moved = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
-    square, value = 0.0, w.found[_VALUE]
-    for i in range(size):
-        total = 0.0
-        for j in range(size):
-            total += u.inverse[i, j] * (x[j] - u.centre[j])
-        z[i] = total
-        square += total * total
-    shape = 0.5 * (_DEGREES_OF_FREEDOM + size)
-    scale = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + square) / rng.gamma(shape))
-    for i in range(size):
-        fresh[i] = scale * rng.standard_normal()
-    level = value + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
-    level += math.log1p(-rng.random())
-    phi = 2.0 * math.pi * rng.random()
-    lower, upper = phi - 2.0 * math.pi, phi
-    for trial in range(_LARGEST_TRIALS):
-        square = 0.0
-        for i in range(size):
-            at[i] = math.cos(phi) * z[i] + math.sin(phi) * fresh[i]
-            square += at[i] * at[i]
-        _point(u, at, moved)
-        if not _evaluate(p, w, moved):
-            return -1
-        found = w.found[_VALUE] + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
-        if level < found < math.inf:
-            _copy(moved, x)
-            return trial + 1
-        if phi < 0.0:
-            lower = phi
-        else:
-            upper = phi
-        phi = lower + (upper - lower) * rng.random()
-    if not _evaluate(p, w, x):
-        return -1
-    return _LARGEST_TRIALS
-
-
-@njit(cache=True, error_model="numpy")
-def _slice(rng: np.random.Generator, p: Problem, w: Work, axis: Array, x: Array) -> int:
-    """Move x along an axis; return the evaluations, −1 where one has no digits."""
-    level = w.found[_VALUE] - rng.standard_exponential()
-    left = -_WIDTH * rng.random()
-    right = left + _WIDTH
-    moved, count = np.empty(x.size), 0
+    Marsaglia & Tsang (2000), A simple method for generating gamma variables.
+    """
+    d = shape - 1.0 / 3.0
+    c = 1.0 / math.sqrt(9.0 * d)
     while True:
-        z = left + (right - left) * rng.random()
-        for i in range(x.size):
-            moved[i] = x[i] + z * axis[i]
-        count += 1
-        if not _evaluate(p, w, moved):
-            return -1
-        if w.found[_VALUE] >= level:
-            _copy(moved, x)
-            return count
-        if z < 0.0:
-            left = z
-        else:
-            right = z
+        x = rng.standard_normal()
+        v = 1.0 + c * x
+        if v <= 0.0:
+            continue
+        v = v * v * v
+        u = rng.random()
+        if u < 1.0 - 0.0331 * (x * x) * (x * x):
+            return d * v
+        if math.log(u) < 0.5 * x * x + d * (1.0 - v + math.log(v)):
+            return d * v
 
 
 @njit(cache=True, error_model="numpy")
-def _update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array) -> int:
-    """Update θ; return the evaluations, −1 where one has no digits."""
+def _explore(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, axis: int) -> int:
+    """Move x along an axis, or along an ellipse where ``axis`` is negative.
+
+    Returns the evaluations, −1 where one has no digits.
+    """
+    size, by_ellipse = x.size, axis < 0
+    z, fresh, moved = np.empty(size), np.empty(size), np.empty(size)
+    shape, square = 0.5 * (_DEGREES_OF_FREEDOM + size), 0.0
+    if by_ellipse:
+        for i in range(size):
+            z[i] = 0.0
+            for j in range(size):
+                z[i] += u.inverse[i, j] * (x[j] - u.centre[j])
+            square += z[i] * z[i]
+        scale = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + square) / _gamma(rng, shape))
+        for i in range(size):
+            fresh[i] = scale * rng.standard_normal()
+        level = w.found[_VALUE] + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
+        level += math.log1p(-rng.random())
+        at = 2.0 * math.pi * rng.random()
+        lower, upper = at - 2.0 * math.pi, at
+    else:
+        level = w.found[_VALUE] - rng.standard_exponential()
+        lower = -_WIDTH * rng.random()
+        upper = lower + _WIDTH
+        at = lower + (upper - lower) * rng.random()
     count = 0
-    for _ in range(u.ellipses):
-        own = _ellipse(rng, p, w, u, x)
-        if own < 0:
+    while True:
+        count += 1
+        is_last = by_ellipse and count > _LARGEST_TRIALS
+        cos, sin, square = math.cos(at), math.sin(at), 0.0
+        for i in range(size):
+            total = u.centre[i] if by_ellipse else x[i] + at * u.axes[i, axis]
+            if by_ellipse:
+                for j in range(size):
+                    total += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
+                square += (cos * z[i] + sin * fresh[i]) ** 2
+            moved[i] = x[i] if is_last else total
+        if not _evaluate(p, w, moved):
             return -1
-        count += own
-        if u.tune:
-            _learn(u, x)
-    if u.along == 1 and rng.random() < _ALONG_AXES:
-        own = _slice(rng, p, w, u.axes[:, rng.integers(0, x.size)], x)
-        return own if own < 0 else count + own
-    if u.along == 2:
-        for j in range(x.size):
-            own = _slice(rng, p, w, u.axes[:, j], x)
-            if own < 0:
-                return -1
-            count += own
-        if u.tune:
-            _learn(u, x)
-    return count
+        value = w.found[_VALUE]
+        if by_ellipse:
+            value += shape * math.log1p(square / _DEGREES_OF_FREEDOM)
+        # Slices along axes accept their level, ellipses what is above it.
+        if is_last or level < value < math.inf or (value == level and not by_ellipse):
+            for i in range(size):
+                x[i] = moved[i]
+            return min(count, _LARGEST_TRIALS)
+        if at < 0.0:
+            lower = at
+        else:
+            upper = at
+        at = lower + (upper - lower) * rng.random()
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -329,9 +300,19 @@ def run_steps(
         return 0
     r, right = w.registers, np.empty(size)
     for step in range(stats.shape[1]):
-        count = _update(rng, p, w, u, x)
-        if count < 0:
-            return step
+        count, n_axes = 0, x.size if u.along == 2 else u.along
+        for k in range(u.ellipses + n_axes):
+            axis = k - u.ellipses
+            if axis >= 0 and u.along == 1:
+                if rng.random() >= _ALONG_AXES:
+                    break
+                axis = int(rng.integers(0, x.size))
+            trials = _explore(rng, p, w, u, x, axis)
+            if trials < 0:
+                return step
+            count += trials
+            if u.tune and (axis < 0 or (u.along == 2 and axis == x.size - 1)):
+                _learn(u, x)
         square = 0.0
         for i in range(size):
             nu[i] = share * rng.standard_normal() - overrelaxation * nu[i]

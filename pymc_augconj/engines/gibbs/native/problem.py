@@ -18,6 +18,7 @@ import numpy as np
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.latents.by_gram import GramSpace
+from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
@@ -31,7 +32,7 @@ from .sums import Polynomial, SumBuilder
 __all__ = ["LARGEST_BORDER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
 
 #: Dense columns that loops eliminate.
-LARGEST_BORDER = 256
+LARGEST_BORDER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).
 N_CONSTANTS = 3
 # Entries of a row's design, of which all pairs are summed.
@@ -119,7 +120,7 @@ def make_problem(
     NoTapeError
         If the step of this model is Python's alone.
     """
-    pattern = _pattern(chain)
+    pattern = _pattern(chain, point)
     model, tape = chain.model, TapeBuilder()
     members = chain.plan.moves["collapsed"]
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in members}
@@ -174,7 +175,7 @@ def make_problem(
     return problem, Layout(names, None if further is None else columns[len(names) :], theta)
 
 
-def _pattern(chain: Chain) -> GramPattern:
+def _pattern(chain: Chain, point: Point) -> GramPattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
     others = plan.joint, plan.likelihood, plan.prior_only, plan.of_blocks, plan.left_to_pymc
@@ -185,9 +186,16 @@ def _pattern(chain: Chain) -> GramPattern:
     if not all(b.kind == DiagonalPrior.kind and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
     space = chain.parts[0].space.preferred
-    if not isinstance(space, GramSpace) or space.pattern.pattern.border > LARGEST_BORDER:
-        raise NoTapeError("another space, or many latents that meet")
-    return space.pattern
+    if isinstance(space, GramSpace):
+        pattern = space.pattern
+    else:
+        # In weight space all latents meet.
+        pattern = GramPattern(chain.priors.at(point).full_maps)
+        if not (isinstance(space, WeightSpace) and pattern.pattern.size == 0):
+            raise NoTapeError("another space")
+    if pattern.pattern.border > LARGEST_BORDER:
+        raise NoTapeError("many latents that meet")
+    return pattern
 
 
 def _read(function: Any, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
@@ -266,15 +274,14 @@ def _sums(
 
 
 def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -> list[_Slot]:
-    """Return the entries of a fixed map times a number or a register."""
-    by = np.broadcast_to(factor, n_rows)
+    """Return the entries of a fixed map times numbers and registers, see :class:`.BlockMap`."""
     if isinstance(A, RowSelection):
-        number = np.ones(n_rows) if A.coef is None else A.coef
-        return [_Slot(start + A.index, known * number, by)]
-    matrix = A.dense()
-    return [
-        _Slot(np.full(n_rows, start + j), known * column, by) for j, column in enumerate(matrix.T)
-    ]
+        by = np.broadcast_to(factor, (n_rows, 1))[:, 0]
+        number = np.broadcast_to(known, (n_rows, 1))[:, 0]
+        return [_Slot(start + A.index, number if A.coef is None else number * A.coef, by)]
+    matrix, shape = known * A.dense(), (n_rows, A.size)
+    by = np.broadcast_to(factor, shape)
+    return [_Slot(np.full(n_rows, start + j), matrix[:, j], by[:, j]) for j in range(A.size)]
 
 
 def _observations(
