@@ -9,6 +9,7 @@
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``               options of ``pac.fit`` about inducing points and minibatches
 ``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
+``native_step``            the step of ``pac.sample``, in blocks by a compiled loop
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_approximation``  predictions of an approximation, which are analytic

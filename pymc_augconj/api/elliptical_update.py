@@ -43,6 +43,11 @@ class EllipticalUpdate(SliceUpdate):
         super().__init__(size)
         self._inverse, self._inverted = np.empty((0, 0)), None
 
+    @property
+    def schedule(self) -> tuple[int, int]:
+        """See :class:`.SliceUpdate`."""
+        return 1, 0
+
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
         centre, axes = self.state["centre"], self.state["axes"]
@@ -77,6 +82,11 @@ class MixedUpdate(EllipticalUpdate):
     tails are heavier than theirs in one direction; slices along the axes do. Which axis, and
     whether, is drawn without regard to the values.
     """
+
+    @property
+    def schedule(self) -> tuple[int, int]:
+        """See :class:`.SliceUpdate`."""
+        return min(_ELLIPSES, self.size), 1
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""

@@ -47,8 +47,8 @@ class Refusals:
         if info.stays:
             raise UncertainEvidenceError(self._sentence(info, "at the start of the chain"))
 
-    def count(self, info: GibbsInfo, *, last: bool) -> SamplerWarning | None:
-        """Add those of one step; at the last one return a warning if there were any.
+    def count(self, info: GibbsInfo, *, last: bool, steps: int = 1) -> SamplerWarning | None:
+        """Add those of some equal steps; at the last one return a warning if there were any.
 
         Raises
         ------
@@ -62,7 +62,7 @@ class Refusals:
             for name, (least, largest) in info.refused.items():
                 known = total.refused.get(name, (np.inf, -np.inf))
                 total.refused[name] = min(least, known[0]), max(largest, known[1])
-        total.updates += max(info.updates, 1)
+        total.updates += steps * max(info.updates, 1)
         met = max(total.refusals, total.stays)
         if not met:
             return None

@@ -21,6 +21,7 @@ from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import sample_chains
 from .interrupt import Chains
+from .native_step import NativeGibbs
 from .sample_arguments import check_keywords, check_log_likelihood, check_sparse
 from .sparse_log_likelihood import add_log_likelihood, observed_names
 from .sparse_step import SparseGibbs
@@ -51,7 +52,10 @@ def sample(
     Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
     variable, PyMC's own functions run without compilation, which saves 10 s or more before the
     first draw; and BLAS uses one thread in the process that records the draws, so that it does not
-    compete with the chains.
+    compete with the chains. Most steps of models of normal observations and independent normal
+    latents are made by a compiled loop, in microseconds: their chains, of 500 steps or more, are
+    sampled one after the other in this process, whatever ``cores`` says. The loop is the same for
+    all models, and compiled once on a machine, which takes some ten seconds.
 
     Parameters
     ----------
@@ -119,7 +123,7 @@ def sample(
                 "inducing: expected gp=…, the pm.gp.Latent to approximate through inducing points, "
                 "with it; pass gp=gp"
             )
-        step = AugmentedGibbs(vars, model=model, sites=sites, **options)
+        step = NativeGibbs(vars, model=model, sites=sites, **options)
     else:
         check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
@@ -173,6 +177,11 @@ def _run(
             stack.enter_context(without_compilation())
             if kwargs.get("trace") is None:
                 kwargs["trace"] = recorder
+                tune = kwargs.get("tune")
+                steps = draws + (step.default_tune_steps if tune is None else tune)
+                if isinstance(step, NativeGibbs) and recorder is not None:
+                    # To start a process takes longer than a chain.
+                    kwargs |= {"cores": 1} if step.prepare(recorder.fn, steps) else {}
         recorded = {var.name: var.type.shape for var in model.unobserved_RVs}
         if recorder is not None:
             recorded = recorder.var_shapes

@@ -440,6 +440,11 @@ class AugmentedGibbs(BlockedStep):
             where = f"at step {self._taken} of this chain"
             self._pymc.check(point, info.log_density, sampler, where)
 
+    @property
+    def _checked(self) -> set[int]:
+        """The numbers of steps taken before those at which something is compared."""
+        return {number - 1 for number in _COMPARED}.union(_VERIFIED if self.tune else ())
+
     def make_sampler(self, point: Point) -> GibbsSampler:
         """Return one chain's sampler."""
         model, probes = self.recognition.model, self.recognition.probes

@@ -9,8 +9,11 @@ import numpy as np
 from pymc.backends.ndarray import NDArray as PyMCTrace
 from pymc.model import Model
 
+from pymc_augconj.engines.gibbs.native.loop import Drawn
 from pymc_augconj.model import Point
+from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.typing import Index
 
 __all__ = ["Recorder"]
 
@@ -61,6 +64,19 @@ class Recorder(PyMCTrace):
         self._stats: list[Mapping[str, np.ndarray]] | None = None
         super().setup(draws, chain, sampler_vars)
 
+    def record(self, point: Point, sampler_stats: Any = None, *, in_warmup: bool) -> None:
+        """Record a step; of a block what was recorded by it, with the first of its points."""
+        recorded = point.block.recorded() if isinstance(point, Drawn) and not point.row else None
+        if not isinstance(point, Drawn) or point.block.layout.recorded is None:
+            super().record(point, sampler_stats, in_warmup=in_warmup)
+            return
+        for name, values in zip(self.varnames, recorded or (), strict=False):
+            self.samples[name][self.draw_idx : self.draw_idx + len(values)] = values
+        for arrays, stats in zip(self._stats or (), sampler_stats, strict=True):
+            for key, value in stats.items():
+                arrays[key][self.draw_idx] = value
+        self.draw_idx += 1
+
 
 class _Values:
     """The recorded values as a function of a point's entries, in PyMC's order."""
@@ -69,6 +85,11 @@ class _Values:
         inputs = {var.name: var for var in model.value_vars}
         self.names = tuple(inputs)
         self._function = PointFunction(variables, inputs).compile()
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> list[Index]:
+        """Return the registers of the recorded values; see :class:`.OnTape`."""
+        found: list[Index] = self._function.on_tape(tape, entries)
+        return found
 
     def __call__(self, *entries: np.ndarray) -> Sequence[np.ndarray]:
         return self._function(dict(zip(self.names, entries, strict=True)))

@@ -81,6 +81,11 @@ class SliceUpdate:
             self._learn(x)
         return x
 
+    @property
+    def schedule(self) -> tuple[int, int]:
+        """Elliptical slices a step, and slices along axes, see :class:`.kernel.Learned`."""
+        return 0, 2
+
     def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
         """Return the next value on a line along a principal axis, chosen at random."""
         axis = self.state["axes"][:, rng.integers(self.size)]

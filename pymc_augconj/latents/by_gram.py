@@ -91,7 +91,7 @@ class GramSpace(Conditioner):
     """
 
     def __init__(self, pattern: GramPattern) -> None:
-        self._pattern = pattern
+        self.pattern = pattern
         self._maps: tuple[LinearMap, ...] = ()
         # Sums of every term of the sites at the known maps, see GramPattern.
         self._sums: list[tuple[MergedSites, Array, Array]] = []
@@ -99,7 +99,7 @@ class GramSpace(Conditioner):
 
     def compile(self) -> None:
         """See :class:`.Conditioner`."""
-        pattern = self._pattern.pattern
+        pattern = self.pattern.pattern
         zeros = np.zeros(pattern.order.size)
         pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
 
@@ -112,12 +112,12 @@ class GramSpace(Conditioner):
         maps = tuple(A for _, A in multiples)
         factors = self._factors(maps)
         if factors is None:
-            if not self._pattern.fits(maps):
-                self._pattern = GramPattern(maps)
+            if not self.pattern.fits(maps):
+                self.pattern = GramPattern(maps)
             self._maps, factors = maps, [1.0] * len(maps)
             self._sums = []
         self._sums = [self._sum(term) for term in sites.terms]
-        gram, right = self._pattern.add_up(
+        gram, right = self.pattern.add_up(
             maps,
             sites.weighted([gram for _, gram, _ in self._sums]),
             sites.weighted([right for _, _, right in self._sums]),
@@ -127,16 +127,16 @@ class GramSpace(Conditioner):
                 _column_scale(A, b, c * factor)
                 for (c, A), b, factor in zip(multiples, prior.blocks, factors, strict=True)
             ]
-        )[self._pattern.pattern.order]
-        factor = self._pattern.pattern.factorize(gram, s, s * right)
-        return AffineByGram(factor, self._pattern.pattern.order)
+        )[self.pattern.pattern.order]
+        factor = self.pattern.pattern.factorize(gram, s, s * right)
+        return AffineByGram(factor, self.pattern.pattern.order)
 
     def _sum(self, term: MergedSites) -> tuple[MergedSites, Array, Array]:
         for known in self._sums:
             if known[0] is term:
                 return known
-        gram = self._pattern.gram(self._maps, term.lam)
-        return term, gram, self._pattern.project(self._maps, term.h)
+        gram = self.pattern.gram(self._maps, term.lam)
+        return term, gram, self.pattern.project(self._maps, term.h)
 
     def _factors(self, maps: Sequence[LinearMap]) -> list[float] | None:
         """Return the factors between the known maps and these; None if there are none."""

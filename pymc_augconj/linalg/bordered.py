@@ -127,6 +127,11 @@ class BorderedPattern:
         return np.where(low >= n, start + (high - n) * self.corner + (low - n), flat)
 
     @property
+    def arrays(self) -> tuple[Index, Index, Index, Index]:
+        """The arguments of the loops: starts, rows and columns of B, and targets of products."""
+        return self._starts, self.rows, self.cols, self._targets
+
+    @property
     def n_entries(self) -> int:
         """Length of the flat entries."""
         return self.rows.size + self.size * self.border + self.corner**2
@@ -169,8 +174,9 @@ class BorderedPattern:
             is_left = m > SMALL_CORNER
             values, border = np.empty(self.rows.size), np.empty((n, self.border))
             corner = np.empty((m, m))
-            pattern = self._starts, self.rows, self.cols, self._targets
-            log_det = eliminate_scaled(*pattern, flat, s, values, border, corner, half)
+            log_det = eliminate_scaled(
+                *self.arrays, flat, s, values, border, corner, half, SMALL_CORNER
+            )
         else:
             corner = flat.reshape(m, m) * s
             corner *= s[:, None]

@@ -60,8 +60,9 @@ def eliminate_scaled(
     border: Array,
     corner: Array,
     half: Array,
+    largest: int,
 ) -> float:
-    """Eliminate the sparse columns of I + S M S.
+    """Eliminate the sparse columns of I + S M S, and the dense ones where they are few.
 
     Parameters
     ----------
@@ -74,6 +75,8 @@ def eliminate_scaled(
     half : ndarray, shape (n,)
         b; overwritten with L₁⁻¹ b₁ and b₂ − (C L₁⁻ᵀ) L₁⁻¹ b₁, which L₂⁻¹ multiplies where n₂ is
         small.
+    largest : int
+        n₂ up to which it counts as small.
 
     Returns
     -------
@@ -132,23 +135,22 @@ def eliminate_scaled(
             half[n + i] -= border[j, i] * half[j]
             for k in range(i + 1):
                 corner[i, k] -= border[j, i] * border[j, k]
-    if size > SMALL_CORNER:
+    if size > largest:
         return log_det
-    for i in range(size):
-        for k in range(i + 1):
-            total = corner[i, k]
-            for j in range(k):
-                total -= corner[i, j] * corner[k, j]
-            if k < i:
-                corner[i, k] = total / corner[k, k]
-            elif 0.0 < total < math.inf:
-                corner[i, i] = math.sqrt(total)
-                log_det += math.log(total)
-            else:
-                return math.nan
-        for k in range(i):
-            half[n + i] -= corner[i, k] * half[n + k]
-        half[n + i] /= corner[i, i]
+    column = np.empty(size)
+    for j in range(size):
+        pivot = corner[j, j]
+        if not 0.0 < pivot < math.inf:
+            return math.nan
+        log_det += math.log(pivot)
+        corner[j, j] = math.sqrt(pivot)
+        half[n + j] /= corner[j, j]
+        for i in range(j + 1, size):
+            # A copy, so that the innermost loop is along rows.
+            column[i] = corner[i, j] = corner[i, j] / corner[j, j]
+            half[n + i] -= column[i] * half[n + j]
+            for k in range(j + 1, i + 1):
+                corner[i, k] -= column[i] * column[k]
     return log_det
 
 

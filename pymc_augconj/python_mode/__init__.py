@@ -1,11 +1,13 @@
 """Executing PyTensor graphs without compiling them.
 
-==============  ====================================================================
-``arrays``      operations on whole arrays as Python functions
-``linker``      a graph as one straight-line Python function
-``mode``        the rewrites and the mode of PyTensor's for it
-``operations``  one operation of a graph as a Python function
-==============  ====================================================================
+===============  ====================================================================
+``arrays``       operations on whole arrays as Python functions
+``linker``       a graph as one straight-line Python function
+``mode``         the rewrites and the mode of PyTensor's for it
+``operations``   one operation of a graph as a Python function
+``tape``         a graph as instructions over a file of registers
+``tape_kernel``  the loop that runs these
+===============  ====================================================================
 """
 
 from .mode import EXCLUDED, WRONG, complex_mode, python_mode, untraced, without_compilation

@@ -30,16 +30,21 @@ class StraightLine:
 
     Numbers are Python's where that goes well. Where it raises NumPy may return an infinity or NaN,
     and the graph is executed with arrays, which raises real errors again.
+
+    Attributes
+    ----------
+    graph : tuple
+        The graph, and its operations in order.
     """
 
     def __init__(self, fgraph: FunctionGraph, order: Sequence[Apply]) -> None:
-        self._graph = fgraph, order
+        self.graph = fgraph, order
         self.run, self._is_quiet = _written(fgraph, order, numbers=True)
 
     @cached_property
     def of_arrays(self) -> Callable[..., list[Any]]:
         """The function without numbers."""
-        return _written(*self._graph, numbers=False)[0]
+        return _written(*self.graph, numbers=False)[0]
 
     def __call__(self, *values: Any) -> list[Any]:
         """Return the outputs."""

@@ -9,6 +9,7 @@
 ``held_sites``      choosing the sites of densities without an auxiliary variable
 ``levels``          parameters that move together with the level of a predictor
 ``moves``           the moves of a step
+``native``          many steps in one call of a compiled loop
 ``observed``        observed variables, and how the site of each is handled
 ``parts``           the parts into which the latents are divided, one Gaussian move each
 ``sampler``         one step: the moves in the order that makes them exact

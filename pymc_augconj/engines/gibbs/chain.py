@@ -38,6 +38,10 @@ class Chain:
     parts : list of Part
     priors : LatentPriors
         Of all latents and predictors.
+    is_whole : bool
+        Whether one part has all latents and predictors.
+    order : list of int
+        Blocks such that each comes after those that its mean depends on.
     verifies : bool
         Whether log evidences are compared with those of another factorisation.
     """
@@ -56,13 +60,12 @@ class Chain:
         self.data = [observe(site, sites, points[0]) for site in model.sites]
         self.parts = make_parts(model, plan, self.data, points, slices, sweeps)
         # Of some predictors, which no latent enters, there may be no part.
-        self._is_whole = len(self.parts) == 1 and self.parts[0].rows.size == model.n_rows
-        self.priors = self.parts[0].priors if self._is_whole else LatentPriors(model, points)
-        # Every mean comes after what it depends on.
+        self.is_whole = len(self.parts) == 1 and self.parts[0].rows.size == model.n_rows
+        self.priors = self.parts[0].priors if self.is_whole else LatentPriors(model, points)
         index = {block.name: i for i, block in enumerate(model.blocks)}
         names = {b.name: b.mean.names if b.mean is not None else () for b in model.blocks}
         needs = {b: [n.of for n in own if isinstance(n, Argument)] for b, own in names.items()}
-        self._order = [index[name] for name in TopologicalSorter(needs).static_order()]
+        self.order = [index[name] for name in TopologicalSorter(needs).static_order()]
 
     def innovations(self, point: Point, prior: LatentPrior | None = None) -> list[Array]:
         """Return every block's u, flat; ``prior`` is that at the point, where it is known."""
@@ -105,7 +108,7 @@ class Chain:
         """Return ``point`` with the latents replaced, in its own order of keys."""
         new = dict(point)
         values: dict[Argument, Array] = {}
-        for i in self._order:
+        for i in self.order:
             block = self.model.blocks[i]
             value = innovations[i]
             if not block.whitened and block.mean is not None:
@@ -119,7 +122,7 @@ class Chain:
         self, point: Point, part: Part, innovations: list[Array], whitened: list[Array]
     ) -> dict[str, Array]:
         """Return ``point`` with the part's latents replaced; the others keep their innovations."""
-        if self._is_whole and part is self.parts[0]:
+        if self.is_whole and part is self.parts[0]:
             return self.point_of(point, innovations, whitened)
         every = [u.copy() for u in self.innovations(point)]
         entries = [entry.copy() for entry in self.entries(point)]

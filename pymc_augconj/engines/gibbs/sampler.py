@@ -225,6 +225,13 @@ class GibbsSampler:
         """Return the log density of every observed variable, by name."""
         return {name: float(one.sum()) for name, one in self.log_densities(point).items()}
 
+    def log_density(self, point: Point) -> float:
+        """Return the model's log density, without variables that are drawn forward."""
+        prior = self.priors.at(point).factorized()
+        blocks = zip(prior.blocks, self.chain.whitened(point), strict=True)
+        total = float(self.model.log_prior(point)) + sum(b.log_density(v) for b, v in blocks)
+        return total + self.chain.log_likelihood(self.chain.predictor(point), point)
+
     def rounding(self, point: Point) -> float:
         """Return by how much rounding of the prior's covariances moves the log density at a point.
 

@@ -23,6 +23,8 @@ from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import Key, Point
 from pymc_augconj.python_mode import WRONG, untraced, without_compilation
 from pymc_augconj.python_mode.linker import StraightLine
+from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
+from pymc_augconj.typing import Index
 
 from .interpreter import LARGEST_ARRAY, Interpreter, NotInterpretedError, interpret
 from .whole_numbers import in_real_numbers
@@ -138,6 +140,20 @@ class PointFunction:
         self._interpreter = None
         return self._function
 
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
+        """Return the registers of the value, or of each; see :class:`.OnTape`."""
+        function = self._compiled()
+        if not self._inputs and not self.shared:
+            return self._unpacked([tape.constants(value) for value in function({})])
+        if "graph" not in vars(function):
+            raise NoTapeError("a compiled function")
+        (fgraph, order), shared = vars(function)["graph"]
+        given = [entries[name] for name in self.names]
+        # Entries that are floats are numbers, and shared data too.
+        values = [x if x.dtype.kind == "f" else Registers(tape, x) for x in given]
+        data = [np.asarray(value) for (value,) in shared]
+        return self._unpacked(tape.read(fgraph, order, [*values, *data]))
+
     def copies(self, count: int) -> list[PointFunction]:
         """Return ``count`` compiled functions, one for each thread; the first is this one.
 
@@ -219,9 +235,12 @@ def _of_point(function: Function, keys: Sequence[Key]) -> Callable[[Point], list
     if isinstance(run, StraightLine):
         # Without PyTensor's own storage. pm.set_data masks NaN.
         shared = [one.storage for one in function.input_storage[len(keys) :]]
-        return lambda point: run(
-            *[point[key] for key in keys], *[np.asarray(value) for (value,) in shared]
-        )
+
+        def straight(point: Point) -> list[np.ndarray]:
+            return run(*[point[key] for key in keys], *[np.asarray(value) for (value,) in shared])
+
+        vars(straight)["graph"] = run.graph, shared
+        return straight
 
     def call(point: Point) -> list[np.ndarray]:
         # At extreme values results may be infinite or NaN, which the sampler handles.
@@ -259,6 +278,10 @@ class NamedValues:
                 self._known.clear()
             self._known[at] = {key: np.array(v) for key, v in self._evaluate(point).items()}
         return self._known[at]
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> dict[str, Index]:
+        """Return the registers of every value; see :class:`.OnTape`."""
+        return dict(zip(self._keys, self._function.on_tape(tape, entries), strict=True))
 
     def _evaluate(self, point: Point) -> dict[str, np.ndarray]:
         return dict(zip(self._keys, self._function(point), strict=True))

@@ -9,15 +9,18 @@ by one product, at every other value at which the map is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
 from pymc_augconj.model import Argument, Point
+from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
+from pymc_augconj.typing import Index
 
 __all__ = ["COEFFICIENTS", "DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Parts", "Product"]
 
@@ -54,6 +57,10 @@ class Product:
     def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
         """Return a product without compiling, for maps that are evaluated a few times."""
         return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index], vector: np.ndarray) -> Index:
+        """Return the registers of a product with a fixed vector; see :class:`.OnTape`."""
+        return self._function.on_tape(tape, {**entries, DIRECTION: vector})
 
     def matrix(self, point: Point) -> np.ndarray:
         """Return A, Fortran-ordered, by one product per column."""
@@ -163,6 +170,21 @@ class BlockMap:
             self._at = self._read()
         return self._at(point)
 
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        """Return A as a sum of fixed maps, each with the registers of its factors.
+
+        They are of shape (), (N, 1) or (1, size): one of all entries, of each row, or of each
+        column. See :class:`.OnTape`.
+        """
+        at = self._at
+        # Where entries have kinks, columns are compared at every θ.
+        kinked = isinstance(at, _ScaledColumns) and self._dependence != "smooth"
+        if isinstance(at, _GeneralMap) or kinked:
+            raise NoTapeError(self.kind)
+        return at.on_tape(tape, entries)
+
     def _read(self) -> _Map:
         product, points = self._product, self._points
         if self._parts is not None:
@@ -239,6 +261,11 @@ class _FixedMap:
     def __call__(self, point: Point) -> LinearMap:
         return self._value
 
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        return [(tape.constants(1.0), self._value)]
+
 
 class _Multiple:
     """A(θ) = c(θ) B."""
@@ -253,6 +280,11 @@ class _Multiple:
         if isinstance(self._part, RowSelection):
             return self._part.times(c)
         return DenseMap(self._part.matrix, np.full(self._part.size, c))
+
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        return [(self._coef.on_tape(tape, entries).reshape(()), self._part)]
 
 
 class _SelectionSum:
@@ -291,6 +323,11 @@ class _SelectionSum:
     def __call__(self, point: Point) -> LinearMap:
         return SelectionSum(np.array(self._coefs(point), dtype=float), self._parts)
 
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        return list(zip(self._coefs.on_tape(tape, entries), self._parts, strict=True))
+
 
 class _ScaledSelection:
     kind = "selection, scaled by hyperparameters"
@@ -312,6 +349,13 @@ class _ScaledSelection:
                 "was examined; sample this model with pm.sample's NUTS"
             )
         return RowSelection(self._index, coef, self._product.size)
+
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        part = RowSelection(self._index, None, self._product.size)
+        coef = self._product.on_tape(tape, entries, np.ones(self._product.size))
+        return [(coef[:, None], part)]
 
 
 class _ScaledColumns:
@@ -361,6 +405,14 @@ class _ScaledColumns:
         if factors is None:
             return DenseMap(self._product.matrix(point))
         return DenseMap(self._matrix, factors)
+
+    def on_tape(
+        self, tape: TapeBuilder, entries: Mapping[Any, Index]
+    ) -> list[tuple[Index, LinearMap]]:
+        # As in _factors.
+        found = self._transposed.on_tape(tape, entries, self._weights)
+        reference = tape.constants(np.where(self._is_zero, 1.0, self._reference))
+        return [(tape.apply("TrueDiv", found, reference)[None], DenseMap(self._matrix))]
 
 
 class _GeneralMap:

@@ -1,0 +1,9 @@
+"""The Gibbs step without Python: many steps in one call of a compiled loop, for any model.
+
+===========  ==========================================================================
+``kernel``   the loop
+``loop``     a chain's steps by it, from point to point
+``problem``  a model as the arrays that the loop reads
+``sums``     sums over observations as polynomials of registers
+===========  ==========================================================================
+"""

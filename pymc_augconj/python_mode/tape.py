@@ -1,0 +1,269 @@
+"""A graph as a tape: scalar instructions over a file of registers, run by one compiled loop.
+
+A value of the graph is an array of the numbers of registers. Operations that only move entries are
+those of NumPy, see :mod:`.operations`, on these numbers: they take no instruction. An elementwise
+operation is an instruction for each different tuple of arguments, of which every one is there once;
+sums and products are chains of these. What depends on nothing but constants is computed here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from pytensor.compile.ops import DeepCopyOp, ViewOp
+from pytensor.graph.basic import Apply, Constant, Variable
+from pytensor.graph.fg import FunctionGraph
+from pytensor.tensor.basic import (
+    Alloc,
+    AllocDiag,
+    Join,
+    MakeVector,
+    ScalarFromTensor,
+    TensorFromScalar,
+)
+from pytensor.tensor.elemwise import CAReduce, DimShuffle, Elemwise
+from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
+from pytensor.tensor.shape import Reshape, Shape_i, SpecifyShape
+from pytensor.tensor.subtensor import (
+    AdvancedIncSubtensor,
+    AdvancedSubtensor,
+    IncSubtensor,
+    Subtensor,
+)
+
+from pymc_augconj.typing import Array, Index
+
+from .operations import lower
+
+__all__ = ["NoTapeError", "OnTape", "Registers", "Tape", "TapeBuilder"]
+
+# Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
+_NAMES = (
+    *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Sqr", "Reciprocal", "Exp", "Log", "Log1p"),
+    *("Expm1", "Sqrt", "Pow", "Abs", "GT", "GE", "LT", "LE", "EQ", "NEQ", "AND", "OR", "Invert"),
+    *("Switch", "Maximum", "Minimum", "GammaLn", "Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid"),
+    *("Softplus", "Log1mexp", "IsNan"),
+)
+_OPCODES = {name: code for code, name in enumerate(_NAMES)}
+# Operations that move entries, with how many of their arguments have these; None for all.
+_MOVING: dict[type, int | None] = {
+    **dict.fromkeys((Alloc, AllocDiag, AdvancedSubtensor, DeepCopyOp, DimShuffle, Reshape), 1),
+    **dict.fromkeys((ScalarFromTensor, SpecifyShape, Subtensor, TensorFromScalar, ViewOp), 1),
+    **dict.fromkeys((AdvancedIncSubtensor, IncSubtensor), 2),
+    **dict.fromkeys((Join, MakeVector), None),
+}
+# Instructions from which NumPy's loops take less time.
+_MOST = 20_000
+
+
+class NoTapeError(Exception):
+    """A graph has an operation without an opcode, or is large."""
+
+
+class Tape(NamedTuple):
+    """Instructions, shape (n, 5), and the registers before the first of them."""
+
+    code: Index
+    start: Array
+
+
+class OnTape(Protocol):
+    """A function of a point that can be written on a tape."""
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
+        """Return the registers of the value, given those of the entries of the point.
+
+        Raises
+        ------
+        NoTapeError
+        """
+        ...
+
+
+class Registers:
+    """Registers of a value, with the arithmetic of the formulas of likelihoods."""
+
+    __array_ufunc__ = None  # so that NumPy leaves arithmetic to this class
+
+    def __init__(self, tape: TapeBuilder, index: Index) -> None:
+        self._tape, self.index = tape, index
+
+    def __rtruediv__(self, other: Any) -> Registers:
+        """Return other / self."""
+        numerator = self._tape.constants(np.asarray(other, dtype=float))
+        return Registers(self._tape, self._tape.apply("TrueDiv", numerator, self.index))
+
+    def __pow__(self, exponent: int) -> Registers:
+        """Return the square."""
+        if exponent != 2:
+            raise NoTapeError(f"a power of {exponent}")
+        return Registers(self._tape, self._tape.apply("Sqr", self.index))
+
+
+class TapeBuilder:
+    """Writes a tape; register 0 is the number zero."""
+
+    def __init__(self) -> None:
+        self._start = [0.0]
+        self._constants = {float.hex(0.0): 0}
+        self._code: list[tuple[int, ...]] = []
+        self._known: dict[tuple[int, ...], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._code)
+
+    def inputs(self, shape: Sequence[int]) -> Index:
+        """Return new registers, which are to be filled before the tape runs."""
+        first = len(self._start)
+        self._start += [math.nan] * math.prod(shape)
+        return np.arange(first, len(self._start)).reshape(shape)
+
+    def constants(self, values: Any) -> Index:
+        """Return registers of numbers."""
+        values = np.asarray(values, dtype=float)
+        return np.array(
+            [self._constant(x) for x in values.ravel().tolist()], dtype=np.intp
+        ).reshape(values.shape)
+
+    def _constant(self, x: float) -> int:
+        at = self._constants.setdefault(x.hex(), len(self._start))
+        if at == len(self._start):
+            self._start.append(x)
+        return at
+
+    def split(self, index: Index) -> tuple[Array, Index]:
+        """Return numbers and registers whose products are the values: one of them is one."""
+        fixed = np.isin(index, list(self._constants.values()))
+        values = np.where(fixed, np.array(self._start)[index], 1.0)
+        return values, np.where(fixed, self.constants(1.0), index)
+
+    def apply(self, name: str, *arguments: Index) -> Index:
+        """Return the registers of an elementwise operation."""
+        if name not in _OPCODES:
+            raise NoTapeError(name)
+        shape = np.broadcast_shapes(*(x.shape for x in arguments))
+        columns = [np.broadcast_to(x, shape).ravel().tolist() for x in arguments]
+        columns += [[0] * math.prod(shape)] * (3 - len(columns))
+        rows = zip(*columns, strict=True)
+        found = [self._instruction(_OPCODES[name], *row) for row in rows]
+        return np.array(found, dtype=np.intp).reshape(shape)
+
+    def _instruction(self, *code: int) -> int:
+        at = self._known.get(code)
+        if at is None:
+            if len(self._code) == _MOST:
+                raise NoTapeError(f"more than {_MOST} instructions")
+            at = self._known[code] = len(self._start)
+            self._start.append(math.nan)
+            self._code.append((code[0], at, *code[1:]))
+        return at
+
+    def finish(self) -> Tape:
+        """Return the tape."""
+        code = np.array(self._code, dtype=np.intp).reshape(-1, 5)
+        return Tape(code, np.array(self._start))
+
+    # -- graphs -------------------------------------------------------------------------------
+
+    def read(self, fgraph: FunctionGraph, order: Sequence[Apply], given: Sequence[Any]) -> list:
+        """Return the registers of a rewritten graph's outputs.
+
+        ``given`` has for each of its inputs :class:`Registers`, or an array of numbers.
+        """
+        values: dict[Variable, Any] = dict(zip(fgraph.inputs, given, strict=True))
+
+        def value_of(var: Variable) -> Any:
+            return var.data if isinstance(var, Constant) else values[var]
+
+        for node in order:
+            if len(node.outputs) > 1:
+                raise NoTapeError(str(node.op))
+            values[node.outputs[0]] = self._executed(node, [value_of(v) for v in node.inputs])
+        return [self._index(value_of(var)) for var in fgraph.outputs]
+
+    def _index(self, value: Any) -> Index:
+        return value.index if isinstance(value, Registers) else self.constants(value)
+
+    def _executed(self, node: Apply, values: list[Any]) -> Any:
+        op, (out,) = node.op, node.outputs
+        if not any(isinstance(value, Registers) for value in values):
+            return np.asarray(lower(node)[0](*values))
+        if isinstance(op, Shape_i):
+            return np.asarray(values[0].index.shape[op.i])
+        if out.dtype not in ("float64", "int64", "bool"):
+            raise NoTapeError(f"{op} of type {out.dtype}")
+        if isinstance(op, Elemwise):
+            index = self._elementwise(node, [self._index(value) for value in values])
+        elif isinstance(op, CAReduce):
+            index = self._reduced(type(op.scalar_op).__name__, self._index(values[0]), op.axis)
+        elif isinstance(op, CumOp) and op.axis is not None:
+            index = self._accumulated(op, self._index(values[0]))
+        elif isinstance(op, Dot):
+            index = self._product(*map(self._index, values))
+        else:
+            index = self._moved(node, values)
+        return Registers(self, index)
+
+    def _elementwise(self, node: Apply, arguments: list[Index]) -> Index:
+        name = type(node.op.scalar_op).__name__
+        if name in ("Add", "Mul"):
+            return reduce(partial(self.apply, name), arguments)
+        if name == "Second":
+            shape = np.broadcast_shapes(*(x.shape for x in arguments))
+            return np.broadcast_to(arguments[1], shape)
+        if name == "Identity" or (name == "Cast" and node.outputs[0].dtype == "float64"):
+            return arguments[0]
+        if name in ("AND", "OR", "Invert") and any(v.dtype != "bool" for v in node.inputs):
+            raise NoTapeError(f"{name} of bits")
+        return self.apply(name, *arguments)
+
+    def _reduced(self, name: str, x: Index, axis: Sequence[int] | None) -> Index:
+        axes = range(x.ndim) if axis is None else axis
+        kept = [length for i, length in enumerate(x.shape) if i not in axes]
+        terms = np.moveaxis(x, list(axes), range(len(axes))).reshape(-1, *kept)
+        if not len(terms):
+            raise NoTapeError("a reduction of nothing")
+        return reduce(partial(self.apply, name), terms)
+
+    def _accumulated(self, op: CumOp, x: Index) -> Index:
+        found = np.array(np.moveaxis(x, op.axis, 0))
+        for i in range(1, len(found)):
+            found[i] = self.apply("Add" if op.mode == "add" else "Mul", found[i - 1], found[i])
+        return np.moveaxis(found, 0, op.axis)
+
+    def _product(self, x: Index, y: Index) -> Index:
+        left = np.atleast_2d(x)
+        right = y[:, None] if y.ndim == 1 else y
+        terms = self.apply("Mul", left[:, :, None], right[None])
+        return self._reduced("Add", terms, (1,)).reshape(*x.shape[:-1], *y.shape[1:])
+
+    def _moved(self, node: Apply, values: list[Any]) -> Index:
+        op = node.op
+        kind = next((kind for kind in _MOVING if isinstance(op, kind)), None)
+        adds = isinstance(op, IncSubtensor | AdvancedIncSubtensor) and not op.set_instead_of_inc
+        if kind is None or (adds and kind is AdvancedIncSubtensor):
+            raise NoTapeError(str(op))
+        if adds:
+            return self._added(node, values)
+        count = _MOVING[kind] or len(values)
+        if any(isinstance(value, Registers) for value in values[count:]):
+            raise NoTapeError(f"{node.op} at what is not constant")
+        # Operations in place overwrite their first argument.
+        moved = [np.array(self._index(value)) for value in values[:count]]
+        function: Callable[..., Any] = lower(node)[0]
+        return np.asarray(function(*moved, *values[count:])).astype(np.intp)
+
+    def _added(self, node: Apply, values: list[Any]) -> Index:
+        """Return x with y added to a part of it."""
+        x, y = map(self._index, values[:2])
+        sets = IncSubtensor(node.op.idx_list, set_instead_of_inc=True)(*node.inputs).owner
+        place = np.arange(y.size, dtype=float).reshape(y.shape)
+        which = np.asarray(lower(sets)[0](np.full(x.shape, -1.0), place, *values[2:])).astype(int)
+        at, found = which >= 0, x.copy()
+        found[at] = self.apply("Add", x[at], y.ravel()[which[at]])
+        return found

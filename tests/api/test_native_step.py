@@ -1,0 +1,125 @@
+"""``pac.sample`` makes most steps in blocks: the draws are those of the Python step."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.api import native_step
+
+GROUP = np.repeat(np.arange(6), 4)
+Y = np.random.default_rng(8).normal(0.5, 1.0, 24)
+QUIET = {"progressbar": False, "compute_convergence_checks": False, "random_seed": 5}
+OPTIONS = {"draws": 400, "tune": 160, "chains": 2, **QUIET}
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pm.Model() as model:
+        mu, tau = pm.Normal("mu", 0.0, 3.0), pm.HalfNormal("tau", 1.0)
+        a = pm.Normal("a", mu, tau, shape=6)
+        pm.Deterministic("range", a.max() - a.min())
+        pm.Normal("y", a[GROUP], pm.HalfNormal("sigma", 1.0), observed=Y)
+    return model
+
+
+def counted(monkeypatch):
+    """Return a list that gets the number of steps of every block."""
+    made, run = [], native_step.NativeLoop.run
+
+    def counting(*arguments, **options):
+        block = run(*arguments, **options)
+        made.append(len(block.outputs))
+        return block
+
+    monkeypatch.setattr(native_step.NativeLoop, "run", counting)
+    return made
+
+
+def test_the_same_as_by_python(model, monkeypatch):
+    made = counted(monkeypatch)
+    ours = pac.sample(model=model, discard_tuned_samples=False, **OPTIONS)
+    # Python makes the first window of tuning, steps that are compared, and ends of windows.
+    assert sum(made) > 2 * (560 - 50)
+    with monkeypatch.context() as patch:
+        patch.setattr(native_step, "_FEWEST", 10_000)
+        theirs = pac.sample(model=model, discard_tuned_samples=False, cores=1, **OPTIONS)
+    for group in ("posterior", "warmup_posterior"):
+        for name, values in theirs[group].data_vars.items():
+            np.testing.assert_allclose(ours[group][name], values, rtol=0, atol=1e-9)
+    for group in ("sample_stats", "warmup_sample_stats"):
+        for name, values in theirs[group].data_vars.items():
+            if name == "evaluations":
+                # The first one of a step is known.
+                assert set(np.unique(values - ours[group][name])) <= {0, 1}
+            else:
+                np.testing.assert_allclose(
+                    ours[group][name], values, rtol=1e-9, atol=1e-9, err_msg=name
+                )
+
+
+def test_blocks_of_any_size_give_the_same(model, monkeypatch):
+    whole = pac.sample(model=model, **OPTIONS)
+    monkeypatch.setattr(native_step, "_SECONDS", 1e-4)
+    again = pac.sample(model=model, cores=2, **OPTIONS)
+    for name, values in whole.posterior.data_vars.items():
+        np.testing.assert_array_equal(again.posterior[name], values)
+
+
+def test_what_is_recorded_without_a_tape(model, monkeypatch):
+    with model.copy() as other:
+        # Nothing else of the model depends on it.
+        pm.Deterministic("root", pm.math.matrix_inverse(other["sigma"] * np.eye(2)))
+    made = counted(monkeypatch)
+    ours, plain = (pac.sample(model=m, **OPTIONS) for m in (other, model))
+    assert sum(made) > 4 * (560 - 50)
+    for name, values in plain.posterior.data_vars.items():
+        np.testing.assert_allclose(ours.posterior[name], values, rtol=1e-12)
+    np.testing.assert_allclose(
+        ours.posterior["root"][..., 1, 1], 1.0 / plain.posterior["sigma"], rtol=1e-12
+    )
+
+
+def test_an_interrupt_keeps_every_draw(model):
+    whole = pac.sample(model=model, **OPTIONS).posterior
+    seen = []
+
+    def stop(trace, draw):
+        assert len(trace) == draw.draw_idx + 1
+        seen.append((draw.point["mu"].item(), trace.samples["mu"][draw.draw_idx].item()))
+        if (draw.chain, draw.draw_idx) == (1, 160 + 122):
+            raise KeyboardInterrupt
+
+    with pytest.warns(UserWarning, match="interrupted after 400 draws of chain 0, 123 draws"):
+        idata = pac.sample(model=model, callback=stop, **OPTIONS)
+    assert len(seen) == 560 + 160 + 123
+    assert all(point == recorded for point, recorded in seen)
+    np.testing.assert_array_equal(idata.posterior["mu"], whole["mu"][:1])
+    np.testing.assert_array_equal(idata["posterior_rest"]["mu"], whole["mu"][1, :123])
+
+
+def test_blocks_end_within_half_a_second(model, monkeypatch):
+    longest, run = [0.0], native_step.NativeLoop.run
+
+    def timed(*arguments, **options):
+        begin = time.perf_counter()
+        block = run(*arguments, **options)
+        longest.append(time.perf_counter() - begin)
+        return block
+
+    monkeypatch.setattr(native_step.NativeLoop, "run", timed)
+    pac.sample(20_000, model=model, **{name: OPTIONS[name] for name in ("tune", *QUIET)}, chains=1)
+    assert max(longest) < 0.5
+
+
+def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
+    made = counted(monkeypatch)
+    pac.sample(30, tune=30, model=model, chains=1, **QUIET)
+    with pm.Model() as classes:
+        pm.Bernoulli("y", logit_p=pm.Normal("b", shape=2)[GROUP[:8] % 2], observed=np.arange(8) % 2)
+    pac.sample(450, tune=50, model=classes, chains=1, cores=1, **QUIET)
+    assert not made

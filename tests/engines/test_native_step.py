@@ -1,0 +1,298 @@
+"""The native loop makes the Python step's draws, from the same random numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.engines.gibbs.native.loop import NativeLoop
+from pymc_augconj.latents.by_gram import GramSpace
+from pymc_augconj.latents.by_weights import WeightSpace
+from pymc_augconj.python_mode.tape import NoTapeError
+
+STEPS = 40
+# Of states along so many steps, whose data are of the order of one; each step adds rounding and
+# forgets some.
+ROUNDING = 1e-9
+
+_RNG = np.random.default_rng(20_261_123)
+GROUP = np.repeat(np.arange(10), 4)
+X = _RNG.normal(size=40)
+DESIGN = _RNG.normal(size=(40, 20))
+
+
+def reals(name, size=40):
+    return pm.Data(f"{name} data", np.random.default_rng(5).normal(size=size))
+
+
+def centred_effects():
+    mu, tau = pm.Normal("mu", 0.0, 5.0), pm.HalfCauchy("tau", 5.0)
+    theta = pm.Normal("theta", mu, tau, shape=8)
+    pm.Normal("y", theta, np.arange(9.0, 17.0), observed=reals("y", 8))
+
+
+def slopes():
+    mu, tau = pm.Normal("mu", 0.0, 1.0, shape=2), pm.HalfNormal("tau", 1.0, shape=2)
+    a = pm.Normal("a", 0.0, 1.0, shape=10)
+    b = pm.Normal("b", mu[1], tau[1], shape=10)
+    alpha = pm.Deterministic("alpha", mu[0] + tau[0] * a)
+    sigma = pm.HalfNormal("sigma", 1.0)
+    pm.Normal("y", alpha[GROUP] + b[GROUP] * X, sigma, observed=reals("y"))
+
+
+def own_noise_of_groups():
+    tau, sigma = pm.Exponential("tau", 1.0), pm.InverseGamma("sigma", 3.0, 2.0, shape=5)
+    a = pm.Normal("a", 0.0, tau, shape=10)
+    pm.Normal("y", a[GROUP], sigma[GROUP // 2], observed=reals("y"))
+
+
+def curve_in_the_offset():
+    """An offset that a hyperparameter bends, and a dense design: one border."""
+    rate, tau = pm.Gamma("rate", 2.0, 2.0), pm.HalfNormal("tau", 1.0)
+    w = pm.Normal("w", 0.0, tau, shape=20)
+    sigma = pm.Uniform("sigma", 0.2, 2.0)
+    mu = pm.math.exp(-rate * np.abs(X)) + DESIGN @ w
+    pm.Normal("y", mu, sigma, observed=reals("y"))
+
+
+def measurement_error():
+    mu, tau = pm.Normal("mu", 0.0, 2.0), pm.HalfNormal("tau", 1.0)
+    x = pm.Normal("x", mu, tau, shape=20)
+    a, b = pm.Normal("a", 0.0, 2.0), pm.Normal("b", 0.0, 2.0)
+    sigma = pm.HalfNormal("sigma", 1.0)
+    pm.Normal("seen", x, 0.5, observed=reals("seen", 20))
+    pm.Normal("y", a + b * x, sigma, observed=reals("y", 20))
+
+
+def correlated_effects():
+    chol, _, _ = pm.LKJCholeskyCov("chol", n=2, eta=2.0, sd_dist=pm.HalfNormal.dist(1.0, shape=2))
+    z = pm.Normal("z", 0.0, 1.0, shape=(10, 2))
+    b = z @ chol.T
+    sigma = pm.HalfNormal("sigma", 1.0)
+    pm.Normal("y", b[GROUP, 0] + b[GROUP, 1] * X, sigma, observed=reals("y"))
+
+
+def basis_functions():
+    """Columns that are scaled by functions of θ, and so many that Python is in weight space."""
+    ls, eta = pm.InverseGamma("ls", 5.0, 5.0), pm.HalfNormal("eta", 2.0)
+    gp = pm.gp.HSGP(m=[45], c=1.5, cov_func=eta**2 * pm.gp.cov.Matern52(1, ls=ls))
+    f = gp.prior("f", X=np.linspace(-3.0, 3.0, 150)[:, None])
+    pm.Normal("y", f, pm.HalfNormal("sigma", 1.0), observed=reals("y", 150))
+
+
+def zero_sum():
+    mu, tau = pm.Normal("mu", 0.0, 3.0), pm.Weibull("tau", 2.0, 1.0)
+    a = pm.ZeroSumNormal("a", sigma=tau, shape=10)
+    pm.LogNormal("y", mu + a[GROUP], pm.HalfStudentT("sigma", 4.0, 1.0), observed=positive("y"))
+
+
+def positive(name):
+    return pm.Data(f"{name} data", np.exp(np.random.default_rng(5).normal(size=40)))
+
+
+def nothing_learned():
+    b = pm.Normal("b", np.array([0.5, -0.5]), 2.0)
+    pm.Normal("y", b[0] + b[1] * X, 0.7, observed=reals("y"))
+
+
+def wide():
+    """A prior so wide that what rounding leaves is to be estimated by solutions."""
+    mu, tau = pm.Normal("mu", 0.0, 1e4), pm.HalfNormal("tau", 1.0)
+    a = pm.Normal("a", 0.0, tau, shape=10)
+    pm.Normal("y", mu + a[GROUP], 0.01, observed=reals("y"))
+
+
+MODELS = (
+    *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
+    *(correlated_effects, basis_functions, zero_sum, nothing_learned, wide),
+)
+
+
+def both(build, **options):
+    """Return a tuned step and its loop, and where they are."""
+    with pm.Model() as model:
+        build()
+    step = pac.AugmentedGibbs(model=model, **options)
+    point = model.initial_point()
+    step.setup_chain(np.random.default_rng(1), 30, 0)
+    for _ in range(30):
+        point, _ = step.step(point)
+    return step, NativeLoop(step._sampler, point), point
+
+
+def python_steps(step, rng, point, count=STEPS, *, tune=False):
+    updates = {move: partial(own, tune=tune) for move, own in step._updates.items()}
+    for _ in range(count):
+        point, info = step._sampler.step(rng, point, updates)
+        yield point, info
+
+
+@pytest.mark.parametrize(
+    ("build", "hyper_sampler"),
+    [
+        *((build, "auto") for build in MODELS),
+        (slopes, "slice"),
+        (slopes, "elliptical"),
+    ],
+)
+def test_the_draws_of_the_python_step(build, hyper_sampler):
+    step, loop, point = both(build, hyper_sampler=hyper_sampler)
+    ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
+    block = loop.run(ours, step._sampler, point, step._updates["collapsed"], STEPS, tune=False)
+    every = zip(block.points(point), python_steps(step, theirs, point), strict=True)
+    moved = []
+    for row, (found, (expected, info)) in enumerate(every):
+        assert list(found) == list(expected)
+        for name, value in expected.items():
+            scale = 1.0 + np.abs(value).max()
+            np.testing.assert_allclose(found[name], value, rtol=0, atol=ROUNDING * scale)
+        assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-9, abs=1e-6)
+        assert block.log_evidence[row] == pytest.approx(info.log_evidence, rel=1e-9, abs=1e-6)
+        # Where an update begins is known to the loop.
+        assert block.evaluations[row] == info.evaluations - bool(info.evaluations)
+        moved.append(next(iter(found.values())).ravel()[0])
+    assert np.unique(moved).size == STEPS
+    assert ours.bit_generator.state == theirs.bit_generator.state
+
+
+def test_which_spaces_are_made():
+    kinds = {
+        type(both(build)[0]._sampler.parts[0].space.preferred)
+        for build in (slopes, basis_functions)
+    }
+    assert kinds == {GramSpace, WeightSpace}
+
+
+def test_what_is_learned():
+    step, loop, point = both(slopes)
+    update = step._updates["collapsed"]
+    before = {name: np.copy(value) for name, value in update.state.items()}
+    loop.run(np.random.default_rng(3), step._sampler, point, update, 10, tune=True)
+    ours = {name: np.copy(value) for name, value in update.state.items()}
+    update.state |= before | {"count": int(before["count"])}
+    list(python_steps(step, np.random.default_rng(3), point, 10, tune=True))
+    assert ours["count"] == update.state["count"] == before["count"] + 20
+    for name, value in ours.items():
+        np.testing.assert_allclose(value, update.state[name], rtol=1e-9, atol=1e-12)
+
+
+def test_blocks_do_not_change_the_draws():
+    for build in (slopes, nothing_learned):
+        step, loop, point = both(build)
+        update = step._updates["collapsed"]
+        rng = np.random.default_rng(3)
+        whole = loop.run(rng, step._sampler, point, update, STEPS, tune=False).outputs
+        rng, rows = np.random.default_rng(3), []
+        for steps in (1, 7, 12, 20):
+            block = loop.run(rng, step._sampler, point, update, steps, tune=False)
+            rows.append(block.outputs)
+            *_, point = block.points(point)
+        np.testing.assert_array_equal(np.concatenate(rows), whole)
+
+
+def test_steps_without_digits_are_left_to_python():
+    step, loop, point = both(slopes)
+    update, p = step._updates["collapsed"], loop._problem
+
+    def run(digits):
+        loop._problem, rng = p._replace(digits=digits), np.random.default_rng(3)
+        block = loop.run(rng, step._sampler, point, update, STEPS, tune=False)
+        return block.outputs, list(block.points(point)), rng
+
+    whole, _, _ = run(p.digits)
+    assert len(whole) == STEPS
+    # As if rounding were so large that it leaves none of the steps its digits, and then some.
+    none, _, rng = run(1.0)
+    assert not len(none)
+    assert rng.bit_generator.state == np.random.default_rng(3).bit_generator.state
+    made, points, rng = next(
+        found for found in map(run, np.geomspace(1e-1, 1e-6, 100)) if 0 < len(found[0]) < STEPS - 5
+    )
+    np.testing.assert_array_equal(made, whole[: len(made)])
+    # The generator is where the step that was not made begins.
+    loop._problem = p
+    rest = loop.run(rng, step._sampler, points[-1], update, 5, tune=False)
+    np.testing.assert_array_equal(rest.outputs, whole[len(made) : len(made) + 5])
+
+
+def test_a_wrong_loop_is_found():
+    step, loop, point = both(slopes)
+    update, rng = step._updates["collapsed"], np.random.default_rng(3)
+    ((after, info),) = python_steps(step, rng, point, 1)
+    loop.check_evidence(rng, after, update, info.log_evidence)
+    block = loop.run(rng, step._sampler, after, update, 5, tune=False)
+    *_, last = block.points(point)
+    loop.check_density(step._sampler, last, block.log_density[-1])
+    loop._problem = loop._problem._replace(value=1.5 * loop._problem.value)
+    with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
+        loop.check_evidence(rng, after, update, info.log_evidence)
+    with pytest.raises(pac.AugmentationError, match="expected a log density of"):
+        loop.check_density(step._sampler, last, block.log_density[-1] + 0.2)
+
+
+def latent_scale_of_a_covariance():
+    f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=pm.Gamma("ls", 3, 3))).prior(
+        "f", X=X[:9, None]
+    )
+    pm.Normal("y", f, 1.0, observed=reals("y", 9))
+
+
+def classes():
+    pm.Bernoulli("y", logit_p=pm.Normal("b", shape=2)[GROUP[:8] % 2], observed=np.arange(8) % 2)
+
+
+def density_without_a_tape():
+    nu = pm.Gamma("nu", 2.0, 2.0)
+    pm.Potential("prior", -pm.math.log(1.0 + pm.math.sum(pm.math.dot(np.eye(2), [nu, nu]) ** 2)))
+    pm.Potential("psi", pm.logp(pm.VonMises.dist(0.0, nu), 0.3))
+    pm.Normal("y", pm.Normal("a", 0.0, nu, shape=10)[GROUP], 1.0, observed=reals("y"))
+
+
+@pytest.mark.parametrize("build", [latent_scale_of_a_covariance, classes, density_without_a_tape])
+def test_other_models_have_no_loop(build):
+    with pytest.raises(NoTapeError):
+        both(build)
+
+
+@pytest.fixture
+def native(joint_distribution):
+    """The joint distribution test with a few native steps in place of one of Python."""
+
+    class Native(joint_distribution):
+        factor = 1.0
+
+        def _moved(self, point, observed, learned):
+            self.put(observed)
+            self.step.setup_chain(self.rng, 0, 1)
+            self.step.learned = learned
+            sampler = self.step.make_sampler(point)
+            loop = NativeLoop(sampler, point)
+            p = loop._problem
+            is_gram = p.place < p.place.max() - p.std.size - 2
+            value = np.where(is_gram, self.factor, 1.0) * p.value
+            loop._problem = p._replace(value=value)
+            update = self.step._updates["collapsed"]
+            block = loop.run(self.rng, sampler, point, update, 10, tune=False)
+            # A wrong target leads to where rounding leaves no digits.
+            assert len(block.outputs) == 10 or self.factor != 1.0
+            return [point, *block.points(point)][-1]
+
+    return Native
+
+
+@pytest.mark.parametrize("build", [centred_effects, slopes, measurement_error])
+def test_the_joint_distribution_is_kept(native, build):
+    z = native(build, seed=1).z_scores(25, steps=4, draws=400)
+    wrong = {label: value for label, value in z.items() if abs(value) > 5.0}
+    assert not wrong
+
+
+def test_that_of_a_wrong_loop_is_not(native):
+    joint = native(slopes, seed=1)
+    joint.factor = 2.0
+    z = joint.z_scores(25, steps=4, draws=400)
+    assert max(abs(value) for value in z.values()) > 5.0

@@ -1,0 +1,138 @@
+"""Graphs on a tape give what PyTensor gives, for every opcode and every way of moving entries."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytensor.tensor as pt
+import pytest
+
+from pymc_augconj.python_mode.tape import _NAMES, NoTapeError, TapeBuilder
+from pymc_augconj.python_mode.tape_kernel import run_tape
+from pymc_augconj.recognition.graph.functions import PointFunction
+
+VALUES = {
+    "s": np.array(0.7),
+    "v": np.array([0.3, 1.9, 0.8]),
+    "m": np.array([[0.2, 0.9], [1.4, 0.6]]),
+}
+
+
+def arguments():
+    return pt.dscalar("s"), pt.vector("v", shape=(3,)), pt.matrix("m", shape=(2, 2))
+
+
+def on_tape(graph, inputs, at):
+    """Return the graph's value by a tape, and its instructions."""
+    function, tape = PointFunction(graph, {var.name: var for var in inputs}), TapeBuilder()
+    entries = {name: tape.inputs(value.shape) for name, value in at.items()}
+    index = function.on_tape(tape, entries)
+    code, registers = tape.finish()
+    for name, value in at.items():
+        registers[entries[name]] = value
+    run_tape(code, registers)
+    return registers[index], code, function
+
+
+ELEMENTWISE = {
+    "Add": lambda x, y: x + y + 2.0,
+    "Mul": lambda x, y: x * y * 3.0,
+    "Sub": lambda x, y: x - y,
+    "TrueDiv": lambda x, y: x / (y - 0.8),
+    "Neg": lambda x, y: -x,
+    "Sqr": lambda x, y: x**2,
+    "Reciprocal": lambda x, y: 1.0 / x,
+    "Exp": lambda x, y: pt.exp(x),
+    "Log": lambda x, y: pt.log(x),
+    "Log1p": lambda x, y: pt.log1p(x),
+    "Expm1": lambda x, y: pt.expm1(x),
+    "Sqrt": lambda x, y: pt.sqrt(x),
+    "Pow": lambda x, y: x**y,
+    "Abs": lambda x, y: pt.abs(x - 1.0),
+    "GT": lambda x, y: pt.gt(x, y).astype("float64"),
+    "GE": lambda x, y: pt.ge(x, y).astype("float64"),
+    "LT": lambda x, y: pt.lt(x, y).astype("float64"),
+    "LE": lambda x, y: pt.le(x, y).astype("float64"),
+    "EQ": lambda x, y: pt.eq(x, pt.maximum(x, y)).astype("float64"),
+    "NEQ": lambda x, y: pt.neq(x, pt.maximum(x, y)).astype("float64"),
+    "AND": lambda x, y: pt.and_(x > 0.5, y > 0.5).astype("float64"),
+    "OR": lambda x, y: pt.or_(x > 0.8, y > 0.8).astype("float64"),
+    "Invert": lambda x, y: pt.invert(pt.isnan(pt.log(x - 0.5))).astype("float64"),
+    "Switch": lambda x, y: pt.switch(x > y, x, -np.inf),
+    "Maximum": lambda x, y: pt.maximum(pt.log(x - 0.5), y),
+    "Minimum": lambda x, y: pt.minimum(pt.log(x - 0.5), y),
+    "GammaLn": lambda x, y: pt.gammaln(x),
+    "Erf": lambda x, y: pt.erf(x),
+    "Erfc": lambda x, y: pt.erfc(x + y),
+    "Tanh": lambda x, y: pt.tanh(x),
+    "Sin": lambda x, y: pt.sin(x),
+    "Cos": lambda x, y: pt.cos(x),
+    "Sigmoid": lambda x, y: pt.sigmoid(x - y),
+    "Softplus": lambda x, y: pt.softplus(x - y),
+    "Log1mexp": lambda x, y: pt.log1mexp(-x * 0.9),
+    "IsNan": lambda x, y: pt.isnan(pt.log(x - y)).astype("float64"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+@pytest.mark.parametrize("name", _NAMES)
+def test_opcodes(name):
+    s, v, m = arguments()
+    graph = ELEMENTWISE[name](v, s)
+    found, code, function = on_tape(graph, [s, v, m], VALUES)
+    assert _NAMES.index(name) in code[:, 0]  # rewriting has not replaced it
+    np.testing.assert_allclose(found, function(VALUES), rtol=1e-14)
+    assert np.unique(found).size > 1
+
+
+MOVED = {
+    "alloc": lambda s, v, m: pt.alloc(pt.exp(s), 4, 3),
+    "broadcast": lambda s, v, m: v[:, None] * pt.stack([s, s])[None, :],
+    "join": lambda s, v, m: pt.concatenate([v, pt.exp(v[:2]), np.array([4.0])]),
+    "index": lambda s, v, m: pt.exp(v)[np.array([2, 0, 0, 1])],
+    "pairs": lambda s, v, m: pt.exp(m)[np.array([1, 0]), np.array([0, 1])],
+    "set": lambda s, v, m: pt.set_subtensor(pt.zeros(5)[1:4], pt.exp(v)),
+    "set some": lambda s, v, m: pt.set_subtensor(pt.exp(v)[np.array([2, 0])], s),
+    "add to some": lambda s, v, m: pt.inc_subtensor(pt.exp(v)[1:], s),
+    "diagonal": lambda s, v, m: pt.diag(pt.exp(v)),
+    "reshape": lambda s, v, m: pt.exp(m).reshape((4,))[::-1],
+    "transpose": lambda s, v, m: pt.exp(m).T,
+    "sum": lambda s, v, m: pt.exp(v).sum() + pt.exp(m).sum(axis=0),
+    "product": lambda s, v, m: pt.prod(pt.exp(v), axis=0) + pt.max(m, axis=1),
+    "all": lambda s, v, m: pt.switch(pt.all(v > 0.0), s, -1.0),
+    "cumulated": lambda s, v, m: pt.cumsum(pt.exp(v)) + pt.cumprod(v),
+    "matrix, vector": lambda s, v, m: pt.exp(m) @ v[:2],
+    "vector, matrix": lambda s, v, m: v[:2] @ pt.exp(m),
+    "matrices": lambda s, v, m: pt.exp(m) @ m,
+    "length": lambda s, v, m: pt.exp(s) * v.shape[0].astype("float64"),
+}
+
+
+@pytest.mark.parametrize("name", MOVED)
+def test_entries_are_moved(name):
+    inputs = arguments()
+    found, _, function = on_tape(MOVED[name](*inputs), inputs, VALUES)
+    np.testing.assert_allclose(found, function(VALUES), rtol=1e-14)
+
+
+def test_equal_instructions_are_one():
+    s, v, m = arguments()
+    graph = pt.exp(pt.alloc(s, 100)) + pt.exp(s)
+    found, code, _ = on_tape(graph, [s, v, m], VALUES)
+    assert len(code) == 2
+    np.testing.assert_allclose(found, 2.0 * np.exp(0.7))
+
+
+def test_what_has_no_tape():
+    s, v, m = arguments()
+    single = pt.fscalar("single")
+    for graph, inputs in [
+        (pt.linalg.cholesky(m), [m]),
+        (v[pt.cast(s, "int64")], [s, v]),
+        (pt.digamma(s), [s]),
+        (single + np.float32(1.0), [single]),
+        (pt.alloc(s, 30_000) * np.arange(30_000.0), [s]),
+        (pt.inc_subtensor(pt.exp(v)[np.array([0, 0])], s), [s, v]),
+    ]:
+        at = {**VALUES, "single": np.float32(0.5)}
+        with pytest.raises(NoTapeError):
+            on_tape(graph, inputs, {var.name: at[var.name] for var in inputs})
