@@ -328,7 +328,6 @@ def test_data_that_put_other_entries_into_a_precision_are_refused():
 NOT_GAUSSIAN = {
     "Student-t": lambda: pm.StudentT("z", nu=3, shape=N),
     "Laplace": lambda: pm.Laplace("z", 0, 1, shape=N),
-    "Flat": lambda: pm.Flat("z", shape=N),
     "uniform": lambda: pm.Uniform("z", -5, 5, shape=N, default_transform=None),
     "truncated": lambda: pm.TruncatedNormal("z", 0, 1, lower=-9, shape=N, default_transform=None),
     "start": lambda: pm.GaussianRandomWalk("z", sigma=1, init_dist=pm.Flat.dist(), shape=N),
