@@ -352,6 +352,8 @@ class _SelectionSum:
     def on_tape(
         self, tape: TapeBuilder, entries: Mapping[Any, Index]
     ) -> list[tuple[Index, LinearMap]]:
+        if not isinstance(self._coefs, PointFunction):
+            raise NoTapeError("coefficients that are the same everywhere")
         return list(zip(self._coefs.on_tape(tape, entries), self._parts, strict=True))
 
 
