@@ -10,6 +10,10 @@ noise variance, the scale of non-centred effects) scale G and g. Coefficients of
 (the Cholesky factor of correlated effects) weight sums over pairs of parts. Others need new sums
 over observations.
 
+A block of many copies of a few correlated latents, S = I ⊗ L, is independent in whitened
+coordinates: with a row's entries aᵀu, u = L v of its group, the design A S is a sum of selections
+with the coefficients L_kl, as users write it without centring.
+
 References
 ----------
 Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.1.
@@ -18,6 +22,7 @@ Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, section 2.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
 from math import exp
 from operator import is_
@@ -25,22 +30,93 @@ from operator import is_
 import numpy as np
 
 from pymc_augconj.linalg.bordered import BorderedFactor
-from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
+from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
+from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
 from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .base import BlockPrior
+from .dense import DensePrior
+from .diagonal import DiagonalPrior
+from .factor import FactorPrior
 from .gram_pattern import GramPattern, is_dense
 from .joint import LatentPrior
 from .rows import MergedSites, SiteSum
 
-__all__ = ["GramSpace"]
+__all__ = ["GramSpace", "can_sum_out", "whitened_parts"]
+
+# More correlated latents of a group make too many pairs of parts.
+_LARGEST_GROUP = 4
 
 # Tolerance for two arrays being multiples of each other, in units of the last place.
 _ROUNDING = 4.0 * np.finfo(float).eps
 # Range of factors between known and new arrays: beyond it sums of squares may underflow.
 _SMALLEST = 1e-100
+
+
+def can_sum_out(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> bool:
+    """Return whether every block is diagonal, or many copies of a few latents that are selected."""
+    return all(
+        block.kind == DiagonalPrior.kind
+        or (_is_repeated(block) and isinstance(A, RowSelection | SelectionSum))
+        for block, A in zip(blocks, maps, strict=True)
+    )
+
+
+def _is_repeated(block: LatentBlock) -> bool:
+    kinds = (DensePrior.kind, FactorPrior.kind)
+    return block.kind in kinds and block.copies > 1 and block.size <= _LARGEST_GROUP
+
+
+@dataclass(frozen=True)
+class _Whitened:
+    """Parts of A S for a block of copies: L_kl times part ``base[of[i]]`` with l in place of k."""
+
+    base: tuple[RowSelection, ...]
+    parts: tuple[RowSelection, ...]
+    of: Index
+    entries: tuple[Index, Index]
+
+    @classmethod
+    def find(cls, base: tuple[RowSelection, ...], size: int) -> _Whitened:
+        parts, of, entries = [], [], []
+        for number, part in enumerate(base):
+            kind = part.index % size
+            for k in np.unique(kind).tolist():
+                coef = times(1.0 * (kind == k), part.coef)
+                for other in range(k + 1):
+                    index = part.index - kind + other
+                    parts.append(RowSelection(index, coef, part.size))
+                    of.append(number)
+                    entries.append((k, other))
+        rows, cols = np.array(entries).T
+        return cls(base, tuple(parts), np.array(of), (rows, cols))
+
+    def at(self, coefs: Array, block: BlockPrior) -> SelectionSum:
+        assert isinstance(block, DensePrior)  # see can_sum_out
+        return SelectionSum(coefs[self.of] * block.chol[self.entries], self.parts)
+
+
+def whitened_parts(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> list[LinearMap]:
+    """Return the maps of blocks, those of copies with the parts of A S and coefficients of one."""
+    found = []
+    for block, A in zip(blocks, maps, strict=True):
+        if block.kind == DiagonalPrior.kind:
+            found.append(A)
+        else:
+            parts = _Whitened.find(_parts_of(A)[0], block.size).parts
+            found.append(SelectionSum(np.ones(len(parts)), parts))
+    return found
+
+
+def _parts_of(A: LinearMap) -> tuple[tuple[RowSelection, ...], Array]:
+    """Return the selections whose sum a map is, and their coefficients."""
+    if isinstance(A, SelectionSum):
+        return tuple(A.parts), A.coefs
+    assert isinstance(A, RowSelection)
+    c, base = A.multiple_of
+    return (base,), np.array([c])
 
 
 class AffineByGram(WhitenedCoordinates):
@@ -93,6 +169,8 @@ class GramSpace(Conditioner):
     def __init__(self, pattern: GramPattern) -> None:
         self._pattern = pattern
         self._maps: tuple[LinearMap, ...] = ()
+        # Of blocks of copies, by number.
+        self._copies: dict[int, _Whitened] = {}
         # Sums of every term of the sites at the known maps, see GramPattern.
         self._sums: list[tuple[MergedSites, Array, Array]] = []
         self._memory = FactorMemory[AffineByGram]()
@@ -108,7 +186,7 @@ class GramSpace(Conditioner):
         return self._memory.get(prior, sites, partial(self._condition, prior, sites))
 
     def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
-        multiples = [_as_multiple(A) for A in prior.maps]
+        multiples = [_as_multiple(A) for A in self._in_whitened(prior)]
         maps = tuple(A for _, A in multiples)
         factors = self._factors(maps)
         if factors is None:
@@ -130,6 +208,20 @@ class GramSpace(Conditioner):
         )[self._pattern.pattern.order]
         factor = self._pattern.pattern.factorize(gram, s, s * right)
         return AffineByGram(factor, self._pattern.pattern.order)
+
+    def _in_whitened(self, prior: LatentPrior) -> list[LinearMap]:
+        """Return the maps, those of copies with S in their coefficients."""
+        found = []
+        for i, (block, A) in enumerate(zip(prior.blocks, prior.maps, strict=True)):
+            if block.diagonal_scale is not None:
+                found.append(A)
+                continue
+            base, coefs = _parts_of(A)
+            known = self._copies.get(i)
+            if known is None or not all(map(is_, base, known.base)):
+                known = self._copies[i] = _Whitened.find(base, block.block.size)
+            found.append(known.at(coefs, block))
+        return found
 
     def _sum(self, term: MergedSites) -> tuple[MergedSites, Array, Array]:
         for known in self._sums:
@@ -195,7 +287,9 @@ def _ratio(x: Array, known: Array) -> float | None:
 
 def _column_scale(A: LinearMap, block: BlockPrior, factor: float) -> Array:
     scale = block.diagonal_scale
-    assert scale is not None  # every block is diagonal
+    if scale is None:
+        # The coefficients have S.
+        return np.full(A.size, factor)
     if isinstance(A, DenseMap) and A.columns is not None:
         scale = scale * A.columns
     return scale if factor == 1.0 else factor * scale

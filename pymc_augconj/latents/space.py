@@ -19,12 +19,11 @@ from pymc_augconj.typing import Array
 
 from .affine import Conditioner
 from .by_copies import CopiesPosterior
-from .by_gram import GramSpace
+from .by_gram import GramSpace, can_sum_out, whitened_parts
 from .by_observations import ObservationPosterior
 from .by_precision import PrecisionPosterior
 from .by_weights import WeightPosterior
 from .certified import CertifiedConditioner
-from .diagonal import DiagonalPrior
 from .gram_pattern import GramPattern
 from .joint import LatentPrior
 from .posterior import SitePosterior
@@ -91,8 +90,8 @@ def choose_conditioner(
     spaces = [cheapest, *_others(model, groups, cheapest)]
     ways: list[Callable[[], Conditioner]]
     ways = [partial(space.make_conditioner, model, groups) for space in spaces]
-    if not groups.coupling.rows and all(b.kind == DiagonalPrior.kind for b in model.blocks):
-        pattern = GramPattern(maps)
+    if not groups.coupling.rows and can_sum_out(model.blocks, maps):
+        pattern = GramPattern(whitened_parts(model.blocks, maps))
         if pattern.multiplications <= max(_FEW, cheapest.multiplications(model, groups)):
             ways.insert(0, partial(GramSpace, pattern))
     return CertifiedConditioner(ways)

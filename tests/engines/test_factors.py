@@ -147,11 +147,15 @@ def test_moments_are_those_of_draws_at_once(monkeypatch):
 # -- directions -----------------------------------------------------------------------------------
 
 
+def shifts_of(maps_at, factors):
+    return find_shifts([SimpleNamespace(kind="diagonal")] * len(maps_at[0]), maps_at, factors)
+
+
 def test_a_shift_has_the_conditional_distribution_of_its_direction():
     rng = np.random.default_rng(0)
     coef = rng.normal(size=N)
     A, B = RowSelection(ABOVE, coef, 2), RowSelection(LARGE, -2.0 * coef, 6)
-    (shift,) = find_shifts([(A, B)], [(0,), (1,)])
+    (shift,) = shifts_of([(A, B)], [(0,), (1,)])
     assert (shift.coarse, shift.fine) == (0, 1)
     std = [rng.uniform(0.5, 2.0, size=A.size) for A in (A, B)]
     u = [rng.normal(size=A.size) for A in (A, B)]
@@ -194,21 +198,21 @@ def test_only_nested_blocks_have_directions():
         "small": RowSelection(SMALL, None, 3),
     }
     names = list(maps)
-    found = find_shifts([tuple(maps.values())], [(i,) for i in range(5)])
+    found = shifts_of([tuple(maps.values())], [(i,) for i in range(5)])
     assert {(names[s.coarse], names[s.fine]) for s in found} == {
         ("intercept", "above"), ("intercept", "large"), ("intercept", "small"), ("above", "large"),
     }  # fmt: skip
     # Blocks of one factor are drawn together anyway.
-    assert not find_shifts([tuple(maps.values())], [(0, 1, 2, 3, 4)])
+    assert not shifts_of([tuple(maps.values())], [(0, 1, 2, 3, 4)])
     # At other hyperparameters coefficients differ.
     pair, other = (maps["above"], maps["large"]), (maps["above"], RowSelection(LARGE, x, 5))
-    assert find_shifts([pair, pair], [(0,), (1,)])
-    assert not find_shifts([pair, other], [(0,), (1,)])
+    assert shifts_of([pair, pair], [(0,), (1,)])
+    assert not shifts_of([pair, other], [(0,), (1,)])
 
 
 def test_levels_without_variance_stay():
     A, B = RowSelection(ABOVE, None, 2), RowSelection(LARGE, None, 5)
-    (shift,) = find_shifts([(A, B)], [(0,), (1,)])
+    (shift,) = shifts_of([(A, B)], [(0,), (1,)])
     std = [np.ones(2), np.array([0.0, 1.0, 1.0, 1.0, 1.0])]
     prior = SimpleNamespace(
         blocks=[SimpleNamespace(diagonal_scale=s) for s in std], full_maps=(A, B)

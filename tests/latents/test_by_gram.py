@@ -3,10 +3,15 @@
 import numpy as np
 import pytest
 
-from pymc_augconj.latents.by_gram import GramSpace
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.by_gram import GramSpace, can_sum_out, whitened_parts
+from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.latents.gram_pattern import GramPattern
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection, SelectionSum
+from pymc_augconj.model import FixedValue, LatentBlock
 
 N = 60
 RNG = np.random.default_rng(1)
@@ -187,3 +192,57 @@ def test_groups_take_work_in_proportion_to_their_number():
         return GramPattern([one, RowSelection(np.arange(n), None, n)]).multiplications
 
     assert work(4000) < 2.2 * work(2000)
+
+
+GROUPS = 30
+OF_ROW = RNG.integers(GROUPS, size=N)
+SLOPES = {
+    "intercepts and slopes": [
+        RowSelection(2 * OF_ROW + k, c, 2 * GROUPS) for k, c in enumerate((None, Z))
+    ],
+    "one of three": [RowSelection(3 * OF_ROW + OTHER, Z, 3 * GROUPS)],
+}
+
+
+@pytest.mark.parametrize("name", SLOPES)
+@pytest.mark.parametrize("kind", ["dense", "factor"])
+def test_copies_of_correlated_latents(name, kind):
+    """Against the form with the matrix of all latents, and with the scale of a design."""
+    parts = SLOPES[name]
+    size, total = parts[0].size // GROUPS, parts[0].size
+    block = LatentBlock(
+        "u", "u", "", (GROUPS, size), size, GROUPS, False, kind, FixedValue(np.eye(size))
+    )
+    other = LatentBlock("i", "i", "", (1,), 1, 1, False, "diagonal", FixedValue(np.ones(1)))
+    space = None
+    for c in (1.0, -0.7):
+        sums = SelectionSum(np.full(len(parts), c), parts)
+        maps = [sums if len(parts) > 1 else parts[0].times(c), RowSelection(ALL, None, 1)]
+        blocks = (block, other)
+        assert can_sum_out(blocks, maps)
+        space = space or GramSpace(GramPattern(whitened_parts(blocks, maps)))
+        chol = np.tril(RNG.normal(size=(size, size)))
+        chol[np.diag_indices(size)] = RNG.uniform(0.5, 1.5, size)
+        array = chol if kind == "factor" else chol @ chol.T
+        priors = block_prior(block, array), block_prior(other, np.array([1.3]))
+        prior = LatentPrior(np.zeros(N), priors, tuple(maps), tuple(maps))
+        sites = SiteSum((term(*random_sites()),))
+        expected = WeightSpace(total + 1, Coupling(N)).posterior(prior, sites)
+        found = space.posterior(prior, sites)
+        assert found.log_evidence == pytest.approx(expected.log_evidence, rel=1e-11)
+        np.testing.assert_allclose(found.mean, expected.mean, atol=1e-11)
+        nu = RNG.standard_normal(found.size)
+        np.testing.assert_allclose(found.solve(RNG, found.apply(nu)), nu, atol=1e-10)
+
+
+def test_what_cannot_be_summed_out():
+    def block(kind, size, copies):
+        return LatentBlock(
+            "u", "u", "", (copies, size), size, copies, False, kind, FixedValue(np.eye(size))
+        )
+
+    selected = RowSelection(np.arange(N) % 8, None, 8)
+    assert can_sum_out([block("factor", 2, 4)], [selected])
+    assert not can_sum_out([block("factor", 2, 4)], [DenseMap(selected.dense())])
+    assert not can_sum_out([block("factor", 8, 1)], [selected])
+    assert not can_sum_out([block("precision", 2, 4)], [selected])

@@ -288,7 +288,7 @@ def test_batch_of_multivariate_normals(lkj, read):
         b = pm.MvNormal("b", mu=pm.Normal("m", 0, 1, shape=2), chol=chol, shape=(3, 2))
         observe(b[GROUP, 0] + b[GROUP, 1] * X[:, 0])
     reading = read(model)
-    assert reading.kinds == {"b": "design matrix", "m": "design matrix"}
+    assert reading.kinds == {"b": "sum of selections", "m": "design matrix"}
     assert (reading.lgm.blocks[0].size, reading.lgm.blocks[0].copies) == (2, 3)
     assert reading.roles == ({"L": "prior"} if lkj else {})
 

@@ -38,15 +38,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
+from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
 from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point
 from pymc_augconj.plan import Factors
 from pymc_augconj.typing import Array, Index
 
@@ -91,15 +93,17 @@ def choose_factors(
         not held
         and all(len(site.terms.groups) == 1 for site in model.sites)
         and all(site.shape[0] == 1 for site in model.sites)
-        and all(block.kind == DiagonalPrior.kind for block in model.blocks)
     )
     most = sum(size for size in sizes if size > _SMALL) - max(sizes)
     if not is_possible or _FACTORISATIONS * (most + _SMALL) ** 3 / 3.0 < _FEW:
         return None
     maps = [read(point).rows(groups.first) for read in model.maps]
+    if not can_sum_out(model.blocks, maps):
+        return None
     factors = _tied(model, _by_size(sizes, maps))
     if len(factors) < 2:
         return None
+    maps = whitened_parts(model.blocks, maps)
     costs = [
         GramPattern([maps[i] for i in own]).pattern.multiplications
         for own in (range(len(maps)), *factors)
@@ -185,23 +189,26 @@ class Shift:
 
 
 def find_shifts(
-    maps_at: Sequence[Sequence[LinearMap]], factors: Sequence[Sequence[int]]
+    blocks: Sequence[LatentBlock],
+    maps_at: Sequence[Sequence[LinearMap]],
+    factors: Sequence[Sequence[int]],
 ) -> list[Shift]:
-    """Return the pairs of blocks of different factors of which one is nested in the other.
+    """Return the pairs of independent effects of different factors, of which one is nested.
 
     Parameters
     ----------
+    blocks : sequence of LatentBlock
     maps_at : sequence of sequence of LinearMap
         The blocks' maps at one or more values of θ.
     factors : sequence of sequence of int
     """
+    owner = {i: number for number, own in enumerate(factors) for i in own}
+    independent = [i for i, block in enumerate(blocks) if block.kind == DiagonalPrior.kind]
     shifts = []
-    for own in factors:
-        for fine in own:
-            for coarse in (i for other in factors if other is not own for i in other):
-                pairs = [(maps[coarse], maps[fine]) for maps in maps_at]
-                found = _nested(coarse, fine, pairs)
-                shifts += [] if found is None else [found]
+    for coarse, fine in permutations(independent, 2):
+        if owner[coarse] != owner[fine]:
+            found = _nested(coarse, fine, [(maps[coarse], maps[fine]) for maps in maps_at])
+            shifts += [] if found is None else [found]
     return shifts
 
 

@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.by_gram import GramSpace
+from pymc_augconj.latents.by_gram import GramSpace, whitened_parts
 from pymc_augconj.latents.certified import CertifiedConditioner
 from pymc_augconj.latents.components import find_components, restricted_model
 from pymc_augconj.latents.gram_pattern import GramPattern
@@ -17,7 +17,7 @@ from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.latents.space import choose_conditioner
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.model import FixedValue, LatentGaussianModel, Point
+from pymc_augconj.model import FixedValue, LatentBlock, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
 from pymc_augconj.typing import Array, Index
 
@@ -149,7 +149,7 @@ def make_parts(
         space = (
             choose_conditioner(own_model, priors.groups, maps)
             if plan.factors is None
-            else CertifiedConditioner([partial(_gram_space, maps)])
+            else CertifiedConditioner([partial(_gram_space, own_model.blocks, maps)])
         )
         held = [
             (one, one.how, span)
@@ -168,7 +168,7 @@ def make_parts(
         if plan.factors is not None:
             blocks = plan.factors.blocks
             part.factors = [_factor(part, own_model, own, plan, points) for own in blocks]
-            part.shifts = find_shifts([[f(p) for f in model.maps] for p in points], blocks)
+            part.shifts = find_shifts(model.blocks, maps_at, blocks)
             part.joint_share = best_share(_rate(part, points[0]), plan.factors.cost)
         parts.append(part)
     return parts
@@ -227,5 +227,5 @@ def _rate(part: Part, point: Point) -> float:
     return float(np.sqrt(after / before)) if before > 0.0 else 0.0
 
 
-def _gram_space(maps: Sequence[LinearMap]) -> GramSpace:
-    return GramSpace(GramPattern(maps))
+def _gram_space(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> GramSpace:
+    return GramSpace(GramPattern(whitened_parts(blocks, maps)))

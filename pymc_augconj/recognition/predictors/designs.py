@@ -16,7 +16,7 @@ import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
-from pymc_augconj.model import Argument, Point
+from pymc_augconj.model import Argument, FixedValue, Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 
 __all__ = ["COEFFICIENTS", "DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Parts", "Product"]
@@ -105,6 +105,20 @@ class _PartProduct(Product):
         return super().once({COEFFICIENTS: self._unit}, vector)
 
 
+class _Masked(Product):
+    """Products with the columns of one kind in groups of ``group``, zero elsewhere."""
+
+    def __init__(self, product: Product, kind: int, group: int) -> None:
+        self._whole, self.size, self.names = product, product.size, product.names
+        self._mask = 1.0 * (np.arange(product.size) % group == kind)
+
+    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        return self._whole(point, self._mask * vector)
+
+    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
+        return self._whole.once(point, self._mask * vector)
+
+
 class BlockMap:
     """A block's map A as a function of the point.
 
@@ -127,6 +141,9 @@ class BlockMap:
         (comparisons, indices) stand between.
     parts : Parts, optional
         A as a sum of parts of which θ changes the coefficients alone, where it is one.
+    group : int
+        Number of correlated latents in each of several groups, one after another: a row may take
+        one of each kind (an intercept and a slope).
 
     Raises
     ------
@@ -143,8 +160,9 @@ class BlockMap:
         name: str,
         dependence: str = "smooth",
         parts: Parts | None = None,
+        group: int = 1,
     ) -> None:
-        self.names, self._parts = product.names, parts
+        self.names, self._parts, self._group = product.names, parts, group
         self._product, self._transposed = product, transposed
         self._points, self._wide_points = list(points), list(wide_points)
         self._name, self._dependence = name, dependence
@@ -174,6 +192,11 @@ class BlockMap:
             if product.names:
                 return _ScaledSelection(product, found.index, self._name)
             return _FixedMap(found.map(product.size))
+        if not product.names and self._group > 1:
+            kinds = [_Masked(product, k, self._group) for k in range(self._group)]
+            summed = self._sum_of(FixedValue(np.ones(self._group)), kinds)
+            if summed is not None:
+                return summed
         self._refuse_too_large()
         if self._dependence == "discrete" or found is not None:
             return _GeneralMap(product)
@@ -187,20 +210,24 @@ class BlockMap:
 
     def _sum_of_parts(self, parts: Parts) -> _Multiple | _SelectionSum | None:
         """Return the map as it is with parts that stay; None where their sum is better read."""
-        selections = []
-        for k in range(parts.count):
-            part = parts.part(k, self._product.size)
-            found = _find_selection(part, [{}])
-            if found is not None:
-                selections.append(found)
-            elif parts.count == 1:
-                self._refuse_too_large()
-                return _Multiple(parts.coefs, DenseMap(part.matrix({})))
-            else:
-                return None
-        if parts.count == 1:
-            return _Multiple(parts.coefs, selections[0].map(self._product.size))
-        return _SelectionSum.of(parts.coefs, selections, self._product.size)
+        products = [parts.part(k, self._product.size) for k in range(parts.count)]
+        if parts.count > 1:
+            return self._sum_of(parts.coefs, products)
+        found = _find_selection(products[0], [{}])
+        if found is None:
+            self._refuse_too_large()
+            return _Multiple(parts.coefs, DenseMap(products[0].matrix({})))
+        return _Multiple(parts.coefs, found.map(self._product.size))
+
+    def _sum_of(
+        self, coefs: PointMap[np.ndarray], products: Sequence[Product]
+    ) -> _SelectionSum | None:
+        """Return the sum of several selections; None if one is none, see :class:`_SelectionSum`."""
+        found = [_find_selection(product, [{}]) for product in products]
+        if any(one is None for one in found):
+            return None
+        every = [one for one in found if one is not None]
+        return _SelectionSum.of(coefs, every, self._product.size)
 
     def _holds_elsewhere(self, found: _Selection) -> bool:
         """Return whether rows that are equal where A was examined are equal at other θ."""
@@ -258,14 +285,13 @@ class _Multiple:
 class _SelectionSum:
     """A(θ) = Σ c_k(θ) B_k, of selections that take different entries."""
 
-    kind = "sum of selections, scaled by hyperparameters"
-
-    def __init__(self, coefs: PointFunction, parts: Sequence[RowSelection]) -> None:
+    def __init__(self, coefs: PointMap[np.ndarray], parts: Sequence[RowSelection]) -> None:
         self._coefs, self._parts = coefs, tuple(parts)
+        self.kind = "sum of selections" + ", scaled by hyperparameters" * bool(coefs.names)
 
     @classmethod
     def of(
-        cls, coefs: PointFunction, found: Sequence[_Selection], size: int
+        cls, coefs: PointMap[np.ndarray], found: Sequence[_Selection], size: int
     ) -> _SelectionSum | None:
         """Return the sum; None where another map is better read.
 

@@ -34,6 +34,9 @@ __all__ = ["Predictors", "innovation_key"]
 _KINKED = frozenset({"Abs", "Clip", "IntDiv", "Maximum", "Minimum", "Mod"})
 
 
+# Correlated effects of a group that are looked for one by one.
+_LARGEST_GROUP = 8
+
 _WEIGHTS = Argument("weights")
 
 
@@ -127,6 +130,7 @@ class Predictors:
             latent.name,
             self._dependence(product),
             self._parts(product, direction),
+            latent.size if latent.copies > 1 and latent.size <= _LARGEST_GROUP else 1,
         )
 
     def _parts(self, product: TensorVariable, direction: TensorVariable) -> Parts | None:
