@@ -86,14 +86,16 @@ def choose_conditioner(
     maps : sequence of LinearMap
         A_b on the merged rows at the chain's start.
     """
-    cheapest = choose_space(model, groups)
-    spaces = [cheapest, *_others(model, groups, cheapest)]
-    ways: list[Callable[[], Conditioner]]
-    ways = [partial(space.make_conditioner, model, groups) for space in spaces]
+    ways: list[Callable[[], Conditioner]] = []
+    cheapest = cheapest_space(model, groups)
     if not groups.coupling.rows and can_sum_out(model.blocks, maps):
         pattern = GramPattern(whitened_parts(model.blocks, maps))
-        if pattern.multiplications <= max(_FEW, cheapest.multiplications(model, groups)):
-            ways.insert(0, partial(GramSpace, pattern))
+        least = max(_FEW, cheapest.multiplications(model, groups))
+        if pattern.multiplications <= least and pattern.pattern.corner <= LARGEST_MATRIX:
+            ways.append(partial(GramSpace, pattern))
+    if not ways or cheapest.largest_order(model, groups) <= LARGEST_ALTERNATIVE:
+        spaces = [choose_space(model, groups), *_others(model, groups, cheapest)]
+        ways += [partial(space.make_conditioner, model, groups) for space in spaces]
     return CertifiedConditioner(ways)
 
 

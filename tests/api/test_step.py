@@ -16,6 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
+from pymc_augconj.latents import space
 from pymc_augconj.python_mode import python_mode
 
 RNG = np.random.default_rng(7)
@@ -559,6 +560,36 @@ def test_variables_that_are_not_ours():
         pac.AugmentedGibbs(vars=[f, z], model=model)
     with pytest.raises(pac.RecognitionError, match="at least one Gaussian latent"):
         pac.AugmentedGibbs(vars=[z], model=model)
+
+
+@pytest.mark.parametrize(("n_rows", "sweeps"), [(100, 4), (600, 1)])
+def test_many_rows_of_independent_effects_are_drawn_once_a_step(n_rows, sweeps):
+    index = np.arange(n_rows) % 7
+    with pm.Model() as model:
+        u = pm.Normal("u", 0, pm.HalfNormal("sd", 1), shape=7)
+        pm.Bernoulli("y", logit_p=u[index], observed=index % 2)
+    assert pac.AugmentedGibbs(model=model).sweeps == sweeps
+
+
+def test_effects_may_be_more_than_the_rows_of_a_matrix(monkeypatch):
+    """None of its size is needed where effects do not meet; where they do, it is refused."""
+    monkeypatch.setattr(space, "LARGEST_MATRIX", 100)
+    monkeypatch.setattr(space, "LARGEST_ALTERNATIVE", 50)
+    rng = np.random.default_rng(0)
+
+    def step(index):
+        with pm.Model() as model:
+            eta, sd = pm.Normal("i", 0, 1), pm.HalfNormal("sd", 1)
+            for k, own in enumerate(index):
+                eta = eta + pm.Normal(f"u {k}", 0, sd, shape=300)[own]
+            pm.Bernoulli("y", logit_p=eta, observed=rng.integers(2, size=2000))
+        return pac.AugmentedGibbs(model=model)
+
+    one = step([rng.integers(300, size=2000)])
+    one.setup_chain(0, 0, 1)
+    assert np.isfinite(one.step(one.recognition.start)[1][0]["model_logp"])
+    with pytest.raises(pac.AugmentationError, match="expected at most 100 × 100"):
+        step(rng.integers(300, size=(2, 2000)))
 
 
 @pytest.mark.parametrize(
