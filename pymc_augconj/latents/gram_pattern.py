@@ -50,7 +50,10 @@ class GramPattern:
         row, col = np.divmod(met, self.size)
         every = np.arange(self.size)
         forced = every if self.size <= _SMALL else self._dense_columns
-        self.pattern = BorderedPattern(self.size, row, col, forced)
+        # Levels of a factor meet through others alone: those of the largest factor come first.
+        largest = np.argsort([-A.size for A in maps], kind="stable")
+        given = np.concatenate([every[starts[b] : starts[b + 1]] for b in largest])
+        self.pattern = BorderedPattern(self.size, row, col, forced, given)
         self._pairs = pairs
         self._set_products(first, second)
         targets = self.pattern.positions(row, col)[inverse.ravel()]

@@ -17,6 +17,10 @@ from pymc_augconj.typing import Array, Index
 __all__ = ["MergedSites", "RowGroups", "SiteSum", "weighted_sum"]
 
 
+# Codes of rows are below this.
+_MOST_CODES = 2**62
+
+
 @dataclass(frozen=True, eq=False)
 class MergedSites:
     """Sites of the merged rows, relative to their offset, see :meth:`RowGroups.merge`.
@@ -165,8 +169,7 @@ class RowGroups:
             for rows in coupling.rows:
                 alone[rows] = 1 + rows
             columns.append(alone)
-        keys = np.stack(columns, axis=1)
-        _, first, inverse = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+        _, first, inverse = np.unique(_row_codes(columns), return_index=True, return_inverse=True)
         if first.size == n_rows:
             return cls.apart(n_rows, coupling, first_maps)
         # In order of first appearance, so that f[idx] with a permutation-free idx is the identity.
@@ -210,3 +213,19 @@ def _takes_each_once(A: LinearMap) -> bool:
     if isinstance(A, DenseMap) or A.index.size > A.size:
         return False
     return bool(np.bincount(A.index, minlength=1).max() <= 1)
+
+
+def _row_codes(columns: Sequence[NDArray[Any]]) -> Index:
+    """Return a number for every row, the same for rows that are equal in all columns."""
+    codes = np.zeros(columns[0].size, dtype=np.int64)
+    n_codes = 1
+    for column in columns:
+        own = column
+        if own.dtype.kind == "f" or n_codes * (int(own.max(initial=0)) + 1) >= _MOST_CODES:
+            own = np.unique(own, return_inverse=True)[1].ravel()
+        n_own = int(own.max(initial=0)) + 1
+        if n_codes * n_own >= _MOST_CODES:
+            codes = np.unique(codes, return_inverse=True)[1].ravel()
+            n_codes = int(codes.max(initial=0)) + 1
+        codes, n_codes = codes * n_own + own, n_codes * n_own
+    return codes

@@ -1,9 +1,10 @@
 """Cholesky factors of sparse matrices with a dense border.
 
 Columns i and j of M *meet* if Mᵢⱼ ≠ 0; effects of different groups hardly do. Columns are
-eliminated in an order of minimum degree, the levels of the larger of two crossed factors before
-those of the smaller, as long as that costs less than to treat the remaining ones, which fill in, as
-a dense matrix D, the *corner*. In this order the lower factor of
+eliminated in a given order (the levels of the larger of two crossed factors before those of the
+smaller), or in that of minimum degree where few meet and it costs less; as long as that costs less
+than to treat the remaining ones, which fill in, as a dense matrix D, the *corner*. In this order
+the lower factor of
 
     M = [B  Cᵀ]            is            [L₁        0 ]
         [C  D ]                          [C L₁⁻ᵀ    L₂],
@@ -39,6 +40,9 @@ __all__ = ["BorderedFactor", "BorderedPattern"]
 # Cost of a multiplication among sparse columns, overhead of a sparse column, and of an entry of the
 # corner, in multiplications within a large dense matrix.
 _SPARSE, _PER_COLUMN, _PER_ENTRY = 8.0, 50.0, 20.0
+# The order of minimum degree is tried where columns meet at most so many others, on average. Where
+# they meet more it takes long to find, and they fill in anyway.
+_FEW_NEIGHBOURS = 8
 # A column of the corner with entries in a larger share of B's columns belongs to the border.
 _FULL = 0.5
 
@@ -60,7 +64,14 @@ class BorderedPattern:
         then the entries below it column by column, fill included and the border's excluded.
     """
 
-    def __init__(self, size: int, rows: Index, cols: Index, dense: Index | None = None) -> None:
+    def __init__(
+        self,
+        size: int,
+        rows: Index,
+        cols: Index,
+        dense: Index | None = None,
+        given: Index | None = None,
+    ) -> None:
         """Find the order.
 
         Parameters
@@ -71,13 +82,17 @@ class BorderedPattern:
             Indices of entries beside the diagonal, each once or more.
         dense : ndarray of int, optional
             Columns that belong to the border whatever their entries.
+        given : ndarray of int, optional
+            An order of elimination of the others; by default their own.
         """
         forced = np.zeros(size, dtype=bool)
         forced[dense if dense is not None else []] = True
-        inner, n_forced = np.flatnonzero(~forced), int(np.count_nonzero(forced))
+        inner = np.arange(size) if given is None else given
+        inner, n_forced = inner[~forced[inner]], int(np.count_nonzero(forced))
         self.size, lists = 0, (np.zeros(1, dtype=np.intp), np.empty(0, dtype=np.intp))
         if inner.size:
-            number = np.cumsum(~forced) - 1
+            number = np.empty(size, dtype=np.intp)
+            number[inner] = np.arange(inner.size)
             meet = ~forced[rows] & ~forced[cols] & (rows != cols)
             graph = csr_array(
                 (np.ones(np.count_nonzero(meet)), (number[rows[meet]], number[cols[meet]])),
@@ -209,28 +224,66 @@ def _eliminated(graph: csr_array, n_border: int) -> tuple[Index, Index, Index]:
     starts, rows : ndarray of int
         Start of the rows of each sparse column, and all rows, as positions in the order.
     """
-    from .sparse import minimum_degree, reordered
-    from .sparse_kernels import count_below, elimination_tree, rows_below
+    from .sparse import minimum_degree
+    from .sparse_kernels import rows_below
 
     size = graph.shape[0]
     graph = ((graph + graph.T) != 0.0).astype(float)
-    place = minimum_degree(graph)
-    order = np.empty(size, dtype=np.intp)
-    order[place] = np.arange(size)
-    starts, neighbours = reordered(graph, place)
-    parent = elimination_tree(starts, neighbours)
-    counts = count_below(starts, neighbours, parent, size**2)
-    # Cost with the first 0, 1, … columns sparse.
-    pairs = _PER_COLUMN + _SPARSE * (counts + n_border + 1.0) ** 2 / 2.0
-    left = n_border + np.arange(size, -1, -1.0)
-    dense = left**3 / 3.0 + _PER_ENTRY * left**2
-    n = int((np.append(0.0, np.cumsum(pairs)) + dense).argmin())
-    offsets = np.append(0, np.cumsum(counts + 1))
+    trees = [_Tree.of(graph, np.arange(size), n_border)]
+    if graph.nnz <= _FEW_NEIGHBOURS * size:
+        trees.append(_Tree.of(graph, minimum_degree(graph), n_border))
+    tree = min(trees, key=lambda one: one.cost)
+    order, n = np.empty(size, dtype=np.intp), tree.sparse
+    order[tree.place] = np.arange(size)
+    offsets = np.append(0, np.cumsum(tree.counts + 1))
     every = np.arange(size + 1)
-    rows = rows_below(starts, neighbours, parent, every[:-1], every, offsets)[: offsets[n]]
+    rows = rows_below(*tree.graph, tree.parent, every[:-1], every, offsets)[: offsets[n]]
     is_below = np.ones(rows.size, dtype=bool)
     is_below[offsets[:n]] = False
     return order, offsets[: n + 1] - every[: n + 1], rows[is_below]
+
+
+@dataclass(frozen=True)
+class _Tree:
+    """An order, its elimination tree, and the least cost of a factorisation in it.
+
+    Attributes
+    ----------
+    place : ndarray of int
+        Position of every column.
+    graph : tuple of ndarray of int
+        Neighbours in the order, see :func:`.reordered`.
+    parent, counts : ndarray of int
+        Parents, and entries below the diagonal.
+    sparse : int
+        Number of sparse columns.
+    cost : float
+    """
+
+    place: Index
+    graph: tuple[Index, Index]
+    parent: Index
+    counts: Index
+    sparse: int
+    cost: float
+
+    @classmethod
+    def of(cls, graph: csr_array, place: Index, n_border: int) -> _Tree:
+        """Return that of an order, with ``n_border`` further columns that meet all."""
+        from .sparse import reordered
+        from .sparse_kernels import count_below, elimination_tree
+
+        size = place.size
+        neighbours = reordered(graph, place)
+        parent = elimination_tree(*neighbours)
+        counts = count_below(*neighbours, parent, size**2)
+        # Cost with the first 0, 1, … columns sparse.
+        pairs = _PER_COLUMN + _SPARSE * (counts + n_border + 1.0) ** 2 / 2.0
+        left = n_border + np.arange(size, -1, -1.0)
+        dense = left**3 / 3.0 + _PER_ENTRY * left**2
+        costs = np.append(0.0, np.cumsum(pairs)) + dense
+        best = int(costs.argmin())
+        return cls(place, neighbours, parent, counts, best, float(costs[best]))
 
 
 @dataclass(frozen=True, slots=True)

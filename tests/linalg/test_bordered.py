@@ -143,6 +143,23 @@ def test_the_larger_of_two_crossed_factors_is_sparse():
     assert set(pattern.order[:400]) == set(range(400))
 
 
+def test_a_given_order_comes_first():
+    size, pairs = crossed(4000, (150, 400, 1))
+    rows, cols = np.array(pairs).T
+    given = np.concatenate([np.arange(150, 550), np.arange(150), [550]])
+    pattern = BorderedPattern(size, rows, cols, given=given)
+    np.testing.assert_array_equal(pattern.order[:400], given[:400])
+    assert pattern.corner == 151
+
+
+def test_few_neighbours_are_eliminated_by_degree():
+    """A path in any order has no fill."""
+    place = np.random.default_rng(0).permutation(500)
+    pattern = pattern_of(500, np.column_stack([place[:-1], place[1:]]))
+    assert pattern.rows.size + pattern.size * pattern.border <= 3 * 500
+    assert pattern.corner < 30
+
+
 def test_nested_factors_do_not_fill():
     pattern = pattern_of(*nested(4000, (800, 100, 20, 1)))
     # Levels of the three other factors above each level of the first, and so on.
