@@ -78,13 +78,13 @@ class PointMap[T](Protocol):
 
 
 @dataclass(frozen=True)
-class FixedValue:
+class FixedValue[T]:
     """The :class:`PointMap` of a value that does not depend on the point."""
 
-    value: Array
+    value: T
     names: tuple[Key, ...] = ()
 
-    def __call__(self, point: Point) -> Array:
+    def __call__(self, point: Point) -> T:
         """Return the value."""
         return self.value
 

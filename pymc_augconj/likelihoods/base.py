@@ -278,6 +278,13 @@ class Likelihood(DensityLikelihood):
         """
         return None
 
+    def trials(self, y: Array, params: Params) -> Array | None:
+        """Return b where p(y | η) is proportional to σ(η)^y σ(−η)^(b − y), of y's shape.
+
+        Then observations with one predictor can be summed. None for every other likelihood.
+        """
+        return None
+
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""

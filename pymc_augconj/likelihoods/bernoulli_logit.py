@@ -65,6 +65,9 @@ class BernoulliLogit(Likelihood):
         half = 0.5 * np.sqrt(mean**2 + var)
         return (y - 0.5) * mean - np.logaddexp(half, -half)
 
+    def trials(self, y: Array, params: Params) -> Array:
+        return np.ones_like(y)
+
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         p = expit(eta)
         return p, p * (1.0 - p)

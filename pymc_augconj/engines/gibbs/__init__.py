@@ -12,6 +12,7 @@
 ``native``          many steps in one call of a compiled loop
 ``observed``        observed variables, and how the site of each is handled
 ``parts``           the parts into which the latents are divided, one Gaussian move each
+``pooled``          observations with one predictor as one observation
 ``sampler``         one step: the moves in the order that makes them exact
 ``site_terms``      the sites of a part given ω, at any hyperparameters
 ``state``           the state that moves hand on, and what a step tells about itself

@@ -1,0 +1,108 @@
+"""Observations that have the same predictor for all latents, as one observation.
+
+Where p(y | η) ∝ σ(η)^y σ(−η)^(b − y), the product over a cell of observations with one predictor is
+of the same form with Σy and Σb, and one ω ~ PG(Σb, η) takes as long to draw as one of a single
+observation. A step then takes time in the number of cells.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.latents.joint import LatentPriors
+from pymc_augconj.likelihoods.base import Likelihood, Params
+from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
+from pymc_augconj.model import FixedValue, Key, LatentGaussianModel, Point, PointMap, Site
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["pool"]
+
+# Cells are worth it from this many observations in each, on average.
+_LEAST = 2.0
+
+
+class _Cells(BinomialLogit):
+    """Sums over cells; ``constant`` is what their densities have beside powers of σ(±η)."""
+
+    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+        n = params["n"]
+        powers = y * np.logaddexp(0.0, -eta) + (n - y) * np.logaddexp(0.0, eta)
+        return params["constant"] - powers
+
+
+@dataclass(frozen=True)
+class _FirstRows:
+    """Rows of a vector or map that is a function of the point."""
+
+    whole: PointMap[Any]
+    rows: Index
+
+    @property
+    def names(self) -> tuple[Key, ...]:
+        return self.whole.names
+
+    def __call__(self, point: Point) -> Any:
+        value = self.whole(point)
+        return value[self.rows] if isinstance(value, np.ndarray) else value.rows(self.rows)
+
+
+def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianModel:
+    """Return the model of cells; the model itself where some observations cannot be summed.
+
+    Parameters
+    ----------
+    model : LatentGaussianModel
+    points : sequence of mapping
+        Values of θ at which predictors must agree.
+    """
+    if model.offset.names or any(site.params.names for site in model.sites):
+        return model
+    if not all(isinstance(site.likelihood, Likelihood) for site in model.sites):
+        return model
+    # Observations first: reading them refuses data whose shapes have changed.
+    data = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
+    groups, offset = LatentPriors(model, points).groups, model.offset(points[0])
+    if groups.inverse is None or model.n_rows < _LEAST * groups.size:
+        return model
+    if not np.array_equal(offset, offset[groups.first][groups.inverse]):
+        return model
+    sites, rows, start = [], [], 0
+    for site, y in zip(model.sites, data, strict=True):
+        cells = _cells(site, y, site.params(points[0]), groups.inverse[site.rows])
+        if cells is None:
+            return model
+        counts, first = cells
+        n_cells = first.size
+        sites.append(replace(counts, rows=slice(start, start + n_cells)))
+        rows.append(site.rows.start + first)
+        start += n_cells
+    every = np.concatenate(rows)
+    return replace(
+        model,
+        sites=tuple(sites),
+        n_rows=start,
+        offset=FixedValue(offset[every]),
+        maps=tuple(_FirstRows(A, every) for A in model.maps),
+    )
+
+
+def _cells(site: Site, y: Array, params: Params, groups: Index) -> tuple[Site, Index] | None:
+    """Return an observed variable with the sums of each group, and the first row of each."""
+    assert isinstance(site.likelihood, Likelihood)  # see pool
+    trials = site.likelihood.trials(y, params)
+    if trials is None:
+        return None
+    _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
+    constant = site.likelihood.log_density(y, np.zeros_like(y), params) + trials * np.log(2.0)
+    sums = [np.bincount(inverse, values) for values in (y, trials, constant)]
+    return replace(
+        site,
+        likelihood=_Cells(),
+        size=first.size,
+        y=FixedValue(sums[0]),
+        params=FixedValue({"n": sums[1], "constant": sums[2]}),
+    ), first

@@ -1,0 +1,107 @@
+"""Observations with one predictor as one observation."""
+
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+from pymc_augconj.engines.gibbs import pooled
+from pymc_augconj.engines.gibbs.pooled import pool
+
+STANDARD_ERRORS, CHAINS = 5.0, 60
+GROUP = np.array([0, 1, 2, 0, 1, 2, 0, 1, 0, 2, 2, 1])
+TRIALS = np.array([3, 1, 0, 5, 2, 2, 1, 4, 2, 3, 1, 1])
+SHIFT = np.array([0.3, -0.2, 0.1])[GROUP]
+
+
+def data(name):
+    return pm.Data(f"{name} data", np.zeros(GROUP.size, dtype="int64"))
+
+
+def effects():
+    sd = pm.HalfNormal("sd", 1)
+    return pm.Normal("i", 0.3, 1) + sd * pm.Normal("u", 0, 1, shape=3)
+
+
+def bernoulli_and_binomial():
+    """Two observed variables of the same predictors."""
+    u = effects()
+    pm.Bernoulli("y", logit_p=u[GROUP] + SHIFT, observed=data("y"))
+    pm.Binomial("y2", n=TRIALS, logit_p=u[GROUP] + SHIFT, observed=data("y2"))
+
+
+def student_t():
+    pm.StudentT("y", nu=4, mu=effects()[GROUP], sigma=1, observed=np.zeros(GROUP.size))
+
+
+def other_offsets():
+    eta = effects()[GROUP] + np.linspace(0, 1, GROUP.size)
+    pm.Bernoulli("y", logit_p=eta, observed=data("y"))
+
+
+def few_in_a_cell():
+    u = pm.Normal("u", 0, pm.HalfNormal("sd", 1), shape=11)
+    pm.Bernoulli("y", logit_p=u[np.arange(12) % 11], observed=data("y"))
+
+
+def learned_offset():
+    eta = effects()[GROUP] + pm.Gamma("a", 2, 2)
+    pm.Bernoulli("y", logit_p=eta, observed=data("y"))
+
+
+def read(build):
+    with pm.Model() as model:
+        build()
+    return pac.recognize(model)
+
+
+@pytest.mark.parametrize("build", [student_t, other_offsets, few_in_a_cell, learned_offset])
+def test_what_is_left_as_it_is(build):
+    r = read(build)
+    assert pool(r.model, [r.start]) is r.model
+
+
+def test_sums_have_the_density_of_all():
+    r = read(bernoulli_and_binomial)
+    cells = pool(r.model, [r.start, *r.probes])
+    assert [site.size for site in cells.sites] == [3, 3]
+    assert cells.n_rows == 6
+    rng = np.random.default_rng(0)
+    by_group = rng.normal(size=3)
+    for whole, site in zip(r.model.sites, cells.sites, strict=True):
+        expected = whole.terms.log_density(
+            whole.y(r.start), by_group[GROUP][None], whole.params(r.start)
+        )
+        found = site.terms.log_density(site.y(r.start), by_group[None], site.params(r.start))
+        sums = np.bincount(GROUP, np.ravel(expected))
+        np.testing.assert_allclose(np.ravel(found), sums, rtol=1e-12)
+
+
+def test_densities_of_observations_are_those_of_the_model():
+    with pm.Model() as model:
+        bernoulli_and_binomial()
+    step, point = pac.AugmentedGibbs(model=model), model.initial_point()
+    sampler = step.make_sampler(point)
+    found = sampler.log_densities(point)
+    assert {name: one.shape for name, one in found.items()} == {"y": (12,), "y2": (12,)}
+    sums = {name: one.sum() for name, one in found.items()}
+    assert sampler.site_log_densities(point) == pytest.approx(sums)
+
+
+def test_the_step_keeps_the_joint_distribution(joint_distribution):
+    found = joint_distribution(bernoulli_and_binomial, seed=5)
+    assert found.step.make_sampler(found.model.initial_point()).model.n_rows == 6
+    z = found.z_scores(CHAINS)
+    assert max(map(abs, z.values())) < STANDARD_ERRORS, z
+
+
+def test_forgotten_trials_are_found(joint_distribution, monkeypatch):
+    """The negative control: one auxiliary variable in place of many."""
+    sites = pooled._Cells.draw_auxiliary
+
+    def too_few(self, rng, y, eta, params):
+        return sites(self, rng, y, eta, {"n": np.sign(params["n"])})
+
+    monkeypatch.setattr(pooled._Cells, "draw_auxiliary", too_few)
+    z = joint_distribution(bernoulli_and_binomial, seed=5).z_scores(CHAINS)
+    assert max(map(abs, z.values())) > STANDARD_ERRORS
