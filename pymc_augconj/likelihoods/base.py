@@ -278,6 +278,13 @@ class Likelihood(DensityLikelihood):
         """
         return None
 
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (a, b) where p(y | η) is proportional to exp(a η) / (1 + exp η)ᵇ.
+
+        Then ω ~ PG(b, η), and sites are (a − ½ b, ω). None for every other likelihood.
+        """
+        return None
+
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""

@@ -55,6 +55,9 @@ class BernoulliLogit(Likelihood):
     def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return y - 0.5, omega
 
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array]:
+        return y, np.ones_like(y)
+
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:
