@@ -88,6 +88,12 @@ class FixedValue[T]:
         """Return the value."""
         return self.value
 
+    def on_tape(self, tape: Any, entries: Mapping[Any, Index]) -> Any:
+        """Return the registers of the value, or of each; see :class:`.OnTape`."""
+        if isinstance(self.value, dict):
+            return {key: tape.constants(value) for key, value in self.value.items()}
+        return tape.constants(self.value)
+
 
 @dataclass(frozen=True)
 class LatentBlock:

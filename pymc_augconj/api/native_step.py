@@ -43,7 +43,7 @@ class NativeGibbs(AugmentedGibbs):
             What is recorded, as a function of the point.
         steps : int
         """
-        if steps >= _FEWEST and self.sweeps == 1 and isinstance(self._update, SliceUpdate):
+        if steps >= _FEWEST and isinstance(self._update, SliceUpdate):
             start = self._default_start
             with suppress(NoTapeError):
                 self._loop = NativeLoop(self.make_sampler(start), start, recorded)

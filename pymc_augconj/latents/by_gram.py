@@ -223,20 +223,6 @@ class GramSpace(Conditioner):
             found.append(known.at(coefs, block))
         return found
 
-    def _in_whitened(self, prior: LatentPrior) -> list[LinearMap]:
-        """Return the maps, those of copies with S in their coefficients."""
-        found = []
-        for i, (block, A) in enumerate(zip(prior.blocks, prior.maps, strict=True)):
-            if block.diagonal_scale is not None:
-                found.append(A)
-                continue
-            base, coefs = _parts_of(A)
-            known = self._copies.get(i)
-            if known is None or not all(map(is_, base, known.base)):
-                known = self._copies[i] = _Whitened.find(base, block.block.size)
-            found.append(known.at(coefs, block))
-        return found
-
     def _sum(self, term: MergedSites) -> tuple[MergedSites, Array, Array]:
         for known in self._sums:
             if known[0] is term:

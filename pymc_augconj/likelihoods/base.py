@@ -278,10 +278,11 @@ class Likelihood(DensityLikelihood):
         """
         return None
 
-    def trials(self, y: Array, params: Params) -> Array | None:
-        """Return b where p(y | η) is proportional to σ(η)^y σ(−η)^(b − y), of y's shape.
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (a, b) where p(y | η) is proportional to exp(a η) / (1 + exp η)ᵇ.
 
-        Then observations with one predictor can be summed. None for every other likelihood.
+        Then ω ~ PG(b, η), sites are (a − ½ b, ω), and observations of one predictor can be summed.
+        None for every other likelihood.
         """
         return None
 

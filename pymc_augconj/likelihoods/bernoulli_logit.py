@@ -55,6 +55,9 @@ class BernoulliLogit(Likelihood):
     def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return y - 0.5, omega
 
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array]:
+        return y, np.ones_like(y)
+
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:
@@ -64,9 +67,6 @@ class BernoulliLogit(Likelihood):
         # log ∫ exp(−½ ω c²) PG(ω | 1, 0) dω = −log cosh(c/2)
         half = 0.5 * np.sqrt(mean**2 + var)
         return (y - 0.5) * mean - np.logaddexp(half, -half)
-
-    def trials(self, y: Array, params: Params) -> Array:
-        return np.ones_like(y)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         p = expit(eta)

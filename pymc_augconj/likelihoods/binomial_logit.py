@@ -64,8 +64,8 @@ class BinomialLogit(Likelihood):
     def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return y - 0.5 * params["n"], omega
 
-    def trials(self, y: Array, params: Params) -> Array:
-        return np.broadcast_to(params["n"], y.shape).astype(float)
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array]:
+        return y, params["n"]
 
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params

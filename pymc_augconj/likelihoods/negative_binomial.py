@@ -69,6 +69,9 @@ class NegativeBinomial(Likelihood):
     def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return 0.5 * (y - params["alpha"]), omega
 
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array]:
+        return y, y + params["alpha"]
+
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:

@@ -188,6 +188,10 @@ class MultiLikelihood(MultiDensity):
         """See :meth:`.Likelihood.as_normal`."""
         return None
 
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """See :meth:`.Likelihood.as_logistic`."""
+        return None
+
     @abstractmethod
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
@@ -259,6 +263,9 @@ class OnePredictor(MultiLikelihood):
 
     def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
         return self.likelihood.as_normal(y, params)
+
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        return self.likelihood.as_logistic(y, params)
 
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params

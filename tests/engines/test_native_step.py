@@ -9,6 +9,7 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.auxiliary.polya_gamma import distribution
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
 from pymc_augconj.latents.by_gram import GramSpace
 from pymc_augconj.latents.by_weights import WeightSpace
@@ -99,6 +100,26 @@ def nothing_learned():
     pm.Normal("y", b[0] + b[1] * X, 0.7, observed=reals("y"))
 
 
+def logistic():
+    b = pm.Normal("b", 0.0, 2.0, shape=3)
+    eta = 0.3 + pm.math.dot(DESIGN[:, :3], b)
+    pm.Bernoulli("y", logit_p=eta, observed=counts("y"))
+
+
+def binomial_and_normal():
+    """Few and many trials; an offset that is known, and one that is learned; a common scale."""
+    tau, shift = pm.HalfNormal("tau", 1.0), pm.Beta("shift", 2.0, 2.0)
+    a = pm.Normal("a", 0.0, tau, shape=10)
+    trials = np.where(np.arange(40) % 3, 2, 30)
+    pm.Binomial("y", n=trials, logit_p=X + shift + a[GROUP], observed=counts("y"))
+    pm.Bernoulli("y2", logit_p=-tau * a, observed=counts("y2", 10))
+    pm.Normal("y3", a, 0.5, observed=reals("y3", 10))
+
+
+def counts(name, size=40):
+    return pm.Data(f"{name} data", np.arange(size) % 2)
+
+
 def wide():
     """A prior so wide that what rounding leaves is to be estimated by solutions."""
     mu, tau = pm.Normal("mu", 0.0, 1e4), pm.HalfNormal("tau", 1.0)
@@ -108,8 +129,15 @@ def wide():
 
 MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
-    *(correlated_effects, basis_functions, zero_sum, nothing_learned, wide),
+    *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
+    *(binomial_and_normal, wide),
 )
+
+
+@pytest.fixture(autouse=True)
+def _one_kernel(monkeypatch):
+    """Draw PG(1, c) as the loop does, also few of them."""
+    monkeypatch.setattr(distribution, "MANY", 0)
 
 
 def both(build, **options):
@@ -152,8 +180,9 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
             np.testing.assert_allclose(found[name], value, rtol=0, atol=ROUNDING * scale)
         assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-9, abs=1e-6)
         assert block.log_evidence[row] == pytest.approx(info.log_evidence, rel=1e-9, abs=1e-6)
-        # Where an update begins is known to the loop.
-        assert block.evaluations[row] == info.evaluations - bool(info.evaluations)
+        # Where an update begins is known to the loop, unless ω has been drawn.
+        known = bool(info.evaluations) and all(data.exact for data in step._sampler.chain.data)
+        assert block.evaluations[row] == info.evaluations - known
         moved.append(next(iter(found.values())).ravel()[0])
     assert np.unique(moved).size == STEPS
     assert ours.bit_generator.state == theirs.bit_generator.state
@@ -181,7 +210,7 @@ def test_what_is_learned():
 
 
 def test_blocks_do_not_change_the_draws():
-    for build in (slopes, nothing_learned):
+    for build in (slopes, nothing_learned, binomial_and_normal):
         step, loop, point = both(build)
         update = step._updates["collapsed"]
         rng = np.random.default_rng(3)
@@ -227,7 +256,7 @@ def test_a_wrong_loop_is_found():
     block = loop.run(rng, step._sampler, after, update, 5, tune=False)
     *_, last = block.points(point)
     loop.check_density(step._sampler, last, block.log_density[-1])
-    loop._problem = loop._problem._replace(value=1.5 * loop._problem.value)
+    loop._problem = loop._problem._replace(fixed=1.5 * loop._problem.fixed)
     with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
         loop.check_evidence(rng, after, update, info.log_evidence)
     with pytest.raises(pac.AugmentationError, match="expected a log density of"):
@@ -241,8 +270,18 @@ def latent_scale_of_a_covariance():
     pm.Normal("y", f, 1.0, observed=reals("y", 9))
 
 
-def classes():
-    pm.Bernoulli("y", logit_p=pm.Normal("b", shape=2)[GROUP[:8] % 2], observed=np.arange(8) % 2)
+def held_sites():
+    pm.Poisson("y", pm.math.exp(pm.Normal("b", shape=2)[GROUP[:8] % 2]), observed=np.arange(8) % 2)
+
+
+def another_auxiliary_variable():
+    p = pm.math.invprobit(pm.Normal("b", shape=2)[GROUP[:8] % 2])
+    pm.Bernoulli("y", p=p, observed=np.arange(8) % 2)
+
+
+def trials_that_are_learned():
+    alpha, b = pm.Gamma("alpha", 2.0, 0.5), pm.Normal("b", shape=2)
+    pm.NegativeBinomial("y", mu=pm.math.exp(b[GROUP[:8] % 2]), alpha=alpha, observed=np.arange(8))
 
 
 def density_without_a_tape():
@@ -252,7 +291,13 @@ def density_without_a_tape():
     pm.Normal("y", pm.Normal("a", 0.0, nu, shape=10)[GROUP], 1.0, observed=reals("y"))
 
 
-@pytest.mark.parametrize("build", [latent_scale_of_a_covariance, classes, density_without_a_tape])
+@pytest.mark.parametrize(
+    "build",
+    [
+        *(latent_scale_of_a_covariance, held_sites, another_auxiliary_variable),
+        *(trials_that_are_learned, density_without_a_tape),
+    ],
+)
 def test_other_models_have_no_loop(build):
     with pytest.raises(NoTapeError):
         both(build)
@@ -263,7 +308,7 @@ def native(joint_distribution):
     """The joint distribution test with a few native steps in place of one of Python."""
 
     class Native(joint_distribution):
-        factor = 1.0
+        factor = tilt = 1.0
 
         def _moved(self, point, observed, learned):
             self.put(observed)
@@ -273,26 +318,29 @@ def native(joint_distribution):
             loop = NativeLoop(sampler, point)
             p = loop._problem
             is_gram = p.place < p.place.max() - p.std.size - 2
-            value = np.where(is_gram, self.factor, 1.0) * p.value
-            loop._problem = p._replace(value=value)
+            fixed = np.where(is_gram, self.factor, 1.0) * p.fixed
+            loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by)
             update = self.step._updates["collapsed"]
             block = loop.run(self.rng, sampler, point, update, 10, tune=False)
             # A wrong target leads to where rounding leaves no digits.
-            assert len(block.outputs) == 10 or self.factor != 1.0
+            assert len(block.outputs) == 10 or self.factor * self.tilt != 1.0
             return [point, *block.points(point)][-1]
 
     return Native
 
 
-@pytest.mark.parametrize("build", [centred_effects, slopes, measurement_error])
+@pytest.mark.parametrize("build", [centred_effects, slopes, binomial_and_normal])
 def test_the_joint_distribution_is_kept(native, build):
     z = native(build, seed=1).z_scores(25, steps=4, draws=400)
     wrong = {label: value for label, value in z.items() if abs(value) > 5.0}
     assert not wrong
 
 
-def test_that_of_a_wrong_loop_is_not(native):
-    joint = native(slopes, seed=1)
-    joint.factor = 2.0
+@pytest.mark.parametrize(
+    ("build", "wrong"), [(slopes, {"factor": 2.0}), (binomial_and_normal, {"tilt": 1.5})]
+)
+def test_that_of_a_wrong_loop_is_not(native, build, wrong):
+    joint = native(build, seed=1)
+    vars(joint).update(wrong)
     z = joint.z_scores(25, steps=4, draws=400)
     assert max(abs(value) for value in z.values()) > 5.0

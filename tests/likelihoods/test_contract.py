@@ -14,6 +14,7 @@ import pymc as pm
 import pytest
 from scipy.special import expit, logsumexp, ndtr
 
+from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma
 from pymc_augconj.likelihoods.bayesian_svm import BayesianSVM
 from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
 from pymc_augconj.likelihoods.registry import known_likelihoods
@@ -387,3 +388,28 @@ def test_a_normal_likelihood_has_the_sites_of_its_normal_form(case):
                 factor, z_of.setdefault((value, "factor"), factor), atol=1e-12
             )
             np.testing.assert_allclose(factor, factor[0], atol=1e-12)
+
+
+@over_likelihoods
+def test_a_logistic_likelihood_has_the_sites_of_its_logistic_form(case):
+    likelihood, eta = case.build(), np.linspace(-2.0, 2.0, 5)
+    known = likelihood.name in ("Bernoulli", "Binomial", "Negative binomial")
+    is_logistic = known and likelihood.link == "logit"
+    for params in case.params if likelihood.can_augment else ():
+        for value in case.y:
+            y = np.full(eta.size, value)
+            form = likelihood.as_logistic(y, params)
+            assert (form is not None) == is_logistic
+            if form is None:
+                continue
+            a, b = form
+            h, lam = likelihood.sites(y, np.arange(1.0, 6.0), params)
+            np.testing.assert_allclose(h * np.ones(5), (a - 0.5 * b) * np.ones(5), rtol=1e-14)
+            np.testing.assert_array_equal(lam, np.arange(1.0, 6.0))
+            factor = likelihood.log_density(y, eta, params) - a * eta + b * np.logaddexp(0.0, eta)
+            np.testing.assert_allclose(factor, factor[0], atol=1e-12)
+            # ω ~ PG(b, η).
+            prior = logpdf_polya_gamma(np.full(5, 0.3), b, eta) if np.all(b > 0) else None
+            if prior is not None:
+                found = likelihood.log_conditional(np.full(5, 0.3), y, eta, params)
+                np.testing.assert_allclose(found, prior, rtol=1e-12)

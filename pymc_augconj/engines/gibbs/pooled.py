@@ -1,13 +1,13 @@
 """Observations that have the same predictor for all latents, as one observation.
 
-Where p(y | η) ∝ σ(η)^y σ(−η)^(b − y), the product over a cell of observations with one predictor is
-of the same form with Σy and Σb, and one ω ~ PG(Σb, η) takes as long to draw as one of a single
+Where p(y | η) ∝ exp(a η) / (1 + exp η)ᵇ, the product over a cell of observations with one predictor
+is of the same form with Σa and Σb, and one ω ~ PG(Σb, η) takes as long to draw as one of a single
 observation. A step then takes time in the number of cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,7 +17,10 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.likelihoods.base import Likelihood, Params
 from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
 from pymc_augconj.model import FixedValue, Key, LatentGaussianModel, Point, PointMap, Site
+from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.typing import Array, Index
+
+from .native.rows import read_on_tape
 
 __all__ = ["pool"]
 
@@ -48,6 +51,13 @@ class _FirstRows:
     def __call__(self, point: Point) -> Any:
         value = self.whole(point)
         return value[self.rows] if isinstance(value, np.ndarray) else value.rows(self.rows)
+
+    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> list[tuple[Index, Any]]:
+        """Return the parts of a map with the registers of their factors."""
+        return [
+            (factor[self.rows] if len(np.atleast_1d(factor)) > 1 else factor, A.rows(self.rows))
+            for factor, A in read_on_tape(self.whole, tape, entries)
+        ]
 
 
 def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianModel:
@@ -93,12 +103,13 @@ def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianM
 def _cells(site: Site, y: Array, params: Params, groups: Index) -> tuple[Site, Index] | None:
     """Return an observed variable with the sums of each group, and the first row of each."""
     assert isinstance(site.likelihood, Likelihood)  # see pool
-    trials = site.likelihood.trials(y, params)
-    if trials is None:
+    found = site.likelihood.as_logistic(y, params)
+    if found is None:
         return None
+    a, b = (np.broadcast_to(value, y.shape).astype(float) for value in found)
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    constant = site.likelihood.log_density(y, np.zeros_like(y), params) + trials * np.log(2.0)
-    sums = [np.bincount(inverse, values) for values in (y, trials, constant)]
+    constant = site.likelihood.log_density(y, np.zeros_like(y), params) + b * np.log(2.0)
+    sums = [np.bincount(inverse, values) for values in (a, b, constant)]
     return replace(
         site,
         likelihood=_Cells(),

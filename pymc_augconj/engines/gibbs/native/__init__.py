@@ -4,6 +4,7 @@
 ``kernel``   the loop
 ``loop``     a chain's steps by it, from point to point
 ``problem``  a model as the arrays that the loop reads
+``rows``     the rows of a model: designs on the tape, and sites
 ``sums``     sums over observations as polynomials of registers
 ===========  ==========================================================================
 """

@@ -13,7 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from pymc_augconj.linalg.bordered_kernels import eliminate_scaled, solve_transpose
+from pymc_augconj.auxiliary.polya_gamma.kernels import (
+    LOG_2,
+    MAX_JUMPS_BY_THINNING,
+    fill_by_saddlepoint,
+    fill_by_thinning,
+)
+from pymc_augconj.linalg.bordered_kernels import (
+    eliminate_scaled,
+    solve_transpose,
+    transpose_product,
+)
 from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
@@ -34,8 +44,15 @@ _VALUE, _EVIDENCE, _FIT, _REST = range(4)
 
 
 class Work(NamedTuple):
-    """Arrays that an evaluation overwrites: registers, sums, and the factor of M with L⁻¹ S g."""
+    """Arrays that are overwritten.
 
+    An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
+    coefficients ``value`` of the sums; a draw of the latents the predictors of what has an ω.
+    """
+
+    eta: Array
+    omega: Array
+    value: Array
     registers: Array
     sums: Array
     s: Array
@@ -51,6 +68,9 @@ def make_work(problem: Problem) -> Work:
     size, n = problem.std.size, problem.std.size - problem.corner
     n_flat = problem.rows.size + n * problem.border + problem.corner**2
     return Work(
+        np.empty(problem.trials.size),
+        np.empty(problem.trials.size),
+        problem.fixed.copy(),
         problem.start.copy(),
         np.empty(n_flat + size + N_CONSTANTS),
         np.empty(size),
@@ -86,7 +106,7 @@ def _evaluate(p: Problem, w: Work, x: Array) -> bool:
     for k in range(p.factors.shape[0]):
         weight = r[p.factors[k, 0]] * r[p.factors[k, 1]] * r[p.factors[k, 2]]
         for e in range(p.begin[k], p.begin[k + 1]):
-            sums[p.place[e]] += weight * p.value[e]
+            sums[p.place[e]] += weight * w.value[e]
     size = s.size
     n_flat = sums.size - size - N_CONSTANTS
     linear, square, base = sums[n_flat + size], sums[n_flat + size + 1], sums[n_flat + size + 2]
@@ -262,6 +282,81 @@ def _explore(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array
         at = lower + (upper - lower) * rng.random()
 
 
+@njit(cache=True, error_model="numpy")
+def _predict(p: Problem, w: Work, v: Array) -> bool:
+    """Write the predictors of observations that have an ω; return whether all are finite."""
+    r, is_finite = w.registers, True
+    for k in range(p.trials.size):
+        total = r[p.offsets[k]]
+        for e in range(p.entries[k], p.entries[k + 1]):
+            i = p.columns[e]
+            total += p.numbers[e] * r[p.multiples[e]] * w.s[i] * v[i]
+        w.eta[k] = total
+        is_finite &= math.isfinite(total)
+    return is_finite
+
+
+@njit(cache=True, error_model="numpy")
+def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
+    """Draw ω ~ PG(b, η) in the order of :func:`.random_polya_gamma`; add up what depends on it."""
+    size = p.trials.size
+    which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
+    for site in range(p.sites.size - 1):
+        first, last, largest = p.sites[site], p.sites[site + 1], 0.0
+        for k in range(first, last):
+            largest = max(largest, p.trials[k])
+        are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
+        for by_saddlepoint in (False, True):
+            count = 0
+            for k in range(first, last):
+                jumps = p.trials[k] * math.log1p(math.exp(-abs(w.eta[k])))
+                large = not are_few and jumps > MAX_JUMPS_BY_THINNING
+                if large == by_saddlepoint:
+                    which[count], b[count], c[count] = k, p.trials[k], w.eta[k]
+                    count += 1
+            if by_saddlepoint:
+                fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
+            else:
+                fill_by_thinning(rng, b[:count], c[:count], drawn[:count])
+            for i in range(count):
+                w.omega[which[i]] = drawn[i]
+    for e in range(w.value.size):
+        total = p.fixed[e]
+        for k in range(p.weights[e], p.weights[e + 1]):
+            total += p.by[k] * w.omega[p.of[k]]
+        w.value[e] = total
+
+
+@njit(cache=True, error_model="numpy")
+def _log_ratio(p: Problem, w: Work) -> float:
+    """Return Σ log p(y | η) − (h η − ½ ω η²) of observations that have an ω."""
+    total = p.log_constant
+    for k in range(p.trials.size):
+        eta, b = w.eta[k], p.trials[k]
+        log_power = b * (max(eta, 0.0) + math.log1p(math.exp(-abs(eta))))
+        total += 0.5 * b * eta - log_power + 0.5 * w.omega[k] * eta * eta
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def _update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array) -> int:
+    """Update θ; return the evaluations, −1 where one has no digits."""
+    count, n_axes = 0, x.size if u.along == 2 else u.along
+    for k in range(u.ellipses + n_axes):
+        axis = k - u.ellipses
+        if axis >= 0 and u.along == 1:
+            if rng.random() >= _ALONG_AXES:
+                break
+            axis = int(rng.integers(0, x.size))
+        trials = _explore(rng, p, w, u, x, axis)
+        if trials < 0:
+            return -1
+        count += trials
+        if u.tune and (axis < 0 or (u.along == 2 and axis == x.size - 1)):
+            _learn(u, x)
+    return count
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def run_steps(
     rng: np.random.Generator,
@@ -269,7 +364,8 @@ def run_steps(
     w: Work,
     u: Learned,
     x: Array,
-    nu: Array,
+    v: Array,
+    sweeps: int,
     overrelaxation: float,
     outputs: Array,
     stats: Array,
@@ -280,10 +376,12 @@ def run_steps(
     ----------
     rng : numpy.random.Generator
     p, w, u
-    x, nu : ndarray
-        θ, and the standard normal numbers of the present latents; overwritten.
+    x, v : ndarray
+        θ, and the whitened latents in the order of elimination; overwritten.
+    sweeps : int
+        Draws of ω and the latents in a step.
     overrelaxation : float
-        a, see :func:`.draw_gaussian`; zero where θ moves.
+        a, see :func:`.draw_gaussian`, of draws that follow one at the same θ.
     outputs : ndarray, shape (count, n)
         Written, for each step what is recorded.
     stats : ndarray, shape (N_STATS, count)
@@ -294,31 +392,41 @@ def run_steps(
     int
         The steps that were made.
     """
-    size = nu.size
+    size, is_drawn = v.size, p.trials.size > 0
     share = math.sqrt(1.0 - overrelaxation**2)
-    if not _evaluate(p, w, x) or w.found[_VALUE] == -math.inf:
+    for e in range(w.value.size):
+        w.value[e] = p.fixed[e]
+    is_fine = _evaluate(p, w, x) and w.found[_VALUE] > -math.inf
+    if not (is_fine and _predict(p, w, v)):
         return 0
     r, right = w.registers, np.empty(size)
     for step in range(stats.shape[1]):
-        count, n_axes = 0, x.size if u.along == 2 else u.along
-        for k in range(u.ellipses + n_axes):
-            axis = k - u.ellipses
-            if axis >= 0 and u.along == 1:
-                if rng.random() >= _ALONG_AXES:
-                    break
-                axis = int(rng.integers(0, x.size))
-            trials = _explore(rng, p, w, u, x, axis)
-            if trials < 0:
+        count, square = 0, 0.0
+        for sweep in range(sweeps):
+            if is_drawn:
+                _draw_omega(rng, p, w)
+                if not _evaluate(p, w, x) or w.found[_VALUE] == -math.inf:
+                    return step
+            if sweep == 0 and x.size > 0:
+                trials = _update(rng, p, w, u, x)
+                if trials < 0:
+                    return step
+                # Without ω what an update begins at is known.
+                count = trials + is_drawn
+            relax = 0.0
+            if sweep > 0 or x.size == 0:
+                relax = overrelaxation
+                right[:] = transpose_product(p.starts, p.rows, w.values, w.border, w.corner, v)
+            square = 0.0
+            for i in range(size):
+                nu = rng.standard_normal()
+                if relax > 0.0:
+                    nu = share * nu - relax * (right[i] - w.half[i])
+                square += nu * nu
+                right[i] = w.half[i] + nu
+            v[:] = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, right)
+            if not _predict(p, w, v):
                 return step
-            count += trials
-            if u.tune and (axis < 0 or (u.along == 2 and axis == x.size - 1)):
-                _learn(u, x)
-        square = 0.0
-        for i in range(size):
-            nu[i] = share * rng.standard_normal() - overrelaxation * nu[i]
-            square += nu[i] ** 2
-            right[i] = w.half[i] + nu[i]
-        v = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, right)
         for i in range(size):
             r[p.latents[i]] = w.s[i] * v[i]
         run_tape(p.values, r)
@@ -326,6 +434,7 @@ def run_steps(
             outputs[step, j] = r[p.outputs[j]]
         # log p(v | sites) is the density of ν, and half the log determinant cancels.
         log_joint = w.found[_VALUE] - w.found[_EVIDENCE] + 0.5 * (w.found[_FIT] - square)
+        log_joint += _log_ratio(p, w)
         stats[0, step] = log_joint - 0.5 * size * _LOG_2PI - r[p.log_det]
         stats[1, step] = w.found[_EVIDENCE] + w.found[_REST]
         stats[2, step] = count

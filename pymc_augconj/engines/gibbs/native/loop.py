@@ -13,7 +13,7 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.model import Point
-from pymc_augconj.python_mode.tape import OnTape
+from pymc_augconj.python_mode.tape import NoTapeError, OnTape
 from pymc_augconj.typing import Array
 
 from .problem import Layout, make_problem
@@ -102,11 +102,14 @@ class NativeLoop:
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
         self._problem, self.layout = make_problem(sampler.chain, point, recorded)
+        if sampler.sweeps > 1 and not self._problem.trials.size:
+            raise NoTapeError("draws of latents given nothing that is drawn between")
         from . import kernel  # which imports Numba
 
         self._kernel, self._work = kernel, kernel.make_work(self._problem)
-        # ν of the latents that were drawn last: where θ does not move the next ones depend on it.
-        self._nu = np.zeros(self._problem.std.size)
+        self._sweeps = sampler.sweeps
+        # The whitened latents that were drawn last, on which the next ones may depend.
+        self._v = np.zeros(self._problem.std.size)
         self._block: Block | None = None
 
     def run(
@@ -130,15 +133,13 @@ class NativeLoop:
         tune : bool
             Whether the update learns.
         """
-        is_known = isinstance(point, Drawn) and point.block is self._block
-        if not (self._problem.theta.size or is_known):
-            v = np.concatenate(sampler.chain.whitened(point))
-            self._nu = sampler.parts[0].given_sites(point).posterior.solve(rng, v)
-        given, nu = rng.bit_generator.state, self._nu
+        if not (isinstance(point, Drawn) and point.block is self._block):
+            self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
+        given, v = rng.bit_generator.state, self._v
         block = self._made(rng, point, update, steps, tune)
         if len(block.outputs) < steps:
             # The step that was begun is undone.
-            rng.bit_generator.state, self._nu = given, nu
+            rng.bit_generator.state, self._v = given, v
             block = self._made(rng, point, update, len(block.outputs), tune)
         self._block = block
         return block
@@ -174,10 +175,12 @@ class NativeLoop:
             centre, axes, np.linalg.inv(axes), number, mean, scatter, *schedule, tune
         )
         outputs, stats = np.empty((steps, p.outputs.size)), np.empty((kernel.N_STATS, steps))
-        nu, a = self._nu.copy(), 0.0 if x.size else OVERRELAXATION
-        done = kernel.run_steps(rng, p, self._work, learned, x, nu, a, outputs, stats)
+        v = self._v.copy()
+        done = kernel.run_steps(
+            rng, p, self._work, learned, x, v, self._sweeps, OVERRELAXATION, outputs, stats
+        )
         if done == steps:
-            self._nu = nu
+            self._v = v
             if tune:
                 update.state |= {"count": int(number[0]), "mean": mean, "scatter": scatter}
         return Block(self.layout, outputs[:done], *stats[:, :done])

@@ -8,7 +8,6 @@ observations is a polynomial of the registers, see :mod:`.sums`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial, reduce
 from typing import Any, NamedTuple
@@ -16,17 +15,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.latents.by_gram import GramSpace
 from pymc_augconj.latents.by_weights import WeightSpace
 from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.gram_pattern import GramPattern
-from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS, probes
 from pymc_augconj.model import Argument, Point
-from pymc_augconj.python_mode.tape import NoTapeError, OnTape, Registers, TapeBuilder
+from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
+from .rows import Rows, Slot, read_on_tape, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
 __all__ = ["LARGEST_CORNER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
@@ -35,8 +33,6 @@ __all__ = ["LARGEST_CORNER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
 LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).
 N_CONSTANTS = 3
-# Entries of a row's design, of which all pairs are summed.
-_MOST_IN_A_ROW = 64
 
 
 class Problem(NamedTuple):
@@ -56,8 +52,18 @@ class Problem(NamedTuple):
         Registers of log p(θ), and of the logarithm of the latents' scales, all multiplied.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
-    factors, begin, place, value : ndarray
+    factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
+    trials, successes : ndarray, shape (R,)
+        b and a of the sites exp(a η) / (1 + exp(η))ᵇ, which have an ω.
+    sites : ndarray of int
+        Where those of each observed variable begin, and their end.
+    log_constant : float
+        What their log densities have besides.
+    offsets, entries : ndarray of int
+        Registers of their offsets, and where the entries of their designs begin.
+    columns, numbers, multiples : ndarray
+        Those entries: latents, numbers, and registers by which these are multiplied.
     starts, rows, cols, targets, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
@@ -81,7 +87,19 @@ class Problem(NamedTuple):
     factors: Index
     begin: Index
     place: Index
-    value: Array
+    fixed: Array
+    weights: Index
+    of: Index
+    by: Array
+    trials: Array
+    successes: Array
+    sites: Index
+    log_constant: float
+    offsets: Index
+    entries: Index
+    columns: Index
+    numbers: Array
+    multiples: Index
     starts: Index
     rows: Index
     cols: Index
@@ -96,11 +114,15 @@ class Problem(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Columns and shapes of what the loop records: entries of the point, and further values."""
+    """Columns and shapes of what the loop records: entries of the point, and further values.
+
+    ``order`` is that of elimination.
+    """
 
     entries: dict[str, tuple[slice, tuple[int, ...]]]
     recorded: list[tuple[slice, tuple[int, ...]]] | None
     theta: tuple[str, ...]
+    order: Index
 
 
 def make_problem(
@@ -125,9 +147,11 @@ def make_problem(
     model, tape = chain.model, TapeBuilder()
     members = chain.plan.moves["collapsed"]
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in members}
-    log_prior = _read(model.log_prior, tape, entries)
-    std = np.concatenate([_read(b.scale, tape, entries).ravel() for b in model.blocks])
-    sums = _sums(chain, point, pattern, tape, entries)
+    log_prior = read_on_tape(model.log_prior, tape, entries)
+    std = np.concatenate([read_on_tape(b.scale, tape, entries).ravel() for b in model.blocks])
+    slots, sites = read_slots(model, tape, entries), read_rows(chain, point, tape, entries)
+    offset = read_on_tape(model.offset, tape, entries)
+    sums = _sums(pattern, sites, slots, offset, tape)
     n_density = len(tape)
     scales, counts = np.unique(std, return_counts=True)
     logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
@@ -141,7 +165,7 @@ def make_problem(
     further, n_all = None, len(tape)
     if recorded is not None:
         with suppress(NoTapeError):
-            further = _read(recorded, tape, outputs)
+            further = read_on_tape(recorded, tape, outputs)
             n_all = len(tape)
     every = [*outputs.values(), *(further or ())]
     stops = np.cumsum([0, *(x.size for x in every)]).tolist()
@@ -161,6 +185,12 @@ def make_problem(
         scales=scales,
         std=std[order],
         **sums._asdict(),
+        trials=sites.trials,
+        successes=sites.successes,
+        sites=sites.sites,
+        log_constant=sites.log_constant,
+        offsets=offset[sites.of >= 0],
+        **_designs(slots, sites, np.argsort(order)),
         starts=starts,
         rows=rows,
         cols=cols,
@@ -174,7 +204,8 @@ def make_problem(
         outputs=np.concatenate([x.ravel() for x in every]),
     )
     names = dict(zip(outputs, columns, strict=False))
-    return problem, Layout(names, None if further is None else columns[len(names) :], theta)
+    others = None if further is None else columns[len(names) :]
+    return problem, Layout(names, others, theta, order)
 
 
 def _pattern(chain: Chain, point: Point) -> GramPattern:
@@ -183,8 +214,6 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     others = plan.joint, plan.likelihood, plan.prior_only, plan.of_blocks, plan.left_to_pymc
     if any(others) or plan.by_entry or plan.factors or model.forward or not chain.is_whole:
         raise NoTapeError("moves other than the collapsed one")
-    if not all(data.exact for data in chain.data):
-        raise NoTapeError("sites that are not exact")
     if any(b.is_flat for b in model.blocks):
         raise NoTapeError("flat latents")
     if not all(b.kind == DiagonalPrior.kind and not b.whitened for b in model.blocks):
@@ -202,13 +231,6 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     return pattern
 
 
-def _read(function: Any, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
-    on_tape = getattr(function, "on_tape", None)
-    if on_tape is None:
-        raise NoTapeError(type(function).__name__)
-    return on_tape(tape, entries)
-
-
 def _write_values(
     chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index
 ) -> None:
@@ -218,50 +240,39 @@ def _write_values(
     for i in chain.order:
         block, value = blocks[i], latents[stops[i] - blocks[i].total_size : stops[i]]
         if block.mean is not None:
-            value = tape.apply("Add", _read(block.mean, tape, entries), value)
+            value = tape.apply("Add", read_on_tape(block.mean, tape, entries), value)
         entries[Argument("value", block.name)] = value
         entries[block.value_name] = value.reshape(block.shape)
 
 
-# -- sums over observations --------------------------------------------------------------------
-
-
-class _Slot(NamedTuple):
-    """An entry of the design in every row: its latent, its number and the register of a factor."""
-
-    latent: Index
-    number: Array
-    factor: Index
+def _designs(slots: list[Slot], rows: Rows, places: Index) -> dict[str, Any]:
+    """Return the entries of the designs of sites that have an ω, row by row."""
+    own = np.flatnonzero(rows.of >= 0)
+    numbers = np.stack([slot.number[own] for slot in slots], axis=1)
+    columns = np.stack([places[slot.latent[own]] for slot in slots], axis=1)
+    multiples = np.stack([slot.factor[own] for slot in slots], axis=1)
+    met = numbers != 0.0
+    return {
+        "entries": np.concatenate([[0], np.cumsum(met.sum(axis=1))]),
+        "columns": columns[met],
+        "numbers": numbers[met],
+        "multiples": multiples[met],
+    }
 
 
 def _sums(
-    chain: Chain,
-    point: Point,
-    pattern: GramPattern,
-    tape: TapeBuilder,
-    entries: Mapping[Any, Index],
+    pattern: GramPattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder
 ) -> Polynomial:
     """Return G, flat, g and the constants."""
-    model, sums, size, n_flat = chain.model, SumBuilder(), pattern.size, pattern.pattern.n_entries
+    sums, size, n_flat = SumBuilder(), pattern.size, pattern.pattern.n_entries
     none = tape.constants(1.0)
-    slots, start = [], 0
-    for block, read in zip(model.blocks, model.maps, strict=True):
-        for factor, A in _read(read, tape, entries):
-            slots += _slots(A, start, model.n_rows, *tape.split(factor))
-        start += block.total_size
-    if len(slots) > _MOST_IN_A_ROW:
-        raise NoTapeError("many latents in a row")
-    precision, response = _observations(chain, point, tape, entries, sums, n_flat + size)
-    c, by = tape.split(precision)
-    known, offset = tape.split(_read(model.offset, tape, entries))
-    is_known = offset == none
-    away = response - np.where(is_known, known, 0.0)
+    known, by = tape.split(offset)
     places = np.argsort(pattern.pattern.order)
     for b, right in enumerate(slots):
-        weighted = c * right.number
         own = n_flat + places[right.latent]
-        sums.add((by, right.factor, none), own, weighted * away)
-        sums.add((by, right.factor, offset), own, np.where(is_known, 0.0, -weighted))
+        weighted = rows.lam * right.number
+        sums.add((rows.factor, right.factor, none), own, rows.h * right.number)
+        sums.add((rows.factor, right.factor, by), own, -weighted * known, rows.of)
         for left in slots[: b + 1]:
             met = np.flatnonzero(weighted * left.number)
             i, j = right.latent[met], left.latent[met]
@@ -269,71 +280,11 @@ def _sums(
             place = pattern.pattern.positions(*np.divmod(pairs, size))[which]
             # The product of two entries of one latent counts twice.
             twice = 1.0 + ((i == j) & (left is not right))
-            factors = by[met], right.factor[met], left.factor[met]
-            sums.add(factors, place, (weighted * left.number)[met] * twice)
+            factors = rows.factor[met], right.factor[met], left.factor[met]
+            sums.add(factors, place, (weighted * left.number)[met] * twice, rows.of[met])
     constants = n_flat + size
-    sums.add((by, none, offset), constants, c * known * response)
-    sums.add((by, offset, offset), constants + 1, 0.5 * c * known**2)
+    for register, number in rows.base:
+        sums.add((register, none, none), constants + N_CONSTANTS - 1, number)
+    sums.add((rows.factor, none, by), constants, rows.h * known)
+    sums.add((rows.factor, by, by), constants + 1, 0.5 * rows.lam * known**2, rows.of)
     return sums.finish()
-
-
-def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -> list[_Slot]:
-    """Return the entries of a fixed map times numbers and registers, see :class:`.BlockMap`."""
-    if isinstance(A, RowSelection):
-        by = np.broadcast_to(factor, (n_rows, 1))[:, 0]
-        number = np.broadcast_to(known, (n_rows, 1))[:, 0]
-        return [_Slot(start + A.index, number if A.coef is None else number * A.coef, by)]
-    matrix, shape = known * A.dense(), (n_rows, A.size)
-    by = np.broadcast_to(factor, shape)
-    return [_Slot(np.full(n_rows, start + j), matrix[:, j], by[:, j]) for j in range(A.size)]
-
-
-def _observations(
-    chain: Chain,
-    point: Point,
-    tape: TapeBuilder,
-    entries: Mapping[Any, Index],
-    sums: SumBuilder,
-    constants: int,
-) -> tuple[Index, Array]:
-    """Return the registers of every row's c, and its z; add log p(y | η) − (h η − ½ λ η²)."""
-    none = tape.constants(1.0)
-    registers, responses = [], []
-    for data in chain.data:
-        z, c = _as_normal(data, tape, entries)
-        by = np.broadcast_to(c, z.shape)
-        registers.append(by)
-        responses.append(z)
-        known, factor = tape.split(by)
-        is_known = factor == none
-        at = constants + N_CONSTANTS - 1
-        sums.add((factor, none, none), at, -0.5 * known * z**2)
-        log = np.where(is_known, none, tape.apply("Log", by))
-        sums.add((log, none, none), at, 0.5 * np.where(is_known, np.log(known), 1.0))
-        sums.add((none, none, none), at, np.array([_rest(data, point)]))
-    return np.concatenate(registers), np.concatenate(responses)
-
-
-def _as_normal(
-    data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]
-) -> tuple[Array, Index]:
-    params: dict[str, Any] = {}
-    for name, index in _read(data.site.params, tape, entries).items():
-        known, factor = tape.split(index)
-        is_known = (factor == tape.constants(1.0)).all()
-        params[name] = known if is_known else Registers(tape, index)
-    found = data.site.terms.as_normal(data.y, params)
-    if found is None:
-        raise NoTapeError(f"observations of {data.site.name}")
-    z, c = found
-    return z, c.index if isinstance(c, Registers) else tape.constants(c)
-
-
-def _rest(data: SiteData, point: Point) -> float:
-    """Return what log p(y | η) − (h η − ½ λ η²) has besides ½ Σ log c − c z²."""
-    params = data.site.params(point)
-    found = data.site.terms.as_normal(data.y, params)
-    assert found is not None  # see _as_normal
-    z, c = found
-    base = data.site.terms.log_base(data.y, None, params, data.eta, 0)
-    return float(np.sum(np.broadcast_to(base, z.shape) - 0.5 * (np.log(c) - c * z**2)))

@@ -21,7 +21,7 @@ _MANY = 1 << 20
 
 
 class Polynomial(NamedTuple):
-    """Σ_k r[i_k] r[j_k] r[l_k] value_k, entry by entry.
+    """Σ_k r[i_k] r[j_k] r[l_k] value_k, entry by entry, with value = fixed + Σ by · ω[of].
 
     Attributes
     ----------
@@ -29,43 +29,69 @@ class Polynomial(NamedTuple):
         Registers i, j and l of each monomial.
     begin : ndarray of int, shape (K + 1,)
         Where the entries of each begin.
-    place, value : ndarray
-        The entries of a monomial's coefficient that are not zero.
+    place, fixed : ndarray, shape (E,)
+        The entries of the monomials' coefficients that are not zero.
+    weights, of, by : ndarray
+        Where those of each entry begin, of shape (E + 1,); observations, and their factors.
     """
 
     factors: Index
     begin: Index
     place: Index
-    value: Array
+    fixed: Array
+    weights: Index
+    of: Index
+    by: Array
 
 
 class SumBuilder:
     """Adds up monomials."""
 
     def __init__(self) -> None:
-        self._terms: list[tuple[Index, Index, Array]] = []
+        self._terms: list[tuple[Index, Index, Index, Array]] = []
 
-    def add(self, factors: tuple[Index, ...], place: Index | int, value: Array) -> None:
-        """Add values times three registers to the entries ``place``; all of these broadcast."""
-        every = np.broadcast_arrays(*factors, place, value)
-        *registers, place, value = (x.ravel() for x in every)
+    def add(
+        self, factors: tuple[Index, ...], place: Index | int, value: Array, of: Index | int = -1
+    ) -> None:
+        """Add values times three registers to the entries ``place``; all of these broadcast.
+
+        A value is also times the ω of an observation, where ``of`` is not negative.
+        """
+        every = np.broadcast_arrays(*factors, place, of, value)
+        *registers, place, of, value = (x.ravel() for x in every)
         first, second, third = np.sort(np.stack(registers), axis=0)
-        self._terms.append(_summed((first * _MANY + second) * _MANY + third, place, value))
+        code = (first * _MANY + second) * _MANY + third
+        self._terms.append(_summed(code, place, of, value))
 
     def finish(self) -> Polynomial:
         """Return the sum of all."""
-        code, place, value = _summed(*map(np.concatenate, zip(*self._terms, strict=True)))
-        monomials, begin = np.unique(code, return_index=True)
+        code, place, of, value = _summed(*map(np.concatenate, zip(*self._terms, strict=True)))
+        starts = np.flatnonzero(np.diff(code, prepend=-1) | np.diff(place, prepend=-1))
+        entry = np.repeat(np.arange(starts.size), np.diff(starts, append=code.size))
+        is_fixed = of < 0
+        fixed = np.bincount(entry[is_fixed], value[is_fixed], starts.size)
+        counts = np.bincount(entry[~is_fixed], minlength=starts.size)
+        monomials, begin = np.unique(code[starts], return_index=True)
         pairs, last = np.divmod(monomials, _MANY)
-        factors = np.stack([*np.divmod(pairs, _MANY), last], axis=1)
-        return Polynomial(factors, np.append(begin, code.size), place, value)
+        return Polynomial(
+            np.stack([*np.divmod(pairs, _MANY), last], axis=1),
+            np.append(begin, starts.size),
+            place[starts],
+            fixed,
+            np.concatenate([[0], np.cumsum(counts)]),
+            of[~is_fixed],
+            value[~is_fixed],
+        )
 
 
-def _summed(code: Index, place: Index, value: Array) -> tuple[Index, Index, Array]:
-    """Return every pair of code and place once, sorted, with the sums of their values."""
+def _summed(
+    code: Index, place: Index, of: Index, value: Array
+) -> tuple[Index, Index, Index, Array]:
+    """Return every triple of code, place and observation once, sorted, with the sums of values."""
     monomials, number = np.unique(code, return_inverse=True)
-    width = int(place.max(initial=0)) + 1
-    pairs, inverse = np.unique(number * width + place, return_inverse=True)
-    total = np.bincount(inverse, weights=value, minlength=pairs.size)
-    pairs, total = pairs[total != 0.0], total[total != 0.0]
-    return monomials[pairs // width], pairs % width, total
+    width, depth = int(place.max(initial=0)) + 1, int(of.max(initial=0)) + 2
+    triples, inverse = np.unique((number * width + place) * depth + of + 1, return_inverse=True)
+    total = np.bincount(inverse, weights=value, minlength=triples.size)
+    triples, total = triples[total != 0.0], total[total != 0.0]
+    pairs, of = np.divmod(triples, depth)
+    return monomials[pairs // width], pairs % width, of - 1, total
