@@ -91,7 +91,7 @@ def add_log_likelihood(
     draws, sampled = needed_draws(tree, [rv.name for rv in sparse.free_RVs])
     variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}
     entries = unconstrained_function(sparse, list(variables))
-    sampler = step.make_sampler(step.recognition.start)
+    sampler = step.make_sampler(step.recognition.start, by_observation=True)
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
     for i in range(len(sampled[0]) * len(sampled[1])):
         point = entries({name: draws[name][i] for name in entries.names})

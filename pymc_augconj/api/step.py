@@ -20,6 +20,7 @@ from rich.table import Column
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
+from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
@@ -455,9 +456,11 @@ class AugmentedGibbs(BlockedStep):
         """The numbers of steps taken before those at which something is compared."""
         return {number - 1 for number in _COMPARED}.union(_VERIFIED if self.tune else ())
 
-    def make_sampler(self, point: Point) -> GibbsSampler:
-        """Return one chain's sampler."""
+    def make_sampler(self, point: Point, *, by_observation: bool = False) -> GibbsSampler:
+        """Return one chain's sampler; it sums observations of one predictor unless told not to."""
         model, probes = self.recognition.model, self.recognition.probes
+        if self._sites is None and not by_observation:
+            model = pool(model, [point, *probes])
         return GibbsSampler(model, self.plan, point, probes, self.sweeps, self._sites)
 
     def _disperse(self, sampler: GibbsSampler, point: Point) -> Point:

@@ -40,7 +40,7 @@ def crossed(name, size, index, centred=True, scale=0.8):
 
 def bernoulli():
     """Two crossed factors, one of them nested in a third; the intercept is drawn with the third."""
-    i0 = pm.Normal("i0", 0.5, 1)
+    i0 = pm.Normal("i0", 0.5, 0.4)
     eta = i0 + crossed("a", 3, SMALL) + crossed("b", 5, LARGE) + crossed("c", 2, ABOVE, False)
     pm.Bernoulli("y", logit_p=eta, observed=zeros("y", "int64"))
 
@@ -102,7 +102,7 @@ def centre(self, rng, prior, innovations):
 def test_centring_does_not(by_factor, joint_distribution, monkeypatch):
     """The negative control."""
     monkeypatch.setattr(Shift, "draw", centre)
-    z = joint_distribution(bernoulli, seed=4).z_scores(CHAINS)
+    z = joint_distribution(bernoulli, seed=4).z_scores(2 * CHAINS)
     assert max(map(abs, z.values())) > STANDARD_ERRORS
 
 

@@ -34,7 +34,6 @@ from .held_sites import HeldSites
 from .levels import find_levels
 from .moves import by_factor, collapsed, given_latents, latents
 from .parts import Part
-from .pooled import pool
 from .state import GibbsInfo, State
 from .targets import Update
 
@@ -82,8 +81,6 @@ class GibbsSampler:
         sweeps: int | None = None,
         sites: HeldSites | None = None,
     ) -> None:
-        self._whole = model
-        model = pool(model, [point, *probes]) if sites is None else model
         self.model, self.sites = model, sites
         slices = None
         if sites is not None and len(sites.held) == len(model.sites):
@@ -221,17 +218,12 @@ class GibbsSampler:
 
     def log_densities(self, point: Point) -> dict[str, Array]:
         """Return log p(y | η) of every observation of each observed variable, by name."""
-        chain = self.chain
-        if self._whole is not self.model:
-            chain = Chain(self._whole, self.chain.plan, [point], None, None, 1)
-        eta = chain.predictor(point)
-        return {d.site.name: d.log_densities(eta, point) for d in chain.data}
+        eta = self.chain.predictor(point)
+        return {d.site.name: d.log_densities(eta, point) for d in self.chain.data}
 
     def site_log_densities(self, point: Point) -> dict[str, float]:
         """Return the log density of every observed variable, by name."""
-        eta = self.chain.predictor(point)
-        data = self.chain.data
-        return {d.site.name: float(d.log_densities(eta, point).sum()) for d in data}
+        return {name: float(one.sum()) for name, one in self.log_densities(point).items()}
 
     def log_density(self, point: Point) -> float:
         """Return the model's log density, without variables that are drawn forward."""
