@@ -258,15 +258,28 @@ def factorize(
     error = 0.5 * dense_error(chol_C, diagonal)
     if H is None:
         H = np.empty((lam.size, 0))
-    Q, chol_A = H, np.empty((0, 0))
-    if H.size:
-        half = dtrsm(1.0, chol_C, H, lower=1)
-        A = dsyrk(1.0, half, trans=1, lower=1)
-        diagonal_view(A)[...] += 1.0
-        chol_A, of_border, more, _ = weight_space.cholesky(A, lam)
-        log_det, error = log_det + of_border, error + 0.5 * more
-        Q = dtrsm(1.0, chol_A, half, side=1, lower=1, trans_a=1, overwrite_b=1)
-    return ObservationSpaceFactor(K, lam, chol_C, log_det, prior_var, diagonal, error, H, Q, chol_A)
+    Q, chol_A, more, of_border = _border(chol_C, H, lam)
+    return ObservationSpaceFactor(
+        K, lam, chol_C, log_det + more, prior_var, diagonal, error + of_border, H, Q, chol_A
+    )
+
+
+def _border(chol_C: Array, H: Array, lam: Array) -> tuple[Array, Array, float, float]:
+    """Return Q, L_A, log|A| and the estimated rounding error of half of it."""
+    if not H.size:
+        return H, np.empty((0, 0)), 0.0, 0.0
+    if H.shape[1] == 1:
+        # An intercept alone is frequent, and call overhead dominates; it is A's own scale.
+        half = dtrsv(chol_C, H[:, 0], lower=1)
+        pivot = math.sqrt(1.0 + float(half @ half))
+        if pivot < math.inf:
+            return (half / pivot)[:, None], np.array([[pivot]]), 2.0 * math.log(pivot), EPS
+    half = dtrsm(1.0, chol_C, H, lower=1)
+    A = dsyrk(1.0, half, trans=1, lower=1)
+    diagonal_view(A)[...] += 1.0
+    chol_A, log_det, error, _ = weight_space.cholesky(A, lam)
+    Q = dtrsm(1.0, chol_A, half, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return Q, chol_A, log_det, 0.5 * error
 
 
 def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> ObservationSpacePosterior:

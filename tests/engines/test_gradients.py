@@ -65,7 +65,23 @@ def correlated_effects():
     pm.Normal("y", mu=b[GROUP, 0] + b[GROUP, 1] * Z[:, 0], sigma=0.4, observed=WAVE)
 
 
+def flat_level():
+    ls, tau, amp = pm.InverseGamma("ls", 5, 5), pm.HalfNormal("tau", 1), pm.HalfNormal("amp", 2)
+    f = pm.gp.Latent(cov_func=pm.gp.cov.ExpQuad(1, ls=ls)).prior("f", X=X)
+    group, beta = pm.Normal("group", pm.Flat("level"), tau, shape=4), pm.Normal("beta", 0, 1e6)
+    pm.StudentT("y", nu=4, mu=amp * (f + group[GROUP] + Z[:, 0] * beta), sigma=0.4, observed=WAVE)
+
+
+def flat_coefficients():
+    slope, sigma = pm.HalfNormal("slope", 1), pm.HalfNormal("sigma", 1)
+    b = pm.Flat("b", shape=2)
+    mu = slope * b[0] + Z @ b + pm.Normal("group", 0, slope, shape=4)[GROUP]
+    pm.StudentT("y", nu=4, mu=mu, sigma=sigma, observed=WAVE)
+
+
 MODELS = [
+    flat_coefficients,
+    flat_level,
     kernel_mean_and_likelihood,
     scaled_latent,
     weight_space,
