@@ -10,7 +10,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.blas import dtrsm, dtrsv
 
 from pymc_augconj.gaussian import weight_space
-from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.gaussian.sites import Coupling, Rotation
 from pymc_augconj.gaussian.weight_space import WeightSpaceFactor
 from pymc_augconj.linalg.blas import lower_transpose_product
 from pymc_augconj.linalg.rounding import EPS, precision_error, probes
@@ -26,24 +26,29 @@ from .rows import RowGroups, SiteSum
 __all__ = ["WeightPosterior", "WeightSpace"]
 
 
-def _factor_error(prior: LatentPrior, factor: WeightSpaceFactor) -> float:
+def _factor_error(prior: LatentPrior, factor: WeightSpaceFactor, rotation: Rotation) -> float:
     """Return the estimated error of log|M|, including errors of the factors of the blocks' K.
 
     The computed factor belongs to K + ΔK, |ΔKᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ); log|I + ΛC| moves by tr(R ΔK).
-    One vector of random signs z estimates n ε Σ Rᵢᵢ Kᵢᵢ, with R = Λ − ΛΦM⁻¹ΦᵀΛ.
+    Vectors z of random signs times √Kᵢᵢ estimate ε n Σ (AᵀRA)ᵢᵢ Kᵢᵢ, with R = Λ − ΛΦM⁻¹ΦᵀΛ: a
+    wide K that the data determine changes nothing.
     """
     error = factor.error + 2.0 * prior.scale_error
     if all(b.diagonal_scale is not None or b.scale_error for b in prior.blocks):
         return error
-    columns = [np.full(b.block.total_size, b.diagonal_scale is None) for b in prior.blocks]
-    of_dense = factor.Phi[:, np.concatenate(columns)]
-    z = probes(np.einsum("ij,ij->i", of_dense, of_dense))
+    var = [
+        np.zeros(b.block.total_size) if b.diagonal_scale is not None or b.scale_error else b.var()
+        for b in prior.blocks
+    ]
+    size = sum(map(np.count_nonzero, var))
+    signed = zip(prior.maps, prior.split(probes(np.concatenate(var))), strict=True)
+    z = rotation.forward(np.sum([A.apply_rows(u) for A, u in signed], axis=0))
     weighted = factor.lam * z
     half = dtrsm(1.0, factor.chol_M, (weighted @ factor.Phi).T, lower=1)
     total, explained = float(np.vdot(weighted, z)), float(np.vdot(half, half))
     # The difference may have no digits itself.
     trace = max(total - explained, EPS * z.size * total) / len(z)
-    return error + EPS * z.shape[1] * trace
+    return error + EPS * size * trace
 
 
 class AffineByWeights(WhitenedCoordinates):
@@ -99,7 +104,7 @@ class WeightSpace(Conditioner):
         Phi = rotation.forward(prior.whitened_design.T).T
         factor = weight_space.factorize(Phi, diagonal, work=self._work)
         half = dtrsv(factor.chol_M, rotation.forward(sites.h) @ Phi, lower=1, overwrite_x=1)
-        error = _factor_error(prior, factor)
+        error = _factor_error(prior, factor, rotation)
         return AffineByWeights(factor.chol_M, half, factor.log_det, error, factor.diagonal)
 
 
@@ -120,7 +125,7 @@ class WeightPosterior(SitePosterior):
         self._latent_mean = posterior.latent_mean
         square = 2.0 * posterior.log_normalizer + factor.log_det
         self.error = precision_error(
-            _factor_error(self.prior, factor),
+            _factor_error(self.prior, factor, rotation),
             square,
             lambda: factor.diagonal,
             lambda: posterior.latent_mean,

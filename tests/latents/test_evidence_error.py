@@ -29,7 +29,7 @@ from pymc_augconj.model import LatentBlock
 
 N_PROBLEMS = 40
 RNG = np.random.default_rng(5)
-KINDS = ("process", "wide intercept", "walk", "autoregression", "columns")
+KINDS = ("process", "wide intercept", "walk", "autoregression", "columns", "correlated")
 
 
 def block(name, kind, array, entries=None, size=None):
@@ -94,6 +94,11 @@ def problem(kind, seed):
         X = rng.normal(size=(n, 3))
         X[:, 2] = X[:, 1] + power(rng, -10, 0) * X[:, 2]
         parts.append((block("b", "diagonal", np.full(3, power(rng, -2, 8))), DenseMap(X)))
+    if kind == "correlated":
+        scales, rho = 10.0 ** rng.uniform(0, 9, 2), 1.0 - power(rng, -9, 0)
+        K = np.multiply.outer(scales, scales) * np.array([[1.0, rho], [rho, 1.0]])
+        X = np.stack([np.ones(n), power(rng, -4, 4) * rng.normal(size=n)], axis=1)
+        parts.append((block("w", "dense", K), DenseMap(X)))
     lam = power(rng, -4, 14 if kind == "process" else 8) * rng.uniform(0.3, 3.0, n)
     h = lam * rng.normal(size=n) * np.sqrt(1.0 + 1.0 / lam.min())
     blocks, maps = zip(*parts, strict=True)
