@@ -162,6 +162,11 @@ class LatentBlock:
         """Number of latent values."""
         return self.size * self.copies
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether its values are independent, each with a standard deviation of its own."""
+        return self.kind == "diagonal"
+
     @cached_property
     def sparsity(self) -> SymmetricPattern:
         """Sparsity pattern and elimination order of Q."""

@@ -192,7 +192,7 @@ def _only_block(model: LatentGaussianModel, hyperparameter: Hyperparameter) -> s
     if any(name in read.names for read in (model.offset, *model.maps, *means)):
         return None
     own = [block for block in model.blocks if name in block.scale.names]
-    if len(own) != 1 or own[0].copies > 1 or own[0].kind == "diagonal":
+    if len(own) != 1 or own[0].copies > 1 or own[0].is_independent:
         return None
     return own[0].name
 

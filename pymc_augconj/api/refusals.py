@@ -23,7 +23,7 @@ _ADVICE = (
 
 
 class Refusals:
-    """Those of one chain after tuning.
+    """Refused values of one chain after tuning.
 
     Parameters
     ----------

@@ -327,7 +327,7 @@ class AugmentedGibbs(BlockedStep):
 
     @property
     def learned(self) -> dict[str, Any]:
-        """What each move's update has learned during tuning, and the held sites."""
+        """The states that the updates have learned during tuning, and the held sites."""
         learned = {move: update.state for move, update in self._updates.items()}
         return learned if self._sites is None else {**learned, _HELD: self._sites.state}
 

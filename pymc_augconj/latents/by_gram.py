@@ -38,7 +38,6 @@ from pymc_augconj.typing import Array, Index
 from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .base import BlockPrior
 from .dense import DensePrior
-from .diagonal import DiagonalPrior
 from .factor import FactorPrior
 from .gram_pattern import GramPattern, is_dense
 from .joint import LatentPrior
@@ -58,8 +57,7 @@ _SMALLEST = 1e-100
 def can_sum_out(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> bool:
     """Return whether every block is diagonal, or many copies of a few latents that are selected."""
     return all(
-        block.kind == DiagonalPrior.kind
-        or (_is_repeated(block) and isinstance(A, RowSelection | SelectionSum))
+        block.is_independent or (_is_repeated(block) and isinstance(A, RowSelection | SelectionSum))
         for block, A in zip(blocks, maps, strict=True)
     )
 
@@ -102,7 +100,7 @@ def whitened_parts(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> 
     """Return the maps of blocks, those of copies with the parts of A S and coefficients of one."""
     found = []
     for block, A in zip(blocks, maps, strict=True):
-        if block.kind == DiagonalPrior.kind:
+        if block.is_independent:
             found.append(A)
         else:
             parts = _Whitened.find(_parts_of(A)[0], block.size).parts

@@ -112,7 +112,7 @@ def find_components(
 def _pieces(block: LatentBlock) -> Index:
     """Return the piece of each latent of a block."""
     latents = np.arange(block.total_size)
-    return latents if block.kind == "diagonal" else latents // block.size
+    return latents if block.is_independent else latents // block.size
 
 
 def _columns(A: LinearMap) -> Mask:

@@ -40,7 +40,6 @@ from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior
-from .diagonal import DiagonalPrior
 from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
 from .precision import PrecisionPrior
@@ -111,7 +110,7 @@ class PrecisionPattern:
         others = [
             i
             for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
-            if block.kind == DiagonalPrior.kind and isinstance(A, RowSelection)
+            if block.is_independent and isinstance(A, RowSelection)
         ]
         for i in sorted(others, key=lambda i: -blocks[i].total_size):
             known, cost = self.within, self.multiplications

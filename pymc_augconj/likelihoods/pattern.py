@@ -1,4 +1,4 @@
-"""How likelihoods look in a PyMC model: declarative, so that no PyMC is imported here."""
+"""Spellings of likelihoods in PyMC models: declarative, so that no PyMC is imported here."""
 
 from __future__ import annotations
 

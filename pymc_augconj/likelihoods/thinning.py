@@ -1,4 +1,4 @@
-"""What likelihoods share that are augmented by thinning, σ(η) = 1 − σ(−η), and Pólya–Gamma.
+"""Formulas of likelihoods that are augmented by thinning, σ(η) = 1 − σ(−η), and Pólya–Gamma.
 
 Not a likelihood. Under q(η) = N(m, v) the number of thinned points has a Poisson distribution of a
 mean in proportion to

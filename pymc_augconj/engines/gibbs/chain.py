@@ -1,4 +1,4 @@
-"""What the moves of a chain know, and its latents in their several coordinates.
+"""One chain's model, observed variables and parts, and its latents in several coordinates.
 
 A block's value is mean(θ) + u, or v for a whitened block, and u = S v with v ~ N(0, I).
 """

@@ -43,7 +43,6 @@ from itertools import permutations
 import numpy as np
 
 from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
-from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
@@ -203,7 +202,7 @@ def find_shifts(
     factors : sequence of sequence of int
     """
     owner = {i: number for number, own in enumerate(factors) for i in own}
-    independent = [i for i, block in enumerate(blocks) if block.kind == DiagonalPrior.kind]
+    independent = [i for i, block in enumerate(blocks) if block.is_independent]
     shifts = []
     for coarse, fine in permutations(independent, 2):
         if owner[coarse] != owner[fine]:

@@ -144,7 +144,7 @@ class HeldSites:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What was chosen and learned."""
+        """The chosen sites, and the number of slices learned."""
         known = ("h", "lam", "slices", "trials", "angle", "_count", "_window")
         return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
 

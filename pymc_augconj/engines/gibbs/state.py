@@ -18,7 +18,7 @@ __all__ = ["GibbsInfo", "State"]
 
 @dataclass
 class GibbsInfo:
-    """What one step tells about itself."""
+    """Statistics of one step."""
 
     #: log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη, the normaliser of the Gaussian moves.
     log_evidence: float = 0.0

@@ -1,4 +1,4 @@
-"""What one move of the Gibbs step hands to the update that explores it: a density of a vector."""
+"""Densities of a vector that the moves of the Gibbs step hand to the updates."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ class Conditional:
 
 
 class Tilted:
-    """What held sites leave of the densities of one part, and the moves that make up for it.
+    """Log ratio of the densities of one part to its held sites, and the moves that correct for it.
 
     Parameters
     ----------

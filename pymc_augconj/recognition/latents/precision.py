@@ -109,7 +109,7 @@ class PrecisionGraph:
 
     @cached_property
     def _columns_of_colour(self) -> Array:
-        """How many columns have the colour of each entry's own."""
+        """Number of columns that have the colour of each entry's column."""
         return np.bincount(self.colours)[self.colours[self.cols]].astype(float)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What enters the density through predictors: an observed variable, or a potential."""
+"""An observed variable or potential, whose density depends on predictors."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ObservedGraph:
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.likelihood.label(self.variable.name)
 
     def log_density(self, model: Model, latents: Sequence[GaussianVariable]) -> Variable | None:

@@ -1,4 +1,4 @@
-"""What predictions and results need of the user's model.
+"""Parts of the user's model that predictions and results need.
 
 ================  ===================================================
 ``draws``         predictors at new inputs from posterior draws

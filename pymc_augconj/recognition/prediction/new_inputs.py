@@ -28,7 +28,7 @@ _ROUNDING = 256.0 * np.finfo(float).eps
 
 @dataclass(frozen=True)
 class _Through:
-    """How one process enters one predictor: a coefficient of each output; (output, entry) a row."""
+    """One process in one predictor: a coefficient of each output; (output, entry) a row."""
 
     coef: np.ndarray
     entries: np.ndarray

@@ -1,4 +1,4 @@
-"""How a time series goes on: the distribution of its next value given those before.
+"""The distribution of the next value of a time series given those before.
 
 For a series x with p lags, x_t | x_{t−1}, …, x_{t−p} ~ N(mean, S Sᵀ), where S is diagonal unless
 the series has a vector at each time. It is read off the arguments of PyMC's distribution, so that a

@@ -1,4 +1,4 @@
-"""What is said where a model has no Gaussian latent variable."""
+"""Messages for a model without a Gaussian latent variable."""
 
 from __future__ import annotations
 

@@ -17,7 +17,6 @@ import numpy as np
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.latents.by_gram import GramSpace
 from pymc_augconj.latents.by_weights import WeightSpace
-from pymc_augconj.latents.diagonal import DiagonalPrior
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.rounding import EPS, probes
 from pymc_augconj.model import Argument, Point
@@ -216,7 +215,7 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
         raise NoTapeError("moves other than the collapsed one")
     if any(b.is_flat for b in model.blocks):
         raise NoTapeError("flat latents")
-    if not all(b.kind == DiagonalPrior.kind and not b.whitened for b in model.blocks):
+    if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
     space = chain.parts[0].space.preferred
     if isinstance(space, GramSpace):
