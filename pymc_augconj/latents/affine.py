@@ -67,7 +67,7 @@ class AffinePosterior(Protocol):
     log_volume : float
         −½ log|M|, by which it exceeds the log joint density at the mean.
     error, factor_error : float
-        Its estimated rounding error; and what of it is the factor's, which draws depend on.
+        Its estimated rounding error; and that of the factor and the mean, which draws depend on.
     """
 
     size: int
@@ -183,6 +183,8 @@ def add_constant(posterior: AffinePosterior, prior: LatentPrior, sites: SiteSum)
     and of the evidence. With α = h − Λη, rounding of the predictors changes it by ε Σ |α| |η|, and
     rounding of a covariance K by ½ αᵀ ΔK α, |ΔKᵢⱼ| ≤ ε √(Kᵢᵢ Kⱼⱼ).
     """
+    # That of the mean is half its square in standard deviations of the posterior.
+    posterior.factor_error *= 1.0 + posterior.error
     constant, away = sites.constants
     n = sites.lam.size
     square = posterior.log_evidence - posterior.log_volume
@@ -197,7 +199,7 @@ def add_constant(posterior: AffinePosterior, prior: LatentPrior, sites: SiteSum)
     at_mean, magnitude = at.constants
     error = EPS * (math.sqrt(n) * magnitude + norm)
     error += 2.0 * EPS * math.sqrt(magnitude * (away + square))
-    error += posterior.factor_error + (posterior.factor_error + n * EPS) * posterior.error
+    error += posterior.factor_error + n * EPS * posterior.error
     for b, A in zip(prior.blocks, prior.maps, strict=True):
         if b.diagonal_scale is None and not b.scale_error:
             slope = A.apply_transpose(at.h)

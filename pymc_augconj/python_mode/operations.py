@@ -223,7 +223,9 @@ def _elementwise(node: Apply, given: Sequence[bool], in_double: bool) -> Call | 
             # Of int8 NumPy computes a root or a quotient in half precision.
             char = np.dtype(dtype).char
             function = partial(function, signature=char * n_used + "->" + char)
-        in_place = target < n_used <= 2 and not given[target] and dtypes[target] == dtype
+        # A sum may have one term.
+        known = target < min(n_used, len(given))
+        in_place = known and n_used <= 2 and not given[target] and dtypes[target] == dtype
         if in_place or len(dtypes) != n_used:
             function = _by_ufunc(function, node, f", out={{{target}}}" if in_place else "")
     if raised:

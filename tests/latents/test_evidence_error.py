@@ -231,6 +231,42 @@ def test_data_far_from_zero(kind):
     assert found[True] >= found[False] + (5 if kind == "wide intercept" else 0), found
 
 
+def loss(prior, sites, posterior):
+    """Return half the squared distance of a mean from the right one, in standard deviations."""
+    (at,), (A,) = prior.blocks, prior.maps
+    K = at.array if at.kind == "dense" else np.diag(at.array**2)
+    u = posterior.innovations(prior, posterior.mean)[0]
+    with mpmath.workdps(60):
+        design = mpmath.matrix(A.dense().tolist())
+        weighted = design.T * mpmath.diag(sites.lam.tolist())
+        M = mpmath.matrix(K.tolist()) ** -1 + weighted * design
+        away = M * mpmath.matrix(u.tolist()) - design.T * mpmath.matrix(sites.h.tolist())
+        return float((away.T * mpmath.lu_solve(M, away))[0] / 2)
+
+
+@pytest.mark.parametrize("kind", ["columns", "correlated"])
+def test_draws_have_the_mean(kind):
+    """A factor with digits may leave a mean far from zero none, along nearly equal columns."""
+    wrong = taken = 0
+    for seed in range(N_PROBLEMS):
+        prior, sites, ways = problem(kind, seed)
+        (at,), (A,) = prior.blocks, prior.maps
+        rng, X = np.random.default_rng([seed, 9]), A.dense()
+        truth = at.scale(rng.normal(size=X.shape[1]))
+        h = sites.lam * (X @ truth) + np.sqrt(sites.lam) * rng.normal(size=len(X))
+        sites = SiteSum((MergedSites(h, sites.lam, 0.0),))
+        try:
+            wrong += loss(prior, sites, ways[-1]().posterior(prior, sites)) > SMALL_ERROR
+            found = CertifiedConditioner(ways).posterior(prior, sites, for_draws=True)
+        except NotPositiveDefiniteError:
+            continue
+        taken += 1
+        allowed = SMALL_ERROR if found.factor_error <= SMALL_ERROR else LARGEST_ERROR
+        assert loss(prior, sites, found) <= allowed
+    assert wrong >= 1
+    assert taken >= 0.6 * N_PROBLEMS
+
+
 def test_hopeless_evidence_is_refused():
     prior, _, ways = problem("process", 1)
     n = prior.offset.size
