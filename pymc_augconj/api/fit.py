@@ -241,6 +241,8 @@ def fit(
             )
         recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
+        if data is None:
+            recognition.require_proper()
         if not sparse:
             _check_gps(gps, lgm)
         first = _start(model, recognition, values, fixed=hyper == "fixed")

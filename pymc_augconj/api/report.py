@@ -92,6 +92,7 @@ def recognize(
         One of ``vars`` is no variable.
     """
     found = read_model(modelcontext(model), vars=vars, compile_kwargs=compile_kwargs)
+    found.require_proper()
     return RecognitionReport(**{field.name: getattr(found, field.name) for field in fields(found)})
 
 

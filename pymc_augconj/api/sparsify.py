@@ -129,6 +129,7 @@ def sparsified(
             "pm.Minibatch; write the model with the arrays themselves"
         )
     recognition = read_model(model, compile_kwargs=compile_kwargs)
+    recognition.require_proper()
     lgm = recognition.model
     processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify", several_outputs=True)
     theta: Mapping[str, Any] = {}

@@ -19,11 +19,11 @@ loses digits when λK is large. B also allows λᵢ = 0, see :data:`SMALLEST_PRE
 Coefficients β ~ N(0, I) with columns H, η = m + f + Hβ, are a *border* of C: K is the covariance of
 f alone, so that wide ones bring no large numbers into it. With C = L Lᵀ and H̃ = L⁻¹H,
 
-    A = I + H̃ᵀH̃ = L_A L_Aᵀ,        Q = H̃ L_A⁻ᵀ,        P = L⁻ᵀQ,        B = H L_A⁻ᵀ − K P,
+    M = I + H̃ᵀH̃ = L_M L_Mᵀ,        Q = H̃ L_M⁻ᵀ,        P = L⁻ᵀQ,        B = H L_M⁻ᵀ − K P,
     R = L⁻ᵀ (I − Q Qᵀ) L⁻¹,        Σ = K − K C⁻¹K + B Bᵀ,        μ = m + K α + H E[β],
-    E[β] = L_A⁻ᵀ Qᵀ L⁻¹ Λ⁻¹ r,        Cov[β] = A⁻¹,        Cov[β, η] = L_A⁻ᵀ Bᵀ,
+    E[β] = L_M⁻ᵀ Qᵀ L⁻¹ Λ⁻¹ r,        Cov[β] = M⁻¹,        Cov[β, η] = L_M⁻ᵀ Bᵀ,
 
-and log|A| is added to log|I + ΛK|. Scaling a column of H scales its row and column of A, and leaves
+and log|M| is added to log|I + ΛK|. Scaling a column of H scales its row and column of M, and leaves
 the rounding errors of all the rest as they are.
 
 References
@@ -96,7 +96,7 @@ class ObservationSpaceFactor:
     error : float
         Estimated rounding error of ½ `log_det`.
     H, Q : array, shape (N, p)
-    chol_A : array, shape (p, p)
+    chol_M : array, shape (p, p)
         The factor in the lower triangle.
     """
 
@@ -109,19 +109,19 @@ class ObservationSpaceFactor:
     error: float
     H: Array
     Q: Array
-    chol_A: Array
+    chol_M: Array
 
     def right_solve(self, X: Array) -> Array:
-        """Return X L_A⁻ᵀ for X of shape (rows, p)."""
-        return dtrsm(1.0, self.chol_A, X.T, lower=1).T if X.size else X
+        """Return X L_M⁻ᵀ for X of shape (rows, p)."""
+        return dtrsm(1.0, self.chol_M, X.T, lower=1).T if X.size else X
 
     def back_solve(self, X: Array) -> Array:
-        """Return L_A⁻ᵀ X for X of shape (p, columns)."""
-        return dtrsm(1.0, self.chol_A, X, lower=1, trans_a=1) if X.size else X
+        """Return L_M⁻ᵀ X for X of shape (p, columns)."""
+        return dtrsm(1.0, self.chol_M, X, lower=1, trans_a=1) if X.size else X
 
     def half_solve(self, x: Array) -> Array:
-        """Return L_A⁻¹ x."""
-        return dtrsv(self.chol_A, x, lower=1) if x.size else x
+        """Return L_M⁻¹ x."""
+        return dtrsv(self.chol_M, x, lower=1) if x.size else x
 
     def response_border(self) -> Array:
         """Return P, for which R = C⁻¹ − P Pᵀ, shape (N, p)."""
@@ -258,28 +258,28 @@ def factorize(
     error = 0.5 * dense_error(chol_C, diagonal)
     if H is None:
         H = np.empty((lam.size, 0))
-    Q, chol_A, more, of_border = _border(chol_C, H, lam)
+    Q, chol_M, more, of_border = _border(chol_C, H, lam)
     return ObservationSpaceFactor(
-        K, lam, chol_C, log_det + more, prior_var, diagonal, error + of_border, H, Q, chol_A
+        K, lam, chol_C, log_det + more, prior_var, diagonal, error + of_border, H, Q, chol_M
     )
 
 
 def _border(chol_C: Array, H: Array, lam: Array) -> tuple[Array, Array, float, float]:
-    """Return Q, L_A, log|A| and the estimated rounding error of half of it."""
+    """Return Q, L_M, log|M| and the estimated rounding error of half of it."""
     if not H.size:
         return H, np.empty((0, 0)), 0.0, 0.0
     if H.shape[1] == 1:
-        # An intercept alone is frequent, and call overhead dominates; it is A's own scale.
+        # An intercept alone is frequent, and call overhead dominates; M is then its own scale.
         half = dtrsv(chol_C, H[:, 0], lower=1)
         pivot = math.sqrt(1.0 + float(half @ half))
         if pivot < math.inf:
             return (half / pivot)[:, None], np.array([[pivot]]), 2.0 * math.log(pivot), EPS
     half = dtrsm(1.0, chol_C, H, lower=1)
-    A = dsyrk(1.0, half, trans=1, lower=1)
-    diagonal_view(A)[...] += 1.0
-    chol_A, log_det, error, _ = weight_space.cholesky(A, lam)
-    Q = dtrsm(1.0, chol_A, half, side=1, lower=1, trans_a=1, overwrite_b=1)
-    return Q, chol_A, log_det, 0.5 * error
+    M = dsyrk(1.0, half, trans=1, lower=1)
+    diagonal_view(M)[...] += 1.0
+    chol_M, log_det, error, _ = weight_space.cholesky(M, lam)
+    Q = dtrsm(1.0, chol_M, half, side=1, lower=1, trans_a=1, overwrite_b=1)
+    return Q, chol_M, log_det, 0.5 * error
 
 
 def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> ObservationSpacePosterior:
@@ -304,7 +304,7 @@ def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> Observation
     if factor.H.size:
         projected = half @ factor.Q
         half -= factor.Q @ projected
-        coefficients = dtrsv(factor.chol_A, projected, lower=1, trans=1, overwrite_x=1)
+        coefficients = dtrsv(factor.chol_M, projected, lower=1, trans=1, overwrite_x=1)
     alpha = dtrsv(factor.chol_C, half, lower=1, trans=1, overwrite_x=1)
     shift = symmetric_product(factor.K, alpha) + factor.H @ coefficients
     # hᵀm − ½ mᵀΛm = ½ mᵀ(h + r)

@@ -8,11 +8,12 @@ Conditioning that posterior on the other k sites is a correction of rank k,
     R = R₊ − W S⁻¹ Wᵀ,        Σ = Σ₊ + V S⁻¹ Vᵀ,        α = α₊ + W S⁻¹ Eᵀμ₊,
     log|I + ΛK| = log|I + Λ₊K| + log|Λ₋| + log|S|,
 
-with α₊, μ₊ for all h under Λ₊, and of the coefficients of the border, with D = L_A⁻ᵀBᵀE,
+with α₊, μ₊ for all h under Λ₊, and of the coefficients of the border, with T = L_M⁻ᵀBᵀE,
 
-    E[β] = E₊[β] + D S⁻¹ Eᵀμ₊,    Cov[β] = A⁻¹ + D S⁻¹ Dᵀ,    Λ Cov[η, β] = P L_A⁻¹ − W S⁻¹ Dᵀ.
-A Gaussian posterior exists if and only if S is positive definite.
-The correction costs 2 k N² beyond the factorisation.
+    E[β] = E₊[β] + T S⁻¹ Eᵀμ₊,    Cov[β] = M⁻¹ + T S⁻¹ Tᵀ,    Λ Cov[η, β] = P L_M⁻¹ − W S⁻¹ Tᵀ.
+
+A Gaussian posterior exists if and only if S is positive definite. The correction costs 2 k N²
+beyond the factorisation.
 
 References
 ----------
@@ -87,7 +88,7 @@ class SignedPosterior:
         self.mean, self.alpha = self._positive.mean, self._positive.alpha
         self.coefficients = self._positive.coefficients
         self.log_det, self.error = self.factor.log_det, self._positive.error
-        # W, V and D, each with L_S⁻ᵀ, where a precision is negative.
+        # W, V and T, each with L_S⁻ᵀ, where a precision is negative.
         self._correction: tuple[Array, Array, Array] | None = None
         if self._negative.size:
             self._correct()
@@ -111,15 +112,15 @@ class SignedPosterior:
             )
         # S is a difference: its rounding error is that of its larger term.
         self.error += dense_error(chol_S, np.maximum(np.diagonal(S), 1.0 / size))
-        W, V, D = (
+        W, V, T = (
             dtrtrs(chol_S, X.T, lower=1)[0].T for X in (W, V, self.factor.back_solve(B[where].T))
         )
         weights, _ = dtrtrs(chol_S, self.mean[where], lower=1)
         self.alpha = self.alpha + W @ weights
         self.mean = self.mean + V @ weights
-        self.coefficients = self.coefficients + D @ weights
+        self.coefficients = self.coefficients + T @ weights
         self.log_det += float(np.sum(np.log(size)) + 2.0 * np.log(np.diagonal(chol_S)).sum())
-        self._correction = W, V, D
+        self._correction = W, V, T
 
     def var(self, *, work: Array | None = None) -> Array:
         """Return the marginal variances diag Σ, shape (N,)."""
@@ -185,5 +186,5 @@ class SignedPosterior:
         found = self.factor.back_solve(self.factor.response_border().T).T
         if self._correction is None:
             return found
-        W, _, D = self._correction
-        return found - W @ D.T
+        W, _, T = self._correction
+        return found - W @ T.T

@@ -96,29 +96,13 @@ class WeightSpacePosterior:
 
     def var(self) -> Array:
         """Return the marginal variances of η, shape (N,)."""
-        return self.predict(self.factor.Phi, self.mean)[1]
+        half = _half(self.factor, self.factor.Phi)
+        return np.einsum("ij,ij->j", half, half)
 
     def cov(self) -> Array:
         """Return the covariance Φ M⁻¹ Φᵀ of η, shape (N, N)."""
         half = _half(self.factor, self.factor.Phi)
         return half.T @ half
-
-    def predict(self, Phi_new: Array, m_new: Array) -> tuple[Array, Array]:
-        """Return means and variances of η* = m* + Φ* v at new rows of the design.
-
-        Parameters
-        ----------
-        Phi_new : array, shape (P, D)
-            Whitened design at the new inputs.
-        m_new : array, shape (P,)
-            Prior mean there.
-
-        Returns
-        -------
-        mean, var : array, shape (P,)
-        """
-        half = _half(self.factor, Phi_new)
-        return m_new + Phi_new @ self.latent_mean, np.einsum("ij,ij->j", half, half)
 
 
 def factorize(Phi: Array, lam: Array, *, work: Array | None = None) -> WeightSpaceFactor:

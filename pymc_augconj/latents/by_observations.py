@@ -87,7 +87,7 @@ class AffineByObservations(WhitenedCoordinates):
         """See :class:`.AffinePosterior`."""
         nu, border = rng.standard_normal(self.size), self._prior.border.mask
         away = v[border] - self._coefficients
-        nu[: self._n_latent][border] = np.tril(self._factor.chol_A).T @ away
+        nu[: self._n_latent][border] = np.tril(self._factor.chol_M).T @ away
         away = v - self.apply(nu)
         away[border] = 0.0
         nu[: self._n_latent] += away

@@ -1,8 +1,8 @@
 """Conditioning in the first of several spaces with an accurate log evidence.
 
 Every space estimates the rounding error of its log evidence. The accurate space depends on θ: a
-covariance of 10⁵⁸ may have a well-scaled precision, and a wide coefficient that dominates a
-covariance does not dominate the precision of weights.
+covariance of 10⁵⁸ may have a well-scaled precision, and wide effects, too many for a border, that
+dominate a covariance do not dominate the precision of weights.
 """
 
 from __future__ import annotations

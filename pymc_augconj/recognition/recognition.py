@@ -9,6 +9,8 @@ import numpy as np
 
 from pymc_augconj.model import LatentGaussianModel
 
+from .checks.propriety import check_proper
+
 __all__ = ["Recognition"]
 
 
@@ -41,3 +43,14 @@ class Recognition:
     probes: tuple[Mapping[str, np.ndarray], ...] = ()
     predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     as_normal: Mapping[str, str] = field(default_factory=dict)
+
+    def require_proper(self) -> None:
+        """Raise if the model's data leave flat coefficients without a proper posterior.
+
+        A model that holds part of the data, or new inputs to predict at, need not have one.
+
+        Raises
+        ------
+        RecognitionError
+        """
+        check_proper(self.model, (self.start, *self.probes))

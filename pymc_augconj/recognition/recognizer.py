@@ -15,7 +15,6 @@ from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
 from .checks.densities import log_densities, log_prior, prior_terms, whole_potential
-from .checks.propriety import check_proper
 from .checks.upstream import warn_of_faults
 from .checks.whole_density import log_density_terms
 from .graph.affine import depends_on
@@ -112,7 +111,6 @@ def _read(
         if (whole := whole_potential(observed, structure.latents, space)) is not None
     }
     check_reading(reading, theirs, wholes, [*points, *space.prior_points(points[0])])
-    check_proper(reading, points)
     names = [observed.variable.name for observed in matched]
     warn_of_faults(model, terms | dict(zip(names, densities, strict=True)), points[0])
     return Recognition(

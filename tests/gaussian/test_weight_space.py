@@ -98,14 +98,6 @@ def test_gradients_match_finite_differences(ordinary, finite_difference):
     assert_allclose(-0.5 * second_moment, numeric, rtol=1e-6, atol=1e-8)
 
 
-def test_prediction_at_the_same_rows_is_the_posterior(ordinary):
-    Phi = np.random.default_rng(5).normal(size=(ordinary.m.size, D))
-    posterior = condition(factorize(Phi, ordinary.lam), ordinary.m, ordinary.h)
-    mean, var = posterior.predict(Phi[:3], ordinary.m[:3])
-    assert_allclose(mean, posterior.mean[:3])
-    assert_allclose(var, np.diag(posterior.cov())[:3])
-
-
 @pytest.mark.parametrize("negative", [slice(0, 2), slice(None)])
 def test_negative_precisions_match_brute_force(ordinary, negative):
     """With Φ = chol(K) any Gaussian can be conditioned on sites of either sign."""

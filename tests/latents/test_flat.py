@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import mpmath
 import numpy as np
 import pytest
@@ -145,11 +147,17 @@ class Reference:
         return own, mpmath.log(mpmath.det(own))
 
 
+@cache
+def reference(beside, std, *, signed=False):
+    prior, _, h, lam = problem(beside, std, signed=signed)
+    return Reference(prior, h, lam)
+
+
 @pytest.mark.parametrize("std", STDS)
 @pytest.mark.parametrize(("beside", "space"), CASES)
 def test_posterior(beside, space, std):
     prior, groups, h, lam = problem(beside, std)
-    posterior, exact = SPACES[space](prior, groups, h, lam), Reference(prior, h, lam)
+    posterior, exact = SPACES[space](prior, groups, h, lam), reference(beside, std)
     assert_allclose(posterior.log_normalizer, exact.log_Z, rtol=0, atol=TOLERANCE)
     assert_moments(posterior, exact)
     expected = float(h @ exact.mean - 0.5 * lam @ (exact.var + exact.mean**2))
@@ -160,7 +168,7 @@ def test_posterior(beside, space, std):
 @pytest.mark.parametrize("case", [("process", "observation"), ("process", "weight")])
 def test_posterior_with_negative_precisions(case, std):
     prior, groups, h, lam = problem(case[0], std, signed=True)
-    posterior, exact = SPACES[case[1]](prior, groups, h, lam), Reference(prior, h, lam)
+    posterior, exact = SPACES[case[1]](prior, groups, h, lam), reference(case[0], std, signed=True)
     assert_allclose(posterior.log_normalizer, exact.log_Z, rtol=0, atol=TOLERANCE)
     assert_moments(posterior, exact)
 
@@ -183,7 +191,8 @@ def assert_moments(posterior, exact):
 @pytest.mark.parametrize("signed", [True, False])
 def test_draws_of_a_posterior(signed):
     prior, groups, h, lam = problem("process", np.inf, signed=signed)
-    posterior, exact = SPACES["observation"](prior, groups, h, lam), Reference(prior, h, lam)
+    posterior = SPACES["observation"](prior, groups, h, lam)
+    exact = reference("process", np.inf, signed=signed)
     count = 20_000
     draws = posterior.draw(np.random.default_rng(1), count)
     u = np.hstack([b.scale(v) for b, v in zip(prior.blocks, draws, strict=True)])
@@ -215,7 +224,7 @@ def affine(prior, h, lam, beside, space):
 )
 def test_affine_map(beside, space, std):
     prior, _, h, lam = problem(beside, std)
-    exact = Reference(prior, h, lam)
+    exact = reference(beside, std)
     posterior = affine(prior, h, lam, beside, space)
     constant = float(h @ prior.offset - 0.5 * lam @ prior.offset**2) + prior.log_flat
     assert_allclose(posterior.log_evidence + constant, exact.log_Z, rtol=0, atol=TOLERANCE)

@@ -6,7 +6,8 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_augconj import RecognitionError, recognize
+from pymc_augconj import RecognitionError, fit, recognize, sample
+from pymc_augconj.recognition.recognizer import read_model
 
 N = 60
 RNG = np.random.default_rng(0)
@@ -128,3 +129,13 @@ def test_many_observations_are_looked_at_in_parts():
         else:
             with pytest.raises(RecognitionError, match="separated"):
                 recognize(model)
+
+
+def test_nothing_is_sampled_or_fitted_but_parts_of_the_data_are_read():
+    """Where data are in chunks the model holds some of them, which may all be of one class."""
+    with pm.Model() as model:
+        bernoulli(flat("a"), np.ones(N))
+    for call in (lambda: fit("vgp", progressbar=False), lambda: sample(10, progressbar=False)):
+        with model, pytest.raises(RecognitionError, match="separated"):
+            call()
+    read_model(model)
