@@ -10,6 +10,7 @@
 ``small_problems.py`` these models, on simulated data
 ``step_time.py``      one step against one Cholesky factorisation
 ``structured.py``     random walks and maps: growth of a step, and against NUTS
+``crossed.py``        crossed and nested effects: a step, and against NUTS
 ``table2.py``         four likelihoods, each with its closed form and by its φ alone
 ``gpflow_dense.py``   dense variational fits against GPflow's VGP
 ``gpflow_sparse.py``  sparse fits by minibatches against GPflow's SVGP

@@ -20,6 +20,7 @@ TOPICS = (
     "held_sites",
     "sparse_sampling",
     "structured",
+    "crossed",
     "heteroscedastic",
     "several_classes",
     "table2",
