@@ -198,7 +198,7 @@ def add_constant(posterior: AffinePosterior, prior: LatentPrior, sites: SiteSum)
     norm = 0.5 * float(v @ v)
     at_mean, magnitude = at.constants
     error = EPS * (math.sqrt(n) * magnitude + norm)
-    error += 2.0 * EPS * math.sqrt(magnitude * (away + square))
+    error += 2.0 * EPS * math.sqrt(magnitude * (away + abs(square)))
     error += posterior.factor_error + n * EPS * posterior.error
     for b, A in zip(prior.blocks, prior.maps, strict=True):
         if b.diagonal_scale is None and not b.scale_error:
