@@ -43,15 +43,12 @@ class NativeGibbs(AugmentedGibbs):
             What is recorded, as a function of the point.
         steps : int
         """
-        if steps >= _FEWEST and isinstance(self._update, SliceUpdate):
+        learn = (isinstance(update, SliceUpdate) for update in self._updates.values())
+        if steps >= _FEWEST and all(learn):
             start = self._default_start
             with suppress(NoTapeError):
                 self._loop = NativeLoop(self.make_sampler(start), start, recorded)
         return self._loop is not None
-
-    @property
-    def _update(self) -> Any:
-        return self._updates["collapsed"]
 
     def setup_chain(self, rng: Any, tune: int, draws: int) -> None:
         """Prepare for one chain."""
@@ -78,14 +75,14 @@ class NativeGibbs(AugmentedGibbs):
 
     def _steps_ahead(self) -> int:
         """Return the number of steps before the next one that is for Python, or of a block."""
-        state = self._update.state
-        if not self.started or (self._update.size and state["axes"] is None):
+        updates = [self._updates[move] for move, own in self.plan.moves.items() if own]
+        if not self.started or any(update.state["axes"] is None for update in updates):
             return 0
         limits = [number - self._taken for number in self._checked if number >= self._taken]
         if self.tune:
             limits.append(self._n_tune - self._taken)
-            if self._update.size:
-                ellipses, along = self._update.schedule
+            for update in updates:
+                (ellipses, along), state = update.schedule, update.state
                 limits.append((state["window"] - 1 - state["count"]) // (ellipses + (along == 2)))
         return min(self._remaining, self._size, *limits)
 
@@ -93,12 +90,12 @@ class NativeGibbs(AugmentedGibbs):
         self, loop: NativeLoop, point: Point, steps: int
     ) -> Iterator[tuple[Point, list[dict[str, Any]]]]:
         """Make a block, and return its points and statistics."""
-        sampler, update, begin = self._sampler, self._update, time.perf_counter()
+        sampler, updates, begin = self._sampler, self._updates, time.perf_counter()
         assert sampler is not None  # after the first step
         expected, self._evidence = self._evidence, None
         if expected is not None:
-            loop.check_evidence(self.rng, point, update, expected)
-        block = loop.run(self.rng, sampler, point, update, steps, tune=self.tune)
+            loop.check_evidence(point, expected)
+        block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune)
         made = len(block.outputs)
         seconds = max(time.perf_counter() - begin, 1e-6)
         most = _LARGEST // max(block.outputs.shape[1], 1)

@@ -286,6 +286,13 @@ class Likelihood(DensityLikelihood):
         """
         return None
 
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (a, r) where y ~ N(η, 1/ω) with ω ~ Gamma(a, r).
+
+        Then ω ~ Gamma(a + ½, r + ½ (y − η)²), and sites are (ω y, ω). None for other likelihoods.
+        """
+        return None
+
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""

@@ -192,6 +192,10 @@ class MultiLikelihood(MultiDensity):
         """See :meth:`.Likelihood.as_logistic`."""
         return None
 
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """See :meth:`.Likelihood.as_normal_mixture`."""
+        return None
+
     @abstractmethod
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
@@ -266,6 +270,9 @@ class OnePredictor(MultiLikelihood):
 
     def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
         return self.likelihood.as_logistic(y, params)
+
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        return self.likelihood.as_normal_mixture(y, params)
 
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params

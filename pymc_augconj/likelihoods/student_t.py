@@ -65,6 +65,10 @@ class StudentT(Likelihood):
     def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
         return omega * y, omega
 
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array]:
+        half_nu = 0.5 * params["nu"]
+        return half_nu, half_nu * params["sigma"] ** 2
+
     def expected_sites(
         self, y: Array, mean: Array, var: Array, params: Params
     ) -> tuple[Array, Array]:

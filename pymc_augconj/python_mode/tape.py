@@ -47,7 +47,7 @@ _NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Sqr", "Reciprocal", "Exp", "Log", "Log1p"),
     *("Expm1", "Sqrt", "Pow", "Abs", "GT", "GE", "LT", "LE", "EQ", "NEQ", "AND", "OR", "Invert"),
     *("Switch", "Maximum", "Minimum", "GammaLn", "Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid"),
-    *("Softplus", "Log1mexp", "IsNan"),
+    *("Softplus", "Log1mexp", "IsNan", "Sign"),
 )
 _OPCODES = {name: code for code, name in enumerate(_NAMES)}
 # Operations that move entries, with how many of their arguments have these; None for all.
@@ -97,6 +97,13 @@ class Registers:
         """Return other / self."""
         numerator = self._tape.constants(np.asarray(other, dtype=float))
         return Registers(self._tape, self._tape.apply("TrueDiv", numerator, self.index))
+
+    def __mul__(self, other: Any) -> Registers:
+        """Return self · other."""
+        factor = other.index if isinstance(other, Registers) else self._tape.constants(other)
+        return Registers(self._tape, self._tape.apply("Mul", self.index, factor))
+
+    __rmul__ = __mul__
 
     def __pow__(self, exponent: int) -> Registers:
         """Return the square."""

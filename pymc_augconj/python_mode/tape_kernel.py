@@ -97,6 +97,8 @@ def run_tape(code: Index, r: Array) -> None:
             value = max(x, 0.0) + math.log1p(math.exp(-abs(x)))
         elif op == 34:
             value = math.log1p(-math.exp(x)) if x < _LOG_HALF else math.log(-math.expm1(x))
-        else:
+        elif op == 35:
             value = 1.0 if math.isnan(x) else 0.0
+        else:
+            value = x if x == 0.0 or math.isnan(x) else math.copysign(1.0, x)
         r[code[i, 1]] = value

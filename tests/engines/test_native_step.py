@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pymc as pm
 import pytest
+from numba import typeof
 
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
@@ -116,6 +117,23 @@ def binomial_and_normal():
     pm.Normal("y3", a, 0.5, observed=reals("y3", 10))
 
 
+def student_t():
+    """Parameters of the likelihood that are learned; known ones of a second one."""
+    nu, sigma = pm.Gamma("nu", 3.0, 0.5), pm.HalfNormal("sigma", 1.0)
+    mu, tau = pm.Normal("mu", 0.0, 2.0), pm.HalfNormal("tau", 1.0)
+    a = pm.Normal("a", mu, tau, shape=10)
+    pm.StudentT("y", nu=nu, mu=a[GROUP] + 0.5 * X, sigma=sigma, observed=reals("y"))
+    pm.StudentT("y2", nu=0.8, mu=a, sigma=np.linspace(0.3, 2.0, 10), observed=reals("y2", 10))
+
+
+def two_groups():
+    """Nothing is learned but parameters of the likelihood."""
+    mu = pm.Normal("mu", 0.0, 2.0, shape=2)
+    sigma, nu = pm.HalfNormal("sigma", 1.0, shape=2), pm.Exponential("nu", 0.1)
+    which = np.arange(40) % 2
+    pm.StudentT("y", nu=nu + 1.0, mu=mu[which], sigma=sigma[which], observed=reals("y"))
+
+
 def counts(name, size=40):
     return pm.Data(f"{name} data", np.arange(size) % 2)
 
@@ -130,7 +148,7 @@ def wide():
 MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
-    *(binomial_and_normal, wide),
+    *(binomial_and_normal, student_t, two_groups, wide),
 )
 
 
@@ -170,7 +188,7 @@ def python_steps(step, rng, point, count=STEPS, *, tune=False):
 def test_the_draws_of_the_python_step(build, hyper_sampler):
     step, loop, point = both(build, hyper_sampler=hyper_sampler)
     ours, theirs = np.random.default_rng(3), np.random.default_rng(3)
-    block = loop.run(ours, step._sampler, point, step._updates["collapsed"], STEPS, tune=False)
+    block = loop.run(ours, step._sampler, point, step._updates, STEPS, tune=False)
     every = zip(block.points(point), python_steps(step, theirs, point), strict=True)
     moved = []
     for row, (found, (expected, info)) in enumerate(every):
@@ -180,9 +198,7 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
             np.testing.assert_allclose(found[name], value, rtol=0, atol=ROUNDING * scale)
         assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-9, abs=1e-6)
         assert block.log_evidence[row] == pytest.approx(info.log_evidence, rel=1e-9, abs=1e-6)
-        # Where an update begins is known to the loop, unless ω has been drawn.
-        known = bool(info.evaluations) and all(data.exact for data in step._sampler.chain.data)
-        assert block.evaluations[row] == info.evaluations - known
+        assert block.evaluations[row] == info.evaluations
         moved.append(next(iter(found.values())).ravel()[0])
     assert np.unique(moved).size == STEPS
     assert ours.bit_generator.state == theirs.bit_generator.state
@@ -196,11 +212,25 @@ def test_which_spaces_are_made():
     assert kinds == {GramSpace, WeightSpace}
 
 
+def test_one_type_is_compiled_for_all():
+    found = set()
+    for build in (centred_effects, slopes, two_groups):
+        step, loop, _ = both(build)
+        for order in "CF":
+            for move in ("collapsed", "likelihood"):
+                update = step._updates[move]
+                update.state["axes"] = np.array(np.eye(update.size), order=order)
+                found.add(
+                    typeof((loop._problem, loop._work, loop._learned(update, update.size, False)))
+                )
+    assert len(found) == 1
+
+
 def test_what_is_learned():
     step, loop, point = both(slopes)
     update = step._updates["collapsed"]
     before = {name: np.copy(value) for name, value in update.state.items()}
-    loop.run(np.random.default_rng(3), step._sampler, point, update, 10, tune=True)
+    loop.run(np.random.default_rng(3), step._sampler, point, step._updates, 10, tune=True)
     ours = {name: np.copy(value) for name, value in update.state.items()}
     update.state |= before | {"count": int(before["count"])}
     list(python_steps(step, np.random.default_rng(3), point, 10, tune=True))
@@ -210,14 +240,14 @@ def test_what_is_learned():
 
 
 def test_blocks_do_not_change_the_draws():
-    for build in (slopes, nothing_learned, binomial_and_normal):
+    for build in (slopes, nothing_learned, binomial_and_normal, student_t):
         step, loop, point = both(build)
-        update = step._updates["collapsed"]
+        updates = step._updates
         rng = np.random.default_rng(3)
-        whole = loop.run(rng, step._sampler, point, update, STEPS, tune=False).outputs
+        whole = loop.run(rng, step._sampler, point, updates, STEPS, tune=False).outputs
         rng, rows = np.random.default_rng(3), []
         for steps in (1, 7, 12, 20):
-            block = loop.run(rng, step._sampler, point, update, steps, tune=False)
+            block = loop.run(rng, step._sampler, point, updates, steps, tune=False)
             rows.append(block.outputs)
             *_, point = block.points(point)
         np.testing.assert_array_equal(np.concatenate(rows), whole)
@@ -225,11 +255,11 @@ def test_blocks_do_not_change_the_draws():
 
 def test_steps_without_digits_are_left_to_python():
     step, loop, point = both(slopes)
-    update, p = step._updates["collapsed"], loop._problem
+    updates, p = step._updates, loop._problem
 
     def run(digits):
         loop._problem, rng = p._replace(digits=digits), np.random.default_rng(3)
-        block = loop.run(rng, step._sampler, point, update, STEPS, tune=False)
+        block = loop.run(rng, step._sampler, point, updates, STEPS, tune=False)
         return block.outputs, list(block.points(point)), rng
 
     whole, _, _ = run(p.digits)
@@ -244,21 +274,21 @@ def test_steps_without_digits_are_left_to_python():
     np.testing.assert_array_equal(made, whole[: len(made)])
     # The generator is where the step that was not made begins.
     loop._problem = p
-    rest = loop.run(rng, step._sampler, points[-1], update, 5, tune=False)
+    rest = loop.run(rng, step._sampler, points[-1], updates, 5, tune=False)
     np.testing.assert_array_equal(rest.outputs, whole[len(made) : len(made) + 5])
 
 
 def test_a_wrong_loop_is_found():
     step, loop, point = both(slopes)
-    update, rng = step._updates["collapsed"], np.random.default_rng(3)
+    updates, rng = step._updates, np.random.default_rng(3)
     ((after, info),) = python_steps(step, rng, point, 1)
-    loop.check_evidence(rng, after, update, info.log_evidence)
-    block = loop.run(rng, step._sampler, after, update, 5, tune=False)
+    loop.check_evidence(after, info.log_evidence)
+    block = loop.run(rng, step._sampler, after, updates, 5, tune=False)
     *_, last = block.points(point)
     loop.check_density(step._sampler, last, block.log_density[-1])
     loop._problem = loop._problem._replace(fixed=1.5 * loop._problem.fixed)
     with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
-        loop.check_evidence(rng, after, update, info.log_evidence)
+        loop.check_evidence(after, info.log_evidence)
     with pytest.raises(pac.AugmentationError, match="expected a log density of"):
         loop.check_density(step._sampler, last, block.log_density[-1] + 0.2)
 
@@ -320,8 +350,8 @@ def native(joint_distribution):
             is_gram = p.place < p.place.max() - p.std.size - 2
             fixed = np.where(is_gram, self.factor, 1.0) * p.fixed
             loop._problem = p._replace(fixed=fixed, by=self.tilt * p.by)
-            update = self.step._updates["collapsed"]
-            block = loop.run(self.rng, sampler, point, update, 10, tune=False)
+            updates = self.step._updates
+            block = loop.run(self.rng, sampler, point, updates, 10, tune=False)
             # A wrong target leads to where rounding leaves no digits.
             assert len(block.outputs) == 10 or self.factor * self.tilt != 1.0
             return [point, *block.points(point)][-1]
@@ -329,7 +359,7 @@ def native(joint_distribution):
     return Native
 
 
-@pytest.mark.parametrize("build", [centred_effects, slopes, binomial_and_normal])
+@pytest.mark.parametrize("build", [centred_effects, slopes, binomial_and_normal, two_groups])
 def test_the_joint_distribution_is_kept(native, build):
     z = native(build, seed=1).z_scores(25, steps=4, draws=400)
     wrong = {label: value for label, value in z.items() if abs(value) > 5.0}

@@ -12,7 +12,8 @@ from typing import NamedTuple
 import numpy as np
 import pymc as pm
 import pytest
-from scipy.special import expit, logsumexp, ndtr
+from scipy.special import expit, gammaln, logsumexp, ndtr
+from scipy.stats import gamma
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import logpdf_polya_gamma
 from pymc_augconj.likelihoods.bayesian_svm import BayesianSVM
@@ -413,3 +414,30 @@ def test_a_logistic_likelihood_has_the_sites_of_its_logistic_form(case):
             if prior is not None:
                 found = likelihood.log_conditional(np.full(5, 0.3), y, eta, params)
                 np.testing.assert_allclose(found, prior, rtol=1e-12)
+
+
+@over_likelihoods
+def test_a_mixture_of_normals_has_the_sites_of_its_precisions(case):
+    likelihood, eta = case.build(), np.linspace(-2.0, 2.0, 5)
+    for params in case.params if likelihood.can_augment else ():
+        for value in case.y:
+            y = np.full(eta.size, value)
+            form = likelihood.as_normal_mixture(y, params)
+            assert (form is not None) == (likelihood.name == "Student-t")
+            if form is None:
+                continue
+            a, r = form
+            omega = np.linspace(0.3, 2.0, 5)
+            np.testing.assert_array_equal(likelihood.sites(y, omega, params), (omega * y, omega))
+            rate = r + 0.5 * (y - eta) ** 2
+            np.testing.assert_allclose(
+                likelihood.log_conditional(omega, y, eta, params),
+                gamma.logpdf(omega, a + 0.5, scale=1.0 / rate),
+                rtol=1e-11,
+            )
+            peak = gammaln(a + 0.5) - gammaln(a) - 0.5 * np.log(2.0 * np.pi * r)
+            np.testing.assert_allclose(
+                likelihood.log_density(y, eta, params),
+                peak - (a + 0.5) * np.log1p(rate / r - 1.0),
+                rtol=1e-11,
+            )

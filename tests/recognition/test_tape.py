@@ -69,6 +69,7 @@ ELEMENTWISE = {
     "Sigmoid": lambda x, y: pt.sigmoid(x - y),
     "Softplus": lambda x, y: pt.softplus(x - y),
     "Log1mexp": lambda x, y: pt.log1mexp(-x * 0.9),
+    "Sign": lambda x, y: pt.sign(x - 0.8),
     "IsNan": lambda x, y: pt.isnan(pt.log(x - y)).astype("float64"),
 }
 

@@ -1,6 +1,7 @@
 """The Gibbs step without Python: many steps in one call of a compiled loop, for any model.
 
 ===========  ==========================================================================
+``density``  the log density of hyperparameters
 ``kernel``   the loop
 ``loop``     a chain's steps by it, from point to point
 ``problem``  a model as the arrays that the loop reads

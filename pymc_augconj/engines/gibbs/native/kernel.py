@@ -19,18 +19,14 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
     fill_by_saddlepoint,
     fill_by_thinning,
 )
-from pymc_augconj.linalg.bordered_kernels import (
-    eliminate_scaled,
-    solve_transpose,
-    transpose_product,
-)
-from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
+from pymc_augconj.linalg.bordered_kernels import solve_transpose, transpose_product
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
-from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
+from .density import EVIDENCE, FIT, REST, VALUE, Work, evaluate, log_likelihood
+from .problem import Problem
 
-__all__ = ["N_STATS", "Learned", "Work", "log_evidence", "make_work", "run_steps"]
+__all__ = ["N_STATS", "Learned", "run_steps"]
 
 #: Log density, log evidence and evaluations of a step.
 N_STATS = 3
@@ -39,131 +35,6 @@ N_STATS = 3
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
 
 _LOG_2PI = math.log(2.0 * math.pi)
-# Entries of Work.found: the log density and its terms.
-_VALUE, _EVIDENCE, _FIT, _REST = range(4)
-
-
-class Work(NamedTuple):
-    """Arrays that are overwritten.
-
-    An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
-    coefficients ``value`` of the sums; a draw of the latents the predictors of what has an ω.
-    """
-
-    eta: Array
-    omega: Array
-    value: Array
-    registers: Array
-    sums: Array
-    s: Array
-    half: Array
-    values: Array
-    border: Array
-    corner: Array
-    found: Array
-
-
-def make_work(problem: Problem) -> Work:
-    """Return new arrays."""
-    size, n = problem.std.size, problem.std.size - problem.corner
-    n_flat = problem.rows.size + n * problem.border + problem.corner**2
-    return Work(
-        np.empty(problem.trials.size),
-        np.empty(problem.trials.size),
-        problem.fixed.copy(),
-        problem.start.copy(),
-        np.empty(n_flat + size + N_CONSTANTS),
-        np.empty(size),
-        np.empty(size),
-        np.empty(problem.rows.size),
-        np.empty((n, problem.border)),
-        np.empty((problem.corner, problem.corner)),
-        np.empty(4),
-    )
-
-
-def log_evidence(work: Work) -> float:
-    """Return the log evidence at what was evaluated last."""
-    return float(work.found[_EVIDENCE] + work.found[_REST])
-
-
-@njit(cache=True, error_model="numpy")
-def _evaluate(p: Problem, w: Work, x: Array) -> bool:
-    """Evaluate the log density of θ, −∞ outside its support; return whether it has digits."""
-    r, sums, s, half = w.registers, w.sums, w.s, w.half
-    w.found[_VALUE] = -math.inf
-    for i in range(x.size):
-        r[p.theta[i]] = x[i]
-    run_tape(p.density, r)
-    log_prior = r[p.log_prior]
-    if not math.isfinite(log_prior):
-        return True
-    for i in range(p.scales.size):
-        if not r[p.scales[i]] >= 0.0:
-            return True
-    for e in range(sums.size):
-        sums[e] = 0.0
-    for k in range(p.factors.shape[0]):
-        weight = r[p.factors[k, 0]] * r[p.factors[k, 1]] * r[p.factors[k, 2]]
-        for e in range(p.begin[k], p.begin[k + 1]):
-            sums[p.place[e]] += weight * w.value[e]
-    size = s.size
-    n_flat = sums.size - size - N_CONSTANTS
-    linear, square, base = sums[n_flat + size], sums[n_flat + size + 1], sums[n_flat + size + 2]
-    if not p.digits * (abs(base) + abs(linear) + abs(square)) <= LARGEST_ERROR:
-        return False
-    for i in range(size):
-        s[i] = r[p.std[i]]
-        half[i] = s[i] * sums[n_flat + i]
-    log_det = eliminate_scaled(
-        p.starts, p.rows, p.cols, p.targets, sums[:n_flat], s, w.values, w.border, w.corner, half,
-        LARGEST_CORNER,
-    )  # fmt: skip
-    if not math.isfinite(log_det):
-        return False
-    fit = 0.0
-    for i in range(size):
-        fit += half[i] * half[i]
-    if not _error(p, w, fit, log_det) <= SMALL_ERROR:
-        return False
-    w.found[_EVIDENCE] = 0.5 * (fit - log_det)
-    w.found[_FIT] = fit
-    w.found[_REST] = linear - square
-    value = log_prior + base + linear - square + w.found[_EVIDENCE]
-    if math.isfinite(value):
-        w.found[_VALUE] = value
-    return True
-
-
-@njit(cache=True, error_model="numpy")
-def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
-    """Return the estimated rounding error of the log evidence, see :mod:`.linalg.rounding`."""
-    size = w.s.size
-    rough = EPS * size**2 * math.exp(min(log_det, 100.0))
-    if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
-        return 0.5 * rough * (1.0 + fit) + EPS * fit
-    diagonal, total = np.empty(size), 0.0
-    for i in range(size):
-        diagonal[i] = 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
-        total += diagonal[i]
-    rough = EPS * size * total
-    if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
-        return 0.5 * rough * (1.0 + fit) + EPS * fit
-    trace, right = 0.0, np.empty((p.signs.shape[0] + 1, size))
-    for k in range(right.shape[0]):
-        for i in range(size):
-            right[k, i] = p.signs[k, i] if k < p.signs.shape[0] else w.half[i]
-        solved = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, right[k])
-        total = 0.0
-        for i in range(size):
-            total += diagonal[i] * solved[i] ** 2
-        if k < p.signs.shape[0]:
-            trace += total / p.signs.shape[0]
-    of_log_det = EPS * size * trace
-    of_square = of_log_det * fit
-    if not of_square <= SMALL_BOUND:
-        of_square = EPS * math.sqrt(size) * total
-    return 0.5 * (of_log_det + of_square) + EPS * fit
 
 
 class Learned(NamedTuple):
@@ -227,7 +98,15 @@ def _gamma(rng: np.random.Generator, shape: float) -> float:
 
 
 @njit(cache=True, error_model="numpy")
-def _explore(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, axis: int) -> int:
+def _explore(
+    rng: np.random.Generator,
+    p: Problem,
+    w: Work,
+    u: Learned,
+    x: Array,
+    axis: int,
+    by_likelihood: bool,
+) -> int:
     """Move x along an axis, or along an ellipse where ``axis`` is negative.
 
     Returns the evaluations, −1 where one has no digits.
@@ -244,12 +123,12 @@ def _explore(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array
         scale = math.sqrt(0.5 * (_DEGREES_OF_FREEDOM + square) / _gamma(rng, shape))
         for i in range(size):
             fresh[i] = scale * rng.standard_normal()
-        level = w.found[_VALUE] + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
+        level = w.found[VALUE] + shape * math.log1p(square / _DEGREES_OF_FREEDOM)
         level += math.log1p(-rng.random())
         at = 2.0 * math.pi * rng.random()
         lower, upper = at - 2.0 * math.pi, at
     else:
-        level = w.found[_VALUE] - rng.standard_exponential()
+        level = w.found[VALUE] - rng.standard_exponential()
         lower = -_WIDTH * rng.random()
         upper = lower + _WIDTH
         at = lower + (upper - lower) * rng.random()
@@ -265,9 +144,9 @@ def _explore(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array
                     total += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
                 square += (cos * z[i] + sin * fresh[i]) ** 2
             moved[i] = x[i] if is_last else total
-        if not _evaluate(p, w, moved):
+        if not evaluate(p, w, moved, by_likelihood):
             return -1
-        value = w.found[_VALUE]
+        value = w.found[VALUE]
         if by_ellipse:
             value += shape * math.log1p(square / _DEGREES_OF_FREEDOM)
         # Slices along axes accept their level, ellipses what is above it.
@@ -286,7 +165,7 @@ def _explore(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array
 def _predict(p: Problem, w: Work, v: Array) -> bool:
     """Write the predictors of observations that have an ω; return whether all are finite."""
     r, is_finite = w.registers, True
-    for k in range(p.trials.size):
+    for k in range(p.number.size):
         total = r[p.offsets[k]]
         for e in range(p.entries[k], p.entries[k + 1]):
             i = p.columns[e]
@@ -298,21 +177,25 @@ def _predict(p: Problem, w: Work, v: Array) -> bool:
 
 @njit(cache=True, error_model="numpy")
 def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
-    """Draw ω ~ PG(b, η) in the order of :func:`.random_polya_gamma`; add up what depends on it."""
-    size = p.trials.size
+    """Draw ω as :func:`.random_polya_gamma` and NumPy do; add up what depends on it."""
+    size, r = p.number.size, w.registers
     which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
     for site in range(p.sites.size - 1):
         first, last, largest = p.sites[site], p.sites[site + 1], 0.0
         for k in range(first, last):
-            largest = max(largest, p.trials[k])
+            if math.isnan(p.weight[k]):
+                rate = r[p.rate[k]] + 0.5 * (p.number[k] - w.eta[k]) ** 2
+                w.omega[k] = rng.standard_gamma(r[p.shape[k]] + 0.5) / rate
+            else:
+                largest = max(largest, p.weight[k])
         are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
         for by_saddlepoint in (False, True):
             count = 0
             for k in range(first, last):
-                jumps = p.trials[k] * math.log1p(math.exp(-abs(w.eta[k])))
+                jumps = p.weight[k] * math.log1p(math.exp(-abs(w.eta[k])))
                 large = not are_few and jumps > MAX_JUMPS_BY_THINNING
-                if large == by_saddlepoint:
-                    which[count], b[count], c[count] = k, p.trials[k], w.eta[k]
+                if large == by_saddlepoint and not math.isnan(p.weight[k]):
+                    which[count], b[count], c[count] = k, p.weight[k], w.eta[k]
                     count += 1
             if by_saddlepoint:
                 fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
@@ -328,33 +211,51 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
 
 
 @njit(cache=True, error_model="numpy")
-def _log_ratio(p: Problem, w: Work) -> float:
-    """Return Σ log p(y | η) − (h η − ½ ω η²) of observations that have an ω."""
-    total = p.log_constant
-    for k in range(p.trials.size):
-        eta, b = w.eta[k], p.trials[k]
-        log_power = b * (max(eta, 0.0) + math.log1p(math.exp(-abs(eta))))
-        total += 0.5 * b * eta - log_power + 0.5 * w.omega[k] * eta * eta
+def _log_sites(p: Problem, w: Work) -> float:
+    """Return Σ h η − ½ ω η² of observations that have an ω."""
+    total = 0.0
+    for k in range(p.number.size):
+        eta, omega = w.eta[k], w.omega[k]
+        h = p.number[k] - 0.5 * p.weight[k]
+        if math.isnan(h):
+            h = omega * p.number[k]
+        total += h * eta - 0.5 * omega * eta * eta
     return total
 
 
 @njit(cache=True, error_model="numpy")
-def _update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array) -> int:
-    """Update θ; return the evaluations, −1 where one has no digits."""
-    count, n_axes = 0, x.size if u.along == 2 else u.along
-    for k in range(u.ellipses + n_axes):
-        axis = k - u.ellipses
-        if axis >= 0 and u.along == 1:
-            if rng.random() >= _ALONG_AXES:
-                break
-            axis = int(rng.integers(0, x.size))
-        trials = _explore(rng, p, w, u, x, axis)
-        if trials < 0:
-            return -1
-        count += trials
-        if u.tune and (axis < 0 or (u.along == 2 and axis == x.size - 1)):
-            _learn(u, x)
-    return count
+def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
+    """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
+    size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
+    right = v
+    if a > 0.0:
+        right = transpose_product(p.starts, p.rows, w.values, w.border, w.corner, v)
+    for i in range(size):
+        nu = rng.standard_normal()
+        if a > 0.0:
+            nu = share * nu - a * (right[i] - w.half[i])
+        square += nu * nu
+        v[i] = w.half[i] + nu
+    drawn = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, v)
+    for i in range(size):
+        v[i] = drawn[i]
+    return square
+
+
+@njit(cache=True, error_model="numpy")
+def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: Array) -> None:
+    """Write what is recorded of a step, its log density and its log evidence."""
+    r = w.registers
+    for i in range(v.size):
+        r[p.latents[i]] = w.s[i] * v[i]
+    run_tape(p.values, r)
+    for j in range(p.outputs.size):
+        output[j] = r[p.outputs[j]]
+    # log p(v | sites) is the density of ν, and half the log determinant cancels.
+    log_joint = w.found[VALUE] - w.found[EVIDENCE] + 0.5 * (w.found[FIT] - square)
+    log_joint += log_likelihood(p, w) - _log_sites(p, w)
+    stats[0] = log_joint - 0.5 * v.size * _LOG_2PI - r[p.log_det]
+    stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -364,20 +265,23 @@ def run_steps(
     w: Work,
     u: Learned,
     x: Array,
+    u_likelihood: Learned,
+    x_likelihood: Array,
     v: Array,
     sweeps: int,
     overrelaxation: float,
     outputs: Array,
     stats: Array,
 ) -> int:
-    """Make steps.
+    """Make steps; return how many were made.
 
     Parameters
     ----------
-    rng : numpy.random.Generator
-    p, w, u
-    x, v : ndarray
-        θ, and the whitened latents in the order of elimination; overwritten.
+    rng, p, w
+    u, x, u_likelihood, x_likelihood
+        Both parts of θ, which are overwritten, and their updates.
+    v : ndarray
+        The whitened latents in the order of elimination; overwritten.
     sweeps : int
         Draws of ω and the latents in a step.
     overrelaxation : float
@@ -386,56 +290,55 @@ def run_steps(
         Written, for each step what is recorded.
     stats : ndarray, shape (N_STATS, count)
         Written.
-
-    Returns
-    -------
-    int
-        The steps that were made.
     """
-    size, is_drawn = v.size, p.trials.size > 0
-    share = math.sqrt(1.0 - overrelaxation**2)
+    size, is_drawn = v.size, p.number.size > 0
+    r = w.registers
+    for part, values in ((p.theta, x), (p.likelihood, x_likelihood)):
+        for i in range(values.size):
+            r[part[i]] = values[i]
+    run_tape(p.density, r)
+    for i in range(size):
+        w.s[i] = r[p.std[i]]
+    if not _predict(p, w, v):
+        return 0
     for e in range(w.value.size):
         w.value[e] = p.fixed[e]
-    is_fine = _evaluate(p, w, x) and w.found[_VALUE] > -math.inf
-    if not (is_fine and _predict(p, w, v)):
-        return 0
-    r, right = w.registers, np.empty(size)
+    is_known = False
     for step in range(stats.shape[1]):
         count, square = 0, 0.0
-        for sweep in range(sweeps):
-            if is_drawn:
+        for sweep in range(-1, sweeps):
+            # First comes the move given the latents.
+            by_likelihood = sweep < 0
+            theta, learned = (x_likelihood, u_likelihood) if by_likelihood else (x, u)
+            if by_likelihood and not theta.size:
+                continue
+            if is_drawn and not by_likelihood:
                 _draw_omega(rng, p, w)
-                if not _evaluate(p, w, x) or w.found[_VALUE] == -math.inf:
+            if is_drawn or not is_known:
+                if not evaluate(p, w, theta, by_likelihood) or w.found[VALUE] == -math.inf:
                     return step
-            if sweep == 0 and x.size > 0:
-                trials = _update(rng, p, w, u, x)
+                is_known = not is_drawn
+            # With that where the update begins.
+            count += theta.size > 0 and sweep <= 0
+            n_axes = theta.size if learned.along == 2 else learned.along
+            for k in range(learned.ellipses + n_axes if sweep <= 0 else 0):
+                axis = k - learned.ellipses
+                if axis >= 0 and learned.along == 1:
+                    if rng.random() >= _ALONG_AXES:
+                        break
+                    axis = int(rng.integers(0, theta.size))
+                trials = _explore(rng, p, w, learned, theta, axis, by_likelihood)
                 if trials < 0:
                     return step
-                # Without ω what an update begins at is known.
-                count = trials + is_drawn
-            relax = 0.0
-            if sweep > 0 or x.size == 0:
-                relax = overrelaxation
-                right[:] = transpose_product(p.starts, p.rows, w.values, w.border, w.corner, v)
-            square = 0.0
-            for i in range(size):
-                nu = rng.standard_normal()
-                if relax > 0.0:
-                    nu = share * nu - relax * (right[i] - w.half[i])
-                square += nu * nu
-                right[i] = w.half[i] + nu
-            v[:] = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, right)
+                count += trials
+                if learned.tune and (axis < 0 or (learned.along == 2 and k == n_axes - 1)):
+                    _learn(learned, theta)
+            if by_likelihood:
+                continue
+            a = overrelaxation if sweep > 0 or not theta.size else 0.0
+            square = _draw_latents(rng, p, w, v, a)
             if not _predict(p, w, v):
                 return step
-        for i in range(size):
-            r[p.latents[i]] = w.s[i] * v[i]
-        run_tape(p.values, r)
-        for j in range(p.outputs.size):
-            outputs[step, j] = r[p.outputs[j]]
-        # log p(v | sites) is the density of ν, and half the log determinant cancels.
-        log_joint = w.found[_VALUE] - w.found[_EVIDENCE] + 0.5 * (w.found[_FIT] - square)
-        log_joint += _log_ratio(p, w)
-        stats[0, step] = log_joint - 0.5 * size * _LOG_2PI - r[p.log_det]
-        stats[1, step] = w.found[_EVIDENCE] + w.found[_REST]
+        _write(p, w, v, square, outputs[step], stats[:, step])
         stats[2, step] = count
     return stats.shape[1]

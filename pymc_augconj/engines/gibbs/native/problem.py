@@ -1,8 +1,8 @@
 """A model as the arrays that the native loop reads.
 
-The model has independent normal latents and normal observations of known design, up to factors that
-depend on θ. Its log prior, scales, coefficients and offsets are on one tape; what it sums over
-observations is a polynomial of the registers, see :mod:`.sums`.
+The model has independent normal latents and a known design, up to factors that depend on θ. Its log
+prior, scales, coefficients and offsets are on one tape; what it sums over observations is a
+polynomial of the registers, see :mod:`.sums`, and their sites are those of :mod:`.rows`.
 """
 
 from __future__ import annotations
@@ -45,20 +45,16 @@ class Problem(NamedTuple):
         Instructions for the log density of θ; and for what is recorded of θ and the latents.
     start : ndarray
         Registers.
-    theta : ndarray of int, shape (p,)
-        Registers of θ.
+    theta, likelihood : ndarray of int
+        Registers of θ that are updated with the latents integrated out, and given the latents.
     log_prior, log_det : int
         Registers of log p(θ), and of the logarithm of the latents' scales, all multiplied.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
     factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
-    trials, successes : ndarray, shape (R,)
-        b and a of the sites exp(a η) / (1 + exp(η))ᵇ, which have an ω.
-    sites : ndarray of int
-        Where those of each observed variable begin, and their end.
-    log_constant : float
-        What their log densities have besides.
+    number, weight, shape, rate, log_peak, sites, log_constant
+        Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
     offsets, entries : ndarray of int
         Registers of their offsets, and where the entries of their designs begin.
     columns, numbers, multiples : ndarray
@@ -79,6 +75,7 @@ class Problem(NamedTuple):
     values: Index
     start: Array
     theta: Index
+    likelihood: Index
     log_prior: int
     log_det: int
     scales: Index
@@ -90,8 +87,11 @@ class Problem(NamedTuple):
     weights: Index
     of: Index
     by: Array
-    trials: Array
-    successes: Array
+    number: Array
+    weight: Array
+    shape: Index
+    rate: Index
+    log_peak: Index
     sites: Index
     log_constant: float
     offsets: Index
@@ -121,6 +121,7 @@ class Layout(NamedTuple):
     entries: dict[str, tuple[slice, tuple[int, ...]]]
     recorded: list[tuple[slice, tuple[int, ...]]] | None
     theta: tuple[str, ...]
+    likelihood: tuple[str, ...]
     order: Index
 
 
@@ -144,8 +145,8 @@ def make_problem(
     """
     pattern = _pattern(chain, point)
     model, tape = chain.model, TapeBuilder()
-    members = chain.plan.moves["collapsed"]
-    entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in members}
+    plan = chain.plan
+    entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in plan.updated}
     log_prior = read_on_tape(model.log_prior, tape, entries)
     std = np.concatenate([read_on_tape(b.scale, tape, entries).ravel() for b in model.blocks])
     slots, sites = read_slots(model, tape, entries), read_rows(chain, point, tape, entries)
@@ -157,10 +158,13 @@ def make_problem(
     log_det = reduce(partial(tape.apply, "Add"), logs)
     order = pattern.pattern.order
     latents = tape.inputs((order.size,))
-    theta = tuple(entries)
-    registers = [entries[name].ravel() for name in theta]
+    theta, likelihood = (
+        tuple(h.value_name for h in own) for own in (plan.collapsed, plan.likelihood)
+    )
     _write_values(chain, tape, entries, latents)
-    outputs = {name: entries[name] for name in [*theta, *(b.value_name for b in model.blocks)]}
+    outputs = {
+        name: entries[name] for name in [*theta, *likelihood, *(b.value_name for b in model.blocks)]
+    }
     further, n_all = None, len(tape)
     if recorded is not None:
         with suppress(NoTapeError):
@@ -178,14 +182,14 @@ def make_problem(
         density=written.code[:n_density],
         values=written.code[n_density:n_all],
         start=written.start,
-        theta=np.concatenate([np.empty(0, dtype=np.intp), *registers]),
+        theta=_flat(entries, theta),
+        likelihood=_flat(entries, likelihood),
         log_prior=int(log_prior),
         log_det=int(log_det),
         scales=scales,
         std=std[order],
         **sums._asdict(),
-        trials=sites.trials,
-        successes=sites.successes,
+        **sites.drawn._asdict(),
         sites=sites.sites,
         log_constant=sites.log_constant,
         offsets=offset[sites.of >= 0],
@@ -202,17 +206,26 @@ def make_problem(
         latents=latents[order],
         outputs=np.concatenate([x.ravel() for x in every]),
     )
+    # One type for all models: arrays that are contiguous and can be written to.
+    fields: dict[str, Any] = problem._asdict()
+    fields |= {name: np.array(x, order="C") for name, x in fields.items() if np.ndim(x)}
+    problem = Problem(**fields)
     names = dict(zip(outputs, columns, strict=False))
     others = None if further is None else columns[len(names) :]
-    return problem, Layout(names, others, theta, order)
+    return problem, Layout(names, others, theta, likelihood, order)
 
 
 def _pattern(chain: Chain, point: Point) -> GramPattern:
     """Return the pattern of G; refuse models that need more than the loop has."""
     plan, model = chain.plan, chain.model
-    others = plan.joint, plan.likelihood, plan.prior_only, plan.of_blocks, plan.left_to_pymc
-    if any(others) or plan.by_entry or plan.factors or model.forward or not chain.is_whole:
-        raise NoTapeError("moves other than the collapsed one")
+    others = plan.joint, plan.level, plan.prior_only, plan.of_blocks, plan.left_to_pymc
+    of_likelihood = {h.value_name for h in plan.likelihood}
+    means = [name for b in model.blocks if b.mean is not None for name in b.mean.names]
+    names = [name for data in chain.data if data.exact for name in data.site.params.names]
+    moving = not of_likelihood.isdisjoint([*chain.priors.names, *means, *names])
+    further = plan.by_entry or plan.factors or model.forward
+    if any(others) or moving or further or not chain.is_whole:
+        raise NoTapeError("moves that the loop does not make")
     if any(b.is_flat for b in model.blocks):
         raise NoTapeError("flat latents")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
@@ -228,6 +241,10 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     if pattern.pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
     return pattern
+
+
+def _flat(entries: dict[Any, Index], names: tuple[str, ...]) -> Index:
+    return np.concatenate([np.empty(0, dtype=np.intp), *(entries[name].ravel() for name in names)])
 
 
 def _write_values(
@@ -270,7 +287,7 @@ def _sums(
     for b, right in enumerate(slots):
         own = n_flat + places[right.latent]
         weighted = rows.lam * right.number
-        sums.add((rows.factor, right.factor, none), own, rows.h * right.number)
+        sums.add((rows.factor, right.factor, none), own, rows.h * right.number, rows.h_of)
         sums.add((rows.factor, right.factor, by), own, -weighted * known, rows.of)
         for left in slots[: b + 1]:
             met = np.flatnonzero(weighted * left.number)
@@ -284,6 +301,6 @@ def _sums(
     constants = n_flat + size
     for register, number in rows.base:
         sums.add((register, none, none), constants + N_CONSTANTS - 1, number)
-    sums.add((rows.factor, none, by), constants, rows.h * known)
+    sums.add((rows.factor, none, by), constants, rows.h * known, rows.h_of)
     sums.add((rows.factor, by, by), constants + 1, 0.5 * rows.lam * known**2, rows.of)
     return sums.finish()

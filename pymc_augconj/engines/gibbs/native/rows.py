@@ -1,7 +1,10 @@
 """The rows of a model: their designs on the tape, and their sites.
 
 The site of a normal observation is exact, (h, λ) = (c z, c). That of a density exp(a η) / (1 + eᵑ)ᵇ
-is (a − ½ b, ω) with ω ~ PG(b, η).
+is (a − ½ b, ω) with ω ~ PG(b, η). That of a normal one whose precision ω has the distribution
+Gamma(a, r) is (ω y, ω); given η, ω ~ Gamma(a + ½, r + ½ (y − η)²), and
+
+    log p(y | η) = log Γ(a + ½) − log Γ(a) − ½ log(2 π r) − (a + ½) log(1 + ½ (y − η)² / r).
 """
 
 from __future__ import annotations
@@ -66,8 +69,26 @@ def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -
     return [Slot(np.full(n_rows, start + j), matrix[:, j], by[:, j]) for j in range(A.size)]
 
 
+class Drawn(NamedTuple):
+    """The observations of a variable that have an ω.
+
+    Attributes
+    ----------
+    number, weight : ndarray, shape (R,)
+        a and b of logistic ones; y and NaN of others.
+    shape, rate, log_peak : ndarray of int, shape (R,)
+        Registers of a, r and log p(y | y) of normal ones.
+    """
+
+    number: Array
+    weight: Array
+    shape: Index
+    rate: Index
+    log_peak: Index
+
+
 class Rows(NamedTuple):
-    """Sites of all rows: h and Λ as numbers times a register, Λ times ω where that is drawn.
+    """Sites of all rows: h and Λ as numbers times a register, and times ω where that is drawn.
 
     Attributes
     ----------
@@ -75,22 +96,26 @@ class Rows(NamedTuple):
         Numbers.
     factor : ndarray of int, shape (N,)
         The register by which both are multiplied.
-    of : ndarray of int, shape (N,)
-        The number of ω; −1 where the site has none.
+    of, h_of : ndarray of int, shape (N,)
+        The numbers of the ω of Λ and h; −1 where these have none.
     base : list of (ndarray of int, ndarray)
         Registers and numbers, the products of which add up to log p(y | η) − (h η − ½ λ η²) of
         exact sites.
-    trials, successes, sites, log_constant
-        As for :class:`.Problem`.
+    drawn : Drawn
+        Of all observed variables.
+    sites : ndarray of int
+        Where those of each of them begin, and their end.
+    log_constant : float
+        What the log densities of logistic ones have besides.
     """
 
     h: Array
     lam: Array
     factor: Index
     of: Index
+    h_of: Index
     base: list[tuple[Index, Array]]
-    trials: Array
-    successes: Array
+    drawn: Drawn
     sites: Index
     log_constant: float
 
@@ -98,31 +123,52 @@ class Rows(NamedTuple):
 def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Rows:
     """Return the sites of all rows."""
     none = tape.constants(1.0)
-    parts: list[tuple[Array, Array, Index, Index]] = []
-    trials, successes, sites = np.empty(0), np.empty(0), [0]
+    parts: list[tuple[Array, Array, Index, Index, Index]] = []
+    empty, no_index = np.empty(0), np.empty(0, dtype=np.intp)
+    drawn, sites = [Drawn(empty, empty, no_index, no_index, no_index)], [0]
     base: list[tuple[Index, Array]] = []
     log_constant = 0.0
     for data in chain.data:
         if isinstance(data.how, Held):
             raise NoTapeError("held sites")
-        if not data.exact:
-            a, b, constant = _as_logistic(data, tape, entries)
-            of = sites[-1] + np.arange(a.size)
-            parts.append((a - 0.5 * b, np.ones(a.size), np.full(a.size, none), of))
-            trials, successes = np.append(trials, b), np.append(successes, a)
-            sites.append(sites[-1] + a.size)
-            log_constant += constant
+        size, one = data.y.size, np.ones(data.y.size)
+        fixed, by = np.full(size, -1), np.full(size, none)
+        of = sites[-1] + np.arange(size)
+        params, are_known = _params(data, tape, entries)
+        mixture = data.site.terms.as_normal_mixture(data.y, params)
+        if data.exact:
+            z, c = _as_normal(data, tape, params)
+            index = np.broadcast_to(c, z.shape)
+            known, by = tape.split(index)
+            parts.append((known * z, known, by, fixed, fixed))
+            base.append((by, -0.5 * known * z**2))
+            log_c = np.where(by == none, none, tape.apply("Log", index))
+            base.append((log_c, 0.5 * np.where(by == none, np.log(known), 1.0)))
+            base.append((none, np.array([_rest(data, point)])))
             continue
-        z, c = _as_normal(data, tape, entries)
-        index = np.broadcast_to(c, z.shape)
-        known, by = tape.split(index)
-        parts.append((known * z, known, by, np.full(z.size, -1)))
-        base.append((by, -0.5 * known * z**2))
-        log_c = np.where(by == none, none, tape.apply("Log", index))
-        base.append((log_c, 0.5 * np.where(by == none, np.log(known), 1.0)))
-        base.append((none, np.array([_rest(data, point)])))
-    h, lam, factor, of = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Rows(h, lam, factor, of, base, trials, successes, np.array(sites), log_constant)
+        if mixture is not None:
+            parts.append((data.y, one, by, of, of))
+            drawn.append(_mixed(data, tape, *mixture))
+        else:
+            a, b, constant = _as_logistic(data, params, are_known)
+            parts.append((a - 0.5 * b, one, by, of, fixed))
+            drawn.append(Drawn(a, b, 0 * fixed, 0 * fixed, 0 * fixed))
+            log_constant += constant
+        sites.append(sites[-1] + size)
+    h, lam, factor, of, h_of = (np.concatenate(part) for part in zip(*parts, strict=True))
+    every = Drawn(*(np.concatenate(part) for part in zip(*drawn, strict=True)))
+    return Rows(h, lam, factor, of, h_of, base, every, np.array(sites), log_constant)
+
+
+def _mixed(data: SiteData, tape: TapeBuilder, a: Any, r: Any) -> Drawn:
+    """Return what the loop is to know of normal observations with a precision of their own."""
+    shape, rate = (x.index if isinstance(x, Registers) else tape.constants(x) for x in (a, r))
+    gammas = [tape.apply("GammaLn", tape.apply("Add", shape, tape.constants(c))) for c in (0.5, 0)]
+    scaled = tape.apply("Mul", tape.constants(2.0 * math.pi), rate)
+    half = tape.apply("Mul", tape.constants(0.5), tape.apply("Log", scaled))
+    log_peak = tape.apply("Sub", tape.apply("Sub", *gammas), half)
+    of_all = [np.broadcast_to(x, data.y.shape) for x in (shape, rate, log_peak)]
+    return Drawn(data.y, np.full(data.y.size, np.nan), *of_all)
 
 
 def _params(
@@ -137,11 +183,9 @@ def _params(
     return params, not any(isinstance(value, Registers) for value in params.values())
 
 
-def _as_normal(
-    data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]
-) -> tuple[Array, Index]:
+def _as_normal(data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]) -> tuple[Array, Index]:
     """Return z, and the registers of c."""
-    found = data.site.terms.as_normal(data.y, _params(data, tape, entries)[0])
+    found = data.site.terms.as_normal(data.y, params)
     if found is None:
         raise NoTapeError(f"observations of {data.site.name}")
     z, c = found
@@ -159,10 +203,9 @@ def _rest(data: SiteData, point: Point) -> float:
 
 
 def _as_logistic(
-    data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]
+    data: SiteData, params: dict[str, Any], are_known: bool
 ) -> tuple[Array, Array, float]:
     """Return a and b of every row, and what their log densities have besides."""
-    params, are_known = _params(data, tape, entries)
     found = data.site.terms.as_logistic(data.y, params) if are_known else None
     if found is None:
         raise NoTapeError(f"observations of {data.site.name}")

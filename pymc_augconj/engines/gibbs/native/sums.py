@@ -77,7 +77,7 @@ class SumBuilder:
             np.stack([*np.divmod(pairs, _MANY), last], axis=1),
             np.append(begin, starts.size),
             place[starts],
-            fixed,
+            fixed.astype(float),  # integers where nothing is fixed
             np.concatenate([[0], np.cumsum(counts)]),
             of[~is_fixed],
             value[~is_fixed],

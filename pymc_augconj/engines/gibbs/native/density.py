@@ -1,0 +1,171 @@
+"""The log density of θ, at what the loop has drawn."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pymc_augconj.linalg.bordered_kernels import eliminate_scaled, solve_transpose
+from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
+from pymc_augconj.python_mode.tape_kernel import run_tape
+from pymc_augconj.typing import Array
+
+from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
+
+__all__ = [
+    *("EVIDENCE", "FIT", "REST", "VALUE"),
+    *("Work", "evaluate", "log_evidence", "log_likelihood", "make_work"),
+]
+
+#: Entries of Work.found: the log density and its terms.
+VALUE, EVIDENCE, FIT, REST = range(4)
+
+
+class Work(NamedTuple):
+    """Arrays that are overwritten.
+
+    An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
+    coefficients ``value`` of the sums; a draw of the latents the predictors of what has an ω.
+    """
+
+    eta: Array
+    omega: Array
+    value: Array
+    registers: Array
+    sums: Array
+    s: Array
+    half: Array
+    values: Array
+    border: Array
+    corner: Array
+    found: Array
+
+
+def make_work(problem: Problem) -> Work:
+    """Return new arrays."""
+    size, n = problem.std.size, problem.std.size - problem.corner
+    n_flat = problem.rows.size + n * problem.border + problem.corner**2
+    return Work(
+        np.empty(problem.number.size),
+        np.empty(problem.number.size),
+        problem.fixed.copy(),
+        problem.start.copy(),
+        np.empty(n_flat + size + N_CONSTANTS),
+        np.empty(size),
+        np.empty(size),
+        np.empty(problem.rows.size),
+        np.empty((n, problem.border)),
+        np.empty((problem.corner, problem.corner)),
+        np.empty(4),
+    )
+
+
+def log_evidence(work: Work) -> float:
+    """Return the log evidence at what was evaluated last."""
+    return float(work.found[EVIDENCE] + work.found[REST])
+
+
+@njit(cache=True, error_model="numpy")
+def log_likelihood(p: Problem, w: Work) -> float:
+    """Return Σ log p(y | η) of observations that have an ω."""
+    r, total = w.registers, p.log_constant
+    for k in range(p.number.size):
+        eta = w.eta[k]
+        if math.isnan(p.weight[k]):
+            ratio = 0.5 * (p.number[k] - eta) ** 2 / r[p.rate[k]]
+            total += r[p.log_peak[k]] - (r[p.shape[k]] + 0.5) * math.log1p(ratio)
+        else:
+            log_odds = max(eta, 0.0) + math.log1p(math.exp(-abs(eta)))
+            total += p.number[k] * eta - p.weight[k] * log_odds
+    return total
+
+
+@njit(cache=True, error_model="numpy")
+def evaluate(p: Problem, w: Work, x: Array, by_likelihood: bool) -> bool:
+    """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
+
+    It is with the latents integrated out given ω, or given the latents with ω integrated out.
+    """
+    r, sums, s, half = w.registers, w.sums, w.s, w.half
+    theta = p.likelihood if by_likelihood else p.theta
+    w.found[VALUE] = -math.inf
+    for i in range(x.size):
+        r[theta[i]] = x[i]
+    run_tape(p.density, r)
+    log_prior = r[p.log_prior]
+    if not math.isfinite(log_prior):
+        return True
+    if by_likelihood:
+        value = log_prior + log_likelihood(p, w)
+        if math.isfinite(value):
+            w.found[VALUE] = value
+        return True
+    for i in range(p.scales.size):
+        if not r[p.scales[i]] >= 0.0:
+            return True
+    for e in range(sums.size):
+        sums[e] = 0.0
+    for k in range(p.factors.shape[0]):
+        weight = r[p.factors[k, 0]] * r[p.factors[k, 1]] * r[p.factors[k, 2]]
+        for e in range(p.begin[k], p.begin[k + 1]):
+            sums[p.place[e]] += weight * w.value[e]
+    size = s.size
+    n_flat = sums.size - size - N_CONSTANTS
+    linear, square, base = sums[n_flat + size], sums[n_flat + size + 1], sums[n_flat + size + 2]
+    if not p.digits * (abs(base) + abs(linear) + abs(square)) <= LARGEST_ERROR:
+        return False
+    for i in range(size):
+        s[i] = r[p.std[i]]
+        half[i] = s[i] * sums[n_flat + i]
+    log_det = eliminate_scaled(
+        p.starts, p.rows, p.cols, p.targets, sums[:n_flat], s, w.values, w.border, w.corner, half,
+        LARGEST_CORNER,
+    )  # fmt: skip
+    if not math.isfinite(log_det):
+        return False
+    fit = 0.0
+    for i in range(size):
+        fit += half[i] * half[i]
+    if not _error(p, w, fit, log_det) <= SMALL_ERROR:
+        return False
+    w.found[EVIDENCE] = 0.5 * (fit - log_det)
+    w.found[FIT] = fit
+    w.found[REST] = linear - square
+    value = log_prior + base + linear - square + w.found[EVIDENCE]
+    if math.isfinite(value):
+        w.found[VALUE] = value
+    return True
+
+
+@njit(cache=True, error_model="numpy")
+def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
+    """Return the estimated rounding error of the log evidence, see :mod:`.linalg.rounding`."""
+    size = w.s.size
+    rough = EPS * size**2 * math.exp(min(log_det, 100.0))
+    if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
+        return 0.5 * rough * (1.0 + fit) + EPS * fit
+    diagonal, total = np.empty(size), 0.0
+    for i in range(size):
+        diagonal[i] = 1.0 + w.sums[p.diagonal[i]] * w.s[i] ** 2
+        total += diagonal[i]
+    rough = EPS * size * total
+    if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
+        return 0.5 * rough * (1.0 + fit) + EPS * fit
+    trace, right = 0.0, np.empty((p.signs.shape[0] + 1, size))
+    for k in range(right.shape[0]):
+        for i in range(size):
+            right[k, i] = p.signs[k, i] if k < p.signs.shape[0] else w.half[i]
+        solved = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, right[k])
+        total = 0.0
+        for i in range(size):
+            total += diagonal[i] * solved[i] ** 2
+        if k < p.signs.shape[0]:
+            trace += total / p.signs.shape[0]
+    of_log_det = EPS * size * trace
+    of_square = of_log_det * fit
+    if not of_square <= SMALL_BOUND:
+        of_square = EPS * math.sqrt(size) * total
+    return 0.5 * (of_log_det + of_square) + EPS * fit
