@@ -112,7 +112,7 @@ class NativeGibbs(AugmentedGibbs):
             block.log_evidence.tolist(),
             block.evaluations.astype(int).tolist(),
             block.log_density.tolist(),
-            [*[None] * (made - 1), warning],
+            [*[None] * (made - 1), warning][:made],
             strict=True,
         )
         same = {"tune": self.tune, "jitter": 0.0, "refusals": 0}

@@ -17,9 +17,11 @@ import numpy as np
 from pytensor.compile.ops import DeepCopyOp, ViewOp
 from pytensor.graph.basic import Apply, Constant, Variable
 from pytensor.graph.fg import FunctionGraph
+from pytensor.scalar.basic import Switch
 from pytensor.tensor.basic import (
     Alloc,
     AllocDiag,
+    ExtractDiag,
     Join,
     MakeVector,
     ScalarFromTensor,
@@ -53,7 +55,8 @@ _OPCODES = {name: code for code, name in enumerate(_NAMES)}
 # Operations that move entries, with how many of their arguments have these; None for all.
 _MOVING: dict[type, int | None] = {
     **dict.fromkeys((Alloc, AllocDiag, AdvancedSubtensor, DeepCopyOp, DimShuffle, Reshape), 1),
-    **dict.fromkeys((ScalarFromTensor, SpecifyShape, Subtensor, TensorFromScalar, ViewOp), 1),
+    **dict.fromkeys((ExtractDiag, ScalarFromTensor, SpecifyShape, Subtensor), 1),
+    **dict.fromkeys((TensorFromScalar, ViewOp), 1),
     **dict.fromkeys((AdvancedIncSubtensor, IncSubtensor), 2),
     **dict.fromkeys((Join, MakeVector), None),
 }
@@ -202,7 +205,9 @@ class TapeBuilder:
             return np.asarray(lower(node)[0](*values))
         if isinstance(op, Shape_i):
             return np.asarray(values[0].index.shape[op.i])
-        if out.dtype not in ("float64", "int64", "bool"):
+        # Constants may be of single precision, and chosen between.
+        chosen = isinstance(op, Elemwise) and isinstance(op.scalar_op, Switch)
+        if out.dtype not in ("float64", "int64", "bool") and not chosen:
             raise NoTapeError(f"{op} of type {out.dtype}")
         if isinstance(op, Elemwise):
             index = self._elementwise(node, [self._index(value) for value in values])

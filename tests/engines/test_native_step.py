@@ -129,7 +129,7 @@ def student_t():
 def two_groups():
     """Nothing is learned but parameters of the likelihood."""
     mu = pm.Normal("mu", 0.0, 2.0, shape=2)
-    sigma, nu = pm.HalfNormal("sigma", 1.0, shape=2), pm.Exponential("nu", 0.1)
+    sigma, nu = pm.Uniform("sigma", 0.1, 4.0, shape=2), pm.Exponential("nu", 0.1)
     which = np.arange(40) % 2
     pm.StudentT("y", nu=nu + 1.0, mu=mu[which], sigma=sigma[which], observed=reals("y"))
 

@@ -95,6 +95,8 @@ MOVED = {
     "set some": lambda s, v, m: pt.set_subtensor(pt.exp(v)[np.array([2, 0])], s),
     "add to some": lambda s, v, m: pt.inc_subtensor(pt.exp(v)[1:], s),
     "diagonal": lambda s, v, m: pt.diag(pt.exp(v)),
+    "of a matrix": lambda s, v, m: pt.diagonal(pt.exp(m)),
+    "constants": lambda s, v, m: pt.switch(v > 0.5, np.float32(0.1), -np.inf) + s,
     "reshape": lambda s, v, m: pt.exp(m).reshape((4,))[::-1],
     "transpose": lambda s, v, m: pt.exp(m).T,
     "sum": lambda s, v, m: pt.exp(v).sum() + pt.exp(m).sum(axis=0),
