@@ -87,9 +87,9 @@ class Part:
         """Return the part's latents of all, by its blocks."""
         return [of_blocks[i][own] for i, own in zip(self.blocks, self.latents, strict=True)]
 
-    def keep(self, prior: LatentPrior, innovations: list[Array], whitened: list[Array]) -> None:
+    def keep(self, prior: LatentPrior, eta: Array, whitened: list[Array]) -> None:
         """Keep the predictors and the log prior density of its latents."""
-        self.eta = prior.predictor(innovations)
+        self.eta = eta
         self.log_prior = sum(b.log_density(v) for b, v in zip(prior.blocks, whitened, strict=True))
 
     def given_sites(self, point: Point, **how: bool) -> Conditional:

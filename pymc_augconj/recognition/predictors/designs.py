@@ -9,25 +9,22 @@ by one product, at every other value at which the map is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
-from pymc_augconj.model import Argument, FixedValue, Point, PointMap
+from pymc_augconj.model import FixedValue, Point, PointMap
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 from pymc_augconj.typing import Index
 
-__all__ = ["COEFFICIENTS", "DIRECTION", "LARGEST_DENSE_DESIGN", "BlockMap", "Parts", "Product"]
+from .products import Masked, Parts, Product
+from .selections import Selection, find_selection, random_vector
 
-#: The key of the vector of a product.
-DIRECTION = Argument("direction")
-#: The key of the coefficients of a map's parts.
-COEFFICIENTS = Argument("coefficients")
+__all__ = ["LARGEST_DENSE_DESIGN", "BlockMap"]
 
 #: A dense design of more entries than this (2.4 GB) is refused.
 LARGEST_DENSE_DESIGN = 300_000_000
@@ -41,89 +38,6 @@ _LARGEST_CANCELLATION = 1e3
 
 # Relative tolerance at which two entries are the same; different entries differ by far more.
 _SAME_ENTRY = 1e-9
-
-
-class Product:
-    """Products A(θ) v, or Aᵀ(θ) w, as a function of the point and a vector of length ``size``."""
-
-    def __init__(self, function: PointFunction, size: int) -> None:
-        self._function, self.size = function, size
-        self.names = tuple(name for name in function.names if name != DIRECTION)
-        self.shared = function.shared
-
-    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        return np.array(self._function({**point, DIRECTION: vector}), dtype=float)
-
-    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        """Return a product without compiling, for maps that are evaluated a few times."""
-        return np.array(self._function.uncompiled({**point, DIRECTION: vector}), dtype=float)
-
-    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index], vector: np.ndarray) -> Index:
-        """Return the registers of a product with a fixed vector; see :class:`.OnTape`."""
-        return self._function.on_tape(tape, {**entries, DIRECTION: vector})
-
-    def matrix(self, point: Point) -> np.ndarray:
-        """Return A, Fortran-ordered, by one product per column."""
-        unit = np.zeros(self.size)
-        columns = np.empty((0, 0))
-        for j in range(self.size):
-            unit[j] = 1.0
-            column = self(point, unit)
-            unit[j] = 0.0
-            if j == 0:
-                columns = np.empty((column.size, self.size), order="F")
-            columns[:, j] = column
-        return columns
-
-
-@dataclass(frozen=True)
-class Parts:
-    """A(θ) = Σ_k c_k(θ) B_k, see :mod:`.coefficients`.
-
-    Attributes
-    ----------
-    coefs : PointFunction
-        c(θ), shape (K,).
-    product : PointFunction
-        Σ_k c_k B_k v, of ``COEFFICIENTS`` and ``DIRECTION``.
-    count : int
-        K.
-    """
-
-    coefs: PointFunction
-    product: PointFunction
-    count: int
-
-    def part(self, k: int, size: int) -> Product:
-        """Return the products with B_k, a map that does not depend on the point."""
-        return _PartProduct(self.product, size, np.eye(self.count)[k])
-
-
-class _PartProduct(Product):
-    def __init__(self, function: PointFunction, size: int, unit: np.ndarray) -> None:
-        super().__init__(function, size)
-        self.names = tuple(name for name in self.names if name != COEFFICIENTS)
-        self._unit = unit
-
-    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        return super().__call__({COEFFICIENTS: self._unit}, vector)
-
-    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        return super().once({COEFFICIENTS: self._unit}, vector)
-
-
-class _Masked(Product):
-    """Products with the columns of one kind in groups of ``group``, zero elsewhere."""
-
-    def __init__(self, product: Product, kind: int, group: int) -> None:
-        self._whole, self.size, self.names = product, product.size, product.names
-        self._mask = 1.0 * (np.arange(product.size) % group == kind)
-
-    def __call__(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        return self._whole(point, self._mask * vector)
-
-    def once(self, point: Point, vector: np.ndarray) -> np.ndarray:
-        return self._whole.once(point, self._mask * vector)
 
 
 class BlockMap:
@@ -209,13 +123,13 @@ class BlockMap:
             summed = self._sum_of_parts(self._parts)
             if summed is not None:
                 return summed
-        found = None if self._dependence == "discrete" else _find_selection(product, points)
+        found = None if self._dependence == "discrete" else find_selection(product, points)
         if found is not None and self._holds_elsewhere(found):
             if product.names:
                 return _ScaledSelection(product, found.index, self._name)
             return _FixedMap(found.map(product.size))
         if not product.names and self._group > 1:
-            kinds = [_Masked(product, k, self._group) for k in range(self._group)]
+            kinds = [Masked(product, k, self._group) for k in range(self._group)]
             summed = self._sum_of(FixedValue(np.ones(self._group)), kinds)
             if summed is not None:
                 return summed
@@ -235,7 +149,7 @@ class BlockMap:
         products = [parts.part(k, self._product.size) for k in range(parts.count)]
         if parts.count > 1:
             return self._sum_of(parts.coefs, products)
-        found = _find_selection(products[0], [{}])
+        found = find_selection(products[0], [{}])
         if found is None:
             self._refuse_too_large()
             return _Multiple(parts.coefs, DenseMap(products[0].matrix({})))
@@ -245,13 +159,13 @@ class BlockMap:
         self, coefs: PointMap[np.ndarray], products: Sequence[Product]
     ) -> _SelectionSum | None:
         """Return the sum of several selections; None if one is none, see :class:`_SelectionSum`."""
-        found = [_find_selection(product, [{}]) for product in products]
+        found = [find_selection(product, [{}]) for product in products]
         if any(one is None for one in found):
             return None
         every = [one for one in found if one is not None]
         return _SelectionSum.of(coefs, every, self._product.size)
 
-    def _holds_elsewhere(self, found: _Selection) -> bool:
+    def _holds_elsewhere(self, found: Selection) -> bool:
         """Return whether rows that are equal where A was examined are equal at other θ."""
         if not self._product.names or found.is_one_multiple:
             return True
@@ -323,7 +237,7 @@ class _SelectionSum:
 
     @classmethod
     def of(
-        cls, coefs: PointMap[np.ndarray], found: Sequence[_Selection], size: int
+        cls, coefs: PointMap[np.ndarray], found: Sequence[Selection], size: int
     ) -> _SelectionSum | None:
         """Return the sum; None where another map is better read.
 
@@ -362,7 +276,7 @@ class _ScaledSelection:
 
     def __init__(self, product: Product, index: np.ndarray, name: str) -> None:
         self._product, self._index, self._name = product, index, name
-        self._probe = _random_vector(product.size)
+        self._probe = random_vector(product.size)
 
     def __call__(self, point: Point) -> LinearMap:
         coef = self._product(point, np.ones(self._product.size))
@@ -400,10 +314,10 @@ class _ScaledColumns:
     ) -> None:
         self._product, self._transposed, self._matrix = product, transposed, matrix
         n_rows, size = matrix.shape
-        self._weights = _random_vector(n_rows)
+        self._weights = random_vector(n_rows)
         self._reference = transposed(point, self._weights)
         self._is_zero = np.array([not np.any(column) for column in matrix.T])
-        self._probe = _random_vector(size)
+        self._probe = random_vector(size)
         cancellation, magnitude = np.ones(size), np.zeros(n_rows)
         for j in np.flatnonzero(~self._is_zero):
             column = np.abs(matrix[:, j])
@@ -482,7 +396,7 @@ class _GeneralMap:
         with np.errstate(all="ignore"):
             size = np.abs(matrix)
             largest = size.max(axis=0)
-            probe = _random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
+            probe = random_vector(largest.size) / np.where(largest > 0.0, largest, 1.0)
             difference = np.abs(self._product(point, probe) - matrix @ probe)
             return bool(np.all(difference <= _ROUNDING * (size @ probe)))
 
@@ -501,76 +415,3 @@ def _apart(nonzero: np.ndarray) -> np.ndarray:
             taken.append(np.zeros_like(column))
         taken[k] |= column
     return groups
-
-
-@dataclass(frozen=True)
-class _Selection:
-    """The entry that each row of A selects, and its coefficient at every point examined."""
-
-    index: np.ndarray
-    coefs: list[np.ndarray]
-
-    @property
-    def is_one_multiple(self) -> bool:
-        """Whether all rows have one coefficient, not zero, at every point."""
-        return all(c.size and c[0] != 0.0 and np.all(c == c[0]) for c in self.coefs)
-
-    def map(self, size: int) -> RowSelection:
-        """Return it with the coefficients of the first point."""
-        coef = self.coefs[0]
-        return RowSelection(self.index, None if np.all(coef == 1.0) else coef, size)
-
-
-def _find_selection(product: Product, points: Sequence[Point]) -> _Selection | None:
-    """Return the single entries of A's rows, or None if a row has more than one."""
-    points = points if product.names else points[:1]
-    ramp = np.arange(1.0, product.size + 1.0)
-    coefs: list[np.ndarray] = []
-    index, known = np.empty(0, dtype=np.intp), np.empty(0, dtype=bool)
-    for point in points:
-        coef = product.once(point, np.ones(product.size))
-        if not np.isfinite(coef).all():
-            return None
-        nonzero = coef != 0.0
-        picked = np.divide(product.once(point, ramp), coef, out=np.ones_like(coef), where=nonzero)
-        found = np.clip(np.rint(picked), 1, product.size).astype(np.intp) - 1
-        if not coefs:
-            index, known = found, nonzero
-        else:
-            # A coefficient that is zero at one point (β = 0) does not show the entry.
-            if np.any(known & nonzero & (index != found)):
-                return None
-            index = np.where(known, index, found)
-            known = known | nonzero
-        coefs.append(coef)
-    weights = _random_vector(product.size)
-    for columns in _subsets(product.size):
-        vector = np.where(columns, weights, 0.0)
-        for point, coef in zip(points, coefs, strict=True):
-            # Zeros add up to exactly zero; a second entry has a term that is not zero.
-            others = product.once(point, vector)[~(columns[index] & (coef != 0.0))]
-            if np.any(others != 0.0):
-                return None
-    return _Selection(index, coefs)
-
-
-def _subsets(size: int) -> Iterator[np.ndarray]:
-    """Yield masks such that of any two columns each is in one of them without the other.
-
-    The digits of a column's number, and those of the number of zeros among them (Berger's code):
-    about log₂ size of them.
-    """
-    columns = np.arange(size)
-    n_digits = max(size - 1, 0).bit_length()
-    zeros = np.full(size, n_digits)
-    for digit in range(n_digits):
-        mask = (columns >> digit) & 1 == 1
-        zeros -= mask
-        yield mask
-    for digit in range(n_digits.bit_length()):
-        yield (zeros >> digit) & 1 == 1
-
-
-def _random_vector(size: int) -> np.ndarray:
-    # A fixed stream: recognition of one model gives one result.
-    return np.random.default_rng(20_261_121).uniform(1.0, 2.0, size)

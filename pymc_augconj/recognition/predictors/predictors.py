@@ -26,7 +26,8 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 
 from .coefficients import find_coefficients
-from .designs import COEFFICIENTS, DIRECTION, BlockMap, Parts, Product
+from .designs import BlockMap
+from .products import COEFFICIENTS, DIRECTION, Parts, Product
 
 __all__ = ["Predictors", "innovation_key"]
 

@@ -16,9 +16,7 @@ __all__ = ["draw_by_factor"]
 
 def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
     """Draw ω; then hyperparameters and effects of every factor, and the shifts between factors."""
-    draw_auxiliary(rng, chain, state, part)
-    prior = part.priors.at(state.point)
-    eta = prior.predictor(part.select(chain.innovations(state.point, prior)))
+    eta = draw_auxiliary(rng, chain, state, part)[part.rows]
     for factor in part.factors:
         factor.sites.condition(part.sites.omegas)
         own = factor.priors.at(state.point)
@@ -38,5 +36,5 @@ def draw_by_factor(rng: np.random.Generator, chain: Chain, state: State, part: P
     for shift in part.shifts:
         shift.draw(rng, prior, innovations)
     whitened = [b.unscale(u) for b, u in zip(prior.blocks, innovations, strict=True)]
-    part.keep(prior, innovations, whitened)
+    part.keep(prior, eta, whitened)
     state.point = chain.replaced(state.point, part, innovations, whitened)

@@ -48,8 +48,8 @@ def draw_gaussian(
     return (1.0 + a) * posterior.apply(np.sqrt((1.0 - a) / (1.0 + a)) * nu) - a * current
 
 
-def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> None:
-    """Draw ω of the part's observed variables, given all predictors as they are."""
+def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: Part) -> Array:
+    """Draw ω of the part's observed variables, given all predictors, which are returned."""
     eta, omegas = chain.predictor(state.point), []
     if not np.isfinite(eta).all():
         names = " and ".join(repr(data.site.name) for data, _ in part.members)
@@ -62,6 +62,7 @@ def draw_auxiliary(rng: np.random.Generator, chain: Chain, state: State, part: P
         data.eta = data.site.select(eta)
         omegas.append(data.how.draw_auxiliary(rng, data.y, data.eta, data.params, group))
     part.sites.condition(omegas)
+    return eta
 
 
 def draw_latents(
@@ -79,8 +80,9 @@ def draw_latents(
     except UncertainEvidenceError:
         info.stays += 1
         info.log_evidence = np.nan
-        latents = part.select(chain.innovations(point)), part.select(chain.whitened(point))
-        part.keep(part.priors.at(point).factorized(), *latents)
+        prior = part.priors.at(point).factorized()
+        eta = prior.predictor(part.select(chain.innovations(point)))
+        part.keep(prior, eta, part.select(chain.whitened(point)))
         return
     posterior, prior = given.posterior, given.prior
     current = given.coordinates(whitened) if whitened else None
@@ -93,9 +95,9 @@ def draw_latents(
         sites, coupling = part.sites.at(prior.offset), part.priors.groups.merged
         v = posterior.whitened(x)
         check_log_evidence(prior, sites, coupling, v, posterior.log_evidence)
-    latents = given.latents(x)
-    part.keep(prior, *latents)
-    state.point = chain.replaced(point, part, *latents)
+    innovations, whitened = given.latents(x)
+    part.keep(prior, prior.predictor(innovations), whitened)
+    state.point = chain.replaced(point, part, innovations, whitened)
 
 
 def draw_forward(rng: np.random.Generator, chain: Chain, state: State) -> None:
