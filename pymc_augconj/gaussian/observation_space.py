@@ -310,6 +310,10 @@ def condition(factor: ObservationSpaceFactor, m: Array, h: Array) -> Observation
     # hᵀm − ½ mᵀΛm = ½ mᵀ(h + r)
     log_normalizer = 0.5 * float(m @ (h + r) + r @ shift - factor.log_det)
     error = factor.error + _quadratic_error(factor, r - alpha, alpha)
+    if coefficients.size > 1:
+        # Of nearly equal columns, coefficients are large and cancel: ½ βᵀ ΔM β.
+        diagonal = np.einsum("ij,ij->i", np.tril(factor.chol_M), np.tril(factor.chol_M))
+        error += 0.5 * EPS * math.sqrt(coefficients.size) * float(coefficients**2 @ diagonal)
     return ObservationSpacePosterior(factor, m + shift, alpha, coefficients, log_normalizer, error)
 
 
