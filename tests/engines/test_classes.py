@@ -89,15 +89,17 @@ def test_gibbs_has_the_posterior(case):
     build, y, params = case
     likelihood = build()
     _, first, second = exact(likelihood, y, params)
-    draws = []
+    draws, spaces = [], []
     for split in (False, True):
         model = classes(likelihood, y, params, split=split)
         sampler = GibbsSampler(model, make_plan(model), start(model))
         assert len(sampler.parts) == len(likelihood.groups)
-        draws.append(draws_of(sampler, model, 1500 if split else 100))
-        assert not split or z_scores(draws[-1], first, second).max() < 5.0
+        draws.append(draws_of(sampler, model, 1500))
+        assert z_scores(draws[-1], first, second).max() < 5.0
+        spaces.append([type(part.space.preferred) for part in sampler.parts])
     # Copies of one process are drawn as processes of their own would be.
-    np.testing.assert_allclose(draws[0], draws[1][:100], atol=1e-10)
+    if spaces[0] == spaces[1]:
+        np.testing.assert_allclose(*draws, atol=1e-8)
 
 
 def test_gibbs_with_a_wrong_offset_is_found_out():
