@@ -43,7 +43,7 @@ def not_whitened():
 def large_units():
     design = X * [[1e9, 1e-9]]
     beta = pm.Normal("beta", 0, [3e-9, 3e9], shape=2)
-    sigma = 10.0 ** np.linspace(-9, 9, N)
+    sigma = 10.0 ** np.linspace(-6, 9, N)
     pm.Normal("y", design @ beta, sigma, observed=1e3 * REAL)
 
 
