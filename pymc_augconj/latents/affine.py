@@ -186,7 +186,7 @@ def add_constant(posterior: AffinePosterior, prior: LatentPrior, sites: SiteSum)
     # That of the mean is half its square in standard deviations of the posterior.
     posterior.factor_error *= 1.0 + posterior.error
     constant, away = sites.constants
-    n = sites.lam.size
+    n = sites.terms[0].lam.size
     square = posterior.log_evidence - posterior.log_volume
     posterior.log_evidence += constant
     posterior.error += EPS * math.sqrt(n) * away

@@ -184,7 +184,9 @@ class GramSpace(Conditioner):
         return self._memory.get(prior, sites, partial(self._condition, prior, sites))
 
     def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
-        multiples = [_as_multiple(A) for A in self._in_whitened(prior)]
+        # Once maps are known, so is whether there are copies.
+        given = self._in_whitened(prior) if self._copies or not self._maps else prior.maps
+        multiples = [_as_multiple(A) for A in given]
         maps = tuple(A for _, A in multiples)
         factors = self._factors(maps)
         if factors is None:
