@@ -20,6 +20,9 @@ from .rows import SiteSum
 
 __all__ = ["CertifiedConditioner"]
 
+# A space that is refused so many times, and in this share of times, is not preferred any more.
+_FEWEST_REFUSED, _OFTEN = 5, 0.005
+
 
 class CertifiedConditioner:
     """Conditions in one space, and in others where its log evidence has no digits.
@@ -33,6 +36,8 @@ class CertifiedConditioner:
     def __init__(self, ways: Sequence[Callable[[], Conditioner]]) -> None:
         self._makers = list(ways)
         self._ways: list[Conditioner] = []
+        # Posteriors by the preferred space alone since it was settled, and those without digits.
+        self._asked = self._refused = 0
 
     @property
     def preferred(self) -> Conditioner:
@@ -78,6 +83,9 @@ class CertifiedConditioner:
             If the estimated rounding error of the log evidence is above one nat, or no space has a
             posterior.
         """
+        if settle:
+            self._reconsider()
+        self._asked += alone
         failure: NotPositiveDefiniteError | None = None
         best, least = None, np.inf
         for which, make in enumerate(self._makers[:1] if alone else self._makers):
@@ -97,6 +105,7 @@ class CertifiedConditioner:
             if error < least:
                 best, least = posterior, error
         if best is None or least > LARGEST_ERROR:
+            self._refused += alone
             found = failure or f"about {least:.1g}"
             names = " and ".join(repr(b.block.name) for b in prior.blocks)
             raise UncertainEvidenceError(
@@ -105,3 +114,12 @@ class CertifiedConditioner:
                 "scales, or start elsewhere (initvals=…)"
             ) from failure
         return best
+
+    def _reconsider(self) -> None:
+        """Try the preferred space last from now on, where it often had no digits when alone."""
+        often = self._refused >= _FEWEST_REFUSED and self._refused > _OFTEN * self._asked
+        self._asked = self._refused = 0
+        if often and len(self._makers) > 1:
+            self._makers.append(self._makers.pop(0))
+            # The ways of the others are made when they are asked.
+            self._ways = []

@@ -102,7 +102,7 @@ def choose_conditioner(
 def _others(
     model: LatentGaussianModel, groups: RowGroups, cheapest: type[SitePosterior]
 ) -> list[type[SitePosterior]]:
-    """Return the other spaces with matrices of a possible size, cheapest first."""
+    """Return the other spaces with matrices of a possible size, the precision's own first."""
     cost = {space: space.multiplications(model, groups) for space in SPACES.values()}
     possible = [
         space
@@ -111,7 +111,8 @@ def _others(
         and np.isfinite(cost[space])
         and space.largest_order(model, groups) <= LARGEST_ALTERNATIVE
     ]
-    return sorted(possible, key=cost.__getitem__)
+    # A structured prior is often accurate in its own precision where covariances are not.
+    return sorted(possible, key=lambda space: (space is not PrecisionPosterior, cost[space]))
 
 
 def condition(
