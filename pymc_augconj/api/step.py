@@ -306,7 +306,9 @@ class AugmentedGibbs(BlockedStep):
             augmented = any(s.likelihood.has_auxiliary for s in self.recognition.model.sites)
             updated = any(size for m, size in self._sizes.items() if m.startswith(_REUSED))
             cheap = self._is_sparse and self.recognition.model.n_rows > _MANY_ROWS
-            return _SWEEPS if augmented and updated and not cheap else 1
+            # Entries are updated given the latents, and mix as fast as these do.
+            repeats = bool(self.plan.by_entry) or (updated and not cheap)
+            return _SWEEPS if augmented and repeats else 1
         if not isinstance(sweeps, int | np.integer) or sweeps < 1:
             raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
         return int(sweeps)

@@ -117,6 +117,7 @@ class GibbsSampler:
         for part in self.parts:
             self._draw_part(rng, state, part)
         for _ in range(self.sweeps - 1):
+            given_latents.update_entries(rng, chain, state)
             state.info.log_evidence = 0.0
             for part in self.parts:
                 if part.factors:
