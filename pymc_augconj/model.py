@@ -33,6 +33,7 @@ from .linalg.sparse import SymmetricPattern, find_pattern
 __all__ = [
     "Argument",
     "EntryDensities",
+    "EntryTransform",
     "FixedValue",
     "ForwardVariable",
     "Hyperparameter",
@@ -95,6 +96,22 @@ class FixedValue[T]:
         return tape.constants(self.value)
 
 
+class EntryTransform(Protocol):
+    """The transform between a variable's flat value and its entry in PyMC's point."""
+
+    def entry(self, value: Array) -> Array:
+        """Return the entry for a value."""
+        ...
+
+    def value(self, entry: Array) -> Array:
+        """Return the value for an entry."""
+        ...
+
+    def log_jacobian(self, value: Array) -> float:
+        """Return the log absolute derivative of the value by its entry, added up."""
+        ...
+
+
 @dataclass(frozen=True)
 class LatentBlock:
     """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
@@ -139,6 +156,8 @@ class LatentBlock:
     is_flat : bool
         Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
         large that nothing of the normal density is left in any sum.
+    transform : EntryTransform, optional
+        None where the entry is the value.
     """
 
     name: str
@@ -156,6 +175,17 @@ class LatentBlock:
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
     log_peak: PointMap[Array] | None = None
     is_flat: bool = False
+    transform: EntryTransform | None = None
+
+    def entry_of(self, value: Array) -> Array:
+        """Return the entry for a flat value (the flat v of a whitened block)."""
+        entry = value if self.transform is None else self.transform.entry(value)
+        return entry.reshape(self.shape)
+
+    def value_of(self, entry: Array) -> Array:
+        """Return the flat value (or v) for an entry."""
+        flat = np.ravel(entry)
+        return flat if self.transform is None else self.transform.value(flat)
 
     @property
     def total_size(self) -> int:
@@ -208,6 +238,8 @@ class Site:
         The likelihood's parameters, each broadcastable against (size,).
     refusal : AugmentationError, optional
         Error of engines that need an augmentation; None if there is one.
+    is_prior : bool
+        Whether it is the prior of a latent whose block is flat, named as that variable.
     """
 
     name: str
@@ -217,11 +249,17 @@ class Site:
     y: PointMap[Array]
     params: PointMap[dict[str, Array]]
     refusal: AugmentationError | None = None
+    is_prior: bool = False
 
     @property
     def label(self) -> str:
         """Name of the variable or potential in messages."""
-        return self.likelihood.label(self.name)
+        return f"prior of {self.name!r}" if self.is_prior else self.likelihood.label(self.name)
+
+    @property
+    def has_observations(self) -> bool:
+        """Whether there is something to leave out and to predict: not of priors and potentials."""
+        return self.likelihood.has_observations and not self.is_prior
 
     @property
     def shape(self) -> tuple[int, int]:

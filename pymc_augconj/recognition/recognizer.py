@@ -108,7 +108,8 @@ def _read(
     wholes = {
         observed.variable.name: space.function(whole, predictors.innovations)
         for observed in matched
-        if (whole := whole_potential(observed, structure.latents, space)) is not None
+        if not observed.is_prior
+        and (whole := whole_potential(observed, structure.latents, space)) is not None
     }
     check_reading(reading, theirs, wholes, [*points, *space.prior_points(points[0])])
     names = [observed.variable.name for observed in matched]
@@ -212,6 +213,7 @@ def _sites(
                 ),
                 params=params,
                 refusal=observed.refusal,
+                is_prior=observed.is_prior,
             )
         )
     return tuple(sites)

@@ -87,8 +87,8 @@ class Chain:
         return [entry if b.block.whitened else b.unscale(u) for b, entry, u in every]
 
     def entries(self, point: Point) -> list[Array]:
-        """Return every block's entry of the point, flat."""
-        return [point[b.value_name].ravel() for b in self.model.blocks]
+        """Return every block's value, or v of a whitened block, flat."""
+        return [b.value_of(point[b.value_name]) for b in self.model.blocks]
 
     def latent_values(self, point: Point, prior: LatentPrior) -> dict[Argument, Array]:
         """Return what prior means are functions of: the value, or u for a whitened block."""
@@ -114,8 +114,7 @@ class Chain:
             if not block.whitened and block.mean is not None:
                 value = value + block.mean({**point, **values})
             values[Argument("value", block.name)] = value
-            entry = whitened[i] if block.whitened else value
-            new[block.value_name] = entry.reshape(block.shape)
+            new[block.value_name] = block.entry_of(whitened[i] if block.whitened else value)
         return new
 
     def replaced(

@@ -59,6 +59,7 @@ def read_block(
         log_factor=_log_factor(latent, space),
         log_peak=log_peak,
         is_flat=latent.is_flat,
+        transform=None if latent.entry_transform is None else _EntryTransform(latent, space),
     )
 
 
@@ -68,6 +69,31 @@ def _scale(latent: GaussianVariable, space: ValueSpace) -> Scale:
         return read_precision(latent.precision, space, latent.name)
     (scale,) = space.in_values([latent.scale.astype("float64")])
     return space.function(scale), _ScalePullback(scale, space)
+
+
+class _EntryTransform:
+    """See :class:`~pymc_augconj.model.EntryTransform`."""
+
+    def __init__(self, latent: GaussianVariable, space: ValueSpace) -> None:
+        transform, rv = latent.entry_transform, latent.rv
+        assert transform is not None
+        x = pt.tensor("x", dtype="float64", shape=(latent.total_size,))
+        shaped, inputs = x.reshape(latent.shape), rv.owner.inputs
+        entry = transform.forward(shaped, *inputs)
+        jacobian = transform.log_jac_det(entry, *inputs).sum()
+        graphs = entry.ravel(), transform.backward(shaped, *inputs).ravel(), jacobian
+        self._entry, self._value, self._jacobian = (
+            space.function(graph, {_DIRECTION: x}) for graph in graphs
+        )
+
+    def entry(self, value: Array) -> Array:
+        return self._entry({_DIRECTION: value})
+
+    def value(self, entry: Array) -> Array:
+        return self._value({_DIRECTION: entry})
+
+    def log_jacobian(self, value: Array) -> float:
+        return float(self._jacobian({_DIRECTION: value}))
 
 
 def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | None:

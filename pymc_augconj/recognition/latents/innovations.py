@@ -66,6 +66,10 @@ class GaussianVariable:
         Graph of the normal log density at its mean, as PyMC's own density has it.
     is_flat : bool
         As in :class:`~pymc_augconj.model.LatentBlock`.
+    has_prior : bool
+        Whether its prior is a density of its own beside the normal or flat one.
+    entry_transform : Transform, optional
+        Where the point holds a transform of its values, one by one, that is not linear.
     """
 
     rv: Variable
@@ -89,6 +93,8 @@ class GaussianVariable:
     entries: Index | None = None
     factor: Variable | None = None
     is_flat: bool = False
+    has_prior: bool = False
+    entry_transform: Transform | None = None
 
     @property
     def total_size(self) -> int:

@@ -43,7 +43,7 @@ from .innovations import GaussianVariable, flat_inputs
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
 
-__all__ = ["find_gaussian_variables"]
+__all__ = ["find_gaussian_variables", "independent_latent"]
 
 
 def find_gaussian_variables(
@@ -71,7 +71,7 @@ def find_gaussian_variables(
         if op_name == "NormalRV":
             found.append(_from_normal(model, rv, roots))
         elif op_name == "FlatRV":
-            found.append(_independent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True))
+            found.append(independent_latent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True))
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
         elif op_name == "KroneckerNormalRV":
@@ -86,18 +86,18 @@ def _from_normal(model: Model, rv: Variable, roots: list[Variable]) -> GaussianV
         whitened = _from_whitened(model, rv, users) or _from_cumulative(model, rv, users)
         if whitened is not None:
             return whitened
-    return _independent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
+    return independent_latent(model, rv, "normal", None if _is_constant(mu, 0.0) else mu, sigma)
 
 
-def _independent(
+def independent_latent(
     model: Model,
     rv: Variable,
     form: str,
     mu: Variable | None,
     sigma: Variable,
-    *,
-    is_flat: bool = False,
+    **more: Any,
 ) -> GaussianVariable:
+    """Return a variable of independent normal entries; ``more`` are further attributes."""
     shape = static_shape(rv)
     u, value_input = flat_inputs(rv.name, shape)
     return GaussianVariable(
@@ -115,7 +115,7 @@ def _independent(
         scale=pt.broadcast_to(sigma, shape).ravel(),
         input=u,
         value_input=value_input,
-        is_flat=is_flat,
+        **more,
     )
 
 

@@ -45,6 +45,8 @@ class ObservedGraph:
         Graph of what engines take for the observations, where that is not ``value``.
     names : tuple of str
         What reports call the predictors, where there are several.
+    is_prior : bool
+        As in :class:`~pymc_augconj.model.Site`.
     """
 
     variable: Variable
@@ -57,6 +59,7 @@ class ObservedGraph:
     refusal: AugmentationError | None = None
     y: Variable | None = None
     names: tuple[str, ...] = ()
+    is_prior: bool = False
 
     @property
     def size(self) -> int:
@@ -66,7 +69,8 @@ class ObservedGraph:
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return self.likelihood.label(self.variable.name)
+        name = self.variable.name
+        return f"prior of {name!r}" if self.is_prior else self.likelihood.label(name)
 
     def log_density(self, model: Model, latents: Sequence[GaussianVariable]) -> Variable | None:
         """Return the graph of PyMC's log density, elementwise, in the innovations."""

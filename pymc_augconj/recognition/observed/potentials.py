@@ -26,7 +26,7 @@ from pytensor.tensor.elemwise import DimShuffle, Elemwise
 from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
+from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.potential import PotentialLikelihood, PotentialTerm
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.complements import with_exact_complements
@@ -43,7 +43,7 @@ from .row_reader import RowReader
 from .rows import RowFunction
 from .separate import is_separate
 
-__all__ = ["match_potential", "read_potential"]
+__all__ = ["match_potential", "read_density", "read_potential"]
 
 
 def match_potential(
@@ -75,10 +75,41 @@ def read_potential(
         None if it does not depend on the latents; what was expected and found if it is no sum of
         terms of which each entry depends on one predictor.
     """
-    inputs = [latent.input for latent in latents]
     (graph,) = in_innovations(model, [potential], latents)
-    if not depends_on(graph, inputs):
+    if not depends_on(graph, [latent.input for latent in latents]):
         return None
+    refusal = UnknownLikelihoodError(
+        f"potential {potential.name!r}: no augmentation is known for a density that is written as "
+        f"a potential. Sample this model with pm.sample's NUTS instead. {DENSITY_ENGINES}"
+    )
+    return read_density(model, potential, graph, latents, refusal)
+
+
+def read_density(
+    model: Model,
+    variable: Variable,
+    graph: TensorVariable,
+    latents: Sequence[GaussianVariable],
+    refusal: AugmentationError,
+) -> ObservedGraph | str:
+    """Read a graph of the innovations, of which the entries are added up, as a density.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    variable : Variable
+        Whose density it is.
+    graph : TensorVariable
+    latents : sequence of GaussianVariable
+    refusal : AugmentationError
+        What an engine that needs an augmentation raises.
+
+    Returns
+    -------
+    ObservedGraph or str
+        As :func:`read_potential`.
+    """
+    inputs = [latent.input for latent in latents]
     summands = _summands(graph.astype("float64"), inputs)
     moving = [term for term in summands if depends_on(term, inputs)]
     rest = [term.sum() for term in summands if not depends_on(term, inputs)]
@@ -93,10 +124,12 @@ def read_potential(
                 f"the Gaussian latent variables, found {found}"
             )
         readings += found
-    return _together(potential, readings)
+    return _together(variable, readings, refusal)
 
 
-def _together(potential: Variable, readings: Sequence[_Reading]) -> ObservedGraph:
+def _together(
+    variable: Variable, readings: Sequence[_Reading], refusal: AugmentationError
+) -> ObservedGraph:
     """Return the terms one after the other."""
     sizes = [reading.size for reading in readings]
     total = sum(sizes)
@@ -113,17 +146,14 @@ def _together(potential: Variable, readings: Sequence[_Reading]) -> ObservedGrap
                 padded = pt.specify_shape(pt.concatenate([ends[0], graph, ends[1]]), (total,))
             params[names[name]] = padded
     return ObservedGraph(
-        variable=potential,
+        variable=variable,
         value=pt.constant(np.repeat(np.arange(float(len(readings))), sizes)),
         likelihood=PotentialLikelihood(terms),
         predictors=[_concatenated([reading.predictor for reading in readings])],
         params=params,
         shape=(total,),
         density=_concatenated([reading.term.ravel() for reading in readings]),
-        refusal=UnknownLikelihoodError(
-            f"potential {potential.name!r}: no augmentation is known for a density that is written "
-            f"as a potential. Sample this model with pm.sample's NUTS instead. {DENSITY_ENGINES}"
-        ),
+        refusal=refusal,
     )
 
 

@@ -274,7 +274,7 @@ def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, star
     sites = [site for site in touched if isinstance(site.likelihood, DensityLikelihood)]
     if observed is None:
         # Potentials have no observations.
-        sites = [site for site in sites if site.likelihood.has_observations] or sites
+        sites = [site for site in sites if site.has_observations] or sites
     if not sites and touched:
         raise AugmentationError(
             f"gp: expected all the processes in the predictors of {touched[0].name!r}, which has "

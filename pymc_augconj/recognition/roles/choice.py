@@ -27,12 +27,14 @@ from pymc_augconj.recognition.graph.dependence import (
     distribution_parameters,
     parameters_of,
 )
+from pymc_augconj.recognition.latents.flat import find_flat_stand_ins
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 from pymc_augconj.recognition.latents.normal import find_gaussian_variables
 from pymc_augconj.recognition.latents.quadratic import read_quadratic
 from pymc_augconj.recognition.observed.match import Matcher, Scope
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.potentials import match_potential, read_potential
+from pymc_augconj.recognition.observed.priors import match_prior
 
 from .errors import no_latent
 from .structure import Structure, forward_variables
@@ -69,8 +71,12 @@ def choose_structure(
         If an observed variable that depends on a latent has no observations.
     """
     forward, undrawn = forward_variables(model)
-    found = _find(model, forward, chosen)
-    candidates, demoted, matched = _choose(Matcher(model), found, forward)
+    matcher, found = Matcher(model), _find(model, forward, chosen)
+    stand_ins = find_flat_stand_ins(model, [*forward, *(c.rv for c in found)])
+    stand_ins = _wanted(stand_ins, chosen)
+    candidates, demoted, matched = _with_other_priors(
+        matcher, _choose(matcher, found, forward), stand_ins, forward
+    )
     for observed in matched:
         if observed.size == 0:
             raise DataError(
@@ -160,6 +166,44 @@ def _lost(choice: _Choice, found: Sequence[GaussianVariable], augmented: bool) -
     )
 
 
+def _with_other_priors(
+    matcher: Matcher,
+    choice: _Choice,
+    stand_ins: Sequence[GaussianVariable],
+    forward: Sequence[Variable],
+) -> _Choice:
+    """Add coefficients whose priors are not normal, while likelihoods stay as they are.
+
+    A single number beside Gaussian latents is no latent: a slice along it with these integrated
+    out is as good.
+    """
+    latents, demoted, matched = choice
+    scope = Scope.AUGMENTED if not latents else Scope.SEVERAL
+    for candidate in stand_ins:
+        tried = [*latents, candidate]
+        try:
+            if len(_acting_through_means(matcher.model, tried, forward, True)[0]) < len(tried):
+                continue
+            found = _match(matcher, tried, scope)
+        except AugmentationError:
+            continue
+        before, now = _likelihoods(matched), _likelihoods(found)
+        if now and all(now[variable] == kind for variable, kind in before.items()):
+            latents, matched = tried, found
+    added = sum(latent.total_size for latent in latents if latent.has_prior)
+    few = added < 2 and bool(choice.latents)
+    return choice if few else _Choice(latents, demoted, matched)
+
+
+def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[type, int]]:
+    """Return the likelihood and the number of predictors of every observed variable."""
+    return {
+        observed.variable: (type(observed.likelihood), len(observed.predictors))
+        for observed in matched
+        if not observed.is_prior
+    }
+
+
 class _Choice(NamedTuple):
     """The latents, why others are none, and what depends on latents."""
 
@@ -209,10 +253,17 @@ def _find(
             candidate = read_quadratic(model, rv)
             found += [] if candidate is None else [candidate]
     found = [c for c in found if c.rv not in forward and c.total_size > 0]
-    if chosen is not None:
-        found = [c for c in found if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
+    found = _wanted(found, chosen)
     # A Gaussian process before its intercept, and what has a flat prior last.
     return sorted(found, key=lambda c: (c.is_flat, c.kind == "diagonal", -c.total_size))
+
+
+def _wanted(
+    candidates: Sequence[GaussianVariable], chosen: Collection[str] | None
+) -> list[GaussianVariable]:
+    if chosen is None:
+        return list(candidates)
+    return [c for c in candidates if {c.name, c.rv.name, c.value.name}.intersection(chosen)]
 
 
 def _roots(model: Model) -> list[Variable]:
@@ -244,7 +295,8 @@ def _match(
         if matcher.depends(rv, latents)
     ]
     potentials = [match_potential(model, potential, latents) for potential in model.potentials]
-    return matched + [potential for potential in potentials if potential is not None]
+    matched += [potential for potential in potentials if potential is not None]
+    return matched + [match_prior(model, own, latents) for own in latents if own.has_prior]
 
 
 def _largest_consistent(

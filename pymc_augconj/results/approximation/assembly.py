@@ -52,7 +52,7 @@ def approximation_of(
     observed = {
         site.name: _observed(model, site, point)
         for site in lgm.sites
-        if site.likelihood.has_observations
+        if site.has_observations
     }
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)

@@ -1,0 +1,101 @@
+"""Priors that are no normal distribution, read as observations without data.
+
+The density of x about a location μ is that of an observation zero given the predictor x − μ, of the
+reflected distribution: a Student-t prior has the augmentation of the Student-t likelihood. Others
+are read by their log density.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytensor.tensor as pt
+from pymc.model import Model
+
+from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
+from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.derive import log_density_of
+from pymc_augconj.recognition.graph.names import distribution_name
+from pymc_augconj.recognition.graph.rewrite import simplify, substitute
+from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
+
+from .errors import DENSITY_ENGINES
+from .flat import flatten, flatten_parameter
+from .observed_graph import ObservedGraph
+from .patterns import candidates_of
+from .potentials import read_density
+
+__all__ = ["match_prior"]
+
+# Distributions p(x | μ) = p(2μ − x | μ), for the likelihood of which μ is the predictor; and the
+# parameter of which reflection makes the reciprocal, if there is one.
+_REFLECTED = {
+    "StudentTRV": None,
+    "LaplaceRV": None,
+    "CauchyRV": None,
+    "LogisticRV": None,
+    "AsymmetricLaplaceRV": "kappa",
+}
+
+
+def match_prior(
+    model: Model, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph:
+    """Match the prior of one of the ``latents`` to a likelihood, or read its log density.
+
+    Raises
+    ------
+    NotAffineError
+        If entries of its density are not functions of one affine predictor each.
+    """
+    rv = latent.rv
+    x = rv.type()
+    density = log_density_of(model, rv, x)
+    if density is None:
+        raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
+    (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
+    density = pt.broadcast_to(density.astype("float64"), latent.shape)
+    found = _reflected(model, latent, latents)
+    if found is None:
+        refusal = UnknownLikelihoodError(
+            f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
+            f"Laplace, Cauchy, Logistic), found {distribution_name(rv)}. {DENSITY_ENGINES}"
+        )
+        read = read_density(model, rv, density, latents, refusal)
+        if isinstance(read, str):
+            raise NotAffineError(f"prior of {rv.name!r}: {read}")
+        found = read
+    return replace(found, variable=rv, density=density.ravel(), is_prior=True)
+
+
+def _reflected(
+    model: Model, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | None:
+    rv, inputs = latent.rv, [other.input for other in latents]
+    kind = type(rv.owner.op).__name__
+    if kind not in _REFLECTED:
+        return None
+    params = simplify(in_innovations(model, rv.owner.op.dist_params(rv.owner), latents))
+    for likelihood, pattern in candidates_of(rv, len(params), augmented=True):
+        named = dict(zip(pattern.inputs, params, strict=True))
+        location = named.pop(pattern.predictor)
+        if (reflected := _REFLECTED[kind]) is not None:
+            named[reflected] = 1.0 / named[reflected]
+        if depends_on(list(named.values()), inputs) or not is_affine(location, inputs):
+            continue
+        renamed = dict(pattern.rename)
+        (eta,) = simplify([flatten(latent.innovation() - location, latent.shape, rv)])
+        return ObservedGraph(
+            variable=rv,
+            value=pt.constant(np.zeros(latent.total_size)),
+            likelihood=likelihood(),
+            predictors=[eta],
+            params={
+                renamed.get(name, name): flatten_parameter(graph, latent.shape, rv, name)
+                for name, graph in named.items()
+            },
+            shape=(latent.total_size,),
+        )
+    return None
