@@ -177,6 +177,11 @@ class LatentBlock:
     is_flat: bool = False
     transform: EntryTransform | None = None
 
+    @property
+    def drawn_name(self) -> str:
+        """The variable of a posterior that has its value, or v."""
+        return self.value_name if self.transform is None else self.name
+
     def entry_of(self, value: Array) -> Array:
         """Return the entry for a flat value (the flat v of a whitened block)."""
         entry = value if self.transform is None else self.transform.entry(value)
@@ -450,6 +455,11 @@ class LatentGaussianModel:
         return any(block.is_flat for block in self.blocks)
 
     @property
+    def is_bounded(self) -> bool:
+        """Whether the prior of some latent is zero outside bounds."""
+        return any(block.transform is not None for block in self.blocks)
+
+    @property
     def is_of_one_predictor(self) -> bool:
         """Whether observations have one predictor, and processes one output."""
         return all(site.shape[0] == 1 for site in self.sites) and all(
@@ -475,6 +485,21 @@ class LatentGaussianModel:
                 if sentence is not None:
                     sentences.append(f"{site.label}: {sentence}")
         return sentences
+
+    def require_support(self) -> None:
+        """Raise if the prior of a latent is zero somewhere, where a Gaussian has no bound.
+
+        Raises
+        ------
+        AugmentationError
+        """
+        for block in self.blocks:
+            if block.transform is not None:
+                raise AugmentationError(
+                    f"prior of {block.name!r} ({block.form}): expected a density that is positive "
+                    "everywhere, since the variational bound is −∞ otherwise, found bounds; use "
+                    "method='ep' or 'qp', or pac.sample"
+                )
 
     def require_bound(self) -> None:
         """Raise if coordinate ascent has no bound for an observed variable.

@@ -34,8 +34,8 @@ def augment(model: Model | None = None) -> Model:
     For an observed variable ``y`` the new model has ``y_omega`` with its prior density, and, under
     the name ``y``, the likelihood given ω, which is Gaussian in the predictor: exp(h η − ½ λ η²)
     times what does not depend on η. Integrating ω out gives the original model. Normal
-    likelihoods, which need no ω, are left as they are; the Poisson's count of thinned events is
-    ``y_thinned``.
+    likelihoods, which need no ω, and priors are left as they are; the Poisson's count of thinned
+    events is ``y_thinned``.
 
     Draw it with ``pm.model_to_graphviz(pac.augment(model))``. It is a statement of the
     augmentation rather than a model to sample: :func:`~pymc_augconj.sample` on the original one
@@ -67,7 +67,7 @@ def augment(model: Model | None = None) -> Model:
     read_model(model).model.require_augmentation()
     augmented = _clone(model)
     structure, matched = choose_structure(augmented)
-    sites = [observed for observed in matched if observed.likelihood.has_auxiliary]
+    sites = [one for one in matched if one.likelihood.has_auxiliary and not one.is_prior]
     for observed in sites:
         if len(observed.predictors) > 1:
             raise AugmentationError(

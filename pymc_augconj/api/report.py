@@ -137,12 +137,13 @@ class RecognitionReport(Recognition):
 
     def _sites(self, held: Collection[str]) -> Table:
         table = _table("Observed", "variable", "size", "likelihood", "link", "sites")
+        forms = {block.name: block.form for block in self.model.blocks}
         for site in self.model.sites:
             likelihood = site.likelihood
             table.add_row(
-                site.name,
+                site.label if site.is_prior else site.name,
                 f"{site.size:,}",
-                likelihood.name,
+                forms[site.name] if site.is_prior else likelihood.name,
                 self._link(site),
                 _kind(likelihood, site.name in held),
             )

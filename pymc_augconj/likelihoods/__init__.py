@@ -9,6 +9,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``bernoulli_logit``         Bernoulli with a logit link, by Pólya–Gamma
 ``bernoulli_probit``        Bernoulli with a probit link, by a truncated normal
 ``binomial_logit``          binomial with a logit link, by Pólya–Gamma
+``bounded``                 the prior of a latent between bounds
 ``cauchy``                  Cauchy, as normal of random precision
 ``censored``                any likelihood with values known only to lie beyond a bound
 ``density``                 a likelihood with its observations, for integration over one predictor

@@ -70,12 +70,22 @@ def censored_with_one_scale():
     pm.Censored("y", pm.Normal.dist(f, s), lower=-0.5, upper=None, observed=reals("y", 5))
 
 
+def priors_by_their_density():
+    """Coefficients between bounds, on one side of a bound, and skewed, of a normal likelihood."""
+    u, sigma = pm.Uniform("u", -0.5, 1.0, shape=2), pm.Gamma("sigma", 4, 4)
+    v = pm.TruncatedNormal("v", 0.2, 0.5, lower=0.0)
+    w = pm.SkewNormal("w", mu=v, sigma=1.0, alpha=2.0)
+    eta = pm.math.dot(DESIGN[:4], u) + v * DESIGN[4:8, 0] + w * DESIGN[4:8, 1]
+    pm.Normal("y", eta, sigma, observed=reals("y", 4))
+
+
 MODELS = {
     poisson_whitened: {},
     poisson_by_dense_weights: {"hyper_sampler": "nuts"},
     augmented_and_held: {},
     ordinal_by_weights: {},
     censored_with_one_scale: {},
+    priors_by_their_density: {},
 }
 
 

@@ -246,6 +246,15 @@ def stated_in_general_form():
     )
 
 
+def priors_that_are_not_normal():
+    """Effects with heavy tails about a mean, an asymmetric and a doubly exponential coefficient."""
+    m, t, kappa = pm.Normal("m", 0, 1), pm.Gamma("t", 4, 4), pm.Gamma("kappa", 6, 6)
+    a = pm.StudentT("a", nu=5, mu=m, sigma=t, shape=3)
+    b, c = pm.AsymmetricLaplace("b", b=2, kappa=kappa, mu=0.3), pm.Laplace("c", 0, 0.5)
+    eta = a[np.array([0, 1, 2, 0])] + pt.stack([b, c]) @ DESIGN[:4].T
+    pm.Bernoulli("y", logit_p=eta, observed=counts("y", 4))
+
+
 def many_slopes():
     """Slopes and noise levels whose entries are independent given the latents."""
     a, s = pm.LogNormal("a", 0, 0.4, shape=10), pm.Gamma("s", 4, 4, shape=10)
@@ -287,6 +296,7 @@ MODELS = {
     differences: {"BernoulliLogit"},
     two_outputs: {"Laplace"},
     forward_variables: {"StudentT"},
+    priors_that_are_not_normal: {"BernoulliLogit", "StudentT", "AsymmetricLaplace", "Laplace"},
     many_slopes: {"BernoulliLogit", "Normal"},
     vectors: {"MultivariateNormal"},
     stated_by_its_phi: {"SuperGaussian", "MaternNoise"},

@@ -31,13 +31,13 @@ from .record import EPInfo, EPResult, EPState, Sweep
 from .sites import ModelPrior, SiteGroup
 from .solve import solve
 
-__all__ = ["ExpectationPropagation"]
+__all__ = ["EPFamily", "ExpectationPropagation"]
 
 
 Report = Callable[[Iteration, EPEvaluation], None]
 
 
-class _EPFamily:
+class EPFamily:
     """EP of one model for every θ, with the interface of a family of bounds."""
 
     def __init__(self, model: LatentGaussianModel, points: Sequence[Point], power: float) -> None:
@@ -54,7 +54,7 @@ class _EPFamily:
 class _EPBound:
     """EP at one θ."""
 
-    def __init__(self, family: _EPFamily, point: Point) -> None:
+    def __init__(self, family: EPFamily, point: Point) -> None:
         self.family, self.point = family, point
         self.prior = family.base.at(point).prior
         groups = [
@@ -139,7 +139,7 @@ class ExpectationPropagation:
         options = dict(problem.options)
         power = options.pop("power", 1.0)
         run = partial(_climb, **options)
-        family = _EPFamily(problem.model, [problem.point, *problem.probes], power)
+        family = EPFamily(problem.model, [problem.point, *problem.probes], power)
         report = reporter(problem)
         try:
             optimum = ascend(family, problem, report, inner=run, gradient=_gradient)

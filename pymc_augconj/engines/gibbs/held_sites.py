@@ -6,8 +6,9 @@ densities. They are those of the variational Gaussian approximation at a typical
     λ = −E ∂² log p(y | η),        h = E ∂ log p(y | η) + λ E η,
 
 chosen when a chain starts, again at the end of windows that double during tuning, and never after.
-Those of steps, which say so, are by expectation propagation: an ellipse should be as wide as the
-posterior (Fagan et al. 2016), and a variational approximation lies within the walls.
+Those of steps, which say so, and of latents within bounds are by expectation propagation: an
+ellipse should be as wide as the posterior (Fagan et al. 2016), and a variational approximation lies
+within the walls.
 Where log p is not concave, negative eigenvalues of λ are set to zero, and h is such that the mean
 of the approximation stays as it is. Sites (0, 0) hold where there is no approximation: the ellipses
 of the latents are then those of their prior.
@@ -21,6 +22,9 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.engines.ep.fit import EPFamily
+from pymc_augconj.engines.ep.record import EPState
+from pymc_augconj.engines.ep.solve import solve
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Bound, BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
@@ -193,11 +197,11 @@ class HeldSites:
             if all(site.terms.propagates for site in self._model.sites):
                 h, lam = self._propagate(bound, start)
             else:
-                end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
+                h, lam, mean = self._moments(point, start) or _climb(bound, start)
                 with np.errstate(invalid="ignore"):
-                    lam = coupling.nonnegative(end.target_lam)
-                    h = end.target_h + coupling.product(lam - end.target_lam, end.mean)
-        except NotPositiveDefiniteError:
+                    positive = coupling.nonnegative(lam)
+                    h, lam = h + coupling.product(positive - lam, mean), positive
+        except (NotPositiveDefiniteError, FloatingPointError):
             h = lam = np.full(coupling.size, np.nan)
         if np.isfinite(h).all() and np.isfinite(lam).all():
             self.h, self.lam = h, lam
@@ -205,6 +209,20 @@ class HeldSites:
             self.h, self.lam = np.zeros(coupling.n_rows), np.zeros(coupling.size)
             if self._model.is_improper:
                 self.lam[: coupling.n_rows] = 1.0
+
+    def _moments(
+        self, point: Point, start: tuple[Array, Array] | None
+    ) -> tuple[Array, Array, Array] | None:
+        """Return h, λ and the mean of expectation propagation, if the variational bound is −∞."""
+        sites = self._model.sites
+        if not self._model.is_bounded or any(site.shape[0] > 1 for site in sites):
+            return None
+        family = EPFamily(self._model, [point, *self._probes], 1.0)
+        state = None if start is None else EPState(*start)
+        end = solve(
+            family.at(point).objective, state, max_iter=_MAX_ITER, tol=_TOL, double_loop=False
+        ).evaluation
+        return end.h, end.lam, end.mean
 
     def _propagate(self, bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array]:
         """Return sites by expectation propagation."""
@@ -231,3 +249,9 @@ class HeldSites:
             if np.mean(moved**2 * posterior.var) < _TOL**2:
                 break
         return h, lam
+
+
+def _climb(bound: Bound, start: tuple[Array, Array] | None) -> tuple[Array, Array, Array]:
+    """Return the target h and λ, and the mean, of the variational approximation."""
+    end = climb(bound, start, max_iter=_MAX_ITER, tol=_TOL).evaluation
+    return end.target_h, end.target_lam, end.mean

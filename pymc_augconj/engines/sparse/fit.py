@@ -272,6 +272,7 @@ class SparseFit:
                 f"structure: expected 'factorised' for {several} through inducing points, got "
                 "'full'; leave it out, or fit without inducing points"
             )
+        problem.model.require_support()
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()

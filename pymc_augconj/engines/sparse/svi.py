@@ -64,6 +64,7 @@ class StochasticVariational:
 
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; raises what the covariances at the start raise."""
+        problem.model.require_support()
         return _Run(problem).run()
 
 

@@ -252,6 +252,7 @@ class SiteFit:
         rule = self.rule()
         if problem.options.get("structure") == "factorised":
             rule = VariationalGaussian(factorised=True)
+        problem.model.require_support()
         if rule.augmented:
             problem.model.require_augmentation()
             problem.model.require_bound()

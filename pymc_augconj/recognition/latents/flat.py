@@ -16,7 +16,6 @@ from pytensor.graph.basic import Variable
 from pymc_augconj.latents.diagonal import FLAT_STD
 from pymc_augconj.recognition.graph.dependence import direct_parents
 
-
 from .innovations import GaussianVariable
 from .normal import independent_latent
 
@@ -38,7 +37,7 @@ def find_flat_stand_ins(model: Model, without: Collection[Variable]) -> list[Gau
         if rv in without or not rv.dtype.startswith("float") or getattr(op, "ndim_supp", 1):
             continue
         bounded = isinstance(transform, Interval)
-        if bounded and direct_parents(list(rv.owner.inputs), model):
+        if bounded and direct_parents([transform.forward(rv.type(), *rv.owner.inputs)], model):
             continue  # the bounds would move
         if transform is None or bounded:
             found.append(
@@ -53,4 +52,6 @@ def find_flat_stand_ins(model: Model, without: Collection[Variable]) -> list[Gau
                     entry_transform=transform,
                 )
             )
-    return sorted(found, key=lambda latent: (latent.entry_transform is not None, -latent.total_size))
+    return sorted(
+        found, key=lambda latent: (latent.entry_transform is not None, -latent.total_size)
+    )

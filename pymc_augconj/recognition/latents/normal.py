@@ -71,7 +71,9 @@ def find_gaussian_variables(
         if op_name == "NormalRV":
             found.append(_from_normal(model, rv, roots))
         elif op_name == "FlatRV":
-            found.append(independent_latent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True))
+            found.append(
+                independent_latent(model, rv, "flat", None, pt.constant(FLAT_STD), is_flat=True)
+            )
         elif op_name == "MvNormalRV":
             found.append(_from_multivariate_normal(model, rv))
         elif op_name == "KroneckerNormalRV":

@@ -25,6 +25,7 @@ from .link_probe import bound_of
 from .links import describe_link
 
 __all__ = [
+    "BOUNDED_ENGINES",
     "DENSITY_ENGINES",
     "LARGEST_MATRIX",
     "SEVERAL_ENGINES",
@@ -41,6 +42,11 @@ LARGEST_MATRIX = 16
 DENSITY_ENGINES = (
     'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
     '"vgp", "ep", "qp" or "svi" approximates it: none of them needs an augmentation'
+)
+#: Likewise for latents within bounds.
+BOUNDED_ENGINES = (
+    'pac.sample (sites="auto" or "held") samples this very model exactly, and pac.fit with method '
+    '"ep" or "qp" approximates it: none of them needs an augmentation'
 )
 #: Likewise with several predictors.
 SEVERAL_ENGINES = (

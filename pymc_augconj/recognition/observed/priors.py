@@ -15,13 +15,15 @@ import pytensor.tensor as pt
 from pymc.model import Model
 
 from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
+from pymc_augconj.likelihoods.bounded import BoundedNormal
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
+from pymc_augconj.recognition.graph.dependence import distribution_parameters
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
-from .errors import DENSITY_ENGINES
+from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
 from .flat import flatten, flatten_parameter
 from .observed_graph import ObservedGraph
 from .patterns import candidates_of
@@ -57,17 +59,21 @@ def match_prior(
         raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
     (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
     density = pt.broadcast_to(density.astype("float64"), latent.shape)
-    found = _reflected(model, latent, latents)
-    if found is None:
+    found = _reflected(model, latent, latents) or _bounded(model, latent, latents)
+    refusal = None
+    if found is None or not found.likelihood.can_augment:
         refusal = UnknownLikelihoodError(
             f"variable {rv.name!r}: expected a prior with an augmentation (Normal, StudentT, "
-            f"Laplace, Cauchy, Logistic), found {distribution_name(rv)}. {DENSITY_ENGINES}"
+            f"Laplace, AsymmetricLaplace, Cauchy, Logistic), found {distribution_name(rv)}. "
+            + (DENSITY_ENGINES if latent.entry_transform is None else BOUNDED_ENGINES)
         )
+    if found is None:
+        assert refusal is not None
         read = read_density(model, rv, density, latents, refusal)
         if isinstance(read, str):
             raise NotAffineError(f"prior of {rv.name!r}: {read}")
         found = read
-    return replace(found, variable=rv, density=density.ravel(), is_prior=True)
+    return replace(found, variable=rv, density=density.ravel(), refusal=refusal, is_prior=True)
 
 
 def _reflected(
@@ -99,3 +105,35 @@ def _reflected(
             shape=(latent.total_size,),
         )
     return None
+
+
+def _bounded(
+    model: Model, latent: GaussianVariable, latents: Sequence[GaussianVariable]
+) -> ObservedGraph | None:
+    rv, shape = latent.rv, latent.shape
+    params = in_innovations(model, distribution_parameters(rv), latents)
+    if depends_on(params, [other.input for other in latents]):
+        return None
+    match type(rv.owner.op).__name__:
+        case "UniformRV":
+            (lower, upper), mu, tau = params, pt.constant(0.0), pt.constant(0.0)
+        case "TruncatedNormalRV":
+            mu, sigma, lower, upper = params
+            tau = sigma.astype("float64") ** -2.0
+        case _:
+            return None
+    peak = pt.clip(mu, lower, upper).astype("float64")
+    at_peak = log_density_of(model, rv, pt.broadcast_to(peak, shape).astype(rv.dtype))
+    assert at_peak is not None  # PyMC has one of either
+    (at_peak,) = in_innovations(model, [at_peak], latents)
+    log_c = at_peak + 0.5 * tau * (peak - mu) ** 2
+    graphs = {"lower": lower, "upper": upper, "mu": mu, "tau": tau, "log_c": log_c}
+    (eta,) = simplify([flatten(latent.innovation(), shape, rv)])
+    return ObservedGraph(
+        variable=rv,
+        value=pt.constant(np.zeros(latent.total_size)),
+        likelihood=BoundedNormal(),
+        predictors=[eta],
+        params={name: flatten_parameter(graph, shape, rv, name) for name, graph in graphs.items()},
+        shape=(latent.total_size,),
+    )

@@ -111,13 +111,13 @@ def innovation_of_draw(
     s: int,
 ) -> np.ndarray:
     """Return the innovation of a latent in draw ``s``, whose other variables are in ``point``."""
-    value = np.asarray(draws[block.value_name][s], dtype=float).ravel()
+    value = np.asarray(draws[block.drawn_name][s], dtype=float).ravel()
     if block.mean is None:
         return value
     values = {
-        Argument("value", b.name): np.asarray(draws[b.value_name][s], dtype=float).ravel()
+        Argument("value", b.name): np.asarray(draws[b.drawn_name][s], dtype=float).ravel()
         for b in lgm.blocks
-        if b.value_name in draws
+        if b.drawn_name in draws
     }
     return value - np.asarray(block.mean({**point, **values}))
 

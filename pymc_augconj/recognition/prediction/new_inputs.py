@@ -87,9 +87,9 @@ class NewPredictors:
         return {name: value for name, value in self.overrides.items() if value.ndim}
 
     def other_entries(self) -> list[str]:
-        """Return the entries of the point of the other latents that enter some predictor."""
+        """Return the variables of a posterior of the other latents that enter some predictor."""
         return [
-            block.value_name
+            block.drawn_name
             for i, block in enumerate(self.lgm.blocks)
             if block.name not in self.processes and _enters(self.lgm, i, self.site, self.start)
         ]

@@ -75,7 +75,7 @@ def choose_structure(
     stand_ins = find_flat_stand_ins(model, [*forward, *(c.rv for c in found)])
     stand_ins = _wanted(stand_ins, chosen)
     candidates, demoted, matched = _with_other_priors(
-        matcher, _choose(matcher, found, forward), stand_ins, forward
+        matcher, _choose(matcher, found, forward), [*stand_ins, *found], forward
     )
     for observed in matched:
         if observed.size == 0:
@@ -169,17 +169,19 @@ def _lost(choice: _Choice, found: Sequence[GaussianVariable], augmented: bool) -
 def _with_other_priors(
     matcher: Matcher,
     choice: _Choice,
-    stand_ins: Sequence[GaussianVariable],
+    candidates: Sequence[GaussianVariable],
     forward: Sequence[Variable],
 ) -> _Choice:
     """Add coefficients whose priors are not normal, while likelihoods stay as they are.
 
-    A single number beside Gaussian latents is no latent: a slice along it with these integrated
-    out is as good.
+    And then Gaussian variables that are their means. A single number beside Gaussian latents is no
+    latent: a slice along it with these integrated out is as good.
     """
     latents, demoted, matched = choice
     scope = Scope.AUGMENTED if not latents else Scope.SEVERAL
-    for candidate in stand_ins:
+    for candidate in candidates:
+        if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
+            continue
         tried = [*latents, candidate]
         try:
             if len(_acting_through_means(matcher.model, tried, forward, True)[0]) < len(tried):

@@ -317,6 +317,8 @@ class Approximation:
             entries[block.value_name] = (v if block.whitened else value).reshape(
                 draws, *block.shape
             )
+            if block.transform is not None:
+                entries[block.value_name] = np.stack([block.entry_of(x) for x in value])
         known |= entries
         if self._evaluate is not None:
             known = {**self._evaluate(entries, rng), **known}

@@ -50,9 +50,7 @@ def approximation_of(
     """
     point = outcome.point
     observed = {
-        site.name: _observed(model, site, point)
-        for site in lgm.sites
-        if site.has_observations
+        site.name: _observed(model, site, point) for site in lgm.sites if site.has_observations
     }
     hyper = [h.name for h in lgm.hyperparameters]
     variables = tuple(rv.name for rv in model.unobserved_RVs)

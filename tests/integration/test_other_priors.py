@@ -1,0 +1,132 @@
+"""Coefficients whose priors are not normal, against quadrature and PyMC's own density."""
+
+from __future__ import annotations
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+
+import pymc_augconj as pac
+
+N = 12
+RNG = np.random.default_rng(4)
+X = RNG.normal(size=(N, 2))
+BINARY = (RNG.random(N) < 1.0 / (1.0 + np.exp(-X @ [2.0, -0.5]))).astype(int)
+QUIET = {"progressbar": False, "compute_convergence_checks": False, "cores": 1}
+ENOUGH = 300
+
+
+# Distribution, its parameters, and bounds of the support that quadrature needs.
+PRIORS = {
+    "Uniform": (pm.Uniform, {"lower": -0.4, "upper": 0.8}, (-0.4, 0.8)),
+    "TruncatedNormal": (pm.TruncatedNormal, {"mu": 0.3, "sigma": 1.0, "lower": 0.0}, (0.0, 8.0)),
+    "NormalMixture": (
+        pm.NormalMixture,
+        {"w": [0.5, 0.5], "mu": [0.0, 0.0], "sigma": [0.2, 1.0]},
+        (-6.0, 8.0),
+    ),
+    "AsymmetricLaplace": (
+        pm.AsymmetricLaplace, {"b": 1.5, "kappa": 0.5, "mu": 0.1}, (-6.0, 14.0)
+    ),
+}  # fmt: skip
+
+
+def model_of(name):
+    distribution, parameters, _ = PRIORS[name]
+    with pm.Model() as model:
+        b = distribution("b", **parameters, shape=2)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b), observed=BINARY)
+    return model
+
+
+def moments_by_quadrature(name, count=600):
+    """Mean and standard deviation of both coefficients by the midpoint rule."""
+    distribution, parameters, (low, high) = PRIORS[name]
+    at = low + (high - low) * (np.arange(count) + 0.5) / count
+    log_prior = pm.logp(distribution.dist(**parameters), at).eval()
+    first, second = at[:, None, None] * X[:, 0], at[:, None] * X[:, 1]
+    eta = first + second
+    log_p = (BINARY * eta - np.logaddexp(0.0, eta)).sum(axis=-1)
+    log_p += np.add.outer(log_prior, log_prior)
+    weights = np.exp(log_p - log_p.max())
+    weights /= weights.sum()
+    marginals = weights.sum(axis=1), weights.sum(axis=0)
+    mean = np.array([own @ at for own in marginals])
+    return mean, np.sqrt([own @ (at - m) ** 2 for own, m in zip(marginals, mean, strict=True)])
+
+
+def draws_of(model, count):
+    with model:
+        return pac.sample(count, tune=150, chains=1, random_seed=1, **QUIET).posterior
+
+
+def z_scores(draws, mean):
+    """Return deviations of means of draws, (1, draws, 2), in Monte Carlo standard errors."""
+    sizes = np.array([float(az.ess(draws[..., k].values)) for k in range(2)])
+    assert (sizes > ENOUGH).all()
+    return (draws.mean(("chain", "draw")) - mean) / (draws.std(("chain", "draw")) / sizes**0.5)
+
+
+@pytest.mark.parametrize(("name", "count"), [("Uniform", 600), ("AsymmetricLaplace", 1500)])
+def test_draws_agree_with_quadrature(name, count):
+    mean, _ = moments_by_quadrature(name)
+    assert np.abs(z_scores(draws_of(model_of(name), count)["b"], mean)).max() < 5.0
+
+
+@pytest.mark.parametrize("name", PRIORS)
+def test_expectation_propagation_is_close_to_quadrature(name):
+    mean, std = moments_by_quadrature(name)
+    fit = pac.fit("ep", model=model_of(name), progressbar=False)
+    assert np.abs(fit.mean["b"] - mean).max() < 0.15 * std.max()
+    np.testing.assert_allclose(fit.std["b"], std, rtol=0.15)
+
+
+def test_draws_that_ignore_bounds_do_not():
+    mean, _ = moments_by_quadrature("Uniform")
+    with pm.Model() as model:
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, pm.Flat("b", shape=2)), observed=BINARY)
+    assert np.abs(z_scores(draws_of(model, 1500)["b"], mean)).max() > 5.0
+
+
+def test_entries_and_densities_are_those_of_pymc():
+    with pm.Model() as model:
+        b = pm.Uniform("b", -1.0, 2.0, shape=2)
+        c = pm.StudentT("c", nu=4, mu=pm.Normal("m"), sigma=pm.HalfNormal("s"), shape=3)
+        pm.Bernoulli("y", logit_p=pm.math.dot(X, b) + c[np.arange(N) % 3], observed=BINARY)
+        step = pac.AugmentedGibbs()
+        found = pm.sample(20, tune=20, step=step, chains=1, random_seed=1, **QUIET)
+    assert [block.name for block in step.recognition.model.blocks] == ["c", "b", "m"]
+    last = {name: found.posterior[name].values[0, -1] for name in ("b", "c", "m", "s")}
+    point = {"c": last["c"], "m": last["m"], "s_log__": np.log(last["s"])}
+    point["b_interval__"] = np.log(last["b"] + 1.0) - np.log(2.0 - last["b"])
+    lp = found.sample_stats["lp"].values[0, -1]
+    np.testing.assert_allclose(lp, model.compile_logp()(point), rtol=1e-8)
+
+
+def test_variational_engines_refuse_bounds():
+    with pytest.raises(pac.AugmentationError, match="a density that is positive everywhere"):
+        pac.fit("vgp", model=model_of("Uniform"), progressbar=False)
+
+
+def test_a_single_number_beside_latents_and_scales_stay_hyperparameters():
+    with pm.Model() as model:
+        a, s = pm.StudentT("a", nu=3, sigma=2), pm.Uniform("s", 0, 3)
+        group = pm.Normal("group", 0, 1, shape=3)
+        pm.Normal("y", a + group[np.arange(N) % 3], s, observed=X[:, 0])
+    found = pac.recognize(model).model
+    assert [block.name for block in found.blocks] == ["group"]
+    assert {h.name for h in found.hyperparameters} == {"a", "s"}
+
+
+def test_bounds_that_move_are_left_alone():
+    with pm.Model() as model:
+        high = pm.HalfNormal("high")
+        b = pm.Uniform("b", 0.0, high, shape=2)
+        pm.Bernoulli("y", logit_p=pm.Normal("a") + pm.math.dot(X, b), observed=BINARY)
+    assert [block.name for block in pac.recognize(model).model.blocks] == ["a"]
+
+
+def test_the_table_names_priors():
+    text = str(pac.recognize(model_of("Uniform")))
+    assert "prior of b" in text.replace("'", "")
