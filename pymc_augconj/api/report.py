@@ -115,8 +115,6 @@ class RecognitionReport(Recognition):
             names = [[self.model.blocks[i].name for i in own] for own in plan.factors.blocks]
             listed = "; ".join(" and ".join(own) for own in names)
             tables.append(Text(f"Latents are drawn one factor after another: {listed}"))
-        for name, written in self.as_normal.items():
-            tables.append(Text(f"{name}: as {written}, a latent drawn jointly with the others"))
         for variable in self.model.forward:
             tables.append(Text(f"{variable.name}: drawn from its distribution given the rest"))
         for name in self.factors:

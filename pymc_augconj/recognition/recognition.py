@@ -32,8 +32,6 @@ class Recognition:
         Other values of the hyperparameters, at which the structure was examined.
     predictors : mapping
         What the predictors of observed variables with several are called, by the variable's name.
-    as_normal : mapping
-        How hyperparameters in which the predictors are affine are written as Gaussian variables.
     """
 
     model: LatentGaussianModel
@@ -42,7 +40,6 @@ class Recognition:
     start: Mapping[str, np.ndarray] = field(default_factory=dict)
     probes: tuple[Mapping[str, np.ndarray], ...] = ()
     predictors: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    as_normal: Mapping[str, str] = field(default_factory=dict)
 
     def require_proper(self) -> None:
         """Raise if the model's data leave flat coefficients without a proper posterior.

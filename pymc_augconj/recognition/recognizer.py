@@ -27,7 +27,6 @@ from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
 from .roles.entries import FEWEST, separate_entries
-from .roles.errors import as_normal
 from .roles.forward import read_forward
 from .roles.hyperparameters import read_hyperparameters
 
@@ -122,13 +121,6 @@ def _read(
         probes=tuple(points[1:]),
         predictors={
             observed.variable.name: observed.names for observed in matched if observed.names
-        },
-        as_normal={
-            h.name: written
-            for h in reading.hyperparameters
-            if h.role == "prior"
-            and (written := as_normal(model[h.name])) is not None
-            and predictors.is_affine_in(model.rvs_to_values[model[h.name]])
         },
     )
 

@@ -16,7 +16,6 @@ from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,
     descendants,
-    is_affine,
     pullback,
     pushforward,
 )
@@ -153,11 +152,6 @@ class Predictors:
             return "discrete"
         ops = {type(getattr(v.owner.op, "scalar_op", None)).__name__ for v in between if v.owner}
         return "kinked" if ops & _KINKED else "smooth"
-
-    def is_affine_in(self, value: TensorVariable) -> bool:
-        """Return whether η depends on ``value`` and is jointly affine in it and the latents."""
-        joint = [value, *self.innovations.values()]
-        return depends_on(self.graph, value) and is_affine(self.graph, joint)
 
     @cached_property
     def _function(self) -> PointFunction:

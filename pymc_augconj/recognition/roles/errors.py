@@ -5,32 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from pymc.model import Model
-from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
-from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.observed.errors import about_joint_normal
 
-__all__ = ["as_normal", "no_latent"]
-
-# Priors of coefficients as normal ones; Laplace, Student-t and Cauchy are mixtures of these.
-_AS_NORMAL = {
-    "Laplace": "pm.Normal('{name}', mu, b * (2 * pm.Exponential('{name}_v', 1{shape})) ** 0.5)",
-    "StudentT": (
-        "pm.Normal('{name}', mu, sigma * pm.InverseGamma('{name}_v', nu / 2, nu / 2{shape}) ** 0.5)"
-    ),
-    "Cauchy": (
-        "pm.Normal('{name}', alpha, beta * pm.InverseGamma('{name}_v', 0.5, 0.5{shape}) ** 0.5)"
-    ),
-}
-
-
-def as_normal(rv: Variable) -> str | None:
-    """Return how ``rv`` is written as a normal variable, exactly or nearly; None if it is not."""
-    written = _AS_NORMAL.get(distribution_name(rv))
-    shape = static_shape(rv)
-    return written and written.format(name=rv.name, shape=f", shape={shape}" if shape else "")
+__all__ = ["no_latent"]
 
 
 def no_latent(
@@ -91,10 +71,8 @@ def no_latent(
         if (advice := about_joint_normal(rv)) is not None:
             return RecognitionError(f"observed variable {rv.name!r}: {advice}")
     listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
-    written = " or ".join(filter(None, map(as_normal, model.free_RVs)))
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal, a "
-        f"Normal or a Flat variable in the predictor, found {listed or 'no free variable'}; "
-        + (f"write coefficients as {written}, or " if written else "")
-        + "sample this model with pm.sample's NUTS"
+        "Normal or another real coefficient in the predictor, found "
+        f"{listed or 'no free variable'}; sample this model with pm.sample's NUTS"
     )
