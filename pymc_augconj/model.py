@@ -457,7 +457,13 @@ class LatentGaussianModel:
     @property
     def is_bounded(self) -> bool:
         """Whether the prior of some latent is zero outside bounds."""
-        return any(block.transform is not None for block in self.blocks)
+        return bool(self._bounded)
+
+    @property
+    def _bounded(self) -> list[str]:
+        """Names of latents whose priors are zero outside bounds."""
+        found = [block.name for block in self.blocks if block.transform is not None]
+        return found or [site.name for site in self.sites if not site.likelihood.is_positive]
 
     @property
     def is_of_one_predictor(self) -> bool:
@@ -493,13 +499,12 @@ class LatentGaussianModel:
         ------
         AugmentationError
         """
-        for block in self.blocks:
-            if block.transform is not None:
-                raise AugmentationError(
-                    f"prior of {block.name!r} ({block.form}): expected a density that is positive "
-                    "everywhere, since the variational bound is −∞ otherwise, found bounds; use "
-                    "method='ep' or 'qp', or pac.sample"
-                )
+        for name in self._bounded:
+            raise AugmentationError(
+                f"prior of {name!r}: expected a density that is positive everywhere, since the "
+                "variational bound is −∞ otherwise, found bounds; use method='ep' or 'qp', or "
+                "pac.sample"
+            )
 
     def require_bound(self) -> None:
         """Raise if coordinate ascent has no bound for an observed variable.

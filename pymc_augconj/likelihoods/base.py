@@ -104,6 +104,8 @@ class Density(ABC):
     #: Positive parameters whose logarithm moves against the level of a predictor, with its number:
     #: the data determine their product better than either.
     levels: Mapping[str, int] = MappingProxyType({})
+    #: False for a prior between bounds, whose density is zero outside.
+    is_positive: bool = True
     #: False for a potential, of which y says no more than which term an entry belongs to.
     has_observations: bool = True
 

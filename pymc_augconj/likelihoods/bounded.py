@@ -28,7 +28,7 @@ class BoundedNormal(DensityLikelihood):
 
     name = "bounded normal"
     patterns = ()
-    is_normalized, has_observations = False, False
+    is_normalized, has_observations, is_positive = False, False, False
 
     @property
     def unpredictable(self) -> str:

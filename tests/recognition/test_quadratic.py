@@ -325,11 +325,13 @@ def test_data_that_put_other_entries_into_a_precision_are_refused():
         block.scale({})
 
 
-NOT_GAUSSIAN = {
+BY_ENTRY = {
     "Student-t": lambda: pm.StudentT("z", nu=3, shape=N),
     "Laplace": lambda: pm.Laplace("z", 0, 1, shape=N),
     "uniform": lambda: pm.Uniform("z", -5, 5, shape=N, default_transform=None),
     "truncated": lambda: pm.TruncatedNormal("z", 0, 1, lower=-9, shape=N, default_transform=None),
+}
+NOT_GAUSSIAN = {
     "start": lambda: pm.GaussianRandomWalk("z", sigma=1, init_dist=pm.Flat.dist(), shape=N),
     "steps": lambda: pm.RandomWalk(
         "z",
@@ -360,6 +362,13 @@ def test_what_is_not_gaussian_is_not_read_as_such(name, read):
     assert reading.roles["z"] == "prior"
 
 
+@pytest.mark.parametrize("name", BY_ENTRY)
+def test_independent_entries_that_are_not_normal_are_flat_with_a_prior(name, read):
+    model = read(observe(BY_ENTRY[name])).lgm
+    assert {block.name: block.is_flat for block in model.blocks} == {"b": False, "z": True}
+    assert [site.name for site in model.sites if site.is_prior] == ["z"]
+
+
 def test_a_gaussian_vector_that_is_no_latent_is_a_hyperparameter_that_no_fit_optimises(read):
     with pm.Model() as model:
         z = pm.GaussianRandomWalk("z", sigma=0.1, init_dist=pm.Normal.dist(0, 1), shape=N)
@@ -385,7 +394,7 @@ def test_a_walk_is_rather_a_latent_by_its_density_than_a_hyperparameter(read):
 @pytest.mark.parametrize("size", [20, 21])
 def test_no_long_vector_is_optimised(size):
     with pm.Model() as model:
-        z = pm.StudentT("z", nu=3, shape=size)
+        z = pm.Exponential("z", 1.0, shape=size)
         pm.Normal("y", z + pm.Normal("b", 0, 1), 1.0, observed=np.ones(size))
     if size == 20:
         pac.fit("vgp", model=model, progressbar=False)

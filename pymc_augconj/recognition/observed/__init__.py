@@ -16,6 +16,7 @@
 ``patterns``            matching the patterns of likelihoods
 ``potentials``          reading ``pm.Potential`` as a density
 ``powers``              a parameter as a power of a function of the latents
+``priors``              priors that are no normal distribution, as observations without data
 ``row_parameters``      parameters of a density: one number, or one per observation
 ``row_reader``          graphs of N observations as functions of rows
 ``rows``                densities of single observations, for any number of rows

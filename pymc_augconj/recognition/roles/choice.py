@@ -182,6 +182,10 @@ def _with_other_priors(
     for candidate in candidates:
         if candidate in latents or not (candidate.has_prior or any(c.has_prior for c in latents)):
             continue
+        if candidate.has_prior and not any(
+            matcher.depends(rv, [candidate]) for rv in matcher.model.observed_RVs
+        ):
+            continue
         tried = [*latents, candidate]
         try:
             if len(_acting_through_means(matcher.model, tried, forward, True)[0]) < len(tried):
