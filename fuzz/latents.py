@@ -38,6 +38,8 @@ def _tiny(source: Source, size: int, scale: Scale) -> str:
     """Take what few scalars are left."""
     if source.afford(size):
         kinds = (_normal, _normal, _non_centred, _multivariate)
+        if np.ndim(scale) == 0:
+            kinds += (_not_normal, _not_normal)
         if np.ndim(scale) == 0 and size > 1:
             kinds += (_process, _process)
         return source.pick(kinds)(source, size, scale)
@@ -78,6 +80,28 @@ def _normal(source: Source, size: int, scale: Scale) -> str:
         )
     spread = _spread(source, scale)
     return source.free("beta", "pm.Normal", f"{mean}, {spread}, {source.dims(size)}")
+
+
+def _not_normal(source: Source, size: int, scale: Scale) -> str:
+    """Return coefficients of another prior, of about this scale."""
+    unit = float(scale)
+    mean = real(source, unit) if source.chance(0.2) else "0.0"
+    spread = positive(source, unit, random=0.3)
+    fixed = repr(unit)
+    name, arguments = source.pick(
+        (
+            ("StudentT", f"nu={positive(source, 4.0, random=0.2)}, mu={mean}, sigma={spread}"),
+            ("Laplace", f"mu={mean}, b={spread}"),
+            ("Cauchy", f"alpha={mean}, beta={spread}"),
+            ("Logistic", f"mu={mean}, s={spread}"),
+            ("AsymmetricLaplace", f"b=1.0 / {spread}, kappa=1.3, mu={mean}"),
+            ("SkewNormal", f"mu={mean}, sigma={spread}, alpha=2.0"),
+            ("Uniform", f"lower=-2.0 * {fixed}, upper=3.0 * {fixed}"),
+            ("TruncatedNormal", f"mu={mean}, sigma={spread}, lower=-{fixed}"),
+            ("NormalMixture", f"w=[0.3, 0.7], mu=[0.0, {fixed}], sigma=[0.3 * {fixed}, {fixed}]"),
+        )
+    )
+    return source.free("beta", f"pm.{name}", f"{arguments}, {source.dims(size)}")
 
 
 def _non_centred(source: Source, size: int, scale: Scale) -> str:
@@ -278,6 +302,7 @@ def _basis_functions(source: Source, size: int, scale: Scale) -> str:
 
 
 _KINDS: tuple[Callable[[Source, int, Scale], str], ...] = (
+    *(_not_normal, _not_normal),
     *(_normal, _normal, _normal, _normal, _normal, _non_centred, _non_centred, _non_centred),
     *(_centred, _centred, _centred, _multivariate, _multivariate, _multivariate, _walk, _solved),
     *(_process, _process, _process, _process, _process, _process, _basis_functions, _correlated),
