@@ -7,7 +7,7 @@
 ``chunks``                 arrays of ``pac.fit(data=…)`` in chunks
 ``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
-``inducing``               options of ``pac.fit`` about inducing points and minibatches
+``inducing``               processes and inducing inputs as a user gives them
 ``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
 ``native_step``            the step of ``pac.sample``, in blocks by a compiled loop
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs

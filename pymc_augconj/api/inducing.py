@@ -1,86 +1,57 @@
-"""The options of ``pac.fit`` about inducing points and minibatches, for the sparse engines."""
+"""Processes and inducing inputs as a user gives them, for the sparse engines."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.engines.base import FirstWeights, SparseProblem
+from pymc_augconj.engines.options import InducingOptions, Options, SVIOptions
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.model import LatentGaussianModel
-from pymc_augconj.recognition.processes.minibatch import batch_size_of
 from pymc_augconj.recognition.processes.process import LatentProcess
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_name
 from pymc_augconj.results.approximation.sparse import SparseApproximation
 
-__all__ = ["SparseOptions", "inducing_of", "processes_of"]
+__all__ = ["inducing_of", "listed", "processes_of", "sparse_problem"]
 
-#: Defaults.
-DEFAULT_INDUCING = 100
-DEFAULT_BATCH_SIZE = 256
-DEFAULT_HYPER_RATE = 0.05
+# Inducing points of a process.
+_DEFAULT_NUMBER = 100
 
 
-@dataclass(frozen=True)
-class SparseOptions:
-    """Options of ``pac.fit`` about inducing points; None means unspecified.
+def listed(gp: Any) -> list[Any]:
+    """Return the processes that were given: none, one or several."""
+    return [] if gp is None else list(gp) if isinstance(gp, Sequence) else [gp]
 
-    :mod:`~pymc_augconj.engines.options` has checked them as far as possible without the process.
+
+def sparse_problem(
+    model: Model,
+    lgm: LatentGaussianModel,
+    gp: Any,
+    method: str,
+    options: Options,
+    seed: Any,
+    data: ChunkedData | None = None,
+    earlier: Approximation | None = None,
+) -> SparseProblem:
+    """Return the problem for the sparse engines.
+
+    Raises
+    ------
+    AugmentationError
+        If no process is given, or the inducing inputs do not have the shape of its inputs.
     """
-
-    inducing: Any = None
-    batch_size: int | None = None
-    rate: float | tuple[float, float] | None = None
-    hyper_rate: float | None = None
-    optimize_inducing: bool = False
-
-    def problem(
-        self,
-        model: Model,
-        lgm: LatentGaussianModel,
-        gp: Any,
-        method: str,
-        seed: Any,
-        data: ChunkedData | None = None,
-        earlier: Approximation | None = None,
-    ) -> SparseProblem:
-        """Return the problem for the sparse engines.
-
-        Raises
-        ------
-        AugmentationError
-            If no process is given, or the inducing inputs do not have the shape of its inputs.
-        """
-        rng = np.random.default_rng(seed)
-        processes = processes_of(
-            model,
-            lgm,
-            gp,
-            f"method={method!r}",
-            gradient_of_inducing=self.optimize_inducing,
-            several_outputs=True,
-        )
-        inducing = inducing_of(rng, processes, self.inducing, data)
-        return SparseProblem(
-            processes,
-            inducing,
-            rng,
-            batch_size=(self.batch_size or batch_size_of(model) or DEFAULT_BATCH_SIZE)
-            if method == "svi"
-            else None,
-            rate=self.rate,
-            hyper_rate=DEFAULT_HYPER_RATE if self.hyper_rate is None else self.hyper_rate,
-            optimize_inducing=self.optimize_inducing,
-            data=data,
-            first=None if earlier is None else _weights_of(earlier, lgm, processes, inducing),
-        )
+    rng, moves = np.random.default_rng(seed), SVIOptions.of(options).optimize_inducing
+    processes = processes_of(model, lgm, gp, f"method={method!r}", gradient_of_inducing=moves)
+    inducing = inducing_of(rng, processes, InducingOptions.of(options).inducing, data)
+    first = None if earlier is None else _weights_of(earlier, lgm, processes, inducing)
+    return SparseProblem(processes, inducing, rng, data, first)
 
 
 def _weights_of(
@@ -107,7 +78,12 @@ def _weights_of(
 
 
 def processes_of(
-    model: Model, lgm: LatentGaussianModel, gp: Any, what: str, **options: Any
+    model: Model,
+    lgm: LatentGaussianModel,
+    gp: Any,
+    what: str,
+    *,
+    gradient_of_inducing: bool = False,
 ) -> list[LatentProcess]:
     """Return the processes to approximate through inducing points.
 
@@ -116,13 +92,15 @@ def processes_of(
     AugmentationError
         If there is none, one occurs twice, or the name of its values there is taken.
     """
-    given = list(gp) if isinstance(gp, Sequence) else [gp]
-    if gp is None or not given:
+    if not listed(gp):
         raise AugmentationError(
             f"gp: expected the pm.gp.Latent (or a list of several) to approximate through "
             f"inducing points with {what}, got none; pass gp=gp"
         )
-    processes = [LatentProcess(model, one, lgm, **options) for one in given]
+    processes = [
+        LatentProcess(model, one, lgm, gradient_of_inducing=gradient_of_inducing)
+        for one in listed(gp)
+    ]
     names = [process.name for process in processes]
     if len(set(names)) < len(names):
         raise AugmentationError(f"gp: expected different processes, got {names}")
@@ -157,7 +135,7 @@ def inducing_of(
             "several processes; use inducing={name: Z}"
         )
     else:
-        given = dict.fromkeys(names, DEFAULT_INDUCING if given is None else given)
+        given = dict.fromkeys(names, _DEFAULT_NUMBER if given is None else given)
     found = []
     for i, process in enumerate(processes):
         inputs: Any = process.inputs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -42,7 +41,7 @@ class FitProgress:
         self._of = "" if last is None else f" of {last}"
         self._progress: Progress | None = None
 
-    def __enter__(self) -> Callable[[FitState], None]:
+    def __enter__(self) -> None:
         if self._show:
             columns = (
                 SpinnerColumn(),
@@ -57,9 +56,9 @@ class FitProgress:
                 self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
             )
             self._progress.start()
-        return partial(FitProgress._report, self)
 
-    def _report(self, state: FitState) -> None:
+    def __call__(self, state: FitState) -> None:
+        """Show an iteration, and call the callback."""
         if self._progress is not None:
             self._progress.update(
                 self._task,

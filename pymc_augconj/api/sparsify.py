@@ -25,7 +25,7 @@ from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.layout import inducing_inputs_name, inducing_name
 
-from .inducing import inducing_of, processes_of
+from .inducing import inducing_of, listed, processes_of
 
 __all__ = ["Sparsified", "sparsified", "sparsify"]
 
@@ -131,7 +131,7 @@ def sparsified(
     recognition = read_model(model, compile_kwargs=compile_kwargs)
     recognition.require_proper()
     lgm = recognition.model
-    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify", several_outputs=True)
+    processes = processes_of(model, lgm, gp, "pac.sample or pac.sparsify")
     theta: Mapping[str, Any] = {}
     if isinstance(inducing, Approximation):
         inducing, theta = _of_fit(inducing, [process.name for process in processes])
@@ -139,9 +139,8 @@ def sparsified(
     names = [_names(process.name) for process in processes]
     weights = [own.weights for own in names]
     sparse = weights_model(lgm, processes, inputs, weights, recognition.start)
-    given = [gp] if not isinstance(gp, Sequence) else gp
     n_predictors = {site.name: site.shape[0] for site in sparse.sites}
-    triples = list(zip(given, inputs, names, strict=True))
+    triples = list(zip(listed(gp), inputs, names, strict=True))
     written = write_sparse(model, triples, theta, n_predictors, SMALLEST_VAR)
     start = written.initial_point(0)
     replaced = {process.name for process in processes}

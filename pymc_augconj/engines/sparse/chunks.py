@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.engines.base import ProcessPrior, SiteRule
 from pymc_augconj.errors import DataError
-from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
+from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.parallel.executor import Executor, Task
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.typing import Array, Index

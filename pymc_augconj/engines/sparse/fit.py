@@ -23,6 +23,7 @@ import numpy as np
 
 from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, SiteRule, reporter
 from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
@@ -267,7 +268,7 @@ class SparseFit:
         """Return the fit; raises what the covariances at the start raise."""
         rule = mean_field_rule(self.rule, problem.model)
         several = [site.label for site in problem.model.sites if site.shape[0] > 1]
-        if several and problem.options.get("structure") == "full":
+        if several and VGPOptions.of(problem.options).structure == "full":
             raise AugmentationError(
                 f"structure: expected 'factorised' for {several} through inducing points, got "
                 "'full'; leave it out, or fit without inducing points"

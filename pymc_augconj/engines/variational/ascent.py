@@ -30,6 +30,7 @@ from pymc_augconj.engines.base import (
     reporter,
 )
 from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
@@ -250,7 +251,7 @@ class SiteFit:
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; errors are those of the covariance at the start and of the sites."""
         rule = self.rule()
-        if problem.options.get("structure") == "factorised":
+        if VGPOptions.of(problem.options).structure == "factorised":
             rule = VariationalGaussian(factorised=True)
         if rule.augmented:
             problem.model.require_augmentation()
