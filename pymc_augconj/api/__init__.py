@@ -4,7 +4,7 @@
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample`` as tasks of a cluster
-``chunks``                 arrays of ``pac.fit(data=…)`` in chunks
+``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
 ``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``               processes and inducing inputs as a user gives them
@@ -13,10 +13,7 @@
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_approximation``  predictions of an approximation, which are analytic
-``predict_chunks``         predictions at the inputs of a Dask array
-``predict_series``         forecasts of the next steps of a time series
-``predict_y``              predictions of observations: from draws, or of classes by integrals
-``process_draws``          draws of a process at new inputs
+``predict_draws``          predictions from posterior draws, also of a series' next steps
 ``progress``               the progress bar of ``pac.fit`` and the user's callback
 ``refusals``           values of hyperparameters refused for want of digits
 ``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables

@@ -12,9 +12,8 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.results.approximation.layout import Labels
 from pymc_augconj.results.comparison.fits import DataTree
-from pymc_augconj.results.predictions import predictions_tree
+from pymc_augconj.results.predictions import needed_draws, predictions_tree
 
-from .process_draws import needed_draws
 from .step import AugmentedGibbs
 
 __all__ = ["add_log_likelihood", "observed_names"]

@@ -132,6 +132,10 @@ class Approximation:
         same = len(now) == len(variables) and all(map(operator.is_, now, variables))
         return recognition if same else None
 
+    def typed_theta(self, model: Any) -> dict[str, np.ndarray]:
+        """Return the hyperparameters with the types that the model's variables have."""
+        return {n: np.asarray(value, dtype=model[n].dtype) for n, value in self.theta.items()}
+
     def __repr__(self) -> str:
         return summarize(self)
 
@@ -271,6 +275,10 @@ class Approximation:
         DataTree
         """
         return self.sample(log_likelihood=self._pointwise is not None)
+
+    def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
+        """Return 1000 draws for predictions; of processes at inducing inputs if there are any."""
+        return self.sample(random_seed=random_seed)
 
     def _draw_whitened(self, rng: np.random.Generator, draws: int) -> list[Array]:
         """Return draws of every block's v, u = S v, each of shape (draws, size)."""

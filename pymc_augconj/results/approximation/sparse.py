@@ -140,10 +140,7 @@ class SparseApproximation(Approximation):
         return block.shape[:-1]
 
     def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
-        """Return 1000 draws of latents and hyperparameters, with processes at inducing inputs.
-
-        They suffice for predictions from draws.
-        """
+        """Return 1000 draws of latents, processes at inducing inputs, and hyperparameters."""
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
         found = super()._drawn(rng, self._draw_whitened(rng, DEFAULT_DRAWS))
         inputs = {inducing_inputs_name(name): np.asarray(Z) for name, Z in self.inducing.items()}
