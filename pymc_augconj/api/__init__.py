@@ -5,7 +5,6 @@
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample`` as tasks of a cluster
 ``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
-``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``inducing``               processes and inducing inputs as a user gives them
 ``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
@@ -15,7 +14,7 @@
 ``predict_approximation``  predictions of an approximation, which are analytic
 ``predict_draws``          predictions from posterior draws, also of a series' next steps
 ``progress``               the progress bar of ``pac.fit`` and the user's callback
-``refusals``           values of hyperparameters refused for want of digits
+``refusals``               values of hyperparameters refused for want of digits
 ``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
 ``sample_arguments``       checks of the arguments of ``pac.sample``
@@ -24,6 +23,6 @@
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``trace``                  PyMC's recorder of draws, without its virtual machine
-``updates``                slice sampling and NUTS for the hyperparameters of one move
+``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
 =========================  =======================================================================
 """

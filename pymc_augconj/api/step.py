@@ -33,10 +33,15 @@ from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many, make_p
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
-from .elliptical_update import EllipticalUpdate, MixedUpdate
 from .refusals import Refusals
 from .report import recognize
-from .updates import EntrywiseSliceUpdate, GradientUpdate, SliceUpdate
+from .updates import (
+    EllipticalUpdate,
+    EntrywiseSliceUpdate,
+    GradientUpdate,
+    MixedUpdate,
+    SliceUpdate,
+)
 
 __all__ = ["AugmentedGibbs"]
 

@@ -8,7 +8,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.api.elliptical_update import EllipticalUpdate, MixedUpdate
+from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.python_mode import python_mode
 
 N = 8
