@@ -22,6 +22,7 @@
 ``sparse_step``            the Gibbs step of a model through inducing points
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
+``step_choices``           variables, updates and sweeps of the step method
 ``trace``                  PyMC's recorder of draws, without its virtual machine
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
 =========================  =======================================================================
