@@ -30,18 +30,9 @@ _ROWS = 100_000
 def chunks_of(data: Mapping[str, Any], executor: Executor) -> list[tuple[Chunk, Sequence[Any]]]:
     """Return the chunks of some arrays, with what a task takes for the rows of each.
 
-    Parameters
-    ----------
-    data : mapping from str to array
-        Dask arrays, anything with ``shape`` that slices to NumPy arrays (Zarr, HDF5), memory maps
-        or arrays, of the same number of rows. Their chunks are those of the first that has any.
-    executor : Executor
-        What will read them.
-
-    Raises
-    ------
-    AugmentationError
-        If the arrays do not have the same, known, number of rows.
+    They are Dask arrays, anything with ``shape`` that slices to NumPy arrays (Zarr, HDF5), memory
+    maps or arrays. Their chunks are those of the first that has any. AugmentationError is raised if
+    they do not have the same, known, number of rows.
     """
     sizes = {}
     for name, array in data.items():
@@ -141,21 +132,10 @@ def _size_of(array: np.memmap) -> int:
 def predict_chunks(
     predict: Callable[..., DataTree], result: Any, gp: Any, Xnew: Any, options: Mapping[str, Any]
 ) -> DataTree:
-    """Return the predictions as Dask arrays, in the chunks of ``Xnew``.
+    """Return predictions as Dask arrays, in the chunks of a Dask array ``Xnew``, shape (P, d).
 
-    Parameters
-    ----------
-    predict : callable
-        ``predict(result, gp, Xnew, **options)`` for an array.
-    result : Approximation
-    gp : pm.gp.Latent
-    Xnew : dask.array.Array, shape (P, d)
-    options : mapping
-
-    Raises
-    ------
-    AugmentationError
-        If chunks cannot be predicted one without the other.
+    ``predict(result, gp, Xnew, **options)`` predicts at an array. AugmentationError is raised if
+    chunks cannot be predicted one without the other.
     """
     from pymc_augconj.parallel.dask_arrays import lazy_rows
 

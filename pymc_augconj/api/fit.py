@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from pymc_augconj.engines.base import FitProblem, FitState, LogPrior
 from pymc_augconj.engines.options import COMMON, InducingOptions, SVIOptions
@@ -36,7 +37,6 @@ from pymc_augconj.results.approximation.assembly import approximation_of
 
 from .chunks import chunks_of
 from .inducing import listed, sparse_problem
-from .progress import FitProgress
 
 __all__ = ["fit"]
 
@@ -199,7 +199,7 @@ def fit(
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
         last = max_iter if engine.minibatches else None
-        report = FitProgress(method, callback, show=progressbar, bound=engine.bound, last=last)
+        report = _Progress(method, callback, show=progressbar, bound=engine.bound, last=last)
         stack.enter_context(report)
         if isinstance(chosen, SVIOptions) and chosen.batch_size is None:
             batch_size = batch_size_of(written) or _DEFAULT_BATCH_SIZE
@@ -363,3 +363,58 @@ def _value_of(rv: Any, value: Any) -> np.ndarray:
         raise AugmentationError(
             f"start: expected {rv.dtype} values of shape {shape} for {rv.name!r}, got {value!r}"
         ) from None
+
+
+class _Progress:
+    """Progress bar, and the user's callback, as a context manager.
+
+    ``bound`` is whether the method's evidence is a bound; ``last`` the number of the last
+    iteration, if it is known.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        callback: Callable[[FitState], object] | None,
+        *,
+        show: bool,
+        bound: bool,
+        last: int | None = None,
+    ) -> None:
+        self._callback, self._show, self._method = callback, show, method
+        self._value = "bound" if bound else "evidence"
+        self._of = "" if last is None else f" of {last}"
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> None:
+        if self._show:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TextColumn("iteration {task.fields[count]}" + self._of),
+                TextColumn(self._value + " {task.fields[bound]:.4f}"),
+                TextColumn("residual {task.fields[residual]:.1e}"),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(*columns)
+            self._task = self._progress.add_task(
+                self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
+            )
+            self._progress.start()
+
+    def __call__(self, state: FitState) -> None:
+        """Show an iteration, and call the callback."""
+        if self._progress is not None:
+            self._progress.update(
+                self._task,
+                visible=True,  # only now, so that a refused model leaves no line of NaN
+                count=state.count,
+                bound=state.iteration.bound,
+                residual=state.iteration.residual,
+            )
+        if self._callback is not None:
+            self._callback(state)
+
+    def __exit__(self, *details: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

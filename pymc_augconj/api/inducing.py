@@ -40,13 +40,7 @@ def sparse_problem(
     data: ChunkedData | None = None,
     earlier: Approximation | None = None,
 ) -> SparseProblem:
-    """Return the problem for the sparse engines.
-
-    Raises
-    ------
-    AugmentationError
-        If no process is given, or the inducing inputs do not have the shape of its inputs.
-    """
+    """Return the problem for the sparse engines; AugmentationError if ``gp`` does not fit it."""
     rng, moves = np.random.default_rng(seed), SVIOptions.of(options).optimize_inducing
     processes = processes_of(model, lgm, gp, f"method={method!r}", gradient_of_inducing=moves)
     inducing = inducing_of(rng, processes, InducingOptions.of(options).inducing, data)
@@ -87,10 +81,8 @@ def processes_of(
 ) -> list[LatentProcess]:
     """Return the processes to approximate through inducing points.
 
-    Raises
-    ------
-    AugmentationError
-        If there is none, one occurs twice, or the name of its values there is taken.
+    AugmentationError is raised if there is none, one occurs twice, or the name of its values there
+    is taken.
     """
     if not listed(gp):
         raise AugmentationError(

@@ -37,11 +37,7 @@ class NativeGibbs(AugmentedGibbs):
     def prepare(self, recorded: OnTape | None, steps: int) -> bool:
         """Make the loop for chains of so many steps; return whether there is one.
 
-        Parameters
-        ----------
-        recorded : OnTape, optional
-            What is recorded, as a function of the point.
-        steps : int
+        ``recorded`` is a function of the point whose values are recorded.
         """
         learn = (isinstance(update, SliceUpdate) for update in self._updates.values())
         if steps >= _FEWEST and all(learn):

@@ -16,7 +16,7 @@ from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.data_check import check_data
+from pymc_augconj.results.approximation.model_check import check_data
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import ObservationOptions, Request
 
@@ -42,7 +42,7 @@ def predict(
     joint: bool = True,
     jitter: float = JITTER,
     dim: str | None = None,
-    coords: Sequence | None = None,
+    coords: Sequence[Any] | None = None,
     random_seed: int | np.random.Generator | None = None,
     **options: Any,
 ) -> DataTree:

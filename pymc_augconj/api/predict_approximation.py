@@ -16,7 +16,7 @@ from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 from pymc_augconj.recognition.predictors.random_mean import affine_in_latents
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.latents import FittedLatents
+from pymc_augconj.results.approximation.fitted_model import FittedLatents
 from pymc_augconj.results.approximation.layout import inducing_name
 from pymc_augconj.results.approximation.model_check import check_likelihood, check_process
 from pymc_augconj.results.predictions import Request, Variables

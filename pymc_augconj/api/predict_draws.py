@@ -26,9 +26,12 @@ from pymc_augconj.recognition.prediction.draws import NewProcess, equal_draws, p
 from pymc_augconj.recognition.prediction.evaluate import kernel_function
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 from pymc_augconj.recognition.prediction.transitions import read_transition
-from pymc_augconj.results.approximation.data_check import inducing_inputs_of
 from pymc_augconj.results.approximation.layout import inducing_name
-from pymc_augconj.results.approximation.model_check import check_draws, check_inducing_draws
+from pymc_augconj.results.approximation.model_check import (
+    check_draws,
+    check_inducing_draws,
+    inducing_inputs_of,
+)
 from pymc_augconj.results.comparison.fits import DataTree
 from pymc_augconj.results.predictions import (
     Request,
@@ -44,15 +47,7 @@ __all__ = ["by_inputs", "classes_of", "predict_series", "process_of_draws", "y_o
 
 @dataclass(frozen=True)
 class _ProcessDraws(NewProcess):
-    """Draws of a process at new inputs, with what they were made from.
-
-    Attributes
-    ----------
-    draws : dict
-        Draws of the variables that were read, on the first axis.
-    sampled : tuple
-        Coordinates of chain and draw.
-    """
+    """Draws of a process at new inputs, with draws of the variables that were read."""
 
     draws: dict[str, np.ndarray]
     sampled: Sampled
@@ -163,15 +158,12 @@ def predict_series(
     steps: int,
     *,
     dim: str | None,
-    coords: Sequence | None,
+    coords: Sequence[Any] | None,
     rng: np.random.Generator,
 ) -> DataTree:
-    """Return draws of the next steps of a series, one for each posterior draw.
+    """Return draws of the next steps of the series ``name``, one for each posterior draw.
 
-    Raises
-    ------
-    AugmentationError
-        If ``name`` is no series, or the draws are not those of the model.
+    AugmentationError is raised if it is no series, or the draws are not those of the model.
     """
     if not (isinstance(steps, Integral) and steps >= 1):
         raise AugmentationError(f"steps: expected a positive integer, got {steps!r}")

@@ -168,7 +168,7 @@ class AugmentedGibbs(BlockedStep):
 
     def __init__(
         self,
-        vars: Sequence | None = None,
+        vars: Sequence[Any] | None = None,
         *,
         model: Model | None = None,
         rng: Any = None,
@@ -214,7 +214,9 @@ class AugmentedGibbs(BlockedStep):
                 own.space.compile()
         self.tune = True
 
-    def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
+    def _recognize(
+        self, model: Model, vars: Sequence[Any] | None, compile_kwargs: Any
+    ) -> Recognition:
         return recognize(model, vars=vars, compile_kwargs=compile_kwargs)
 
     def _choose_held(self, sites: str) -> tuple[str, ...]:

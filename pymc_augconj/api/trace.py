@@ -27,15 +27,9 @@ class Recorder(PyMCTrace):
 
     @classmethod
     def of(cls, model: Model, var_names: Collection[str] | None, start: Point) -> Recorder:
-        """Return one for ``pm.sample(trace=…)``.
+        """Return one for ``pm.sample(trace=…)`` of some variables, by default all.
 
-        Parameters
-        ----------
-        model : pymc.Model
-        var_names : collection of str, optional
-            Variables to record; by default all.
-        start : mapping
-            A point of the model.
+        ``start`` is any point of the model.
         """
         if var_names is None:
             variables = model.unobserved_value_vars

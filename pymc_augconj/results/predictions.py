@@ -175,7 +175,7 @@ class Request:
     joint: bool
     jitter: float
     dim: str | None
-    coords: Sequence | None
+    coords: Sequence[Any] | None
     rng: np.random.Generator
     outputs: tuple[str, Any] | None = None
 

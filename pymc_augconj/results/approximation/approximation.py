@@ -26,10 +26,8 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.typing import Array
 
-from .fingerprint import Fingerprint
-from .latents import FittedLatents
+from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
 from .layout import Labels, fitting_dims
-from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
 from .summary import summarize, summarize_html
 
@@ -332,7 +330,7 @@ class Approximation:
 
     # -- storage --------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
         state.pop("_read", None)
@@ -342,7 +340,7 @@ class Approximation:
             state[name] = cloudpickle.dumps(state[name])
         return state
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         for name in ("_evaluate", "_pointwise"):
             state[name] = cloudpickle.loads(state[name])
         self.__dict__.update(state)
