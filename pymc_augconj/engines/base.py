@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -112,7 +112,7 @@ class SiteEvaluation(Protocol):
         """The engine's value of the log evidence."""
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> object:
         """Posterior of the latents; None if it has not been computed."""
 
 
@@ -145,7 +145,7 @@ class Evaluation:
     rounding: float
     coupling: Coupling = field(repr=False)
     #: A SitePosterior, or a sparse engine's own; None if it has not been computed.
-    posterior: Any = field(repr=False, default=None)
+    posterior: object = field(repr=False, default=None)
     buffer: int = 0
 
     @property
@@ -330,7 +330,7 @@ class SparseProblem:
     inducing: Sequence[Array]
     rng: np.random.Generator
     #: A :class:`~pymc_augconj.engines.sparse.chunks.ChunkedData`, which no dense engine knows.
-    data: Any = None
+    data: object = None
     first: FirstWeights | None = None
 
 

@@ -35,7 +35,7 @@ class Values:
     """Description of the values that an option may take, and the condition on them."""
 
     expected: str
-    accepts: Callable[[Any], bool]
+    accepts: Callable[[object], bool]
 
     def check(self, name: str, value: object) -> None:
         """Raise AugmentationError if the option ``name`` may not have this value."""
@@ -43,7 +43,7 @@ class Values:
             raise AugmentationError(f"{name}: expected {self.expected}, got {value!r}")
 
 
-def _number(accepts: Callable[[float], bool]) -> Callable[[Any], bool]:
+def _number(accepts: Callable[[float], bool]) -> Callable[[object], bool]:
     return lambda value: (
         isinstance(value, Real) and not isinstance(value, bool) and accepts(float(value))
     )
@@ -53,7 +53,7 @@ def _one_of(*values: str) -> dict[str, Values]:
     return {"values": Values(f"one of {list(values)}", values.__contains__)}
 
 
-def _rate(value: Any) -> bool:
+def _rate(value: object) -> bool:
     if isinstance(value, tuple):
         in_range = len(value) == 2 and all(map(_POSITIVE.accepts, value))
         return in_range and 0.5 < value[1] <= 1.0

@@ -187,7 +187,9 @@ class TapeBuilder:
 
     # -- graphs -------------------------------------------------------------------------------
 
-    def read(self, fgraph: FunctionGraph, order: Sequence[Apply], given: Sequence[Any]) -> list:
+    def read(
+        self, fgraph: FunctionGraph, order: Sequence[Apply], given: Sequence[Any]
+    ) -> list[Any]:
         """Return the registers of a rewritten graph's outputs.
 
         ``given`` has for each of its inputs :class:`Registers`, or an array of numbers.

@@ -107,7 +107,9 @@ class ChunkedData:
         """Return the inputs of a process, as an array of which rows can be taken."""
         return ChunkedInputs(self, process)
 
-    def submit(self, function: Callable[..., Any], number: int, which: Which, *more: Any) -> Task:
+    def submit(
+        self, function: Callable[..., Any], number: int, which: Which, *more: Any
+    ) -> Task[Any]:
         """Begin ``function`` on some rows of a chunk, with ``more`` arguments."""
         chunk, arrays = self.chunks[number]
         return self.executor.submit(function, self._read, chunk, which, *more, *arrays)

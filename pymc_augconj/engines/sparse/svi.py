@@ -34,7 +34,7 @@ from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
-from .chunks import RowsInChunks
+from .chunks import ChunkedData, RowsInChunks
 from .component import inducing_entry
 from .model import SparseModel
 from .outcome import outcome_of
@@ -88,10 +88,11 @@ class _Run:
         self.overshoots = in_turn or not rule.monotone
         self.warms_up = self.sparse.first is None and problem.model.has_bounded_densities
         self.rule, data = rule, self.sparse.data
-        self.rows: Rows
+        self.rows: Rows[Any]
         if data is None:
             self.rows = RowsInMemory(self.model, SparseSites(problem.model, rule, self.point))
         else:
+            assert isinstance(data, ChunkedData)
             self.rows = RowsInChunks(data, rule)
         self.inducing = [np.array(Z) for Z in self.sparse.inducing]
         sizes = self.model.sizes(self.inducing)
