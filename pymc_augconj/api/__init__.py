@@ -6,8 +6,7 @@
 ``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
 ``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
-``inducing``               processes and inducing inputs as a user gives them
-``native_step``            the step of ``pac.sample``, in blocks by a compiled loop
+``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_approximation``  predictions of an approximation, which are analytic
@@ -19,7 +18,6 @@
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``step_choices``           variables, updates and sweeps of the step method
-``trace``                  PyMC's recorder of draws, without its virtual machine
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
 =========================  =======================================================================
 """

@@ -36,7 +36,7 @@ from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
 
 from .chunks import chunks_of
-from .inducing import listed, sparse_problem
+from .sparsify import listed, sparse_problem
 
 __all__ = ["fit"]
 

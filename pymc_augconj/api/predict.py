@@ -24,7 +24,7 @@ from .chunks import is_dask_array, predict_chunks
 from .predict_approximation import classes_of_fit, process_of_fit, y_of_fit
 from .predict_draws import predict_series, process_of_draws, y_of_draws
 
-__all__ = ["model_of", "predict"]
+__all__ = ["draws_of", "model_of", "predict"]
 
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
@@ -130,7 +130,7 @@ def predict(
     if steps is not None or isinstance(gp, str):
         steps = _check_series(gp, steps, kind, about_y, Xnew, full_cov)
         model = model_of(model, result)
-        tree = result.sample(random_seed=random_seed) if fitted else _draws(result)
+        tree = result.sample(random_seed=random_seed) if fitted else draws_of(result)
         return predict_series(tree, model, gp, steps, dim=dim, coords=coords, rng=rng)
     model = model_of(model, result)
     gps = list(gp) if isinstance(gp, list | tuple) else [gp]
@@ -148,7 +148,7 @@ def predict(
             "offset: expected none for an observed variable with several predictors, got one; "
             "predict kind='f' and combine the processes as the model does"
         )
-    drawn = result if fitted else _draws(result)
+    drawn = result if fitted else draws_of(result)
     for process in gps:
         check_data(drawn, model, process, kind, about_y.observed)
     request = Request(
@@ -190,7 +190,8 @@ def model_of(model: Model | None, result: Any) -> Model:
     return modelcontext(model)
 
 
-def _draws(result: Any) -> Any:
+def draws_of(result: Any) -> Any:
+    """Return a DataTree of draws; AugmentationError if there is none."""
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
     if not hasattr(tree, "children") or "posterior" not in tree.children:
         raise AugmentationError(

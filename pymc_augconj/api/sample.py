@@ -24,11 +24,10 @@ from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .chains import Chains, sample_chains
-from .native_step import NativeGibbs
+from .native_step import NativeGibbs, Recorder
 from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
 from .sparsify import sparsified
 from .step import AugmentedGibbs
-from .trace import Recorder
 
 __all__ = ["sample"]
 
