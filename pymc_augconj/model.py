@@ -14,7 +14,7 @@ PyMC's point have an :class:`Argument` as their key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -42,7 +42,6 @@ __all__ = [
     "LatentGaussianModel",
     "Point",
     "PointMap",
-    "ProcessPrior",
     "Site",
 ]
 
@@ -353,58 +352,6 @@ class ForwardVariable:
     shape: tuple[int, ...]
     draw: Callable[[np.random.Generator, Point], np.ndarray]
     log_density: PointMap[np.ndarray]
-
-
-class ProcessPrior(Protocol):
-    """The prior of a Gaussian process at arbitrary inputs X, shape (P, d), as a function of θ.
-
-    Attributes
-    ----------
-    name : str
-        Latent block of the process at the model's own inputs.
-    names : tuple of Key
-        Entries of the point on which mean and covariances depend.
-    inputs : ndarray, shape (n, d)
-        The model's own inputs; a memory map is kept as such.
-    jitter : float
-        Added to the diagonal of K(Z, Z).
-    """
-
-    name: str
-    names: tuple[Key, ...]
-    inputs: Array
-    jitter: float
-
-    def thread_copies(self, count: int) -> Sequence[ProcessPrior]:
-        """Return this object and up to ``count`` − 1 copies, one for each thread."""
-        ...
-
-    def cov(self, point: Point, Z: Array) -> Array:
-        """Return K(Z, Z)."""
-        ...
-
-    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
-        """Return K(X, Z), which callers may overwrite, and the diagonal of K(X, X)."""
-        ...
-
-    def pull_cov(
-        self, point: Point, Z: Array, weights: Array
-    ) -> tuple[dict[str, Array], Array | None]:
-        """Return the weighted sum of the derivatives of K(Z, Z).
-
-        By entry of the point; and by Z, or None if not requested.
-        """
-        ...
-
-    def pull_cross(
-        self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]
-    ) -> tuple[dict[str, Array], Array | None]:
-        """Return the derivatives of K(X, Z) and diag K(X, X), like :meth:`pull_cov`."""
-        ...
-
-    def mean(self, point: Point, X: Array) -> Array:
-        """Return the prior mean at X, shape (P,)."""
-        ...
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,7 @@ from fuzz.grammar import random_model
 from fuzz.importance import importance_sample
 from fuzz.moments import compare_moments
 from fuzz.reference import Reference
-from pymc_augconj.api.elliptical_update import EllipticalUpdate
-from pymc_augconj.api.updates import SliceUpdate
+from pymc_augconj.api.updates import EllipticalUpdate, SliceUpdate
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.linalg.linear_map import DenseMap
 

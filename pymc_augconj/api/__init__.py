@@ -3,30 +3,21 @@
 =========================  =======================================================================
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
-``chains``                 the chains of ``pac.sample`` as tasks of a cluster
-``chunks``                 arrays of ``pac.fit(data=…)`` in chunks
-``elliptical_update``      generalised elliptical slices for the hyperparameters of one move
+``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
+``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
-``inducing``               options of ``pac.fit`` about inducing points and minibatches
-``interrupt``              an interrupt of ``pac.sample``, which no draw is lost by
-``native_step``            the step of ``pac.sample``, in blocks by a compiled loop
+``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
 ``predict_approximation``  predictions of an approximation, which are analytic
-``predict_chunks``         predictions at the inputs of a Dask array
-``predict_series``         forecasts of the next steps of a time series
-``predict_y``              predictions of observations: from draws, or of classes by integrals
-``process_draws``          draws of a process at new inputs
-``progress``               the progress bar of ``pac.fit`` and the user's callback
-``refusals``           values of hyperparameters refused for want of digits
+``predict_draws``          predictions from posterior draws, also of a series' next steps
+``refusals``               values of hyperparameters refused for want of digits
 ``report``                 ``pac.recognize``: what was found and how it will be sampled, as tables
 ``sample``                 ``pac.sample``: ``pm.sample`` with the Gibbs step, ready at once
-``sample_arguments``       checks of the arguments of ``pac.sample``
-``sparse_log_likelihood``  log densities at draws through inducing points
-``sparse_step``            the Gibbs step of a model through inducing points
+``sparse_step``            the Gibbs step through inducing points, log densities at its draws
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
-``trace``                  PyMC's recorder of draws, without its virtual machine
-``updates``                slice sampling and NUTS for the hyperparameters of one move
+``step_choices``           variables, updates and sweeps of the step method
+``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
 =========================  =======================================================================
 """

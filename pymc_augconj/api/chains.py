@@ -1,9 +1,14 @@
-"""The chains of ``pac.sample`` as tasks of a cluster."""
+"""The chains of ``pac.sample``: with an interrupt no draw is lost; as tasks of a cluster.
+
+PyMC samples chains one after the other in one process. An interrupt ends that which is sampled,
+and PyMC goes on with the next; in the end it leaves out the chains that are too short.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from typing import Any
@@ -11,6 +16,7 @@ from uuid import uuid4
 
 import cloudpickle
 import numpy as np
+from pymc.backends.ndarray import NDArray
 from pymc.model import Model
 from pymc.stats.convergence import log_warnings, run_convergence_checks
 from pymc.util import get_random_generator
@@ -18,13 +24,86 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.results.comparison.fits import DataTree, join_chains
+from pymc_augconj.results.unequal_chains import with_rest
 
-__all__ = ["sample_chains"]
+__all__ = ["Chains", "sample_chains"]
 
 _CHAINS = 4
 # Seconds between two looks at whether a chain is still wanted, and between two reports of it.
 _INTERVAL = 0.25
+# What PyMC says where no chain has a draw.
+_NO_DRAW = "Not enough samples"
 _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
+
+
+class Chains:
+    """The chains of one call, as PyMC's callback: calls the user's, and keeps what it is given.
+
+    Parameters
+    ----------
+    callback : callable, optional
+        The user's.
+    """
+
+    def __init__(self, callback: Callable[..., None] | None) -> None:
+        self._callback = callback
+        self._traces: dict[int, Any] = {}
+        # Of the chain that is sampled in this process.
+        self._steps_left = 0
+
+    def begin(self, steps: int) -> None:
+        """Begin a chain in this process, unless the one before was interrupted.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            Which PyMC takes as the end of this chain.
+        """
+        if self._steps_left > 0:
+            raise KeyboardInterrupt
+        self._steps_left = steps
+
+    def __call__(self, trace: Any, draw: Any) -> None:
+        """Take note of a step that was recorded."""
+        self._traces[draw.chain] = trace
+        if self._callback is not None:
+            self._callback(trace=trace, draw=draw)
+        self._steps_left -= 1
+
+    def run(self, sample: Callable[..., Any], draws: int, **options: Any) -> Any:
+        """Return what ``pm.sample`` returns, of interrupted chains with every draw.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If it was interrupted before there was a draw.
+        """
+        try:
+            found = sample(draws, callback=self, **options)
+        except ValueError as error:
+            # That of an interrupt, not of a chain.
+            if not str(error).startswith(_NO_DRAW) or not self._interrupted(options):
+                raise
+            raise KeyboardInterrupt("interrupted before the first draw after tuning") from None
+        ours = all(isinstance(trace, NDArray) for trace in self._traces.values())
+        if not (ours and self._interrupted(options)):
+            return found
+        tune = max(trace.draws for trace in self._traces.values()) - draws
+        numbers = {k: max(len(t) - tune, 0) for k, t in sorted(self._traces.items())}
+        made = ", ".join(f"{number} draws of chain {k}" for k, number in numbers.items())
+        if isinstance(found, DataTree):
+            found = with_rest(found, self._traces, tune)
+            rest = " and 'posterior_rest'" if "posterior_rest" in found.children else ""
+            kept = f"they are in the group 'posterior'{rest}"
+        else:
+            kept = f"of which the {type(found).__name__} has {len(found)} of chains {found.chains}"
+        warnings.warn(f"interrupted after {made}; {kept}", UserWarning, stacklevel=4)
+        return found
+
+    def _interrupted(self, options: Mapping[str, Any]) -> bool:
+        short = any(len(t) < t.draws for t in self._traces.values() if isinstance(t, NDArray))
+        few = len(self._traces) < (options.get("chains") or 1)
+        return short or few or self._steps_left > 0
 
 
 def sample_chains(
@@ -32,21 +111,9 @@ def sample_chains(
 ) -> DataTree:
     """Return the draws of ``run``, each chain of which is sampled by a task of its own.
 
-    Parameters
-    ----------
-    client
-        As for :func:`~pymc_augconj.parallel.client.executor_of`.
-    run : callable
-        ``run(draws, **options)``, as ``pymc.sample``; it is pickled.
-    model : pymc.Model
-    draws : int
-    options : dict
-        Of ``pymc.sample``.
-
-    Raises
-    ------
-    TypeError
-        If an option needs the chains in this process.
+    ``run(draws, **options)`` is as ``pymc.sample`` with the same options, and is pickled; for
+    ``client`` see :func:`~pymc_augconj.parallel.client.executor_of`. TypeError is raised if an
+    option needs the chains in this process.
     """
     for name in _REFUSED:
         if options.get(name) is not None:

@@ -1,20 +1,28 @@
-"""The arrays of ``pac.fit(data=…)`` in chunks of rows, each read where it is needed."""
+"""Arrays in chunks of rows: those of ``pac.fit(data=…)``, and new inputs of ``pac.predict``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+import cloudpickle
 import numpy as np
 
 from pymc_augconj.engines.sparse.chunks import Chunk
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.parallel.executor import Executor
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.results.approximation.approximation import Approximation
+from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import predictions_tree
 
-__all__ = ["chunks_of", "is_dask_array"]
+__all__ = ["chunks_of", "is_dask_array", "predict_chunks"]
 
+# Options that may hold a number for every input, which would have to be in chunks, too.
+_BY_INPUT = ("ynew", "offset")
 # Rows of a chunk where the arrays have none, or smaller ones: some 10 MB.
 _ROWS = 100_000
 
@@ -22,18 +30,9 @@ _ROWS = 100_000
 def chunks_of(data: Mapping[str, Any], executor: Executor) -> list[tuple[Chunk, Sequence[Any]]]:
     """Return the chunks of some arrays, with what a task takes for the rows of each.
 
-    Parameters
-    ----------
-    data : mapping from str to array
-        Dask arrays, anything with ``shape`` that slices to NumPy arrays (Zarr, HDF5), memory maps
-        or arrays, of the same number of rows. Their chunks are those of the first that has any.
-    executor : Executor
-        What will read them.
-
-    Raises
-    ------
-    AugmentationError
-        If the arrays do not have the same, known, number of rows.
+    They are Dask arrays, anything with ``shape`` that slices to NumPy arrays (Zarr, HDF5), memory
+    maps or arrays. Their chunks are those of the first that has any. AugmentationError is raised if
+    they do not have the same, known, number of rows.
     """
     sizes = {}
     for name, array in data.items():
@@ -128,3 +127,67 @@ def _size_of(array: np.memmap) -> int:
     while isinstance(base.base, np.memmap):
         base = base.base
     return int(base.size)
+
+
+def predict_chunks(
+    predict: Callable[..., DataTree], result: Any, gp: Any, Xnew: Any, options: Mapping[str, Any]
+) -> DataTree:
+    """Return predictions as Dask arrays, in the chunks of a Dask array ``Xnew``, shape (P, d).
+
+    ``predict(result, gp, Xnew, **options)`` predicts at an array. AugmentationError is raised if
+    chunks cannot be predicted one without the other.
+    """
+    from pymc_augconj.parallel.dask_arrays import lazy_rows
+
+    if not isinstance(result, Approximation):
+        raise AugmentationError(
+            "Xnew: expected an array, since draws of the process are joint over inputs, got a Dask "
+            "array with draws; use an approximation, or predict a chunk at a time with joint=False"
+        )
+    if options["full_cov"] or options["coords"] is not None:
+        raise AugmentationError(
+            "Xnew: expected an array with full_cov or coords, got a Dask array; leave these out"
+        )
+    params = options.get("params") or {}
+    several = [name for name in _BY_INPUT if np.ndim(options.get(name, 0))]
+    several += [f"params[{name!r}]" for name, value in params.items() if np.ndim(value)]
+    if several:
+        raise AugmentationError(
+            f"{several}: expected one number for all inputs of a Dask array, got arrays; predict "
+            "such inputs a chunk at a time"
+        )
+    Xnew = Xnew.rechunk({1: -1})
+    width = Xnew.shape[1]
+    # Names, dims and types, at few inputs; the axis of inputs is the one that grows.
+    few, more = (
+        predict(result, gp, np.zeros((size, width)), **options)["predictions"].to_dataset()
+        for size in (2, 3)
+    )
+    arrays = {
+        str(name): (
+            value.dtype,
+            value.shape,
+            next(i for i, n in enumerate(value.shape) if n != more[name].shape[i]),
+        )
+        for name, value in few.data_vars.items()
+    }
+    # The model of the options, as the approximation is pickled without.
+    pickled = cloudpickle.dumps((predict, result, gp, dict(options)))
+    found = lazy_rows(_chunk, pickled, Xnew, arrays)
+    data = {name: ([*map(str, few[name].dims)], values) for name, values in found.items()}
+    moving = {few[name].dims[axis] for name, (_, _, axis) in arrays.items()}
+    labels = {str(dim): label for dim, label in few.coords.items() if dim not in moving}
+    return predictions_tree(data, labels, few.attrs)
+
+
+@lru_cache(maxsize=2)
+def _unpickled(pickled: bytes) -> Any:
+    return cloudpickle.loads(pickled)
+
+
+def _chunk(pickled: bytes, X: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the predictions at some inputs; on a worker."""
+    predict, result, gp, options = _unpickled(pickled)
+    with blas_limit(1):
+        tree = predict(result, gp, X, **options)
+    return {str(name): value.values for name, value in tree["predictions"].data_vars.items()}

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 from pymc.model import Model, modelcontext
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from pymc_augconj.engines.base import FitProblem, FitState
-from pymc_augconj.engines.options import check_option, given_options
-from pymc_augconj.engines.registry import ENGINES, minibatch_engines
+from pymc_augconj.engines.base import FitProblem, FitState, LogPrior
+from pymc_augconj.engines.options import COMMON, InducingOptions, SVIOptions
+from pymc_augconj.engines.registry import ENGINES, Engine, given_options, minibatch_engines
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.rounding import SMALL_ERROR
@@ -26,7 +28,7 @@ from pymc_augconj.recognition.prediction.evaluate import (
     constrained,
     unconstrained_function,
 )
-from pymc_augconj.recognition.processes.minibatch import with_all_data
+from pymc_augconj.recognition.processes.minibatch import batch_size_of, with_all_data
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
@@ -34,8 +36,7 @@ from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
 
 from .chunks import chunks_of
-from .inducing import SparseOptions
-from .progress import FitProgress
+from .sparsify import listed, sparse_problem
 
 __all__ = ["fit"]
 
@@ -48,6 +49,7 @@ _LARGEST_OPTIMISED = 20
 _FIRST_CALLS = 30
 # A rounding error of the log evidence that is not worth a word, relative to it.
 _RELATIVE_ERROR = 1e-9
+_DEFAULT_BATCH_SIZE = 256
 
 
 def fit(
@@ -57,23 +59,15 @@ def fit(
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
     start: Mapping[str, Any] | Approximation | None = None,
-    inducing: Any = None,
-    batch_size: int | None = None,
-    rate: float | tuple[float, float] | None = None,
-    hyper_rate: float | None = None,
-    optimize_inducing: bool = False,
     max_iter: int = 1000,
     tol: float = 1e-6,
     random_seed: int | None = None,
     progressbar: bool = True,
     callback: Callable[[FitState], object] | None = None,
-    power: float | None = None,
-    schedule: Literal["parallel", "sequential"] | None = None,
-    damping: float | None = None,
-    structure: Literal["full", "factorised"] | None = None,
     compile_kwargs: dict[str, Any] | None = None,
     data: Mapping[str, Any] | None = None,
     client: Any = None,
+    **options: Any,
 ) -> Approximation:
     """Approximate the posterior of a model's latents by a Gaussian.
 
@@ -103,23 +97,6 @@ def fit(
         PyMC's initial point. Or an earlier fit of the model, perhaps one that was saved, to go on
         from: its hyperparameters, its inducing inputs (unless ``inducing`` has others), and with
         ``data`` or ``"svi"`` its posterior of the weights and the number of its iterations.
-    inducing : int, array_like of shape (M, d), or mapping, optional
-        For ``"svi"``, ``"cavi"`` and ``"vgp"``: the number of inducing points, placed by k-means++,
-        or their inputs, or a mapping from names of processes to either. 100 by default for
-        ``"svi"``.
-    batch_size : int, optional
-        ``"svi"``: number of observations per iteration, 256 by default.
-    rate : float or (float, float), optional
-        ``"svi"``: step size of the natural-gradient steps, a constant in (0, 1] or the pair (delay,
-        forgetting) of ρ_t = (1 + t/delay)^(−forgetting). By default (10, 0.75) if hyperparameters
-        or inducing inputs are optimised and the minibatches go through the data five times or
-        more, so that steps at earlier hyperparameters are forgotten sooner; (1, 0.9) otherwise.
-    hyper_rate : float, optional
-        ``"svi"``: step size of Adam on the hyperparameters' unconstrained scale, 0.05 by default;
-        it decreases to a tenth over ``max_iter``. Hyperparameters are updated at every fourth
-        iteration.
-    optimize_inducing : bool
-        ``"svi"``: whether inducing inputs are optimised with the hyperparameters.
     max_iter : int
         Largest number of iterations: in all for ``"svi"``; otherwise at each value of the
         hyperparameters, and of their optimiser.
@@ -134,21 +111,6 @@ def fit(
         Called after every iteration with a :class:`~pymc_augconj.engines.base.FitState`. If it
         raises ``StopIteration``, ``"svi"`` returns its current result; other exceptions, and any
         exception with the other methods, propagate.
-    power : float, optional
-        ``"ep"``: the fraction η of power EP, in (0, 1]; 1 by default. Small fractions approach the
-        VGP.
-    schedule : {"parallel", "sequential"}, optional
-        ``"ep"``: whether all sites are updated at once (default), or one after the other.
-    damping : float, optional
-        ``"ep"``: largest step of a site towards its new value in one sweep, as a fraction in
-        [0.01, 1]; 1 by default. It is decreased automatically if needed.
-    structure : {"full", "factorised"}, optional
-        ``"vgp"``, for observed variables of several predictors: whether the approximation has the
-        posterior correlations between the predictors of an observation (``"full"``, the default
-        without inducing points), or takes them to be independent (always through inducing points,
-        and for likelihoods of which E log p is known for that case alone). The bound of the latter
-        is lower, and it needs each latent to enter one predictor. Of K classes it takes K sets of
-        M weights in the place of one of KM: with ``inducing=X``, O(K n³).
     compile_kwargs : dict, optional
         As for :func:`~pymc_augconj.recognize`.
     data : mapping from str to array, optional
@@ -162,6 +124,15 @@ def fit(
     client : distributed.Client or concurrent.futures pool, optional
         With ``data``: works on the chunks where they are; only sums of M² numbers come back. By
         default one chunk after the other in this process. The numbers are the same.
+    **options
+        Options of the method: ``inducing`` (``"cavi"``, ``"vgp"``, ``"svi"``), the number of
+        inducing points or their inputs; ``structure`` (``"vgp"``), whether predictors of an
+        observation are correlated; ``batch_size``, ``rate``, ``hyper_rate`` and
+        ``optimize_inducing`` (``"svi"``); ``power``, ``schedule`` and ``damping`` (``"ep"``). See
+        :class:`~pymc_augconj.engines.options.InducingOptions`,
+        :class:`~pymc_augconj.engines.options.VGPOptions`,
+        :class:`~pymc_augconj.engines.options.SVIOptions` and
+        :class:`~pymc_augconj.engines.options.EPOptions`.
 
     Returns
     -------
@@ -176,6 +147,8 @@ def fit(
     NotSuperGaussianError
         If a method needs an augmentation, and a likelihood given by its φ has none at the final
         hyperparameters.
+    TypeError
+        If no method has an option of that name.
 
     Warns
     -----
@@ -196,98 +169,53 @@ def fit(
     """
     if method not in ENGINES:
         raise AugmentationError(f"method: expected one of {list(ENGINES)}, got {method!r}")
-    engine = ENGINES[method]
-    earlier: Approximation | None = None
-    values: Any = start
-    if isinstance(start, Approximation):
-        earlier, values = start, start.theta
-        if inducing is None and engine.takes("inducing") and earlier.inducing:
-            inducing = earlier.inducing
+    engine, earlier = ENGINES[method], start if isinstance(start, Approximation) else None
+    if earlier and options.get("inducing") is None and engine.takes("inducing"):
+        options["inducing"] = earlier.inducing or None
     if hyper not in _HYPER:
         raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
-    check_option(method, "max_iter", max_iter)
-    check_option(method, "tol", tol)
-    options = given_options(
-        method, power=power, schedule=schedule, damping=damping, structure=structure
-    )
-    about_inducing = SparseOptions(
-        **given_options(
-            method,
-            inducing=inducing,
-            batch_size=batch_size,
-            rate=rate,
-            hyper_rate=hyper_rate,
-            # False is the default, which every method accepts.
-            optimize_inducing=None if optimize_inducing is False else optimize_inducing,
-        )
-    )
-    sparse = engine.minibatches or inducing is not None
+    COMMON["max_iter"].check("max_iter", max_iter)
+    COMMON["tol"].check("tol", tol)
+    chosen = given_options(method, options)
+    sparse = engine.minibatches or InducingOptions.of(chosen).inducing is not None
     _check_chunked(method, data, client, sparse=sparse)
-    gps = [] if gp is None else list(gp) if isinstance(gp, Sequence) else [gp]
     written = modelcontext(model)
     begin = time.perf_counter()
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
-        model = with_all_data(written)
-        if model is not written and data is not None:
-            raise AugmentationError(
-                "data: expected a model of pm.Data that hold a sample, found pm.Minibatch; write "
-                "the model with pm.Data, and pass batch_size=…"
-            )
-        if model is not written and not engine.minibatches:
-            raise AugmentationError(
-                f"method={method!r}: expected all the data in the model, found pm.Minibatch; use "
-                f"method={minibatch_engines()[0]!r}, or write the model with the data themselves"
-            )
+        model = _with_all_data(written, engine, data)
         recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
         if data is None:
             recognition.require_proper()
         if not sparse:
-            _check_gps(gps, lgm)
+            _check_gps(gp, lgm)
+        values = start.theta if isinstance(start, Approximation) else start
         first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)
         recognised = time.perf_counter()
-        log_prior = _no_prior
+        log_prior: LogPrior = _no_prior
         if hyper == "map" and lgm.hyperparameters:
             log_prior = DensityOfPrior(model, lgm, recognition.factors, first_calls=_FIRST_CALLS)
-        report = stack.enter_context(
-            FitProgress(
-                method,
-                callback,
-                show=progressbar,
-                bound=engine.bound,
-                last=max_iter if engine.minibatches else None,
-            )
-        )
+        last = max_iter if engine.minibatches else None
+        report = _Progress(method, callback, show=progressbar, bound=engine.bound, last=last)
+        stack.enter_context(report)
+        if isinstance(chosen, SVIOptions) and chosen.batch_size is None:
+            batch_size = batch_size_of(written) or _DEFAULT_BATCH_SIZE
+            chosen = replace(chosen, batch_size=batch_size)
         chunked = None
         if data is not None:
-            if not lgm.is_of_one_predictor:
-                raise AugmentationError(
-                    "data: expected likelihoods of one predictor and processes of one output, "
-                    "found several; fit without data=…, by minibatches of arrays or memory maps"
-                )
-            read = OtherRows(
-                written, gps, tuple(data), first, compile_kwargs,
-                gradient_of_inducing=optimize_inducing,
-            )  # fmt: skip
+            moves = SVIOptions.of(chosen).optimize_inducing
+            read = _reader(written, lgm, gp, data, first, compile_kwargs, moves=moves)
             run = stack.enter_context(executor_of(client))
             chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(
-            lgm,
-            first,
-            recognition.probes,
-            () if hyper == "fixed" else _members(lgm),
-            log_prior,
-            max_iter,
-            tol,
-            report,
-            options,
-            about_inducing.problem(written, lgm, gp, method, random_seed, chunked, earlier)
-            if sparse
-            else None,
-        )
+            lgm, first, recognition.probes, () if hyper == "fixed" else _members(lgm), log_prior,
+            max_iter, tol, report, chosen,
+            sparse_problem(written, lgm, gp, method, chosen, random_seed, chunked, earlier)
+            if sparse else None,
+        )  # fmt: skip
         solve = engine.sparse if sparse else engine.dense
         assert solve is not None  # given_options refuses inducing points where they are not taken
         outcome = solve(problem)
@@ -301,17 +229,16 @@ def fit(
         optimisation=optimised - recognised,
         total=time.perf_counter() - begin,
     )
-    if not result.converged:
-        warnings.warn(f"pac.fit(method={method!r}): {result.message}", RuntimeWarning, stacklevel=2)
     error = outcome.evidence_error
+    sentences = [] if result.converged else [result.message]
     if error > max(SMALL_ERROR, _RELATIVE_ERROR * abs(outcome.evidence)):
-        warnings.warn(
-            f"pac.fit(method={method!r}): the log evidence has a rounding error of about "
-            f"{error:.1g} nats, in whichever way it is computed; bring priors and data to similar "
-            "scales before comparing it, or hyperparameters optimised by it",
-            RuntimeWarning,
-            stacklevel=2,
+        sentences.append(
+            f"the log evidence has a rounding error of about {error:.1g} nats, in whichever way it "
+            "is computed; bring priors and data to similar scales before comparing it, or "
+            "hyperparameters optimised by it"
         )
+    for sentence in sentences:
+        warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
     return result
 
 
@@ -336,13 +263,44 @@ def _check_chunked(method: str, data: Any, client: Any, *, sparse: bool) -> None
         )
 
 
-def _check_gps(gps: Sequence[Any], lgm: LatentGaussianModel) -> None:
+def _with_all_data(written: Model, engine: Engine, data: Any) -> Model:
+    """Return the model of all the data, where that is written with minibatches."""
+    model = with_all_data(written)
+    if model is not written and data is not None:
+        raise AugmentationError(
+            "data: expected a model of pm.Data that hold a sample, found pm.Minibatch; write "
+            "the model with pm.Data, and pass batch_size=…"
+        )
+    if model is not written and not engine.minibatches:
+        raise AugmentationError(
+            f"method={engine.name!r}: expected all the data in the model, found pm.Minibatch; use "
+            f"method={minibatch_engines()[0]!r}, or write the model with the data themselves"
+        )
+    return model
+
+
+def _reader(
+    written: Model, lgm: LatentGaussianModel, gp: Any, data: Mapping[str, Any], first: Point,
+    compile_kwargs: Any, *, moves: bool,
+) -> OtherRows:  # fmt: skip
+    """Return the model at the rows of a chunk; ``moves`` is whether inducing inputs do."""
+    if not lgm.is_of_one_predictor:
+        raise AugmentationError(
+            "data: expected likelihoods of one predictor and processes of one output, "
+            "found several; fit without data=…, by minibatches of arrays or memory maps"
+        )
+    return OtherRows(
+        written, listed(gp), tuple(data), first, compile_kwargs, gradient_of_inducing=moves
+    )
+
+
+def _check_gps(gp: Any, lgm: LatentGaussianModel) -> None:
     names = [block.name for block in lgm.blocks]
-    for gp in gps:
-        if getattr(getattr(gp, "f", None), "name", None) not in names:
+    for one in listed(gp):
+        if getattr(getattr(one, "f", None), "name", None) not in names:
             raise AugmentationError(
                 "gp: expected the pm.gp.Latent whose prior is one of the model's latents "
-                f"{names}, got {gp!r}"
+                f"{names}, got {one!r}"
             )
 
 
@@ -405,3 +363,58 @@ def _value_of(rv: Any, value: Any) -> np.ndarray:
         raise AugmentationError(
             f"start: expected {rv.dtype} values of shape {shape} for {rv.name!r}, got {value!r}"
         ) from None
+
+
+class _Progress:
+    """Progress bar, and the user's callback, as a context manager.
+
+    ``bound`` is whether the method's evidence is a bound; ``last`` the number of the last
+    iteration, if it is known.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        callback: Callable[[FitState], object] | None,
+        *,
+        show: bool,
+        bound: bool,
+        last: int | None = None,
+    ) -> None:
+        self._callback, self._show, self._method = callback, show, method
+        self._value = "bound" if bound else "evidence"
+        self._of = "" if last is None else f" of {last}"
+        self._progress: Progress | None = None
+
+    def __enter__(self) -> None:
+        if self._show:
+            columns = (
+                SpinnerColumn(),
+                TextColumn("{task.description}"),
+                TextColumn("iteration {task.fields[count]}" + self._of),
+                TextColumn(self._value + " {task.fields[bound]:.4f}"),
+                TextColumn("residual {task.fields[residual]:.1e}"),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(*columns)
+            self._task = self._progress.add_task(
+                self._method, total=None, visible=False, count=0, bound=np.nan, residual=np.nan
+            )
+            self._progress.start()
+
+    def __call__(self, state: FitState) -> None:
+        """Show an iteration, and call the callback."""
+        if self._progress is not None:
+            self._progress.update(
+                self._task,
+                visible=True,  # only now, so that a refused model leaves no line of NaN
+                count=state.count,
+                bound=state.iteration.bound,
+                residual=state.iteration.residual,
+            )
+        if self._callback is not None:
+            self._callback(state)
+
+    def __exit__(self, *details: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()

@@ -13,7 +13,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.typing import Array
 
-from .predict import model_of, predict
+from .predict import draws_of, model_of, predict
 
 __all__ = ["plot_fit"]
 
@@ -125,11 +125,9 @@ def _tails(level: float) -> tuple[float, float]:
 
 
 def _thinned(result: Any, draws: int) -> Any:
-    tree = result.to_datatree() if hasattr(result, "to_datatree") else result
     if draws < 1:
         raise AugmentationError(f"draws: expected at least 1, got {draws}")
-    if not hasattr(tree, "children") or "posterior" not in tree.children:
-        return tree  # pac.predict says what was expected
+    tree = draws_of(result)
     sizes = tree["posterior"].sizes
     every = -(-sizes["chain"] * sizes["draw"] // draws)
     return tree.isel(draw=slice(None, None, every))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any, Literal
 
 import numpy as np
@@ -15,23 +16,15 @@ from pymc_augconj.recognition.processes.minibatch import with_all_data
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
-from pymc_augconj.results.approximation.data_check import check_data
-from pymc_augconj.results.approximation.model_check import (
-    check_draws,
-)
-from pymc_augconj.results.approximation.sparse import SparseApproximation
+from pymc_augconj.results.approximation.model_check import check_data
 from pymc_augconj.results.comparison.fits import DataTree
-from pymc_augconj.results.predictions import Request
-from pymc_augconj.typing import Array
+from pymc_augconj.results.predictions import ObservationOptions, Request
 
-from .chunks import is_dask_array
-from .predict_approximation import from_approximation, typed
-from .predict_chunks import predict_chunks
-from .predict_series import predict_series
-from .predict_y import classes_of, independent_classes, y_from_draws
-from .process_draws import draw_process
+from .chunks import is_dask_array, predict_chunks
+from .predict_approximation import classes_of_fit, process_of_fit, y_of_fit
+from .predict_draws import predict_series, process_of_draws, y_of_draws
 
-__all__ = ["model_of", "predict"]
+__all__ = ["draws_of", "model_of", "predict"]
 
 # Separates the stream of predictions from other streams of the same seed.
 _STREAM = 1
@@ -45,17 +38,13 @@ def predict(
     *,
     steps: int | None = None,
     model: Model | None = None,
-    observed: str | None = None,
-    params: Mapping[str, Any] | None = None,
-    offset: Any = None,
-    ynew: Any = None,
-    quantile: float | Sequence[float] = (),
     full_cov: bool = False,
     joint: bool = True,
     jitter: float = JITTER,
     dim: str | None = None,
-    coords: Sequence | None = None,
+    coords: Sequence[Any] | None = None,
     random_seed: int | np.random.Generator | None = None,
+    **options: Any,
 ) -> DataTree:
     """Predict a Gaussian process, or the observations, at new inputs; or go on with a time series.
 
@@ -84,19 +73,6 @@ def predict(
         its values and of the parameters of its steps; an approximation is drawn from, 1000 times.
     model : pymc.Model, optional
         By default the model of the context, or the one that an approximation was fitted to.
-    observed : str, optional
-        The observed variable, if several depend on the process.
-    params : mapping, optional
-        Parameters of the likelihood at the new inputs, by name, if they differ between the
-        observations: a number or an array of shape (P,), such as ``{"n": 20}`` for a binomial.
-    offset : array_like, shape (P,) or (), optional
-        The terms of the predictor at the new inputs other than the process and other Gaussian
-        latents, if they differ between observations: for example the logarithm of an exposure.
-    ynew : array_like, shape (P,) or (), optional
-        Observations at the new inputs: adds their log predictive densities; ``kind="y"`` only.
-        With ``ynew=k`` these are the log probabilities of the class or count k.
-    quantile : float or sequence of float, optional
-        Levels in (0, 1) at which to add quantiles of y; ``kind="y"`` only.
     full_cov : bool
         For an approximation: add the covariance matrix of f, one for each output if there are
         several; ``kind="f"`` only.
@@ -111,6 +87,11 @@ def predict(
         n + 1, … by default, and the axis has the name that it has in the model.
     random_seed : int or Generator, optional
         Seed of the draws of f*.
+    **options
+        About observations, with ``kind="y"`` only: ``observed``, the observed variable; ``params``
+        and ``offset``, the likelihood's parameters and other terms of the predictor at the new
+        inputs; ``ynew``, observations there, whose log predictive densities are added; and
+        ``quantile``, levels. See :class:`~pymc_augconj.results.predictions.ObservationOptions`.
 
     Returns
     -------
@@ -135,38 +116,21 @@ def predict(
     ...     p = pac.predict(vi, gp, Xnew, kind="y").predictions["y_mean"]
     ...     ahead = pac.predict(idata, "h", steps=12).predictions["h"]
     """
+    if unknown := options.keys() - {each.name for each in fields(ObservationOptions)}:
+        raise TypeError(f"predict() got an unexpected keyword argument {unknown.pop()!r}")
     if is_dask_array(Xnew):
-        options = {
-            "kind": kind, "observed": observed, "params": params, "offset": offset, "ynew": ynew,
-            "quantile": quantile, "full_cov": full_cov, "joint": joint, "jitter": jitter,
-            "dim": dim, "coords": coords, "random_seed": random_seed,
+        options |= {
+            "kind": kind, "full_cov": full_cov, "joint": joint, "jitter": jitter, "dim": dim,
+            "coords": coords, "random_seed": random_seed, "model": model_of(model, result),
         }  # fmt: skip
-        options["model"] = model_of(model, result)
         return predict_chunks(predict, result, gp, Xnew, options)
-    quantile = tuple(np.atleast_1d(np.asarray(quantile, dtype=float)).tolist())
-    if kind not in ("f", "y"):
-        raise AugmentationError(f"kind: expected 'f' or 'y', got {kind!r}")
-    about_y = {"ynew": ynew, "offset": offset, "params": params, "observed": observed}
-    given = [name for name, value in about_y.items() if value is not None]
-    if kind == "f" and (given or quantile):
-        raise AugmentationError(
-            f"kind: expected 'y' with {[*given, *(['quantile'] if quantile else [])]}, which are "
-            "about observations, got 'f'; use kind='y'"
-        )
-    if kind == "y" and full_cov:
-        raise AugmentationError(
-            "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
-        )
+    about_y = ObservationOptions(**options)
+    _check_kind(kind, about_y, full_cov)
+    fitted, rng = isinstance(result, Approximation), _generator(random_seed)
     if steps is not None or isinstance(gp, str):
-        about_inputs = {"Xnew": Xnew, "full_cov": full_cov or None, **about_y}
-        steps = _check_series(gp, steps, about_inputs, kind)
+        steps = _check_series(gp, steps, kind, about_y, Xnew, full_cov)
         model = model_of(model, result)
-        tree = (
-            result.sample(random_seed=random_seed)
-            if isinstance(result, Approximation)
-            else _draws(result)
-        )
-        rng = _generator(random_seed)
+        tree = result.sample(random_seed=random_seed) if fitted else draws_of(result)
         return predict_series(tree, model, gp, steps, dim=dim, coords=coords, rng=rng)
     model = model_of(model, result)
     gps = list(gp) if isinstance(gp, list | tuple) else [gp]
@@ -179,52 +143,39 @@ def predict(
         Xnew = _check_inputs(process, Xnew)
     outputs = any(process.f.ndim > 1 for process in gps)
     several = kind == "y" and (outputs or isinstance(gp, list | tuple))
-    if several and offset is not None:
+    if several and about_y.offset is not None:
         raise AugmentationError(
             "offset: expected none for an observed variable with several predictors, got one; "
             "predict kind='f' and combine the processes as the model does"
         )
-    drawn = None if isinstance(result, Approximation) else _draws(result)
+    drawn = result if fitted else draws_of(result)
     for process in gps:
-        check_data(result if drawn is None else drawn, model, process, kind, observed)
-    everything, rng = with_all_data(model), _generator(random_seed)
-    axis = None if several else _outputs(model, gp, outputs)
-    request = Request(gps[0].f.name, dim, coords, quantile, ynew, len(Xnew), axis)
+        check_data(drawn, model, process, kind, about_y.observed)
+    request = Request(
+        model, with_all_data(model), gps, Xnew, about_y, full_cov, joint, jitter, dim, coords, rng,
+        _outputs(model, gp) if outputs and not several else None,
+    )  # fmt: skip
+    attrs = {"inference_library": "pymc_augconj"} | ({"method": result.method} if fitted else {})
     if kind == "f":
-        if drawn is None:
-            return from_approximation(result, model, gp, Xnew, request, None, full_cov)
-        check_draws(drawn, everything, gp.f.name)
-        return _from_draws(drawn, model, gp, Xnew, request, jitter, joint, rng)
-    numbers = {
-        name: _check_numbers(f"params[{name!r}]", value, len(Xnew))
-        for name, value in (params or {}).items()
-    }
-    recognition = None if drawn is not None else result.recognition_of(everything)
+        found, sampled = (
+            (process_of_fit(result, request), None) if fitted else process_of_draws(drawn, request)
+        )
+        return request.tree(found, attrs, sampled=sampled)
     read = read_predictors(
-        recognition or read_model(everything), [process.f.name for process in gps], observed,
-        numbers, None if offset is None else _check_offset(offset, len(Xnew)), several=several,
+        (result.recognition_of(request.whole) if fitted else None) or read_model(request.whole),
+        [process.f.name for process in gps], about_y.observed, about_y.numbers(len(Xnew)),
+        about_y.offsets(len(Xnew)), several=several,
     )  # fmt: skip
     if read.likelihood.unpredictable:
         raise AugmentationError(
             f"{read.site.label} ({read.likelihood.name}): {read.likelihood.unpredictable}"
         )
-    attrs = {"inference_library": "pymc_augconj"}
-    if drawn is None:
-        if not several:
-            return from_approximation(result, model, gp, Xnew, request, read, full_cov)
-
-        def moments_of(process: Any) -> tuple[Array, Array]:
-            found = predict(result, process, Xnew, model=model).predictions
-            return tuple(found[f"{process.f.name}_{end}"].values for end in ("mean", "std"))
-
-        theta = typed(model, result.theta)
-        classes = independent_classes(result, model, gps, Xnew, read, theta, moments_of)
-        if classes is not None:
-            return request.tree(classes_of(classes, request, read.site.name), attrs, read)
-        drawn = _drawn_from(result, random_seed)
-    found = y_from_draws(
-        drawn, model, everything, gps, Xnew, request, read, jitter=jitter, joint=joint, rng=rng
-    )
+    if fitted and not several:
+        return request.tree(y_of_fit(result, request, read), attrs, read)
+    found = classes_of_fit(result, request, read) if fitted else {}
+    if not found:
+        drawn = result.draws_at_inducing(random_seed) if fitted else drawn
+        found = y_of_draws(drawn, request, read)
     return request.tree(found, attrs, read)
 
 
@@ -239,7 +190,8 @@ def model_of(model: Model | None, result: Any) -> Model:
     return modelcontext(model)
 
 
-def _draws(result: Any) -> Any:
+def draws_of(result: Any) -> Any:
+    """Return a DataTree of draws; AugmentationError if there is none."""
     tree = result.to_datatree() if hasattr(result, "to_datatree") else result
     if not hasattr(tree, "children") or "posterior" not in tree.children:
         raise AugmentationError(
@@ -256,7 +208,24 @@ def _generator(random_seed: Any) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(random_seed, spawn_key=(_STREAM,)))
 
 
-def _check_series(gp: Any, steps: Any, about_inputs: Mapping[str, Any], kind: str) -> int:
+def _check_kind(kind: str, about_y: ObservationOptions, full_cov: bool) -> None:
+    """Refuse options of another kind of predictions."""
+    if kind not in ("f", "y"):
+        raise AugmentationError(f"kind: expected 'f' or 'y', got {kind!r}")
+    if kind == "f" and about_y.given:
+        raise AugmentationError(
+            f"kind: expected 'y' with {about_y.given}, which are about observations, got 'f'; use "
+            "kind='y'"
+        )
+    if kind == "y" and full_cov:
+        raise AugmentationError(
+            "full_cov: expected kind='f', as it is about the process, got 'y'; use kind='f'"
+        )
+
+
+def _check_series(
+    gp: Any, steps: Any, kind: str, about_y: ObservationOptions, Xnew: Any, full_cov: bool
+) -> int:
     """Return the number of steps; refuse arguments that do not go with a forecast."""
     if not isinstance(gp, str):
         raise AugmentationError(
@@ -268,12 +237,12 @@ def _check_series(gp: Any, steps: Any, about_inputs: Mapping[str, Any], kind: st
             f"gp: expected a pm.gp.Latent, got the name {gp!r}; pass the process itself, or steps= "
             "to forecast a time series of that name"
         )
-    given = [name for name, value in about_inputs.items() if value is not None]
-    if given or kind != "f":
+    others = {"Xnew": Xnew is not None, "full_cov": full_cov, "kind": kind != "f"}
+    given = [*about_y.given, *(name for name, is_given in others.items() if is_given)]
+    if given:
         raise AugmentationError(
-            f"steps: expected a forecast of the series {gp!r} alone, got "
-            f"{[*given, *(['kind'] if kind != 'f' else [])]} too; draw observations from its "
-            "forecasts as the model does"
+            f"steps: expected a forecast of the series {gp!r} alone, got {given} too; draw "
+            "observations from its forecasts as the model does"
         )
     return steps
 
@@ -317,54 +286,7 @@ def _what(gp: Any) -> str:
     return repr(gp)
 
 
-def _check_numbers(name: str, given: Any, size: int) -> np.ndarray:
-    values = np.asarray(given, dtype=float)
-    if values.shape not in ((), (size,)) or np.isnan(values).any():
-        raise AugmentationError(
-            f"{name}: expected one number, or one for each of {size} inputs, got shape "
-            f"{values.shape}{' with NaN' if np.isnan(values).any() else ''}"
-        )
-    return values
-
-
-def _check_offset(offset: Any, size: int) -> np.ndarray:
-    values = _check_numbers("offset", offset, size)
-    if not np.isfinite(values).all():
-        raise AugmentationError("offset: expected finite numbers, found an infinity")
-    return np.broadcast_to(values, (size,))
-
-
-def _drawn_from(result: Approximation, random_seed: Any) -> Any:
-    if isinstance(result, SparseApproximation):
-        return result.draws_at_inducing(random_seed)
-    return result.sample(random_seed=random_seed)
-
-
-def _outputs(model: Model, gp: Any, several: bool) -> tuple[str, Any] | None:
+def _outputs(model: Model, gp: Any) -> tuple[str, Any]:
     """Return name and labels of the axis of a process of several outputs."""
-    if not several:
-        return None
     dim = (model.named_vars_to_dims.get(gp.f.name) or (f"{gp.f.name}_dim_0",))[0]
     return str(dim), model.coords.get(dim)
-
-
-def _from_draws(
-    tree: DataTree,
-    model: Model,
-    gp: Any,
-    Xnew: np.ndarray,
-    request: Request,
-    jitter: float,
-    joint: bool,
-    rng: np.random.Generator,
-) -> DataTree:
-    drawn = draw_process(tree, model, gp, Xnew, [], jitter=jitter, joint=joint, rng=rng)
-    f_new, name = drawn.f_new, request.name
-    if request.outputs is None:
-        f_new = f_new[:, 0]
-    found = {
-        name: (("sample", *request.axes), f_new),
-        f"{name}_mean": (request.axes, f_new.mean(axis=0)),
-        f"{name}_std": (request.axes, f_new.std(axis=0)),
-    }
-    return request.tree(found, {"inference_library": "pymc_augconj"}, sampled=drawn.sampled)

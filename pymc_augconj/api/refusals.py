@@ -25,11 +25,7 @@ _ADVICE = (
 class Refusals:
     """Refused values of one chain after tuning.
 
-    Parameters
-    ----------
-    names : mapping
-        The user's names of hyperparameters, by those of their entries in the point.
-    blocks : sequence of LatentBlock
+    ``names`` are the user's names of hyperparameters, by those of their entries in the point.
     """
 
     def __init__(self, names: Mapping[str, str], blocks: Sequence[LatentBlock]) -> None:
@@ -38,22 +34,14 @@ class Refusals:
         self._total = GibbsInfo()
 
     def check_start(self, info: GibbsInfo) -> None:
-        """Stop a chain whose first step could not be made.
-
-        Raises
-        ------
-        UncertainEvidenceError
-        """
+        """Raise UncertainEvidenceError if the first step could not be made."""
         if info.stays:
             raise UncertainEvidenceError(self._sentence(info, "at the start of the chain"))
 
     def count(self, info: GibbsInfo, *, last: bool, steps: int = 1) -> SamplerWarning | None:
         """Add those of some equal steps; at the last one return a warning if there were any.
 
-        Raises
-        ------
-        UncertainEvidenceError
-            If they are too many.
+        UncertainEvidenceError is raised if they are too many.
         """
         total = self._total
         if info.refusals or info.stays:

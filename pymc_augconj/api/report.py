@@ -16,13 +16,14 @@ from rich.text import Text
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import LatentBlock, Site
-from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
+from pymc_augconj.plan import describe, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
+
+from .step_choices import uses_gradient
 
 __all__ = ["RecognitionReport", "recognize"]
 
@@ -106,7 +107,7 @@ class RecognitionReport(Recognition):
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")
-            nuts = not held and self._by_gradient(plan, groups)
+            nuts = uses_gradient(self.model, plan, held, cheapest_space(self.model, groups))
             for hyper in self.model.hyperparameters:
                 how = describe(plan, hyper, by_gradient=nuts, held=bool(held))
                 table.add_row(hyper.name, _shape(hyper.shape), how)
@@ -120,12 +121,6 @@ class RecognitionReport(Recognition):
         for name in self.factors:
             tables.append(Text(f"{name}: depends on hyperparameters alone, part of their prior"))
         return Group(*tables)
-
-    def _by_gradient(self, plan: Plan, groups: RowGroups) -> bool:
-        """Return whether ``AugmentedGibbs`` chooses NUTS by default."""
-        if not (has_many(plan) and can_use_gradient(self.model, plan)):
-            return False
-        return cheapest_space(self.model, groups).has_cheap_gradient
 
     def _latents(self) -> Table:
         table = _table("Gaussian latents", "variable", "size", "form", "enters through")

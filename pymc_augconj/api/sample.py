@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from difflib import get_close_matches
 from functools import partial
 from typing import Any, Literal
 
 import pymc as pm
 from pymc.backends.arviz import find_constants, find_observations
+from pymc.backends.base import BaseTrace
 from pymc.model import Model, modelcontext
+from pymc.step_methods import STEP_METHODS
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
@@ -19,17 +23,16 @@ from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
-from .chains import sample_chains
-from .interrupt import Chains
-from .native_step import NativeGibbs
-from .sample_arguments import check_keywords, check_log_likelihood, check_sparse
-from .sparse_log_likelihood import add_log_likelihood, observed_names
-from .sparse_step import SparseGibbs
+from .chains import Chains, sample_chains
+from .native_step import NativeGibbs, Recorder
+from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
 from .sparsify import sparsified
 from .step import AugmentedGibbs
-from .trace import Recorder
 
 __all__ = ["sample"]
+
+# Options of PyMC's other steps, besides the names of these.
+_OF_STEPS = ("target_accept",)
 
 
 def sample(
@@ -38,7 +41,7 @@ def sample(
     model: Model | None = None,
     gp: Any = None,
     inducing: Any = None,
-    vars: Sequence | None = None,
+    vars: Sequence[Any] | None = None,
     hyper_sampler: Literal["auto", "slice", "elliptical", "nuts"] = "auto",
     sweeps: int | None = None,
     sites: Literal["auto", "augmented", "held"] = "auto",
@@ -106,7 +109,7 @@ def sample(
         If the process of a chain was killed.
     """
     own = inspect.signature(sample).parameters.keys() - {"kwargs"}
-    check_keywords(kwargs, own)
+    _check_keywords(kwargs, own)
     model = modelcontext(model)
     log_likelihood = (kwargs.get("idata_kwargs") or {}).get("log_likelihood", False)
     options: dict[str, Any] = {
@@ -126,7 +129,7 @@ def sample(
             )
         step = NativeGibbs(vars, model=model, sites=sites, **options)
     else:
-        check_sparse(model, vars, sites)
+        _check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
         model = found.model
         step = SparseGibbs(model=model, sparsified=found, **options)
@@ -136,9 +139,9 @@ def sample(
             idata_kwargs = dict(kwargs["idata_kwargs"])
             del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
-    check_keywords(kwargs, own, all_ours=set(step.vars) == set(model.value_vars))
+    _check_keywords(kwargs, own, all_ours=set(step.vars) == set(model.value_vars))
     sites_read = [site.name for site in step.recognition.model.sites]
-    check_log_likelihood(user, sites_read, log_likelihood)
+    _check_log_likelihood(user, sites_read, log_likelihood)
     if client is not None:
         if isinstance(client, ThreadPoolExecutor):
             raise AugmentationError(
@@ -210,3 +213,85 @@ def _fitting(
     coords = {**model.coords, **options.get("coords", {})}
     own = fitting_dims(dims, coords, shapes)
     return {**options, "dims": {**options.get("dims", {}), **own}}
+
+
+def _check_keywords(
+    kwargs: Mapping[str, Any], own: Collection[str], *, all_ours: bool = False
+) -> None:
+    """Raise TypeError for arguments that ``pm.sample`` would not take, or would assign steps by.
+
+    ``own`` are the names of the arguments of ``pac.sample`` itself; ``all_ours`` is whether no
+    other step method samples a variable.
+    """
+    for name in ("step", "nuts_sampler"):
+        if name in kwargs:
+            raise TypeError(
+                f"pac.sample chooses its own step method: expected no {name!r}; use "
+                "pm.sample(step=[pac.AugmentedGibbs(...), ...]) to combine steps"
+            )
+    known = {*own, *inspect.signature(pm.sample).parameters} - {"step", "nuts_sampler", "kwargs"}
+    of_steps = {*_OF_STEPS, *(method.name for method in STEP_METHODS)}
+    for name in kwargs:
+        if name not in known | of_steps:
+            longer = [other for other in sorted(known) if name in other]
+            close = longer or get_close_matches(name, known, n=1)
+            raise TypeError(
+                f"pac.sample: expected arguments of its own or of pm.sample, got {name!r}"
+                + (f"; did you mean {close[0]!r}?" if close else "; leave it out")
+            )
+        if all_ours and name in of_steps - known:
+            raise TypeError(
+                f"pac.sample: expected no options of PyMC's own steps, as all variables are "
+                f"sampled without these, got {name!r}; leave it out"
+            )
+    trace = kwargs.get("trace")
+    # Of Zarr or McBackend, which need not be installed.
+    stored = hasattr(trace, "init_trace") or hasattr(trace, "init_run")
+    if trace is not None and not stored and not isinstance(trace, BaseTrace):
+        raise TypeError(
+            f"trace: expected what draws are recorded in, such as pm.backends.ZarrTrace(), got "
+            f"{type(trace).__name__}; leave it out, or use var_names=[…] to record some variables "
+            "and initvals={…} to go on from earlier draws"
+        )
+
+
+def _check_log_likelihood(model: Model, sites: Collection[str], asked: Any) -> None:
+    """Say that PyMC's pointwise log likelihood has no densities that are written as potentials.
+
+    ``sites`` are the names of what depends on latents. AugmentationError is raised if the log
+    likelihood is asked for, and there is no observed variable.
+    """
+    if not asked:
+        return
+    potentials = [potential.name for potential in model.potentials if potential.name in sites]
+    what = (
+        "expected densities of observed variables, of which alone pm.compute_log_likelihood knows "
+        f"the data, found the potentials {potentials}"
+    )
+    instead = "write data as observed=, with pm.Censored or pm.CustomDist, say"
+    if not model.observed_RVs:
+        raise AugmentationError(
+            f"idata_kwargs['log_likelihood']: {what} and no observed variable, so that it would be "
+            f"empty; {instead}, or leave it out"
+        )
+    if potentials:
+        warnings.warn(
+            f"idata_kwargs['log_likelihood']: {what} too, which are left out; if they are densities"
+            f" of data, comparisons of models lack these: {instead}",
+            UserWarning,
+            stacklevel=3,
+        )
+
+
+def _check_sparse(model: Model, vars: Any, sites: str) -> None:
+    """Refuse arguments that do not go with ``gp=…``."""
+    if vars is not None:
+        raise AugmentationError(
+            "vars: expected none with inducing points, which replace the process for all "
+            f"variables, got {vars!r}; sample pac.sparsify(…) by several steps instead"
+        )
+    if sites == "augmented":
+        raise AugmentationError(
+            "sites='augmented': expected held sites with inducing points, since an expected log "
+            "density has no auxiliary variable; leave sites out"
+        )

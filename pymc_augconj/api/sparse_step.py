@@ -1,23 +1,32 @@
-"""The Gibbs step of a model through inducing points."""
+"""The Gibbs step of a model through inducing points, and log densities at its draws."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from pymc.model import Model
 from pymc.stats.convergence import SamplerWarning, WarningType
 
 from pymc_augconj.engines.sparse.expected import ExpectedDensity
 from pymc_augconj.engines.sparse.weights import WithResidual
+from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
+from pymc_augconj.recognition.prediction.evaluate import unconstrained_function
 from pymc_augconj.recognition.processes.through_inducing import nodes_of
 from pymc_augconj.recognition.recognition import Recognition
+from pymc_augconj.results.approximation.layout import Labels
+from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import needed_draws, predictions_tree
 
 from .sparsify import Sparsified
 from .step import AugmentedGibbs
 
-__all__ = ["SparseGibbs"]
+__all__ = ["SparseGibbs", "add_log_likelihood", "observed_names"]
+
+_GROUP = "log_likelihood"
+_OPTION = f"idata_kwargs[{_GROUP!r}]"
 
 # Entries of the largest array from which PyMC's log density, with many such, is not evaluated.
 _LARGEST_COMPARED = 2_000_000
@@ -40,7 +49,7 @@ class SparseGibbs(AugmentedGibbs):
 
     def __init__(
         self,
-        vars: Sequence | None = None,
+        vars: Sequence[Any] | None = None,
         *,
         model: Model | None = None,
         sparsified: Sparsified,
@@ -51,7 +60,9 @@ class SparseGibbs(AugmentedGibbs):
         # Has been read; the graphs of a model need not go to worker processes.
         self._given = None
 
-    def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
+    def _recognize(
+        self, model: Model, vars: Sequence[Any] | None, compile_kwargs: Any
+    ) -> Recognition:
         assert self._given is not None  # in the constructor
         return self._given.recognition
 
@@ -95,3 +106,74 @@ class SparseGibbs(AugmentedGibbs):
             "points by more than the width of the densities. Use more inducing points.",
             "warn",
         )
+
+
+def observed_names(
+    model: Model, sparse: Model, asked: bool | Collection[str], kwargs: Mapping[str, Any]
+) -> list[str]:
+    """Return the observed variables that ``idata_kwargs={"log_likelihood": …}`` asks for.
+
+    ``model`` is the user's, ``sparse`` the one through inducing points, and ``kwargs`` are other
+    arguments of ``pm.sample``. AugmentationError is raised if a name is not known, or if draws that
+    the densities are computed from would not be kept.
+    """
+    known = [rv.name for rv in model.observed_RVs]
+    if isinstance(asked, bool):
+        names = known if asked else []
+    elif unknown := set(asked) - set(known):
+        raise AugmentationError(
+            f"{_OPTION}: expected True or names among {known}, got {sorted(unknown)}"
+        )
+    else:
+        names = [name for name in known if name in asked]
+    if names and not kwargs.get("return_inferencedata", True):
+        raise AugmentationError(
+            f"{_OPTION}: expected a DataTree to add to, got return_inferencedata=False; leave out "
+            "one of them"
+        )
+    free = [rv.name for rv in sparse.free_RVs]
+    if names and (missing := set(free) - set(kwargs.get("var_names") or free)):
+        raise AugmentationError(
+            f"{_OPTION}: expected the draws of all free variables to be kept, found no "
+            f"{sorted(missing)} in var_names; add them, or leave out var_names"
+        )
+    return names
+
+
+def add_log_likelihood(
+    tree: DataTree,
+    step: AugmentedGibbs,
+    sparse: Model,
+    model: Model,
+    names: Collection[str],
+) -> DataTree:
+    """Return draws with the group ``log_likelihood``.
+
+    Its entries are E log p(y_i | f_i) given the values at the inducing inputs and the
+    hyperparameters of a draw of ``sparse``: what the draws' own distribution has a factor of for
+    each observation, so that leaving one out divides by it. ``names`` are observed variables of
+    ``model``, the user's.
+    """
+    draws, sampled = needed_draws(tree, [rv.name for rv in sparse.free_RVs])
+    variables = {rv.name: sparse.rvs_to_values[rv].name for rv in sparse.free_RVs}
+    entries = unconstrained_function(sparse, list(variables))
+    sampler = step.make_sampler(step.recognition.start, by_observation=True)
+    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    for i in range(len(sampled[0]) * len(sampled[1])):
+        point = entries({name: draws[name][i] for name in entries.names})
+        point = dict(zip(variables.values(), map(np.asarray, point), strict=True))
+        for name, densities in sampler.log_densities(point).items():
+            if name in found:
+                found[name].append(densities)
+    labels = Labels.of_model(model)
+    dimmed = {
+        name: (("sample", _dim(labels, name)), np.array(rows)) for name, rows in found.items()
+    }
+    tree.update(predictions_tree(dimmed, labels.coords, {}, sampled, _GROUP))
+    return tree
+
+
+def _dim(labels: Labels, name: str) -> str:
+    """Return the dim of the observations of a variable, which may be more than a vector."""
+    dims = labels.of(name, 1)
+    return dims[0] if len(dims) == 1 else f"{name}_dim_0"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -23,20 +23,19 @@ from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.pooled import pool
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
-from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
+from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.space import cheapest_space, choose_space
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
-from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many, make_plan
+from pymc_augconj.plan import make_plan
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
-from .elliptical_update import EllipticalUpdate, MixedUpdate
 from .refusals import Refusals
 from .report import recognize
-from .updates import EntrywiseSliceUpdate, GradientUpdate, SliceUpdate
+from .step_choices import choose_sweeps, choose_updates, prepare, restrict, value_variables
 
 __all__ = ["AugmentedGibbs"]
 
@@ -46,10 +45,6 @@ _START_JITTER = 1.0
 # Of two starts that are the same.
 _ROUNDING = 1e-12
 _START_ATTEMPTS = 20
-
-# Draws of (ω, latents) per step if updates of hyperparameters need factorisations; and rows from
-# which drawing ω takes longer than the factorisations of independent latents.
-_SWEEPS, _MANY_ROWS = 4, 500
 
 # Evaluations per elliptical slice from which a warning is given.
 _MANY_TRIALS = 8
@@ -67,10 +62,6 @@ _VERIFIED = frozenset({2, 20, 70, 150})
 
 # Key of the held sites in the learned state of a chain.
 _HELD = "held sites"
-# Updates after which further draws of the latents reuse their factorised prior.
-_REUSED = ("joint", "collapsed")
-
-_HYPER_SAMPLERS = ("auto", "slice", "elliptical", "nuts")
 
 
 @dataclass_state
@@ -155,42 +146,6 @@ class AugmentedGibbs(BlockedStep):
     elliptical slice took, 1 where they fit perfectly, and ``residual_std`` the standard deviation,
     over 50 steps, of the log ratio of densities to sites. 200 steps of tuning are the default.
 
-    The choices of ``hyper_sampler`` and ``sweeps`` rest on these measurements (effective samples a
-    second and chain, one core, smallest over the hyperparameters / over f; squared exponential
-    kernel):
-
-    ===============================================  ============  ============
-    model                                            slice         NUTS
-    ===============================================  ============  ============
-    logit, n = 270, one length scale and amplitude   38 / 18       9.5 / 22
-    Student-t, n = 300, 13 length scales (ARD)       4.5 / 8.7     25 / 11
-    ===============================================  ============  ============
-
-    Evaluations / effective samples a step, smallest over everything, of slices along the axes and
-    of the mixture of elliptical ones and those:
-
-    ===============================================  ============  ============
-    model                                            slice         mixture
-    ===============================================  ============  ============
-    logit, n = 120, one length scale and amplitude   6.2 / 0.31    4.7 / 0.56
-    varying slopes, three scales                     8.8 / 0.38    4.4 / 0.56
-    correlated effects, LKJ prior, four scalars      11.1 / 0.39   4.9 / 0.59
-    eight schools, one scale                         3.7 / 0.42    3.1 / 0.61
-    ===============================================  ============  ============
-
-    The same with held sites, of elliptical slices and of the mixture: a map of 56 areas, two
-    scales, 2.8 / 0.24 and 6.3 / 0.64, and in as much time 1.4 times the effective samples; a map of
-    2 500 areas 3.2 / 0.27 and 5.7 / 0.39, and as many in as much time.
-
-    Smallest effective samples a second with one, two and four sweeps, logit: 919 rows of 85 groups
-    with slopes 288, 287, 79; 20 000 rows of 2 000 groups 181, 124, 67; 100 000 rows of 1 000 groups
-    53, 24, 3.
-
-    Effective samples a step on the first of these, smallest over everything: 0.15 with one sweep,
-    0.36 with four, at 1.2 times the time. Slices along the principal axes need 6 evaluations a
-    step for two hyperparameters where coordinate-wise slices with stepping out need 11, and mix
-    2.5 times better (0.60 against 0.25 a step, Student-t, n = 506).
-
     Examples
     --------
     >>> idata = pm.sample(step=pac.AugmentedGibbs())  # doctest: +SKIP
@@ -213,7 +168,7 @@ class AugmentedGibbs(BlockedStep):
 
     def __init__(
         self,
-        vars: Sequence | None = None,
+        vars: Sequence[Any] | None = None,
         *,
         model: Model | None = None,
         rng: Any = None,
@@ -238,20 +193,20 @@ class AugmentedGibbs(BlockedStep):
         groups = LatentPriors(lgm, (start, *self.recognition.probes)).groups
         factors = choose_factors(lgm, self.held, start, groups)
         maps = [read(start) for read in lgm.maps]
-        self._is_sparse = not self.held and can_sum_out(lgm.blocks, maps)
+        is_sparse = not self.held and can_sum_out(lgm.blocks, maps)
         # Refuses matrices that are too large, before any of them is evaluated.
-        self._space = (cheapest_space if self._is_sparse else choose_space)(lgm, groups)
-        self.plan = _restrict(make_plan(lgm, self.held, factors), vars)
-        self.vars = _value_variables(model, self.recognition, self.plan, vars)
+        self._space = (cheapest_space if is_sparse else choose_space)(lgm, groups)
+        self.plan = restrict(make_plan(lgm, self.held, factors), vars)
+        self.vars = value_variables(model, lgm, self.plan, vars)
         self.blas_threads = blas_threads
         #: Called with the number of steps where a chain begins in this process.
         self.on_chain: Callable[[int], None] | None = None
         self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
-        self._kinds = self._choose_updates(hyper_sampler)
-        self.sweeps = self._choose_sweeps(sweeps)
+        self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._space)
+        self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=is_sparse)
         self._default_start = dict(self.recognition.start)
         self._pymc = self._density_of(model)
-        _prepare(self.recognition, self.held)
+        prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
         for part in self.make_sampler(self._default_start).parts:
@@ -259,7 +214,9 @@ class AugmentedGibbs(BlockedStep):
                 own.space.compile()
         self.tune = True
 
-    def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
+    def _recognize(
+        self, model: Model, vars: Sequence[Any] | None, compile_kwargs: Any
+    ) -> Recognition:
         return recognize(model, vars=vars, compile_kwargs=compile_kwargs)
 
     def _choose_held(self, sites: str) -> tuple[str, ...]:
@@ -270,57 +227,11 @@ class AugmentedGibbs(BlockedStep):
         """Return PyMC's log density of the model, to compare with; None to compare nothing."""
         return WholeDensity(model)
 
-    def _choose_updates(self, hyper_sampler: str) -> dict[str, type]:
-        """Return the updates of the moves that do not use the default, slices along axes."""
-        if hyper_sampler not in _HYPER_SAMPLERS:
-            raise ValueError(
-                f"hyper_sampler: expected one of {', '.join(map(repr, _HYPER_SAMPLERS))}, got "
-                f"{hyper_sampler!r}"
-            )
-        possible = can_use_gradient(self.recognition.model, self.plan)
-        if hyper_sampler == "nuts" and not possible:
-            raise ValueError(
-                "hyper_sampler='nuts': expected hyperparameters that enter covariances and offsets "
-                "only; use hyper_sampler='slice' for this model"
-            )
-        if hyper_sampler == "auto":
-            # Scales of a map and of its areas' own effects are near zero in turn, tails that
-            # ellipses alone are long in leaving; and structured evidence costs little.
-            structured = any(b.entries is not None for b in self.recognition.model.blocks)
-            several = structured and self._sizes["collapsed"] > 1
-            hyper_sampler = "elliptical" if self.held and not several else "mixed"
-            if not self.held and possible and has_many(self.plan):
-                hyper_sampler = "nuts" if self._space.has_cheap_gradient else "mixed"
-        if hyper_sampler == "mixed":
-            joint = {"joint": EllipticalUpdate} if self.held else {}
-            return {"collapsed": MixedUpdate, **joint}
-        if hyper_sampler == "elliptical":
-            return {"collapsed": EllipticalUpdate, "joint": EllipticalUpdate}
-        return {"collapsed": GradientUpdate} if hyper_sampler == "nuts" else {}
-
-    def _choose_sweeps(self, sweeps: int | None) -> int | None:
-        if sweeps is None and self.held:
-            return None  # chosen during tuning
-        if sweeps is None:
-            # Without ω a second draw of the latents replaces the first.
-            augmented = any(s.likelihood.has_auxiliary for s in self.recognition.model.sites)
-            updated = any(size for m, size in self._sizes.items() if m.startswith(_REUSED))
-            cheap = self._is_sparse and self.recognition.model.n_rows > _MANY_ROWS
-            # Entries are updated given the latents, and mix as fast as these do.
-            repeats = bool(self.plan.by_entry) or (updated and not cheap)
-            return _SWEEPS if augmented and repeats else 1
-        if not isinstance(sweeps, int | np.integer) or sweeps < 1:
-            raise ValueError(f"sweeps: expected a positive integer, got {sweeps!r}")
-        return int(sweeps)
-
     def _reset(self) -> None:
         self._sampler: GibbsSampler | None = None
         self.started = False
         self._remaining, self._taken = -1, 0
-        self._updates = {
-            move: self._kinds.get(move, _default_update(move))(size)
-            for move, size in self._sizes.items()
-        }
+        self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
         self._sites = HeldSites(lgm, self.held, names, probes) if self.held else None
@@ -500,68 +411,8 @@ class AugmentedGibbs(BlockedStep):
         return (update_stats,)
 
 
-def _default_update(move: str) -> type:
-    return EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
-
-
 def _unpickled(kind: type[AugmentedGibbs], state: bytes) -> AugmentedGibbs:
     # The constructor would recognise the model again.
     step = object.__new__(kind)
     step.__dict__.update(cloudpickle.loads(state))
     return step
-
-
-def _prepare(recognition: Recognition, held: Collection[str]) -> None:
-    """Compile the functions of a chain once, rather than in every worker process."""
-    model = recognition.model
-    functions = [model.log_prior, model.offset]
-    functions += [f for b in model.blocks for f in (b.scale, b.mean) if f is not None]
-    for function in functions:
-        if hasattr(function, "compile"):
-            function.compile()
-    rng = np.random.default_rng(0)
-    for site in model.sites:
-        # As many as in a step: some draws of few take another way.
-        params, y = site.params(recognition.start), np.array(site.y(recognition.start))
-        eta = np.zeros(site.shape)
-        if site.name in held:
-            site.terms.log_density(y, eta, params)
-            continue
-        for group in range(len(site.terms.groups)):
-            site.terms.draw_auxiliary(rng, y, eta, params, group)
-
-
-def _restrict(plan: Plan, vars: Sequence[Any] | None) -> Plan:
-    if vars is None:
-        return plan
-    chosen = {var.name for var in vars}
-    left = {h.name for h in plan.left_to_pymc if chosen.intersection((h.name, h.value_name))}
-    if left:
-        raise RecognitionError(
-            f"AugmentedGibbs cannot sample {sorted(left)}: expected continuous variables of few "
-            "components; leave them out of vars, so that PyMC assigns a step method"
-        )
-
-    return plan.restricted(lambda h: bool(chosen.intersection((h.name, h.value_name))))
-
-
-def _value_variables(
-    model: Model, recognition: Recognition, plan: Plan, vars: Sequence[Any] | None
-) -> list[Any]:
-    lgm = recognition.model
-    names = [block.value_name for block in lgm.blocks]
-    names += [h.value_name for h in plan.updated]
-    names += [variable.value_name for variable in lgm.forward]
-    if vars is not None:
-        known = {n: n for n in names}
-        known |= {b.name: b.value_name for b in lgm.blocks}
-        known |= {model.values_to_rvs[v].name: v.name for v in model.value_vars if v.name in names}
-        unknown = [var.name for var in vars if var.name not in known]
-        if unknown:
-            raise RecognitionError(
-                f"AugmentedGibbs cannot sample {unknown}: expected variables among "
-                f"{sorted(set(known))}"
-            )
-    by_name = {var.name: var for var in model.value_vars}
-    # In the model's order, so that traces and seeds do not depend on the order of vars.
-    return [var for name, var in by_name.items() if name in set(names)]

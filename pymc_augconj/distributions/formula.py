@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pytensor
@@ -90,7 +91,7 @@ class Formula:
                 varying.update(node.outputs)
         return varying
 
-    def _nodes(self) -> list:
+    def _nodes(self) -> list[Any]:
         nodes = toposort([self._output])
         return [n for n in nodes if any(parent in self._varying for parent in n.inputs)]
 
@@ -165,10 +166,10 @@ class Formula:
         return np.broadcast_to(result, flat.shape).reshape(shape)
 
     @cached_property
-    def _functions(self) -> dict:
+    def _functions(self) -> dict[Any, Any]:
         return {}
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[Any, Any]:
         # Compiled functions are not pickled, but compiled on demand.
         return {k: v for k, v in self.__dict__.items() if k != "_functions"}
 

@@ -6,19 +6,20 @@ engine is defined by a :class:`SiteRule`, which :class:`.SiteFit` turns into an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from pymc_augconj.engines.options import Options
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.several import MultiLikelihood
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessPrior
+from pymc_augconj.model import Hyperparameter, Key, LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
 __all__ = [
@@ -30,16 +31,13 @@ __all__ = [
     "FitState",
     "Iteration",
     "LogPrior",
+    "ProcessPrior",
     "SiteEvaluation",
     "SiteRule",
     "SparseProblem",
     "reporter",
 ]
 
-
-# Natural-gradient steps per step of Adam, which costs more. After the same number of iterations the
-# bound with 4 is as high as with 1; with 8 it is, from a poor start, 700 nats lower after 400.
-_HYPER_EVERY = 4
 
 #: ``point -> (value, {entry of the point: derivative})``
 LogPrior = Callable[[Point], tuple[float, dict[str, Array]]]
@@ -58,19 +56,16 @@ class SiteRule(Protocol):
 
         Otherwise it uses variances and the diagonal of Λ, (P, N).
         """
-        ...
 
     def value(
         self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
     ) -> Array:
         """Return ℓ(m, V) of every observation, shape (N,), for ``mean`` of shape (P, N)."""
-        ...
 
     def targets(
         self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         """Return ℓ and the target sites (ĥ, Λ̂), of the shapes of ``mean`` and ``cov``."""
-        ...
 
 
 class SiteEvaluation(Protocol):
@@ -79,57 +74,46 @@ class SiteEvaluation(Protocol):
     @property
     def h(self) -> Array:
         """Linear coefficients of the sites."""
-        ...
 
     @property
     def lam(self) -> Array:
         """Precisions of the sites."""
-        ...
 
     @property
     def target_h(self) -> Array:
         """Target of ``h``."""
-        ...
 
     @property
     def target_lam(self) -> Array:
         """Target of ``lam``."""
-        ...
 
     @property
     def residual(self) -> float:
         """Distance of the sites from their targets."""
-        ...
 
     @property
     def mean(self) -> Array:
         """Means of the predictors."""
-        ...
 
     @property
     def var(self) -> Array:
         """Variances of the predictors."""
-        ...
 
     @property
     def cov(self) -> Array:
         """Variances of the predictors, then covariances of coupled pairs."""
-        ...
 
     @property
     def precision_units(self) -> Array:
         """Effect on q of a unit of each entry of ``lam``, the weight of its changes."""
-        ...
 
     @property
     def bound(self) -> float:
         """The engine's value of the log evidence."""
-        ...
 
     @property
-    def posterior(self) -> Any:
+    def posterior(self) -> object:
         """Posterior of the latents; None if it has not been computed."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -161,7 +145,7 @@ class Evaluation:
     rounding: float
     coupling: Coupling = field(repr=False)
     #: A SitePosterior, or a sparse engine's own; None if it has not been computed.
-    posterior: Any = field(repr=False, default=None)
+    posterior: object = field(repr=False, default=None)
     buffer: int = 0
 
     @property
@@ -261,6 +245,52 @@ class FitState:
     var: Array
 
 
+class ProcessPrior(Protocol):
+    """The prior of a Gaussian process at arbitrary inputs X, shape (P, d), as a function of θ.
+
+    Attributes
+    ----------
+    name : str
+        Latent block of the process at the model's own inputs.
+    names : tuple of Key
+        Entries of the point on which mean and covariances depend.
+    inputs : ndarray, shape (n, d)
+        The model's own inputs; a memory map is kept as such.
+    jitter : float
+        Added to the diagonal of K(Z, Z).
+    """
+
+    name: str
+    names: tuple[Key, ...]
+    inputs: Array
+    jitter: float
+
+    def thread_copies(self, count: int) -> Sequence[ProcessPrior]:
+        """Return this object and up to ``count`` − 1 copies, one for each thread."""
+
+    def cov(self, point: Point, Z: Array) -> Array:
+        """Return K(Z, Z)."""
+
+    def cross(self, point: Point, X: Array, Z: Array) -> tuple[Array, Array]:
+        """Return K(X, Z), which callers may overwrite, and the diagonal of K(X, X)."""
+
+    def pull_cov(
+        self, point: Point, Z: Array, weights: Array
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Return the weighted sum of the derivatives of K(Z, Z).
+
+        By entry of the point; and by Z, or None if not requested.
+        """
+
+    def pull_cross(
+        self, point: Point, X: Array, Z: Array, weights: tuple[Array, Array]
+    ) -> tuple[dict[str, Array], Array | None]:
+        """Return the derivatives of K(X, Z) and diag K(X, X), like :meth:`pull_cov`."""
+
+    def mean(self, point: Point, X: Array) -> Array:
+        """Return the prior mean at X, shape (P,)."""
+
+
 @dataclass(frozen=True)
 class FirstWeights:
     """Posterior of the weights from an earlier fit.
@@ -290,18 +320,6 @@ class SparseProblem:
     inducing : sequence of ndarray
         Inducing inputs of each process, shape (M, d), initial or fixed.
     rng : Generator
-    batch_size : int, optional
-        Rows of a minibatch; by default all of them.
-    rate : float or pair of float, optional
-        Of the natural-gradient steps: a constant, or (delay, forgetting) of Robbins and Monro's
-        ρ_t = (1 + t/delay)^(−forgetting). By default as
-        :func:`~pymc_augconj.engines.sparse.steps.default_rate` has it.
-    hyper_rate : float
-        Rate of Adam, on the unconstrained scale; it falls to a tenth.
-    hyper_every : int
-        Number of natural-gradient steps per step of Adam.
-    optimize_inducing : bool
-        Whether the inducing inputs move, too.
     data : ChunkedData, optional
         All the data, of which the model has a sample; by default the model's data.
     first : FirstWeights, optional
@@ -311,13 +329,8 @@ class SparseProblem:
     priors: Sequence[ProcessPrior]
     inducing: Sequence[Array]
     rng: np.random.Generator
-    batch_size: int | None = None
-    rate: float | tuple[float, float] | None = None
-    hyper_rate: float = 0.05
-    hyper_every: int = _HYPER_EVERY
-    optimize_inducing: bool = False
     #: A :class:`~pymc_augconj.engines.sparse.chunks.ChunkedData`, which no dense engine knows.
-    data: Any = None
+    data: object = None
     first: FirstWeights | None = None
 
 
@@ -340,8 +353,8 @@ class FitProblem:
     tol : float
     callback : callable, optional
         Called with a :class:`FitState` after every iteration.
-    options : mapping
-        Options of the engine by name, checked by :mod:`~pymc_augconj.engines.options`.
+    options : Options
+        Of the engine's class; another one stands for the defaults.
     sparse : SparseProblem, optional
         Present if processes act through inducing points.
     """
@@ -354,7 +367,7 @@ class FitProblem:
     max_iter: int
     tol: float
     callback: Callable[[FitState], object] | None = None
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Options = field(default_factory=Options)
     sparse: SparseProblem | None = None
 
 

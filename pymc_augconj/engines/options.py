@@ -1,114 +1,192 @@
-"""Options of the fitting methods and the values that each may take.
+"""Options of the fitting engines: a class for each engine, whose fields have the values they take.
 
-They are checked by name before any computation. A new option is one entry here, and its name in the
-record of each engine that takes it.
+A new option is one field. ``pac.fit`` checks options by name before any computation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Literal, Self
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.typing import Array
 
-from .ep.sweeps import SMALLEST_DAMPING
-from .registry import ENGINES
+__all__ = [
+    "COMMON",
+    "SMALLEST_DAMPING",
+    "EPOptions",
+    "InducingOptions",
+    "Options",
+    "SVIOptions",
+    "VGPOptions",
+    "Values",
+]
 
-__all__ = ["OPTIONS", "Option", "check_option", "given_options"]
+SMALLEST_DAMPING = 0.01
 
-# Options that every method takes.
-_COMMON = ("max_iter", "tol")
+#: The number of inducing points of a process, or their inputs.
+Inducing = int | Array
 
 
 @dataclass(frozen=True)
-class Option:
-    """The values that an option may take.
+class Values:
+    """Description of the values that an option may take, and the condition on them."""
 
-    Attributes
-    ----------
-    expected : str
-        Description of the accepted values.
-    accepts : callable
-        Condition on the value; by default any value, which the engine checks itself.
-    """
+    expected: str
+    accepts: Callable[[object], bool]
 
-    expected: str = ""
-    accepts: Callable[[Any], bool] = lambda value: True
+    def check(self, name: str, value: object) -> None:
+        """Raise AugmentationError if the option ``name`` may not have this value."""
+        if not self.accepts(value):
+            raise AugmentationError(f"{name}: expected {self.expected}, got {value!r}")
 
 
-def _number(accepts: Callable[[float], bool]) -> Callable[[Any], bool]:
+def _number(accepts: Callable[[float], bool]) -> Callable[[object], bool]:
     return lambda value: (
         isinstance(value, Real) and not isinstance(value, bool) and accepts(float(value))
     )
 
 
-def _count(value: Any) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1
+def _one_of(*values: str) -> dict[str, Values]:
+    return {"values": Values(f"one of {list(values)}", values.__contains__)}
 
 
-def _rate(value: Any) -> bool:
+def _rate(value: object) -> bool:
     if isinstance(value, tuple):
-        in_range = len(value) == 2 and all(map(_positive, value))
+        in_range = len(value) == 2 and all(map(_POSITIVE.accepts, value))
         return in_range and 0.5 < value[1] <= 1.0
-    return _fraction(value)
+    return _FRACTION.accepts(value)
 
 
-_fraction = _number(lambda value: 0.0 < value <= 1.0)
-_positive = _number(lambda value: 0.0 < value < float("inf"))
+_FRACTION = Values("a number in (0, 1]", _number(lambda value: 0.0 < value <= 1.0))
+_POSITIVE = Values("a finite number above 0", _number(lambda value: 0.0 < value < float("inf")))
+_COUNT = Values(
+    "a positive integer",
+    lambda value: isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= 1,
+)
+_DAMPING = Values(
+    f"a number in [{SMALLEST_DAMPING}, 1]",
+    _number(lambda value: SMALLEST_DAMPING <= value <= 1.0),
+)
+_RATE = Values(
+    "a number in (0, 1], or (delay, forgetting) with delay > 0 and forgetting in (0.5, 1]", _rate
+)
+_FLAG = Values("True or False", lambda value: isinstance(value, bool))
 
-_SCHEDULES = ("parallel", "sequential")
-_STRUCTURES = ("full", "factorised")
-
-OPTIONS = {
-    "max_iter": Option("a positive integer", _count),
-    "tol": Option("a finite number above 0", _positive),
-    "power": Option("a number in (0, 1]", _fraction),
-    "schedule": Option(f"one of {list(_SCHEDULES)}", lambda value: value in _SCHEDULES),
-    "structure": Option(f"one of {list(_STRUCTURES)}", lambda value: value in _STRUCTURES),
-    "damping": Option(
-        f"a number in [{SMALLEST_DAMPING}, 1]",
-        _number(lambda damping: SMALLEST_DAMPING <= damping <= 1.0),
-    ),
-    "inducing": Option(),
-    "batch_size": Option("a positive integer", _count),
-    "rate": Option(
-        "a number in (0, 1], or (delay, forgetting) with delay > 0 and forgetting in (0.5, 1]",
-        _rate,
-    ),
-    "hyper_rate": Option("a finite number above 0", _positive),
-    "optimize_inducing": Option("True or False", lambda value: isinstance(value, bool)),
-}
+#: Values of the options that every engine takes.
+COMMON = {"max_iter": _COUNT, "tol": _POSITIVE}
 
 
-def check_option(method: str, name: str, value: Any) -> None:
-    """Refuse an unknown option of the method, or a value out of range.
+@dataclass(frozen=True)
+class Options:
+    """Options of an engine that has none of its own, as ``"qp"``."""
 
-    Raises
-    ------
-    AugmentationError
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """Return ``options`` if they are of this class, else its defaults."""
+        return options if isinstance(options, cls) else cls()
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of the options."""
+        return [each.name for each in fields(cls)]
+
+    @classmethod
+    def checked(cls, given: Mapping[str, Any]) -> Self:
+        """Return options with the given values; AugmentationError if one is out of its range."""
+        for each in fields(cls):
+            if each.name in given and "values" in each.metadata:
+                each.metadata["values"].check(each.name, given[each.name])
+        return cls(**given)
+
+
+@dataclass(frozen=True)
+class InducingOptions(Options):
+    """Options of an engine that can go through inducing points, as ``"cavi"``.
+
+    Attributes
+    ----------
+    inducing : int, array_like of shape (M, d), or mapping, optional
+        The number of inducing points, placed by k-means++, or their inputs, or a mapping from
+        names of processes to either. 100 by default for ``"svi"``; by default the other engines
+        fit without inducing points.
     """
-    option = OPTIONS[name]
-    if name not in _COMMON and not ENGINES[method].takes(name):
-        methods = " or ".join(f"method={m!r}" for m, e in ENGINES.items() if e.takes(name))
-        raise AugmentationError(
-            f"{name}: expected it with {methods} only, got it with method={method!r}; leave it "
-            "out, or use another method"
-        )
-    if not option.accepts(value):
-        raise AugmentationError(f"{name}: expected {option.expected}, got {value!r}")
+
+    # The engine's caller checks it, by the process.
+    inducing: Inducing | Mapping[str, Inducing] | None = None
 
 
-def given_options(method: str, **options: Any) -> dict[str, Any]:
-    """Return the options that are not None.
+@dataclass(frozen=True)
+class VGPOptions(InducingOptions):
+    """Options of ``"vgp"``.
 
-    Raises
-    ------
-    AugmentationError
-        If one of them is unknown to the method, or out of range.
+    Attributes
+    ----------
+    inducing
+        See :class:`InducingOptions`.
+    structure : {"full", "factorised"}, optional
+        For observed variables of several predictors: whether the approximation has the posterior
+        correlations between the predictors of an observation (``"full"``, the default without
+        inducing points), or takes them to be independent (always through inducing points, and for
+        likelihoods of which E log p is known for that case alone). The bound of the latter is
+        lower, and it needs each latent to enter one predictor. Of K classes it takes K sets of M
+        weights in the place of one of KM: with ``inducing=X``, O(K n³).
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, value in given.items():
-        check_option(method, name, value)
-    return given
+
+    structure: Literal["full", "factorised"] | None = field(
+        default=None, metadata=_one_of("full", "factorised")
+    )
+
+
+@dataclass(frozen=True)
+class EPOptions(Options):
+    """Options of ``"ep"``.
+
+    Attributes
+    ----------
+    power : float
+        The fraction η of power EP, in (0, 1]. Small fractions approach the VGP.
+    schedule : {"parallel", "sequential"}
+        Whether all sites are updated at once, or one after the other.
+    damping : float
+        Largest step of a site towards its new value in one sweep, as a fraction in [0.01, 1]. It
+        is decreased automatically if needed.
+    """
+
+    power: float = field(default=1.0, metadata={"values": _FRACTION})
+    schedule: Literal["parallel", "sequential"] = field(
+        default="parallel", metadata=_one_of("parallel", "sequential")
+    )
+    damping: float = field(default=1.0, metadata={"values": _DAMPING})
+
+
+@dataclass(frozen=True)
+class SVIOptions(InducingOptions):
+    """Options of ``"svi"``.
+
+    Attributes
+    ----------
+    inducing
+        See :class:`InducingOptions`.
+    batch_size : int, optional
+        Number of observations per iteration, 256 by default, or that of the model's
+        ``pm.Minibatch``.
+    rate : float or (float, float), optional
+        Step size of the natural-gradient steps, a constant in (0, 1] or the pair (delay,
+        forgetting) of Robbins and Monro's ρ_t = (1 + t/delay)^(−forgetting). By default (10, 0.75)
+        if hyperparameters or inducing inputs are optimised and the minibatches go through the data
+        five times or more, so that steps at earlier hyperparameters are forgotten sooner; (1, 0.9)
+        otherwise.
+    hyper_rate : float
+        Step size of Adam on the hyperparameters' unconstrained scale; it decreases to a tenth over
+        ``max_iter``. Hyperparameters are updated at every fourth iteration.
+    optimize_inducing : bool
+        Whether inducing inputs are optimised with the hyperparameters.
+    """
+
+    batch_size: int | None = field(default=None, metadata={"values": _COUNT})
+    rate: float | tuple[float, float] | None = field(default=None, metadata={"values": _RATE})
+    hyper_rate: float = field(default=0.05, metadata={"values": _POSITIVE})
+    optimize_inducing: bool = field(default=False, metadata={"values": _FLAG})

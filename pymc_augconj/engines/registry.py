@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
+
+from pymc_augconj.errors import AugmentationError
 
 from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
+from .options import EPOptions, InducingOptions, Options, SVIOptions, VGPOptions
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.ascent import SiteFit
 from .variational.cavi import CoordinateAscent
 from .variational.vgp import VariationalGaussian
 
-__all__ = ["ENGINES", "Engine", "minibatch_engines"]
+__all__ = ["ENGINES", "Engine", "given_options", "minibatch_engines"]
 
 FittingEngine = Callable[[FitProblem], FitOutcome]
-
-_EP = ("power", "schedule", "damping")
-_SVI = ("batch_size", "rate", "hyper_rate", "optimize_inducing")
 
 
 @dataclass(frozen=True)
@@ -39,8 +40,8 @@ class Engine:
         Whether the evidence is a lower bound.
     evidence : str
         The evidence in a few words, for printed summaries.
-    options : tuple of str
-        Options besides those that all engines take.
+    options : type of Options
+        Class of the options besides those that all engines take.
     """
 
     name: str
@@ -49,7 +50,7 @@ class Engine:
     augmented: bool
     bound: bool
     evidence: str
-    options: tuple[str, ...] = ()
+    options: type[Options] = Options
 
     @property
     def minibatches(self) -> bool:
@@ -58,7 +59,7 @@ class Engine:
 
     def takes(self, option: str) -> bool:
         """Return whether ``option`` is one of this engine's own."""
-        return option in self.options or (option == "inducing" and self.sparse is not None)
+        return option in self.options.names()
 
 
 ENGINES: dict[str, Engine] = {
@@ -71,6 +72,7 @@ ENGINES: dict[str, Engine] = {
             augmented=True,
             bound=True,
             evidence="lower bound",
+            options=InducingOptions,
         ),
         Engine(
             "vgp",
@@ -79,7 +81,7 @@ ENGINES: dict[str, Engine] = {
             augmented=False,
             bound=True,
             evidence="lower bound",
-            options=("structure",),
+            options=VGPOptions,
         ),
         Engine(
             "ep",
@@ -88,7 +90,7 @@ ENGINES: dict[str, Engine] = {
             augmented=False,
             bound=False,
             evidence="approximate",
-            options=_EP,
+            options=EPOptions,
         ),
         Engine(
             "qp",
@@ -105,7 +107,7 @@ ENGINES: dict[str, Engine] = {
             augmented=False,
             bound=True,
             evidence="lower bound",
-            options=_SVI,
+            options=SVIOptions,
         ),
     )
 }
@@ -114,3 +116,30 @@ ENGINES: dict[str, Engine] = {
 def minibatch_engines() -> tuple[str, ...]:
     """Return the names of the engines that work on minibatches."""
     return tuple(name for name, engine in ENGINES.items() if engine.minibatches)
+
+
+def given_options(method: str, options: Mapping[str, Any]) -> Options:
+    """Return an engine's options, those that are None by default.
+
+    Raises
+    ------
+    AugmentationError
+        If one of them is another engine's, or out of range.
+    TypeError
+        If no engine has an option of that name.
+    """
+    given = {}
+    for name, value in options.items():
+        engines = [engine for engine, record in ENGINES.items() if record.takes(name)]
+        if not engines:
+            raise TypeError(f"fit() got an unexpected keyword argument {name!r}")
+        # False is the default, which every method accepts.
+        if value is None or (name == "optimize_inducing" and value is False):
+            continue
+        if method not in engines:
+            raise AugmentationError(
+                f"{name}: expected it with {' or '.join(f'method={m!r}' for m in engines)} only, "
+                f"got it with method={method!r}; leave it out, or use another method"
+            )
+        given[name] = value
+    return ENGINES[method].options.checked(given)

@@ -11,7 +11,7 @@ of classes, may belong to different components: they are its *pieces*.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,7 +22,7 @@ from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import Key, LatentBlock, LatentGaussianModel, Point, PointMap
 from pymc_augconj.typing import Array, Index, Mask
 
-__all__ = ["Component", "find_components", "restricted_model"]
+__all__ = ["Component", "RowsOf", "find_components", "restricted_model"]
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def _columns(A: LinearMap) -> Mask:
 
 
 @dataclass(frozen=True)
-class _RowsOf:
+class RowsOf:
     """Some rows of a vector or map that is a function of the point, and columns of a map.
 
     The rows have no entry in other columns.
@@ -137,29 +137,25 @@ class _RowsOf:
 
     def __call__(self, point: Point) -> Any:
         value = self.whole(point)
-        if isinstance(value, np.ndarray):
-            return value[self.rows]
-        part = value.rows(self.rows)
+        return value[self.rows] if isinstance(value, np.ndarray) else self._part(value)
+
+    def _part(self, A: LinearMap) -> LinearMap:
+        part = A.rows(self.rows)
         if self.columns is not None and self.columns.size < part.size:
             part = part.select(self.columns)
         if isinstance(part, RowSelection) and part.coef is not None and (part.coef == 1.0).all():
             return RowSelection(part.index, None, part.size)
         return part
 
-
-@dataclass(frozen=True)
-class _EntriesOf:
-    """Some entries of a vector that is a function of the point."""
-
-    whole: PointMap[Array]
-    entries: Index
-
-    @property
-    def names(self) -> tuple[Key, ...]:
-        return self.whole.names
-
-    def __call__(self, point: Point) -> Array:
-        return self.whole(point)[self.entries]
+    def on_tape(self, tape: Any, entries: Mapping[Any, Index]) -> Any:
+        """Return the registers of a vector; of a map its parts, with those of their factors."""
+        found = tape.evaluate(self.whole, entries)
+        if isinstance(found, np.ndarray):
+            return found[self.rows]
+        return [
+            (factor[self.rows] if np.size(factor) > 1 else factor, self._part(A))
+            for factor, A in found
+        ]
 
 
 def restricted_model(
@@ -173,8 +169,8 @@ def restricted_model(
     return replace(
         model,
         blocks=tuple(_restricted_block(model.blocks[i], own) for i, own in pairs),
-        maps=tuple(_RowsOf(model.maps[i], rows, own) for i, own in pairs),
-        offset=_RowsOf(model.offset, rows),
+        maps=tuple(RowsOf(model.maps[i], rows, own) for i, own in pairs),
+        offset=RowsOf(model.offset, rows),
         n_rows=rows.size,
     )
 
@@ -183,7 +179,7 @@ def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
     """Return some pieces of a block."""
     if latents.size == block.total_size:
         return block
-    mean = None if block.mean is None else _EntriesOf(block.mean, latents)
+    mean = None if block.mean is None else RowsOf(block.mean, latents)
     if block.kind != "diagonal":
         copies = latents.size // block.size
         return replace(block, copies=copies, shape=(latents.size,), mean=mean)
@@ -201,6 +197,6 @@ def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
         copies=1,
         shape=(latents.size,),
         mean=mean,
-        scale=_EntriesOf(block.scale, latents),
+        scale=RowsOf(block.scale, latents),
         scale_pullback=None if pull is None else pullback,
     )

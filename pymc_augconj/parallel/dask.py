@@ -31,7 +31,7 @@ class DaskExecutor(Executor):
 
     def __init__(self, client: distributed.Client) -> None:
         self.client = client
-        self._futures: WeakSet[distributed.Future] = WeakSet()
+        self._futures: WeakSet[distributed.Future[Any]] = WeakSet()
 
     @property
     def workers(self) -> int:  # type: ignore[override]

@@ -39,7 +39,7 @@ class Task[T](Protocol):
 class _Deferred[T]:
     """Work that runs when its result is requested."""
 
-    def __init__(self, function: Callable[..., T], arguments: tuple) -> None:
+    def __init__(self, function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
         self._function, self._arguments = function, arguments
         self._found: list[T] = []
 
@@ -170,7 +170,7 @@ class Pool(Executor):
     def __init__(self, pool: FuturesExecutor, workers: int) -> None:
         self._pool, self.workers = pool, workers
         self._separate = isinstance(pool, ProcessPoolExecutor)
-        self._futures: set[Future] = set()
+        self._futures: set[Future[Any]] = set()
 
     def share(self, value: Any) -> Any:
         return _Shared(value) if self._separate else value
@@ -210,7 +210,7 @@ class Threads(Pool):
             _here.number = next(numbers)
 
         super().__init__(ThreadPoolExecutor(workers - 1, initializer=number), workers)
-        self._work: dict[Task[Any], tuple[Callable[..., Any], tuple]] = {}
+        self._work: dict[Task[Any], tuple[Callable[..., Any], tuple[Any, ...]]] = {}
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> Task[Any]:
         future = super().submit(function, *arguments)
@@ -266,6 +266,6 @@ def _unpickled(pickled: bytes) -> Any:
     return function(*(x.get() if isinstance(x, _Shared) else x for x in arguments))
 
 
-def _with_errors(how: Any, function: Callable[..., Any], arguments: tuple) -> Any:
+def _with_errors(how: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     with np.errstate(**how):
         return function(*arguments)

@@ -179,7 +179,7 @@ def without_compilation() -> Iterator[None]:
         yield
 
 
-def untraced() -> AbstractContextManager:
+def untraced() -> AbstractContextManager[None]:
     """Let no node of a graph record where it was made: a third of the time of making it."""
     return _traces({"traceback__limit": 0})
 

@@ -173,6 +173,13 @@ class TapeBuilder:
             self._code.append((code[0], at, *code[1:]))
         return at
 
+    def evaluate(self, function: Any, entries: Mapping[Any, Index]) -> Any:
+        """Return the registers of the value of a function of the point, see :class:`OnTape`."""
+        on_tape = getattr(function, "on_tape", None)
+        if on_tape is None:
+            raise NoTapeError(type(function).__name__)
+        return on_tape(self, entries)
+
     def finish(self) -> Tape:
         """Return the tape."""
         code = np.array(self._code, dtype=np.intp).reshape(-1, 5)
@@ -180,7 +187,9 @@ class TapeBuilder:
 
     # -- graphs -------------------------------------------------------------------------------
 
-    def read(self, fgraph: FunctionGraph, order: Sequence[Apply], given: Sequence[Any]) -> list:
+    def read(
+        self, fgraph: FunctionGraph, order: Sequence[Apply], given: Sequence[Any]
+    ) -> list[Any]:
         """Return the registers of a rewritten graph's outputs.
 
         ``given`` has for each of its inputs :class:`Registers`, or an array of numbers.

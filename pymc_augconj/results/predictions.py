@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, Predictive
 from pymc_augconj.prediction.moments import has_formulas
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 
-__all__ = ["Request", "posterior_draws", "predictions_tree"]
+__all__ = ["ObservationOptions", "Request", "needed_draws", "predictions_tree"]
 
 
 # Dims and values of variables, by name.
@@ -25,21 +25,22 @@ Variables = Mapping[str, tuple[Sequence[str], np.ndarray]]
 Sampled = tuple[np.ndarray, np.ndarray]
 
 
-def posterior_draws(
-    tree: xr.DataTree, names: Sequence[str]
-) -> tuple[dict[str, np.ndarray], Sampled]:
+def needed_draws(tree: xr.DataTree, names: Sequence[str]) -> tuple[dict[str, np.ndarray], Sampled]:
     """Return variables with chains and draws on one axis, and the coordinates of the two.
 
     Raises
     ------
-    KeyError
-        If a variable is missing; its name is the error's argument.
+    AugmentationError
+        If a variable is missing.
     """
     posterior = tree["posterior"].to_dataset()
     found = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         if name not in posterior:
-            raise KeyError(name)
+            raise AugmentationError(
+                f"posterior: expected the variable {name!r}, which the prediction needs, "
+                "found none; sample with it among var_names"
+            )
         values = posterior[name].transpose("chain", "draw", ...).values
         found[name] = values.reshape(-1, *values.shape[2:])
     return found, (posterior["chain"].values, posterior["draw"].values)
@@ -81,30 +82,112 @@ def predictions_tree(
 
 
 @dataclass(frozen=True)
-class Request:
-    """The predictions that a user asked for, and the names and labels of their axes.
+class ObservationOptions:
+    """Options of :func:`pymc_augconj.predict` about observations; for ``kind="y"`` only.
 
     Attributes
     ----------
-    name : str
-        The process.
-    dim, coords : str, sequence, optional
-        Name and labels of the axis of the new inputs.
-    quantile : tuple of float
-    ynew : array_like, optional
-    size : int
-        Number of new inputs.
+    ynew : array_like, shape (P,) or (), optional
+        Observations at the new inputs: adds their log predictive densities. With ``ynew=k`` these
+        are the log probabilities of the class or count k.
+    offset : array_like, shape (P,) or (), optional
+        The terms of the predictor at the new inputs other than the process and other Gaussian
+        latents, if they differ between observations: for example the logarithm of an exposure.
+    params : mapping, optional
+        Parameters of the likelihood at the new inputs, by name, if they differ between the
+        observations: a number or an array of shape (P,), such as ``{"n": 20}`` for a binomial.
+    observed : str, optional
+        The observed variable, if several depend on the process.
+    quantile : float or sequence of float, optional
+        Levels in (0, 1) at which to add quantiles of y.
+    """
+
+    ynew: Any = None
+    offset: Any = None
+    params: Mapping[str, Any] | None = None
+    observed: str | None = None
+    quantile: float | Sequence[float] | None = None
+
+    @property
+    def given(self) -> list[str]:
+        """The names of the options that were given."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        return [
+            name
+            for name, value in found.items()
+            if value is not None and not (name == "quantile" and np.size(value) == 0)
+        ]
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The levels of quantiles, as an array."""
+        return np.ravel(np.asarray(() if self.quantile is None else self.quantile, dtype=float))
+
+    def numbers(self, size: int) -> dict[str, np.ndarray]:
+        """Return the parameters, each one number or one for each of ``size`` inputs."""
+        given = self.params or {}
+        return {name: _numbers(f"params[{name!r}]", value, size) for name, value in given.items()}
+
+    def offsets(self, size: int) -> np.ndarray | None:
+        """Return the offset at each of ``size`` inputs."""
+        if self.offset is None:
+            return None
+        values = _numbers("offset", self.offset, size)
+        if not np.isfinite(values).all():
+            raise AugmentationError("offset: expected finite numbers, found an infinity")
+        return np.broadcast_to(values, (size,))
+
+
+def _numbers(name: str, given: Any, size: int) -> np.ndarray:
+    values = np.asarray(given, dtype=float)
+    if values.shape not in ((), (size,)) or np.isnan(values).any():
+        raise AugmentationError(
+            f"{name}: expected one number, or one for each of {size} inputs, got shape "
+            f"{values.shape}{' with NaN' if np.isnan(values).any() else ''}"
+        )
+    return values
+
+
+@dataclass(frozen=True)
+class Request:
+    """The predictions that a user asked for.
+
+    Attributes
+    ----------
+    model, whole : pymc.Model
+        The user's model; and with all observations, where that has minibatches of them.
+    gps : sequence of pm.gp.Latent
+    Xnew : ndarray, shape (P, d)
+    about_y : ObservationOptions
+    full_cov, joint, jitter, dim, coords
+        See :func:`pymc_augconj.predict`.
+    rng : Generator
     outputs : tuple, optional
         Name and labels (or None) of the axis of a process with several outputs.
     """
 
-    name: str
+    model: Any
+    whole: Any
+    gps: Sequence[Any]
+    Xnew: np.ndarray
+    about_y: ObservationOptions
+    full_cov: bool
+    joint: bool
+    jitter: float
     dim: str | None
-    coords: Sequence | None
-    quantile: tuple[float, ...]
-    ynew: Any
-    size: int
+    coords: Sequence[Any] | None
+    rng: np.random.Generator
     outputs: tuple[str, Any] | None = None
+
+    @property
+    def name(self) -> str:
+        """The first process."""
+        return str(self.gps[0].f.name)
+
+    @property
+    def size(self) -> int:
+        """The number of new inputs."""
+        return len(self.Xnew)
 
     @property
     def axes(self) -> tuple[str, ...]:
@@ -126,7 +209,7 @@ class Request:
             dims = tuple(dim + d[1:] if d.startswith("*") else d for d in dims)
             named[name] = dims, values
         labels = np.arange(self.size) if self.coords is None else np.asarray(self.coords)
-        coords = {dim: labels, f"{dim}_bis": labels, "quantile": np.array(self.quantile)}
+        coords = {dim: labels, f"{dim}_bis": labels, "quantile": self.about_y.levels}
         if self.outputs is not None and self.outputs[1] is not None:
             coords[self.outputs[0]] = np.asarray(self.outputs[1])
         return predictions_tree(named, coords, attrs, sampled)
@@ -147,19 +230,21 @@ class Request:
             f"{y}_mean": (("*",), mean),
             f"{y}_std": (("*",), np.sqrt(var)),
         }
-        if self.quantile:
-            levels = np.array(self.quantile)
+        levels = self.about_y.levels
+        if levels.size:
             if not ((levels > 0.0) & (levels < 1.0)).all():
-                raise AugmentationError(f"quantile: expected levels in (0, 1), got {self.quantile}")
+                raise AugmentationError(
+                    f"quantile: expected levels in (0, 1), got {tuple(levels.tolist())}"
+                )
             values = quantiles(mixture, levels, self.size)
             found[f"{y}_quantile"] = (("quantile", "*"), values)
         return {**found, **self.log_density_of_y(mixture, y)}
 
     def log_density_of_y(self, mixture: Predictive | GroupedMixture, y: str) -> Variables:
         """Return the log predictive density of ``ynew``, if that was given."""
-        if self.ynew is None:
+        if self.about_y.ynew is None:
             return {}
-        ynew = np.asarray(self.ynew, dtype=float)
+        ynew = np.asarray(self.about_y.ynew, dtype=float)
         if ynew.shape not in ((), (self.size,)):
             raise AugmentationError(
                 f"ynew: expected one number, or one for each of {self.size} inputs, got shape "

@@ -16,22 +16,10 @@ _REST = "posterior_rest"
 def with_rest(tree: xr.DataTree, traces: Mapping[int, Any], tune: int) -> xr.DataTree:
     """Return PyMC's result of interrupted chains with the draws that it left out.
 
-    PyMC keeps equal numbers of draws of some chains, so that most draws remain.
-
-    Parameters
-    ----------
-    tree : DataTree
-        PyMC's result.
-    traces : mapping
-        The arrays of every chain, a ``pymc.backends.NDArray``, by its number.
-    tune : int
-        Number of tuning draws at the beginning of a chain.
-
-    Returns
-    -------
-    DataTree
-        Chains keep their numbers. The group ``posterior_rest`` has the other draws, if any, along
-        the axis ``sample``, with their chains and draws.
+    PyMC keeps equal numbers of draws of some chains, so that most draws remain. ``traces`` has the
+    ``pymc.backends.NDArray`` of every chain by its number, which begins with ``tune`` draws of
+    tuning. Chains keep their numbers in the result; the group ``posterior_rest`` has the other
+    draws, if any, along the axis ``sample``, with their chains and draws.
     """
     found = "posterior" in tree.children
     like = tree["posterior" if found else "warmup_posterior"].to_dataset()

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pymc as pm
 import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.api.elliptical_update import EllipticalUpdate, MixedUpdate
+from pymc_augconj.api.step_choices import choose_updates
+from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.python_mode import python_mode
 
 N = 8
@@ -154,6 +157,7 @@ def test_scales_of_a_map_have_slices_along_axes_too():
     step = pac.AugmentedGibbs(model=model)
     assert step.held == ("y",)
     assert step._kinds["collapsed"] is MixedUpdate
-    assert step._choose_updates("elliptical")["collapsed"] is EllipticalUpdate
-    step._sizes["collapsed"] = 1
-    assert step._choose_updates("auto")["collapsed"] is EllipticalUpdate
+    rest = step.recognition.model, step.plan, step.held, step._space
+    assert choose_updates("elliptical", *rest)["collapsed"] is EllipticalUpdate
+    of_one = replace(step.plan, collapsed=(replace(step.plan.collapsed[0], shape=()),))
+    assert choose_updates("auto", rest[0], of_one, *rest[2:])["collapsed"] is EllipticalUpdate

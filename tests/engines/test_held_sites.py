@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import pymc_augconj as pac
-from pymc_augconj.api.elliptical_update import EllipticalUpdate, MixedUpdate
+from pymc_augconj.api.updates import EllipticalUpdate, MixedUpdate
 from pymc_augconj.engines.gibbs.elliptical import elliptical_slice
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler

@@ -58,7 +58,7 @@ def problem_of(write, inducing=X):
         gps = write()
     found = pac.recognize(model)
     point = {name: np.asarray(value, dtype=float) for name, value in found.start.items()}
-    priors = [LatentProcess(model, gp, found.model, several_outputs=True) for gp in gps]
+    priors = [LatentProcess(model, gp, found.model) for gp in gps]
     sparse = SparseProblem(priors, [inducing] * len(gps), np.random.default_rng(0))
     return FitProblem(found.model, point, found.probes, (), None, 500, 1e-9, sparse=sparse)
 

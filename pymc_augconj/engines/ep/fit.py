@@ -15,6 +15,7 @@ import numpy as np
 
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
 from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.options import EPOptions
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
@@ -136,10 +137,9 @@ class ExpectationPropagation:
                 f"{several}: expected likelihoods of one predictor, whose moments are integrals "
                 "over one η, found several; use method='vgp'"
             )
-        options = dict(problem.options)
-        power = options.pop("power", 1.0)
-        run = partial(_climb, **options)
-        family = EPFamily(problem.model, [problem.point, *problem.probes], power)
+        options = EPOptions.of(problem.options)
+        run = partial(_climb, schedule=options.schedule, damping=options.damping)
+        family = EPFamily(problem.model, [problem.point, *problem.probes], options.power)
         report = reporter(problem)
         try:
             optimum = ascend(family, problem, report, inner=run, gradient=_gradient)

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pymc_augconj.engines.options import SMALLEST_DAMPING
 from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array
 
@@ -28,7 +29,7 @@ from .double_loop import climb_double_loop
 from .objective import EPObjective
 from .record import EPInfo, EPResult, EPState, Recorder, Report
 from .sites import SiteGroup, dense_prior
-from .sweeps import SMALLEST_DAMPING, sweep_parallel, sweep_sequential
+from .sweeps import sweep_parallel, sweep_sequential
 
 __all__ = ["as_groups", "run_ep", "solve"]
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_augconj.engines.anderson import Anderson, extrapolate
+from pymc_augconj.engines.options import SMALLEST_DAMPING
 from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, site_moments
 from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array, Index
@@ -29,10 +30,9 @@ from .objective import EPEvaluation, EPObjective
 from .record import Recorder
 from .sites import SiteGroup
 
-__all__ = ["SMALLEST_DAMPING", "sweep_parallel", "sweep_sequential"]
+__all__ = ["sweep_parallel", "sweep_sequential"]
 
 
-SMALLEST_DAMPING = 0.01
 LARGEST_GROWTH = 4.0
 LARGEST_WORSENING = 2.0
 # Factors of the damping after a sweep that lowered the residual, and after another one.

@@ -124,7 +124,7 @@ class HeldSites:
         self.h: Array | None = None
         self.lam: Array | None = None
         # Asked for at every evaluation of r: kept with the sites that it is of.
-        self._parts: tuple[Array | None, Array | None, list] = (None, None, [])
+        self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
         self.angle = _FIRST_ANGLE
         self._count, self._window = 0, _FIRST_WINDOW

@@ -7,20 +7,17 @@ observation. A step then takes time in the number of cells.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from pymc_augconj.latents.components import RowsOf
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.likelihoods.base import Likelihood, Params
 from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
-from pymc_augconj.model import FixedValue, Key, LatentGaussianModel, Point, PointMap, Site
-from pymc_augconj.python_mode.tape import TapeBuilder
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array, Index
-
-from .native.rows import read_on_tape
 
 __all__ = ["pool"]
 
@@ -35,29 +32,6 @@ class _Cells(BinomialLogit):
         n = params["n"]
         powers = y * np.logaddexp(0.0, -eta) + (n - y) * np.logaddexp(0.0, eta)
         return params["constant"] - powers
-
-
-@dataclass(frozen=True)
-class _FirstRows:
-    """Rows of a vector or map that is a function of the point."""
-
-    whole: PointMap[Any]
-    rows: Index
-
-    @property
-    def names(self) -> tuple[Key, ...]:
-        return self.whole.names
-
-    def __call__(self, point: Point) -> Any:
-        value = self.whole(point)
-        return value[self.rows] if isinstance(value, np.ndarray) else value.rows(self.rows)
-
-    def on_tape(self, tape: TapeBuilder, entries: Mapping[Any, Index]) -> list[tuple[Index, Any]]:
-        """Return the parts of a map with the registers of their factors."""
-        return [
-            (factor[self.rows] if len(np.atleast_1d(factor)) > 1 else factor, A.rows(self.rows))
-            for factor, A in read_on_tape(self.whole, tape, entries)
-        ]
 
 
 def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianModel:
@@ -96,7 +70,7 @@ def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianM
         sites=tuple(sites),
         n_rows=start,
         offset=FixedValue(offset[every]),
-        maps=tuple(_FirstRows(A, every) for A in model.maps),
+        maps=tuple(RowsOf(A, every) for A in model.maps),
     )
 
 

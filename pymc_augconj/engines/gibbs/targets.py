@@ -69,7 +69,7 @@ class PointTarget:
         ]
         self.evaluations = 0
 
-    def write(self, point: dict, x: Array) -> None:
+    def write(self, point: dict[str, Any], x: Array) -> None:
         """Write the flat value ``x`` into ``point``."""
         for name, part, shape in self._slices:
             point[name] = np.array(x[part].reshape(shape))
@@ -129,7 +129,7 @@ class EntryTarget:
         self._candidate, self._member, self._densities = dict(point), member, densities
         self.evaluations = 0
 
-    def write(self, point: dict, x: Array) -> None:
+    def write(self, point: dict[str, Any], x: Array) -> None:
         """Write the flat value ``x`` into ``point``."""
         point[self._member.value_name] = np.array(x.reshape(self._member.shape))
 

@@ -14,9 +14,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from pymc_augconj.engines.base import SiteRule
+from pymc_augconj.engines.base import ProcessPrior, SiteRule
 from pymc_augconj.errors import DataError
-from pymc_augconj.model import LatentGaussianModel, Point, ProcessPrior
+from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.parallel.executor import Executor, Task
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.typing import Array, Index
@@ -107,7 +107,9 @@ class ChunkedData:
         """Return the inputs of a process, as an array of which rows can be taken."""
         return ChunkedInputs(self, process)
 
-    def submit(self, function: Callable[..., Any], number: int, which: Which, *more: Any) -> Task:
+    def submit(
+        self, function: Callable[..., Any], number: int, which: Which, *more: Any
+    ) -> Task[Any]:
         """Begin ``function`` on some rows of a chunk, with ``more`` arguments."""
         chunk, arrays = self.chunks[number]
         return self.executor.submit(function, self._read, chunk, which, *more, *arrays)

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.cache import KeptParts
 from pymc_augconj.latents.components import Component, restricted_model
@@ -35,7 +36,7 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import add_outer
-from pymc_augconj.model import LatentGaussianModel, Point, PointMap, ProcessPrior
+from pymc_augconj.model import LatentGaussianModel, Point, PointMap
 from pymc_augconj.parallel.executor import worker_number
 from pymc_augconj.typing import Array, Index
 

@@ -23,6 +23,7 @@ import numpy as np
 
 from pymc_augconj.engines.base import Evaluation, FitOutcome, FitProblem, SiteRule, reporter
 from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
@@ -30,7 +31,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
-from .chunks import RowsInChunks
+from .chunks import ChunkedData, RowsInChunks
 from .model import SparseModel
 from .outcome import outcome_of
 from .posterior import WeightsPosterior
@@ -113,7 +114,8 @@ class _Bound:
 
     def gradient(self, at: Evaluation) -> dict[str, Array]:
         """Return d bound/dθ at sites that equal their targets."""
-        rows: EvaluatedRows = at.posterior
+        rows = at.posterior
+        assert isinstance(rows, EvaluatedRows)  # see evaluate
         halves = [half.copy(order="F") for half in rows.halves]
         rows = replace(rows, halves=halves, h=at.h, lam=at.lam)
         state = State(self.point, self.family.inducing, rows.q)
@@ -127,6 +129,7 @@ class _ChunkedFamily:
     def __init__(self, problem: FitProblem, rule: SiteRule) -> None:
         sparse = problem.sparse
         assert sparse is not None
+        assert isinstance(sparse.data, ChunkedData)
         self.rule, self.stages = rule, [Stage()]
         self.warms_up = problem.model.has_bounded_densities
         self.rows, self.inducing = RowsInChunks(sparse.data, rule), list(sparse.inducing)
@@ -186,7 +189,7 @@ class _ChunkedBound:
 
     def gradient(self, at: Evaluation) -> dict[str, Array]:
         """Return d bound/dθ at fixed q(w)."""
-        q = at.posterior.q
+        q = _weights_of(at)
         state = State(self.point, self.family.inducing, q)
         natural = _unpacked(at.target_lam, self.size).ravel(), at.target_h
         return all_slopes(self.family.model, state, lambda: self.total(slope_sums, q), natural)
@@ -205,7 +208,7 @@ class _WeightsEvaluation(Evaluation):
     @cached_property
     def residual(self) -> float:
         """Distance of (b, B) from their targets: of the means in standard deviations, and of S."""
-        (q,), size = self.posterior.q.parts, self.mean.size
+        (q,), size = _weights_of(self).parts, self.mean.size
         change = _unpacked(self.target_lam - self.lam, size)
         if not (np.isfinite(change).all() and np.isfinite(self.target_h).all()):
             return float("nan")
@@ -224,7 +227,13 @@ class _WeightsEvaluation(Evaluation):
 
     def narrow(self, std: float) -> tuple[Array, Array]:
         """Return the sum of sites of this standard deviation about the prior mean, at all rows."""
+        assert isinstance(self.posterior, _AtWeights)
         return np.zeros_like(self.h), self.posterior.bound.gram / std**2
+
+
+def _weights_of(at: Evaluation) -> WeightsPosterior:
+    assert isinstance(at.posterior, EvaluatedRows | _AtWeights)
+    return at.posterior.q
 
 
 def _packed(matrix: Array) -> Array:
@@ -267,7 +276,7 @@ class SparseFit:
         """Return the fit; raises what the covariances at the start raise."""
         rule = mean_field_rule(self.rule, problem.model)
         several = [site.label for site in problem.model.sites if site.shape[0] > 1]
-        if several and problem.options.get("structure") == "full":
+        if several and VGPOptions.of(problem.options).structure == "full":
             raise AugmentationError(
                 f"structure: expected 'factorised' for {several} through inducing points, got "
                 "'full'; leave it out, or fit without inducing points"
@@ -289,6 +298,6 @@ class SparseFit:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation
         return outcome_of(
-            family.model, found.point, family.inducing, end.posterior.q, end.bound,
+            family.model, found.point, family.inducing, _weights_of(end), end.bound,
             found.objective, found.converged, found.message, found.iterations, found.gradient,
         )  # fmt: skip

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.cluster.vq import kmeans2
 
+from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.registry import block_prior
@@ -15,7 +16,7 @@ from pymc_augconj.linalg.blas import diagonal_view
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
-from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, ProcessPrior
+from pymc_augconj.model import FixedValue, LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
 __all__ = ["factor_at", "inducing_block", "inducing_inputs", "process_cov", "selection_of"]

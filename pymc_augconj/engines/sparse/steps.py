@@ -11,6 +11,7 @@ Kingma, D. P. & Ba, J. (2015). Adam: a method for stochastic optimization. ICLR.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
@@ -85,7 +86,7 @@ class Adam:
 
 
 def judge_convergence(
-    data: Rows,
+    data: Rows[Any],
     problem: FitProblem,
     before: tuple[int, State] | None,
     last: tuple[int, State],

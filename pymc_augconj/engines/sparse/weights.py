@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import (
@@ -27,7 +28,6 @@ from pymc_augconj.model import (
     LatentGaussianModel,
     Point,
     PointMap,
-    ProcessPrior,
     Site,
 )
 from pymc_augconj.typing import Array

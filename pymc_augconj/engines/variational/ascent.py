@@ -30,7 +30,9 @@ from pymc_augconj.engines.base import (
     reporter,
 )
 from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.typing import Array
 
 from .bound import Bound, BoundFamily, Stage
@@ -63,7 +65,7 @@ def climb(
     tol: float,
     accelerate: bool = True,
     callback: Callable[[Iteration, Evaluation], None] | None = None,
-) -> Climb:
+) -> Climb[Evaluation]:
     """Increase the bound over the sites until they are at their targets.
 
     Parameters
@@ -250,7 +252,7 @@ class SiteFit:
     def __call__(self, problem: FitProblem) -> FitOutcome:
         """Return the fit; errors are those of the covariance at the start and of the sites."""
         rule = self.rule()
-        if problem.options.get("structure") == "factorised":
+        if VGPOptions.of(problem.options).structure == "factorised":
             rule = VariationalGaussian(factorised=True)
         problem.model.require_support()
         if rule.augmented:
@@ -274,5 +276,5 @@ class SiteFit:
             run.message,
             run.iterations,
             run.gradient,
-            evidence_error=0.0 if end.posterior is None else end.posterior.error,
+            evidence_error=end.posterior.error if isinstance(end.posterior, SitePosterior) else 0.0,
         )

@@ -47,6 +47,7 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     """
     model, point = bound.family.model, bound.point
     posterior = evaluation.posterior
+    assert isinstance(posterior, SitePosterior)  # of a converged run
     gradient: dict[str, Array] = {}
     for index, (block, read) in enumerate(zip(posterior.prior.blocks, model.maps, strict=True)):
         A = posterior.prior.maps[index]

@@ -96,7 +96,7 @@ class Interpreter:
                 self._moving_nodes.append(node)
                 moving.update(node.outputs)
         self._known: dict[Variable, Any] | None = None
-        self._calls: list[tuple] | None = None
+        self._calls: list[tuple[Any, ...]] | None = None
         self._rounding: Rounding | None = None
         used = [var for node in self._moving_nodes for var in node.inputs]
         self._constants = {var for var in [*used, *self._outputs] if var not in moving}

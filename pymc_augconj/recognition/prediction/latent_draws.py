@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 from pymc.model import Model
@@ -104,7 +105,7 @@ class LatentDraws:
         values = function(entries)
         zeros = {name: np.zeros((1, *np.shape(v)[1:])) for name, v in entries.items()}
         centre = {name: np.array(value)[0] for name, value in function(zeros).items()}
-        drawn: dict[str, list] = {v.value_name: [] for v in self._forward}
+        drawn: dict[str, list[Any]] = {v.value_name: [] for v in self._forward}
         for i in range(len(next(iter(entries.values())))):
             point = {**self._point, **{name: value[i] for name, value in entries.items()}}
             for name, _, whitened in self._blocks:

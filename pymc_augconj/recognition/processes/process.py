@@ -46,15 +46,12 @@ class LatentProcess:
     lgm : LatentGaussianModel
     gradient_of_inducing : bool
         Whether :meth:`pull_cov` and :meth:`pull_cross` return derivatives by Z.
-    several_outputs : bool
-        Whether it may have several outputs: independent copies with one prior.
 
     Raises
     ------
     AugmentationError
-        If ``gp`` does not belong to the model, depends on another model's variables, has several
-        outputs where it may not or inputs that are no data, or its mean or covariance depends on a
-        Gaussian latent.
+        If ``gp`` does not belong to the model, depends on another model's variables, has inputs
+        that are no data, or its mean or covariance depends on a Gaussian latent.
     """
 
     jitter = JITTER
@@ -66,9 +63,8 @@ class LatentProcess:
         lgm: LatentGaussianModel,
         *,
         gradient_of_inducing: bool = False,
-        several_outputs: bool = False,
     ) -> None:
-        self.name = _name(gp, lgm, several_outputs)
+        self.name = _name(gp, lgm)
         self.read_inputs(gp)
         self._hyper = {h.value_name for h in lgm.hyperparameters}
         by_name = {value.name: value for value in model.value_vars}
@@ -150,19 +146,13 @@ class LatentProcess:
         return np.array(self._mean({**point, INPUTS: X}), dtype=float)
 
 
-def _name(gp: Any, lgm: LatentGaussianModel, several_outputs: bool) -> str:
+def _name(gp: Any, lgm: LatentGaussianModel) -> str:
     names = [block.name for block in lgm.blocks]
     name = getattr(getattr(gp, "f", None), "name", None)
     if name not in names or not hasattr(gp, "cov_func"):
         raise AugmentationError(
             f"gp: expected the pm.gp.Latent whose prior is one of the model's latents {names}, "
             f"got {gp!r}"
-        )
-    block = lgm.blocks[names.index(name)]
-    if block.copies > 1 and not several_outputs:
-        raise AugmentationError(
-            f"gp {name!r}: expected a process of one output for inducing points, got "
-            f"{block.copies}; write one pm.gp.Latent per output"
         )
     return name
 

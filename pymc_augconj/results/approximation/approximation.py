@@ -26,10 +26,8 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.posterior import SitePosterior
 from pymc_augconj.typing import Array
 
-from .fingerprint import Fingerprint
-from .latents import FittedLatents
+from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
 from .layout import Labels, fitting_dims
-from .pointwise import PointwiseLogLikelihood
 from .storage import load_state, save_state
 from .summary import summarize, summarize_html
 
@@ -131,6 +129,10 @@ class Approximation:
         now = tuple(model.named_vars.values())
         same = len(now) == len(variables) and all(map(operator.is_, now, variables))
         return recognition if same else None
+
+    def typed_theta(self, model: Any) -> dict[str, np.ndarray]:
+        """Return the hyperparameters with the types that the model's variables have."""
+        return {n: np.asarray(value, dtype=model[n].dtype) for n, value in self.theta.items()}
 
     def __repr__(self) -> str:
         return summarize(self)
@@ -272,6 +274,10 @@ class Approximation:
         """
         return self.sample(log_likelihood=self._pointwise is not None)
 
+    def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
+        """Return 1000 draws for predictions; of processes at inducing inputs if there are any."""
+        return self.sample(random_seed=random_seed)
+
     def _draw_whitened(self, rng: np.random.Generator, draws: int) -> list[Array]:
         """Return draws of every block's v, u = S v, each of shape (draws, size)."""
         posterior = self._posterior
@@ -326,7 +332,7 @@ class Approximation:
 
     # -- storage --------------------------------------------------------------------------------
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
         state.pop("_read", None)
@@ -336,7 +342,7 @@ class Approximation:
             state[name] = cloudpickle.dumps(state[name])
         return state
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         for name in ("_evaluate", "_pointwise"):
             state[name] = cloudpickle.loads(state[name])
         self.__dict__.update(state)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from pymc_augconj.engines.base import FitOutcome, Iteration, SparseProblem
+from pymc_augconj.engines.base import FitOutcome, Iteration, ProcessPrior, SparseProblem
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, Site
@@ -18,10 +20,8 @@ from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
-from .fingerprint import Fingerprint
-from .latents import FittedLatents
-from .layout import AffineMean, Labels, LazyMeans, inducing_name
-from .pointwise import PointwiseLogLikelihood
+from .fitted_model import AffineMean, Fingerprint, FittedLatents, LazyMeans, PointwiseLogLikelihood
+from .layout import Labels, inducing_name
 from .sparse import SparseApproximation
 
 __all__ = ["approximation_of"]
@@ -35,47 +35,25 @@ def approximation_of(
     random_seed: int | None,
     sparse: SparseProblem | None,
 ) -> Approximation:
-    """Return the result of a fit.
-
-    Parameters
-    ----------
-    method : str
-    model : pymc.Model
-    lgm : LatentGaussianModel
-        The recognised model.
-    outcome : FitOutcome
-    random_seed : int, optional
-    sparse : SparseProblem, optional
-        Processes and inducing inputs; None for a dense fit.
-    """
+    """Return the result of a fit of ``model``, read as ``lgm``; ``sparse`` is None if dense."""
     point = outcome.point
+    processes = {process.name: process for process in sparse.priors} if sparse else {}
     observed = {
         site.name: _observed(model, site, point) for site in lgm.sites if site.has_observations
     }
-    hyper = [h.name for h in lgm.hyperparameters]
-    variables = tuple(rv.name for rv in model.unobserved_RVs)
-    processes = {} if sparse is None else {process.name: process for process in sparse.priors}
-
-    def read_means() -> list[AffineMean]:
-        parts = affine_means(model, lgm, point, processes)
-        return [
-            AffineMean(
-                np.tile(
-                    processes[block.name].mean(point, outcome.inducing[block.name]), block.copies
-                )
-            )
-            if block.name in processes
-            else AffineMean(*part)
-            for block, part in zip(lgm.blocks, parts, strict=True)
-        ]
-
-    labels = Labels.of_model(model)
-    evaluate = LatentDraws(model, lgm, point)
+    means = LazyMeans(partial(_means, model, lgm, outcome, processes))
+    latents = FittedLatents(
+        _without_graphs(outcome.prior),
+        outcome.groups,
+        outcome.space,
+        # The model's data may change before the means are read.
+        tuple(means) if model.data_vars else means,
+    )
     facts: dict[str, Any] = {
         "method": method,
         "h": outcome.h,
         "lam": outcome.lam,
-        "theta": constrained(model, hyper, point),
+        "theta": constrained(model, [h.name for h in lgm.hyperparameters], point),
         "point": {h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
         "log_evidence": outcome.evidence,
         "objective": outcome.objective,
@@ -86,34 +64,48 @@ def approximation_of(
         "diagnostics": outcome.diagnostics,
         "observed": observed,
         "random_seed": random_seed,
-        "_latents": FittedLatents(
-            _without_graphs(outcome.prior),
-            outcome.groups,
-            outcome.space,
-            # The model's data may change before the means are read.
-            tuple(read_means()) if model.data_vars else LazyMeans(read_means),
+        "_latents": latents,
+        "_labels": Labels.of_model(model),
+        "_variables": (
+            *(rv.name for rv in model.unobserved_RVs),
+            *(inducing_name(name) for name in processes),
         ),
-        "_labels": labels,
-        "_variables": variables + tuple(inducing_name(name) for name in processes),
         "_data": checksums(model.data_vars),
         "_fingerprint": Fingerprint.of(lgm, point, observed),
     }
-    if not processes:
-        sizes = {site.name: site.size for site in lgm.sites}
-        # A vector-valued observation has one log density.
-        shapes = {
-            name: value.shape if value.size == sizes[name] else value.shape[:-1]
-            for name, value in observed.items()
-        }
-        pointwise = PointwiseLogLikelihood(lgm, point, shapes)
-        return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
-    return SparseApproximation(
-        **facts,
-        inducing=outcome.inducing,
-        _processes=processes,
-        _value_names={b.name: b.value_name for b in lgm.blocks if b.name in processes},
-        _deterministics=evaluate,
-    )
+    evaluate = LatentDraws(model, lgm, point)
+    if processes:
+        return SparseApproximation(
+            **facts,
+            inducing=outcome.inducing,
+            _processes=processes,
+            _value_names={b.name: b.value_name for b in lgm.blocks if b.name in processes},
+            _deterministics=evaluate,
+        )
+    sizes = {site.name: site.size for site in lgm.sites}
+    # A vector-valued observation has one log density.
+    shapes = {
+        name: value.shape if value.size == sizes[name] else value.shape[:-1]
+        for name, value in observed.items()
+    }
+    pointwise = PointwiseLogLikelihood(lgm, point, shapes)
+    return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
+
+
+def _means(
+    model: Any, lgm: LatentGaussianModel, outcome: FitOutcome, processes: Mapping[str, ProcessPrior]
+) -> list[AffineMean]:
+    """Return the prior mean of each latent; of a process, at its inducing inputs."""
+    found = []
+    parts = affine_means(model, lgm, outcome.point, processes)
+    for block, part in zip(lgm.blocks, parts, strict=True):
+        if block.name in processes:
+            Z = outcome.inducing[block.name]
+            mean = processes[block.name].mean(outcome.point, Z)
+            found.append(AffineMean(np.tile(mean, block.copies)))
+        else:
+            found.append(AffineMean(*part))
+    return found
 
 
 def _history(outcome: FitOutcome) -> pd.DataFrame:

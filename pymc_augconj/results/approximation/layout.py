@@ -1,11 +1,10 @@
-"""Prior means of latents, and the names of variables, axes and labels in results."""
+"""Names of variables, axes and labels in results."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,49 +13,7 @@ import xarray as xr
 
 from pymc_augconj.typing import Array
 
-__all__ = [
-    "AffineMean",
-    "Labels",
-    "LazyMeans",
-    "fitting_dims",
-    "inducing_inputs_name",
-    "inducing_name",
-]
-
-
-@dataclass(frozen=True)
-class AffineMean:
-    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c.
-
-    Attributes
-    ----------
-    constant : ndarray, shape (total_size,)
-    matrices : dict
-        T_c by the name of the latent c, shape (total_size, total_size_c).
-    """
-
-    constant: Array
-    matrices: dict[str, Array] = field(default_factory=dict)
-
-
-class LazyMeans(Sequence[AffineMean]):
-    """Prior means that are read at the first access, which takes longer than a small fit."""
-
-    def __init__(self, read: Callable[[], Sequence[AffineMean]]) -> None:
-        self._read = read
-
-    @cached_property
-    def _known(self) -> tuple[AffineMean, ...]:
-        return tuple(self._read())
-
-    def __getitem__(self, index: Any) -> Any:
-        return self._known[index]
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def __reduce__(self) -> tuple[type, tuple[tuple[AffineMean, ...]]]:
-        return tuple, (self._known,)
+__all__ = ["Labels", "fitting_dims", "inducing_inputs_name", "inducing_name"]
 
 
 @dataclass(frozen=True)

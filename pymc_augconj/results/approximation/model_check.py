@@ -1,12 +1,13 @@
-"""Check that a fit belongs to a model, with the same process, mean and likelihood.
+"""Check that a fit, or draws, belong to a model: the same process, mean, likelihood and data.
 
 Names are not enough, as most models have a process ``"f"`` and observations ``"y"``. The numbers
-that a fit stores about its model are recomputed and compared.
+that a fit stores about its model are recomputed and compared. ``pm.set_data`` changes a model's
+data but not its fits: a prediction would mix old and new data.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,27 @@ from pymc_augconj.recognition.prediction.evaluate import (
     covariance_function,
     variable_function,
 )
-from pymc_augconj.recognition.processes.input_data import sums_of_arrays
+from pymc_augconj.recognition.processes.input_data import (
+    checksums,
+    data_behind,
+    input_data,
+    sums_of_arrays,
+)
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.typing import Array
 
 from .approximation import Approximation
-from .fingerprint import densities
-from .layout import inducing_name
+from .fitted_model import densities
+from .layout import inducing_inputs_name, inducing_name
 
-__all__ = ["check_draws", "check_inducing_draws", "check_likelihood", "check_process"]
+__all__ = [
+    "check_data",
+    "check_draws",
+    "check_inducing_draws",
+    "check_likelihood",
+    "check_process",
+    "inducing_inputs_of",
+]
 
 # Covariances from different operations differ by rounding if inputs are many length scales from
 # zero; predictions differ as little.
@@ -36,12 +49,7 @@ _TOLERANCE = 1e-6
 
 
 def check_likelihood(fit: Approximation, lgm: LatentGaussianModel, point: Point, name: str) -> None:
-    """Refuse a model whose observed variable ``name`` differs from the fit's.
-
-    Raises
-    ------
-    AugmentationError
-    """
+    """Raise AugmentationError if the observed variable ``name`` differs from the fit's."""
     kept = fit._fingerprint.densities
     expected = kept.get(name, np.nan)
     found = densities(lgm, point, fit.observed).get(name, np.nan)
@@ -64,25 +72,11 @@ def check_process(
     theta: Point,
     mean: tuple[Array, Mapping[int, Array]],
 ) -> None:
-    """Refuse a process whose covariance or mean at its inputs differs from the fit's.
+    """Raise AugmentationError if covariance or mean of a process at its inputs is not the fit's.
 
-    Parameters
-    ----------
-    fit : Approximation
-    index : int
-        Index of the latent.
-    model : pymc.Model
-    name : str
-        The process.
-    functions : mapping
-        Its kernel, see :func:`.kernel_functions`.
-    theta : mapping
-    mean : (constant, rows)
-        Its mean, as a function of the innovations of other blocks by their index.
-
-    Raises
-    ------
-    AugmentationError
+    The process is latent ``index`` of the fit and called ``name``. ``functions`` has its kernel,
+    see :func:`.kernel_functions`; ``mean`` its mean at the hyperparameters ``theta``: a constant,
+    and matrices of innovations of other blocks by their index.
     """
     block = fit._latents.blocks[index]
     if not isinstance(block, DensePrior):
@@ -126,20 +120,9 @@ def check_process(
 
 
 def check_draws(tree: Any, model: Any, name: str) -> None:
-    """Refuse draws of a process that disagree with the draws of its free variables.
+    """Raise AugmentationError if draws of a process disagree with those of its free variables.
 
     The kernel of a process that is itself a free variable cannot be checked.
-
-    Parameters
-    ----------
-    tree : DataTree
-    model : pymc.Model
-    name : str
-        The process.
-
-    Raises
-    ------
-    AugmentationError
     """
     function = variable_function(model, name)
     posterior = tree["posterior"].to_dataset().isel(chain=0, draw=0)
@@ -147,45 +130,22 @@ def check_draws(tree: Any, model: Any, name: str) -> None:
         return
     values = {key: posterior[key].values.astype(model[key].dtype) for key in function.names}
     shapes = {key: model[key].type.shape for key in function.names}
-    drawn = posterior[name].values
     same = all(
         len(shapes[key]) == np.ndim(value)
         and all(known in (None, size) for known, size in zip(shapes[key], value.shape, strict=True))
         for key, value in values.items()
     )
-    if same:
-        found = np.asarray(function(values))
-        # A factor of an ill-conditioned covariance loses half of the digits, and traces may have
-        # single precision.
-        scale = np.abs(drawn).max(initial=0.0)
-        same = found.shape == drawn.shape and np.abs(found - drawn).max(initial=0.0) <= 1e-3 * scale
-    if not same:
-        raise _refuse(
-            name,
-            f"draws of {sorted({name, *function.names})} that agree with each other in the model, "
-            "found that they do not",
-        )
+    if not (same and _agree(function(values), posterior[name].values)):
+        raise _refuse_draws(name, sorted({name, *function.names}))
 
 
 def check_inducing_draws(
     tree: Any, name: str, parts: Mapping[str, Array], values: Array, jitter: float
 ) -> None:
-    """Refuse draws at inducing inputs whose kernel differs from the model's.
+    """Raise AugmentationError if draws at inducing inputs have another kernel than the model.
 
-    Parameters
-    ----------
-    tree : DataTree
-    name : str
-        The process.
-    parts : mapping
-        ``"mean_old"`` and ``"old"`` at the inducing inputs, at the first draw.
-    values : ndarray, shape (M,)
-        Values of the process there in that draw; of the first output if there are several.
-    jitter : float
-
-    Raises
-    ------
-    AugmentationError
+    ``parts`` are mean and covariance at the first draw (``"mean_old"`` and ``"old"``), and
+    ``values``, shape (M,), those of the process there; of the first output if there are several.
     """
     posterior = tree["posterior"].to_dataset()
     entry = f"{inducing_name(name)}_rotated_"
@@ -196,16 +156,27 @@ def check_inducing_draws(
     same = weights.shape == values.shape == parts["mean_old"].shape
     if same:
         cov = parts["old"] + jitter * np.eye(values.size)
-        found = parts["mean_old"] + cholesky_with_jitter(cov)[0] @ weights
-        # A factor of an ill-conditioned covariance loses half of the digits.
-        scale = np.abs(values).max(initial=0.0)
-        same = np.abs(found - values).max(initial=0.0) <= 1e-3 * scale
+        same = _agree(parts["mean_old"] + cholesky_with_jitter(cov)[0] @ weights, values)
     if not same:
-        raise _refuse(
-            name,
-            f"draws of {[inducing_name(name), entry]} that agree with each other in the model, "
-            "found that they do not",
-        )
+        raise _refuse_draws(name, [inducing_name(name), entry])
+
+
+def _agree(found: Any, drawn: Array) -> bool:
+    """Return whether arrays agree, up to the digits of draws.
+
+    A factor of an ill-conditioned covariance loses half of the digits, and traces may have single
+    precision.
+    """
+    found, scale = np.asarray(found), np.abs(drawn).max(initial=0.0)
+    return found.shape == drawn.shape and bool(
+        np.abs(found - drawn).max(initial=0.0) <= 1e-3 * scale
+    )
+
+
+def _refuse_draws(name: str, names: Sequence[str]) -> AugmentationError:
+    return _refuse(
+        name, f"draws of {names} that agree with each other in the model, found that they do not"
+    )
 
 
 def _refuse(name: str, what: str) -> AugmentationError:
@@ -213,3 +184,42 @@ def _refuse(name: str, what: str) -> AugmentationError:
         f"gp {name!r}: expected {what}; use the gp and the model that were fitted (with "
         "model=…), or fit this model"
     )
+
+
+def check_data(result: Any, model: Any, gp: Any, kind: str, observed: str | None) -> None:
+    """Raise AugmentationError if a result is from other data than the model has now.
+
+    Compared are the data in the process's inputs, mean and covariance; for ``kind="y"`` also those
+    in the predictor and parameters of an observed variable, by default of any. Draws need the group
+    ``constant_data``, else they are not checked.
+    """
+    used = data_behind(model, gp, observations=kind == "y", observed=observed)
+    fitted, name = isinstance(result, Approximation), gp.f.name
+    if name in result.inducing if fitted else inducing_inputs_of(result, name) is not None:
+        # The result depends on the inducing inputs only.
+        used = {key: var for key, var in used.items() if key not in input_data(gp)}
+    if fitted:
+        now = checksums(used.values())
+        changed = [name for name, sum_ in now.items() if result._data.get(name, sum_) != sum_]
+    else:
+        constant = "constant_data" in result.children
+        drawn = result["constant_data"].to_dataset() if constant else {}
+        changed = [
+            name
+            for name, var in used.items()
+            if name in drawn and not np.array_equal(var.get_value(borrow=True), drawn[name].values)
+        ]
+    if changed:
+        raise AugmentationError(
+            f"{gp.f.name!r}: expected the data of the fit, found {changed} changed; set them back, "
+            "or fit again. Pass new inputs as Xnew, and parameters and offsets at these as "
+            "params={…} and offset=…"
+        )
+
+
+def inducing_inputs_of(tree: Any, name: str) -> np.ndarray | None:
+    """Return the inducing inputs of draws of a process; None for dense draws."""
+    if name in tree["posterior"].data_vars or "constant_data" not in tree.children:
+        return None
+    found = tree["constant_data"].data_vars.get(inducing_inputs_name(name))
+    return None if found is None else np.asarray(found.values, dtype=float)

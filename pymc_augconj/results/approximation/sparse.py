@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,12 +12,12 @@ import numpy as np
 import xarray as xr
 from scipy.linalg import solve_triangular
 
+from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.engines.sparse.inducing import process_cov
 from pymc_augconj.engines.sparse.rows import few_rows
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
-from pymc_augconj.model import ProcessPrior
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws
 from pymc_augconj.typing import Array
 
@@ -53,19 +53,17 @@ class SparseApproximation(Approximation):
     @property
     def mean(self) -> xr.Dataset:
         """Posterior means of the latents, and of the processes at their own inputs."""
-        found = super().mean
-        for name in self._processes:
-            values = np.concatenate([mean for mean, _ in self._at_inputs(name)], axis=-1)
-            found[name] = self._labels.array(name, values)
-        return found
+        return self._with_processes(super().mean, lambda mean, var: mean)
 
     @property
     def std(self) -> xr.Dataset:
         """Posterior standard deviations of the latents, and of the processes."""
-        found = super().std
+        return self._with_processes(super().std, lambda mean, var: np.sqrt(np.maximum(var, 0.0)))
+
+    def _with_processes(self, found: xr.Dataset, of: Callable[[Array, Array], Array]) -> xr.Dataset:
         for name in self._processes:
-            values = np.concatenate([var for _, var in self._at_inputs(name)], axis=-1)
-            found[name] = self._labels.array(name, np.sqrt(np.maximum(values, 0.0)))
+            values = np.concatenate([of(*moments) for moments in self._at_inputs(name)], axis=-1)
+            found[name] = self._labels.array(name, values)
         return found
 
     @property
@@ -78,12 +76,12 @@ class SparseApproximation(Approximation):
 
     predictor_std = predictor_mean
 
-    def __getstate__(self) -> dict:
+    def __getstate__(self) -> dict[str, Any]:
         # Graphs of the model are pickled by cloudpickle, as in PyMC's own worker processes.
         parts = cloudpickle.dumps((self._processes, self._deterministics))
         return super().__getstate__() | {"_processes": parts, "_deterministics": None}
 
-    def __setstate__(self, state: dict) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         processes, deterministics = cloudpickle.loads(state["_processes"])
         super().__setstate__(state | {"_processes": processes, "_deterministics": deterministics})
 
@@ -140,10 +138,7 @@ class SparseApproximation(Approximation):
         return block.shape[:-1]
 
     def draws_at_inducing(self, random_seed: Any = None) -> xr.DataTree:
-        """Return 1000 draws of latents and hyperparameters, with processes at inducing inputs.
-
-        They suffice for predictions from draws.
-        """
+        """Return 1000 draws of latents, processes at inducing inputs, and hyperparameters."""
         rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
         found = super()._drawn(rng, self._draw_whitened(rng, DEFAULT_DRAWS))
         inputs = {inducing_inputs_name(name): np.asarray(Z) for name, Z in self.inducing.items()}

@@ -26,9 +26,8 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import FixedValue, LatentBlock
 
-from .fingerprint import Fingerprint
-from .latents import FittedLatents
-from .layout import AffineMean, Labels
+from .fitted_model import AffineMean, Fingerprint, FittedLatents
+from .layout import Labels
 
 __all__ = ["load_state", "save_state"]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from pymc_augconj.engines.registry import ENGINES
 
-from .latents import FittedLatents
+from .fitted_model import FittedLatents
 from .layout import inducing_name
 
 __all__ = ["summarize", "summarize_html"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import arviz as az
@@ -113,6 +114,11 @@ def plot_compare(
 def _draw(
     kind: str, fits: Mapping[str, xr.DataTree], plot_kwargs: dict[str, Any]
 ) -> PlotCollection:
+    """Draw each fit in turn on shared axes.
+
+    ArviZ would take all fits at once, but it pads fits of unequal chains or draws with NaN, which
+    empties autocorrelations and makes ranks raise false alarms.
+    """
     data = xr.concat(
         [tree["posterior"].to_dataset() for tree in fits.values()], dim="fit", join="outer"
     ).assign_coords(fit=list(fits))
@@ -125,31 +131,48 @@ def _draw(
             f"{kind}: expected at most {max_panels} panels, got {n_panels} for {list(data)}; use "
             'var_names, a smaller max_entries, or arviz.rcParams["plot.max_subplots"]'
         )
-    return _draw_panels(kind, fits, data, plot_kwargs)
-
-
-def _draw_panels(
-    kind: str, fits: Mapping[str, xr.DataTree], data: xr.Dataset, plot_kwargs: dict[str, Any]
-) -> PlotCollection:
-    """Draw each fit in turn on shared axes.
-
-    ArviZ would take all fits at once, but it pads fits of unequal chains or draws with NaN, which
-    empties autocorrelations and makes ranks raise false alarms.
-    """
-    figure = _grid(data, kind) if kind in _BY_FIT else _wrap(data)
-    function = {**_BY_FIT, **_OVERLAID}[kind]
+    figure = _panels(data, kind)
     n_draws = {fit: math.prod(tree["posterior"].sizes.values()) for fit, tree in fits.items()}
     longest = max(n_draws, key=n_draws.__getitem__)
     for fit, tree in fits.items():
         figure.coords = {"fit": fit}
         arguments = _arguments(kind, tree, plot_kwargs, is_longest=fit == longest)
-        function(tree, plot_collection=figure, **arguments)
+        {**_BY_FIT, **_OVERLAID}[kind](tree, plot_collection=figure, **arguments)
         figure.coords = None
         _keep_visuals_of(fit, figure)
     figure.map(labelled_title, "title", subset_info=True, ignore_aes="all", labeller=BaseLabeller())
     if kind in _OVERLAID and len(fits) > 1:
         figure.add_legend("fit")
     return figure
+
+
+def _panels(data: xr.Dataset, kind: str) -> PlotCollection:
+    """Return empty panels: a row an entry and a column a fit, or one panel an entry."""
+    width, height = _PANEL
+    if kind in _BY_FIT:
+        return PlotCollection.grid(
+            data,
+            rows=["__variable__"],
+            cols=["fit"],
+            aes={"color": ["chain"], "overlay": ["chain"]},
+            backend="matplotlib",
+            figure_kwargs={
+                "figsize": (width * data.sizes["fit"], height * len(data)),
+                # Ranks have separate limits in each panel.
+                "sharey": False if kind == "rank" else "row",
+                "layout": "constrained",
+            },
+        )
+    columns = min(_WRAP, len(data))
+    size = width * columns + _LEGEND_WIDTH, height * -(-len(data) // columns)
+    return PlotCollection.wrap(
+        data,
+        cols=["__variable__"],
+        col_wrap=columns,
+        aes={"color": ["fit"], "overlay": ["fit"]},
+        backend="matplotlib",
+        figure_kwargs={"figsize": size, "layout": "constrained"},
+    )
 
 
 def _keep_visuals_of(fit: str, figure: PlotCollection) -> None:
@@ -225,40 +248,6 @@ def _thinning(posterior: xr.Dataset) -> int:
     return max(1, math.ceil(chains.shape[1] / smallest)) if np.isfinite(smallest) else 1
 
 
-def _grid(data: xr.Dataset, kind: str) -> PlotCollection:
-    width, height = _PANEL
-    return PlotCollection.grid(
-        data,
-        rows=["__variable__"],
-        cols=["fit"],
-        aes={"color": ["chain"], "overlay": ["chain"]},
-        backend="matplotlib",
-        figure_kwargs={
-            "figsize": (width * data.sizes["fit"], height * len(data)),
-            # Ranks have separate limits in each panel.
-            "sharey": False if kind == "rank" else "row",
-            "layout": "constrained",
-        },
-    )
-
-
-def _wrap(data: xr.Dataset) -> PlotCollection:
-    width, height = _PANEL
-    columns = min(_WRAP, len(data))
-    rows = -(-len(data) // columns)
-    return PlotCollection.wrap(
-        data,
-        cols=["__variable__"],
-        col_wrap=columns,
-        aes={"color": ["fit"], "overlay": ["fit"]},
-        backend="matplotlib",
-        figure_kwargs={
-            "figsize": (width * columns + _LEGEND_WIDTH, height * rows),
-            "layout": "constrained",
-        },
-    )
-
-
 def drawable_entries(
     posteriors: Mapping[str, xr.Dataset], max_entries: int
 ) -> dict[str, xr.Dataset]:
@@ -267,7 +256,7 @@ def drawable_entries(
     These are at most ``max_entries`` entries of each variable that are finite in all fits and
     constant in none, evenly spaced from the first to the last.
     """
-    labels = _entry_labels(next(iter(posteriors.values())))
+    labels = _entry_names(next(iter(posteriors.values())))
     draws = {fit: scalar_draws(posterior) for fit, posterior in posteriors.items()}
     drawable = np.logical_and.reduce(
         [np.isfinite(values).all(axis=(0, 1)) & is_moving(values) for values in draws.values()]
@@ -293,21 +282,14 @@ def drawable_entries(
     }
 
 
-def _entry_labels(posterior: xr.Dataset) -> list[list[str]]:
+def _entry_names(posterior: xr.Dataset) -> list[list[str]]:
     """Return names of the entries of each variable, in the order of :func:`scalar_draws`."""
-    labels = []
+    found = []
     for name, da in posterior.items():
-        dims = da.dims[len(SAMPLE_DIMS) :]
-        axes = [da[dim].values for dim in dims]
-        positions = np.ndindex(*(len(axis) for axis in axes))
-        labels.append(
-            [_entry_name(name, [axes[j][i] for j, i in enumerate(index)]) for index in positions]
-        )
-    return labels
-
-
-def _entry_name(name: Hashable, labels: list[Any]) -> str:
-    return f"{name}[{node_name(', '.join(map(str, labels)))}]" if labels else str(name)
+        axes = [da[dim].values for dim in da.dims[len(SAMPLE_DIMS) :]]
+        labels = [", ".join(map(str, entry)) for entry in product(*axes)]
+        found.append([f"{name}[{node_name(label)}]" if axes else str(name) for label in labels])
+    return found
 
 
 def node_name(text: str) -> str:

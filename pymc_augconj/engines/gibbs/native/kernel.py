@@ -258,6 +258,21 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 
+@njit(cache=True, error_model="numpy")
+def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
+    """Evaluate all that the first step reads; return whether the predictors are finite."""
+    r = w.registers
+    for part, values in ((p.theta, x), (p.likelihood, x_likelihood)):
+        for i in range(values.size):
+            r[part[i]] = values[i]
+    run_tape(p.density, r)
+    for i in range(v.size):
+        w.s[i] = r[p.std[i]]
+    for e in range(w.value.size):
+        w.value[e] = p.fixed[e]
+    return _predict(p, w, v)
+
+
 @njit(cache=True, error_model="numpy", nogil=True)
 def run_steps(
     rng: np.random.Generator,
@@ -291,19 +306,9 @@ def run_steps(
     stats : ndarray, shape (N_STATS, count)
         Written.
     """
-    size, is_drawn = v.size, p.number.size > 0
-    r = w.registers
-    for part, values in ((p.theta, x), (p.likelihood, x_likelihood)):
-        for i in range(values.size):
-            r[part[i]] = values[i]
-    run_tape(p.density, r)
-    for i in range(size):
-        w.s[i] = r[p.std[i]]
-    if not _predict(p, w, v):
+    is_drawn, is_known = p.number.size > 0, False
+    if not _begin(p, w, x, x_likelihood, v):
         return 0
-    for e in range(w.value.size):
-        w.value[e] = p.fixed[e]
-    is_known = False
     for step in range(stats.shape[1]):
         count, square = 0, 0.0
         for sweep in range(-1, sweeps):

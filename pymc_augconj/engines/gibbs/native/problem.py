@@ -8,8 +8,10 @@ polynomial of the registers, see :mod:`.sums`, and their sites are those of :mod
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial, reduce
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +25,7 @@ from pymc_augconj.model import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
-from .rows import Rows, Slot, read_on_tape, read_rows, read_slots
+from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
 __all__ = ["LARGEST_CORNER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
@@ -147,10 +149,10 @@ def make_problem(
     model, tape = chain.model, TapeBuilder()
     plan = chain.plan
     entries: dict[Any, Index] = {h.value_name: tape.inputs(h.shape) for h in plan.updated}
-    log_prior = read_on_tape(model.log_prior, tape, entries)
-    std = np.concatenate([read_on_tape(b.scale, tape, entries).ravel() for b in model.blocks])
+    log_prior = tape.evaluate(model.log_prior, entries)
+    std = np.concatenate([tape.evaluate(b.scale, entries).ravel() for b in model.blocks])
     slots, sites = read_slots(model, tape, entries), read_rows(chain, point, tape, entries)
-    offset = read_on_tape(model.offset, tape, entries)
+    offset = tape.evaluate(model.offset, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
     n_density = len(tape)
     scales, counts = np.unique(std, return_counts=True)
@@ -162,20 +164,14 @@ def make_problem(
         tuple(h.value_name for h in own) for own in (plan.collapsed, plan.likelihood)
     )
     _write_values(chain, tape, entries, latents)
-    outputs = {
-        name: entries[name] for name in [*theta, *likelihood, *(b.value_name for b in model.blocks)]
-    }
+    names = [*theta, *likelihood, *(block.value_name for block in model.blocks)]
+    point_entries = {name: entries[name] for name in names}
     further, n_all = None, len(tape)
     if recorded is not None:
         with suppress(NoTapeError):
-            further = read_on_tape(recorded, tape, outputs)
+            further = tape.evaluate(recorded, point_entries)
             n_all = len(tape)
-    every = [*outputs.values(), *(further or ())]
-    stops = np.cumsum([0, *(x.size for x in every)]).tolist()
-    columns = [
-        (slice(first, last), x.shape)
-        for first, last, x in zip(stops, stops[1:], every, strict=False)
-    ]
+    outputs = [*point_entries.values(), *(further or ())]
     written = tape.finish()
     starts, rows, cols, targets = pattern.pattern.arrays
     problem = Problem(
@@ -204,15 +200,24 @@ def make_problem(
         signs=probes(np.ones(order.size)),
         digits=EPS * math.sqrt(model.n_rows),
         latents=latents[order],
-        outputs=np.concatenate([x.ravel() for x in every]),
+        outputs=np.concatenate([x.ravel() for x in outputs]),
     )
     # One type for all models: arrays that are contiguous and can be written to.
     fields: dict[str, Any] = problem._asdict()
     fields |= {name: np.array(x, order="C") for name, x in fields.items() if np.ndim(x)}
-    problem = Problem(**fields)
-    names = dict(zip(outputs, columns, strict=False))
+    columns = _columns(outputs)
     others = None if further is None else columns[len(names) :]
-    return problem, Layout(names, others, theta, likelihood, order)
+    layout = Layout(dict(zip(names, columns, strict=False)), others, theta, likelihood, order)
+    return Problem(**fields), layout
+
+
+def _columns(outputs: Sequence[Index]) -> list[tuple[slice, tuple[int, ...]]]:
+    """Return columns and shapes of arrays of registers, one after the other."""
+    stops = np.cumsum([0, *(x.size for x in outputs)]).tolist()
+    return [
+        (slice(first, last), x.shape)
+        for (first, last), x in zip(pairwise(stops), outputs, strict=True)
+    ]
 
 
 def _pattern(chain: Chain, point: Point) -> GramPattern:
@@ -256,7 +261,7 @@ def _write_values(
     for i in chain.order:
         block, value = blocks[i], latents[stops[i] - blocks[i].total_size : stops[i]]
         if block.mean is not None:
-            value = tape.apply("Add", read_on_tape(block.mean, tape, entries), value)
+            value = tape.apply("Add", tape.evaluate(block.mean, entries), value)
         entries[Argument("value", block.name)] = value
         entries[block.value_name] = value.reshape(block.shape)
 

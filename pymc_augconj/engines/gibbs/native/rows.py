@@ -22,18 +22,10 @@ from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Rows", "Slot", "read_on_tape", "read_rows", "read_slots"]
+__all__ = ["Rows", "Slot", "read_rows", "read_slots"]
 
 # Entries of a row's design, of which all pairs are summed.
 _MOST_IN_A_ROW = 64
-
-
-def read_on_tape(function: Any, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Any:
-    """Return the registers of the value of a function of the point, see :class:`.OnTape`."""
-    on_tape = getattr(function, "on_tape", None)
-    if on_tape is None:
-        raise NoTapeError(type(function).__name__)
-    return on_tape(tape, entries)
 
 
 class Slot(NamedTuple):
@@ -50,7 +42,7 @@ def read_slots(
     """Return the design of all rows."""
     slots, start = [], 0
     for block, read in zip(model.blocks, model.maps, strict=True):
-        for factor, A in read_on_tape(read, tape, entries):
+        for factor, A in tape.evaluate(read, entries):
             slots += _slots(A, start, model.n_rows, *tape.split(factor))
         start += block.total_size
     if len(slots) > _MOST_IN_A_ROW:
@@ -176,7 +168,7 @@ def _params(
 ) -> tuple[dict[str, Any], bool]:
     """Return the parameters, numbers where they are constant; and whether all are."""
     params: dict[str, Any] = {}
-    for name, index in read_on_tape(data.site.params, tape, entries).items():
+    for name, index in tape.evaluate(data.site.params, entries).items():
         known, factor = tape.split(index)
         is_known = (factor == tape.constants(1.0)).all()
         params[name] = known if is_known else Registers(tape, index)

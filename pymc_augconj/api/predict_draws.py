@@ -1,0 +1,196 @@
+"""Predictions from posterior draws: of processes, of observations, and of a series' next steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.parallel.settings import blas_limit
+from pymc_augconj.prediction.conditional import count_threads, draw_groups
+from pymc_augconj.prediction.mixtures import (
+    DrawnMixture,
+    GroupedMixture,
+    IndependentMixture,
+    Mixture,
+)
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.prediction.draws import NewProcess, equal_draws, predictors_of_draws
+from pymc_augconj.recognition.prediction.evaluate import kernel_function
+from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
+from pymc_augconj.recognition.prediction.transitions import read_transition
+from pymc_augconj.results.approximation.layout import inducing_name
+from pymc_augconj.results.approximation.model_check import (
+    check_draws,
+    check_inducing_draws,
+    inducing_inputs_of,
+)
+from pymc_augconj.results.comparison.fits import DataTree
+from pymc_augconj.results.predictions import (
+    Request,
+    Sampled,
+    Variables,
+    needed_draws,
+    predictions_tree,
+)
+from pymc_augconj.typing import Array
+
+__all__ = ["by_inputs", "classes_of", "predict_series", "process_of_draws", "y_of_draws"]
+
+
+@dataclass(frozen=True)
+class _ProcessDraws(NewProcess):
+    """Draws of a process at new inputs, with draws of the variables that were read."""
+
+    draws: dict[str, np.ndarray]
+    sampled: Sampled
+
+
+def process_of_draws(tree: DataTree, request: Request) -> tuple[Variables, Sampled]:
+    """Return a draw of f* | f for every posterior draw, and their averages."""
+    check_draws(tree, request.whole, request.name)
+    drawn = _draw_process(tree, request, request.gps[0], [])
+    f_new, axes = drawn.f_new if request.outputs else drawn.f_new[:, 0], request.axes
+    return {
+        request.name: (("sample", *axes), f_new),
+        f"{request.name}_mean": (axes, f_new.mean(axis=0)),
+        f"{request.name}_std": (axes, f_new.std(axis=0)),
+    }, drawn.sampled
+
+
+def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str]) -> _ProcessDraws:
+    """Return a draw of f* | f for every posterior draw.
+
+    ``tree`` has values of the process at its own inputs, or, of draws through inducing points, at
+    these. Variables of ``names`` are read besides.
+    """
+    model, Xnew, process = request.model, request.Xnew, gp.f.name
+    Z = inducing_inputs_of(tree, process)
+    latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
+    wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
+    evaluate = kernel_function(model, gp, Xnew, wanted, Z)
+    kernel = sorted(str(name) for name in evaluate.names)
+    draws, sampled = needed_draws(tree, [latent, *kernel, *names])
+    draws = {
+        name: value if name == latent else value.astype(model[name].dtype)
+        for name, value in draws.items()
+    }
+    # The outputs of one draw are treated as several draws with the same kernel.
+    f = draws[latent]
+    outputs = 1 if f.ndim == 2 else f.shape[1]
+    f = f.reshape(-1, f.shape[-1])
+
+    def evaluator(function: PointFunction) -> Callable[[int], dict[str, Array]]:
+        def parts(draw: int) -> dict[str, np.ndarray]:
+            values = function({name: np.asarray(draws[name][draw // outputs]) for name in kernel})
+            return dict(zip(["mean_old", *wanted[1:]], values, strict=True))
+
+        return parts
+
+    groups = [
+        (outputs * members[:, None] + np.arange(outputs)).ravel()
+        for members in equal_draws(draws, kernel)
+    ]
+    both = f.shape[1] + len(Xnew)
+    threads = count_threads(len(groups), both * (both if request.joint else f.shape[1]))
+    functions = evaluate.copies(threads) if len(groups) > 1 else [evaluate]
+    # Several threads with a multithreaded BLAS would compete for the cores.
+    with blas_limit(1) if len(functions) > 1 else nullcontext():
+        f_new, mean_old = draw_groups(
+            groups,
+            f,
+            request.rng.standard_normal((len(f), len(Xnew))),
+            [evaluator(function) for function in functions],
+            jitter=request.jitter,
+            joint=request.joint,
+        )
+    mean_of: Callable[[int], Array] = mean_old[::outputs].__getitem__
+    if Z is not None:
+        check_inducing_draws(tree, process, evaluator(evaluate)(0), f[0], request.jitter)
+        # Of the process's own inputs, which are many: one draw at a time.
+        at_inputs = kernel_function(model, gp, Xnew, ["mean_old"])
+
+        def mean_of(draw: int) -> Array:
+            values = {str(name): np.asarray(draws[str(name)][draw]) for name in at_inputs.names}
+            return np.asarray(at_inputs(values)[0])
+
+    return _ProcessDraws(process, f_new.reshape(-1, outputs, len(Xnew)), mean_of, draws, sampled)
+
+
+def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variables:
+    """Return the predictions of an observed variable, from draws of the processes in it."""
+    for gp in request.gps:
+        check_draws(tree, request.whole, gp.f.name)
+    wanted = [*(h.name for h in read.lgm.hyperparameters), *read.other_entries()]
+    processes = [_draw_process(tree, request, gp, wanted) for gp in request.gps]
+    draws = {name: value for drawn in processes for name, value in drawn.draws.items()}
+    eta, params = predictors_of_draws(request.model, read, draws, processes)
+    if read.site.terms.n_classes is None:
+        return request.of_y(by_inputs(DrawnMixture(read.likelihood, eta, params), read), read)
+    mixture = DrawnMixture(read.likelihood, eta, {**params, **read.varying})
+    return classes_of(mixture, request, read.site.name)
+
+
+def by_inputs(mixture: Mixture, read: NewPredictors) -> Mixture | GroupedMixture:
+    """Return the mixture with the parameters that were given for each new input."""
+    return GroupedMixture(mixture, read.varying) if read.varying else mixture
+
+
+def classes_of(mixture: DrawnMixture | IndependentMixture, request: Request, y: str) -> Variables:
+    """Return the probabilities of classes, and of those that were asked for."""
+    probabilities = mixture.class_probabilities()
+    assert probabilities is not None
+    found: Variables = {f"{y}_probability": (("*", f"{y}_class"), probabilities.T)}
+    return {**found, **request.log_density_of_y(mixture, y)}
+
+
+def predict_series(
+    tree: DataTree,
+    model: Model,
+    name: str,
+    steps: int,
+    *,
+    dim: str | None,
+    coords: Sequence[Any] | None,
+    rng: np.random.Generator,
+) -> DataTree:
+    """Return draws of the next steps of the series ``name``, one for each posterior draw.
+
+    AugmentationError is raised if it is no series, or the draws are not those of the model.
+    """
+    if not (isinstance(steps, Integral) and steps >= 1):
+        raise AugmentationError(f"steps: expected a positive integer, got {steps!r}")
+    if coords is not None and len(coords) != steps:
+        raise AugmentationError(f"coords: expected {steps} labels, got {len(coords)}")
+    series = read_transition(model, name)
+    draws, sampled = needed_draws(tree, [name, *series.names])
+    shapes = {key: static_shape(model[key]) for key in series.names} | {name: series.shape}
+    for key, shape in shapes.items():
+        if draws[key].shape[1:] != shape:
+            raise AugmentationError(
+                f"posterior: expected draws of {key!r} of the model's shape {shape}, found "
+                f"{draws[key].shape[1:]}; pass the model that was sampled as model="
+            )
+    n = series.shape[series.axis]
+    last = np.take(draws[name], range(n - series.lags, n), axis=series.axis).astype(float)
+    new = series.simulate(draws, last, int(steps), rng)
+
+    named = model.named_vars_to_dims.get(name) or (None,) * len(series.shape)
+    dims = [given or f"{name}_dim_{i}" for i, given in enumerate(named)]
+    labels = {d: c for d, c in model.coords.items() if d in dims and c is not None}
+    if dim is not None:
+        dims[series.axis] = dim
+    labels[dims[series.axis]] = np.arange(n, n + steps) if coords is None else np.asarray(coords)
+    found = {
+        name: (("sample", *dims), new),
+        f"{name}_mean": (dims, new.mean(axis=0)),
+        f"{name}_std": (dims, new.std(axis=0)),
+    }
+    return predictions_tree(found, labels, {"inference_library": "pymc_augconj"}, sampled)

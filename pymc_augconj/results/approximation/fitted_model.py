@@ -1,0 +1,235 @@
+"""Model of a fit at its θ: the latents to be conditioned on sites, densities, and a fingerprint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.latents.space import condition
+from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.processes.input_data import sums_of_arrays
+from pymc_augconj.typing import Array
+
+__all__ = [
+    "AffineMean",
+    "Fingerprint",
+    "FittedLatents",
+    "LazyMeans",
+    "PointwiseLogLikelihood",
+    "densities",
+]
+
+
+@dataclass(frozen=True)
+class AffineMean:
+    """The prior mean of a latent given other latents c: constant + Σ_c T_c value_c.
+
+    Attributes
+    ----------
+    constant : ndarray, shape (total_size,)
+    matrices : dict
+        T_c by the name of the latent c, shape (total_size, total_size_c).
+    """
+
+    constant: Array
+    matrices: dict[str, Array] = field(default_factory=dict)
+
+
+class LazyMeans(Sequence[AffineMean]):
+    """Prior means that are read at the first access, which takes longer than a small fit."""
+
+    def __init__(self, read: Callable[[], Sequence[AffineMean]]) -> None:
+        self._read = read
+
+    @cached_property
+    def _known(self) -> tuple[AffineMean, ...]:
+        return tuple(self._read())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._known[index]
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __reduce__(self) -> tuple[type, tuple[tuple[AffineMean, ...]]]:
+        return tuple, (self._known,)
+
+
+@dataclass(frozen=True)
+class FittedLatents:
+    """The latents' prior at the θ of a fit.
+
+    Attributes
+    ----------
+    prior : LatentPrior
+    groups : RowGroups
+    space : str
+        The cheapest space of conditioning, see :mod:`pymc_augconj.latents.space`.
+    means : sequence of AffineMean
+        Prior mean of each latent, as a function of other latents.
+    """
+
+    prior: LatentPrior
+    groups: RowGroups
+    space: str
+    means: Sequence[AffineMean]
+
+    @property
+    def blocks(self) -> tuple[BlockPrior, ...]:
+        """The prior of each latent's innovation."""
+        return self.prior.blocks
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the latents in the user's model."""
+        return tuple(b.block.name for b in self.blocks)
+
+    def index(self, name: str) -> int:
+        """Return the index of a latent; raises AugmentationError if there is none."""
+        if name not in self.names:
+            raise AugmentationError(
+                f"expected the name of a Gaussian latent, got {name!r}; use one of "
+                f"{list(self.names)}"
+            )
+        return self.names.index(name)
+
+    def size(self, index: int) -> int:
+        """Return the number of entries of a latent."""
+        return self.blocks[index].block.total_size
+
+    def condition(self, h: Array, lam: Array, *, factorized: bool = False) -> SitePosterior:
+        """Return the posterior given sites; ``factorized`` adds the jitter that draws need."""
+        prior = self.prior.factorized() if factorized else self.prior
+        return condition(prior, self.groups, h, lam, space=self.space)
+
+    def values(self, innovations: Sequence[Array]) -> list[Array]:
+        """Return the latents for innovations of shape (…, size)."""
+        known: dict[str, Array] = {}
+        waiting = dict(zip(self.names, zip(innovations, self.means, strict=True), strict=True))
+        while waiting:
+            # A mean needs the values of the latents on which it depends.
+            name = next(n for n, (_, mean) in waiting.items() if set(mean.matrices) <= set(known))
+            innovation, mean = waiting.pop(name)
+            value = innovation + mean.constant
+            for other, matrix in mean.matrices.items():
+                value = value + known[other] @ matrix.T
+            known[name] = value
+        return [known[name] for name in self.names]
+
+    def coefficients(self, index: int) -> dict[int, Array | None]:
+        """Return the coefficient of each innovation in a latent's value; None is the identity."""
+        maps: dict[int, Array | None] = {index: None}
+        for other, matrix in self.means[index].matrices.items():
+            for i, inner in self.coefficients(self.index(other)).items():
+                found = matrix if inner is None else matrix @ inner
+                known = maps.get(i)
+                maps[i] = found if known is None else known + found
+        return maps
+
+    def mean_in_innovations(self, name: str) -> tuple[Array, dict[int, Array]]:
+        """Return a latent's prior mean as constant + Σ matrix @ innovation of another latent."""
+        index = self.index(name)
+        zeros = [np.zeros(self.size(i)) for i in range(len(self.blocks))]
+        maps = self.coefficients(index)
+        del maps[index]
+        return self.values(zeros)[index], {
+            i: np.eye(self.size(i)) if matrix is None else matrix for i, matrix in maps.items()
+        }
+
+
+@dataclass(frozen=True)
+class PointwiseLogLikelihood:
+    """log p(yᵢ | η) of every observation at the θ of a fit.
+
+    Attributes
+    ----------
+    lgm : LatentGaussianModel
+    point : mapping
+        θ on PyMC's unconstrained scale.
+    shapes : dict of str to tuple of int
+        Shapes of the observed variables; potentials are not among them.
+    """
+
+    lgm: LatentGaussianModel
+    point: Point
+    shapes: dict[str, tuple[int, ...]]
+
+    def __call__(self, eta: Array) -> dict[str, Array]:
+        """Return the log densities by observed variable or potential, shape (S, …).
+
+        Parameters
+        ----------
+        eta : ndarray, shape (S, N)
+            Draws of the stacked predictors.
+        """
+        densities = {}
+        for site in self.lgm.sites:
+            y, params = site.y(self.point), site.params(self.point)
+            rows = [site.terms.log_density(y, site.select(draw), params) for draw in eta]
+            shape = self.shapes.get(site.name, (site.size,))
+            densities[site.name] = np.reshape(rows, (len(eta), *shape))
+        return densities
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Numbers by which a fit recognises its model.
+
+    Attributes
+    ----------
+    densities : dict of str to float
+        Log density of each observed variable at fixed innovations and the fit's θ; it depends on
+        the likelihood, its parameters, offsets and designs.
+    inputs : dict of str to list of float
+        Weighted sums over each array that a latent's covariance is computed from, since many
+        kernels have the same covariance at different inputs.
+    """
+
+    densities: dict[str, float]
+    inputs: dict[str, list[float]]
+
+    @classmethod
+    def of(
+        cls, lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]
+    ) -> Fingerprint:
+        """Return the fingerprint of a model at θ with these observations."""
+        inputs = {
+            block.name: sums_of_arrays(block.scale.graph)
+            for block in lgm.blocks
+            if block.kind == "dense" and isinstance(block.scale, PointFunction)
+        }
+        return cls(densities(lgm, point, observed), inputs)
+
+
+def densities(
+    lgm: LatentGaussianModel, point: Point, observed: Mapping[str, Array]
+) -> dict[str, float]:
+    """Return the log density of each observed variable, see :class:`Fingerprint`.
+
+    ``observed`` has the observations by variable; other variables are left out.
+    """
+    eta = np.array(lgm.offset(point), dtype=float)
+    for block, read in zip(lgm.blocks, lgm.maps, strict=True):
+        eta += read(point).apply(np.linspace(-1.0, 1.0, block.total_size))
+    with np.errstate(all="ignore"):
+        return {
+            site.name: float(
+                site.terms.log_density(
+                    np.ravel(observed[site.name]).astype(float),
+                    site.select(eta),
+                    site.params(point),
+                ).sum()
+            )
+            for site in lgm.sites
+            if np.size(observed.get(site.name, ())) == site.size
+        }
