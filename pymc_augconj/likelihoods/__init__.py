@@ -30,6 +30,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``poisson_log``             Poisson with a log link, by its density
 ``poisson_sigmoid``         Poisson of a bounded rate, by thinning and Pólya–Gamma
 ``poisson_square``          Poisson with a square link, by its density
+``powers_of_sigmoid``       shared by the likelihoods with a logit link
 ``potential``               a factor written by hand, as ``pm.Potential``
 ``registry``                the registered likelihoods by name
 ``robust_max``              classes by the largest predictor, by their density
@@ -37,6 +38,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``softmax``                 categorical and multinomial, class by class by Pólya–Gamma
 ``student_t``               Student-t, as normal of random precision
 ``super_gaussian``          any super-Gaussian, known by log φ
+``symmetric_noise``         shared by the likelihoods of y = η + e that depend on |e|
 ``thinning``                what likelihoods share that are augmented by thinning
 ==========================  ======================================================================
 """

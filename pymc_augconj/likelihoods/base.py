@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.tilted import Tilted
@@ -39,16 +40,22 @@ from .pattern import Pattern, PredictorInput
 __all__ = [
     "Density",
     "DensityLikelihood",
+    "Expected",
     "Likelihood",
     "Params",
     "Pattern",
     "PredictorInput",
+    "Sites",
     "is_count",
     "refusal",
     "refuse_classes",
 ]
 
 Params = Mapping[str, Array]
+#: h and λ of Gaussian sites.
+Sites = tuple[Array, Array]
+#: An expectation, and its derivatives by the means and (co)variances of predictors.
+Expected = tuple[Array, Array, Array]
 # Nodes and weights of Gauss–Legendre quadrature on (0, 1).
 _LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
 _LEGENDRE = (_LEGENDRE[0] + 0.5, _LEGENDRE[1])
@@ -162,7 +169,7 @@ class DensityLikelihood(Density):
 
     def expected_log_density(
         self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
 
         None, the default, if there is no closed form: engines then integrate :meth:`log_density`
@@ -240,17 +247,15 @@ class Likelihood(DensityLikelihood):
     has_auxiliary = True
 
     @abstractmethod
-    def draw_auxiliary(self, rng: np.random.Generator, y: Array, eta: Array, params: Params) -> Any:
+    def draw_auxiliary(self, rng: Generator, y: Array, eta: Array, params: Params) -> Any:
         """Draw ω ~ p(ω | y, η) exactly."""
 
     @abstractmethod
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params) -> Sites:
         """Return (h, λ) of the Gaussian sites given ω, each of η's shape."""
 
     @abstractmethod
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
@@ -317,9 +322,7 @@ class Likelihood(DensityLikelihood):
         def logpdf(omega: Array, y: Array, *values: Array) -> Array:
             return self.log_conditional(omega, y, np.zeros(np.shape(y)), named(values))
 
-        def random(
-            rng: np.random.Generator, shape: tuple[int, ...], y: Array, *values: Array
-        ) -> Array:
+        def random(rng: Generator, shape: tuple[int, ...], y: Array, *values: Array) -> Array:
             at = np.broadcast_to(y, shape)
             return self.draw_auxiliary(rng, at, np.zeros(shape), named(values))
 

@@ -21,10 +21,11 @@ from abc import abstractmethod
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from pymc_augconj.typing import Array
 
-from .base import Density, Params
+from .base import Density, Expected, Params, Sites
 
 __all__ = ["MultiDensity", "MultiLikelihood", "OnePredictor", "as_several"]
 
@@ -67,7 +68,7 @@ class MultiDensity(Density):
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives.
 
         Parameters
@@ -87,7 +88,7 @@ class MultiDensity(Density):
 
     def expected_log_density_apart(
         self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         """Return the same for independent predictors, with derivatives by their variances.
 
         All are of shape (P, N) but the value. None where there is no closed form.
@@ -111,7 +112,7 @@ class MultiDensity(Density):
 
     def expected_roughly(
         self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         """Return what :meth:`expected_log_density` does with the few digits that held sites need.
 
         None where that is cheap enough.
@@ -174,14 +175,12 @@ class MultiLikelihood(MultiDensity):
 
     @abstractmethod
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Any:
         """Draw ω_g ~ p(ω_g | y, η) exactly, given all predictors, shape (P, N)."""
 
     @abstractmethod
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         """Return (h_g, Λ_g); of ``eta``, shape (P, N), only the other groups' rows may be read."""
 
     def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
@@ -197,9 +196,7 @@ class MultiLikelihood(MultiDensity):
         return None
 
     @abstractmethod
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         """Return E[(h, Λ)] of all predictors under the optimal q(ω) when η ~ N(mean, var).
 
         ``var`` has the shape of Λ: variances, or covariances where predictors are coupled.
@@ -238,7 +235,7 @@ class OnePredictor(MultiLikelihood):
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         found = self.likelihood.expected_log_density(y, mean[0], cov[0, 0], params)
         if found is None:
             return None
@@ -255,13 +252,11 @@ class OnePredictor(MultiLikelihood):
         return self.likelihood.cdf(y, eta[0], params)
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Any:
         return self.likelihood.draw_auxiliary(rng, y, eta[0], params)
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         h, lam = self.likelihood.sites(y, omega, params)
         return h[None], lam[None]
 
@@ -274,9 +269,7 @@ class OnePredictor(MultiLikelihood):
     def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
         return self.likelihood.as_normal_mixture(y, params)
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         h, lam = self.likelihood.expected_sites(y, mean[0], var[0], params)
         return h[None], lam[None]
 
