@@ -9,7 +9,6 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.prediction.mixtures import GaussianMixture
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import kernel_functions
@@ -96,7 +95,6 @@ def from_approximation(
     added, change = _given_sites(result, coef * cross, rows)
     mean = new.offset + coef * mean_new + added
     var = np.maximum(coef**2 * var + change, 0.0)
-    assert isinstance(read.likelihood, DensityLikelihood)
     mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
     return request.tree(request.of_y(by_inputs(mixture, read), read), attrs, read)
 

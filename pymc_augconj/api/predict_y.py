@@ -71,7 +71,7 @@ def y_from_draws(
     draws = {name: value for drawn in processes for name, value in drawn.draws.items()}
     eta, params = predictors_of_draws(model, read, draws, processes)
     mixture = DrawnMixture(read.likelihood, eta, params)
-    if read.site.terms.n_classes is None:
+    if read.site.likelihood.n_classes is None:
         return request.of_y(by_inputs(mixture, read), read)
     mixture = DrawnMixture(read.likelihood, eta, {**params, **read.varying})
     return classes_of(mixture, request, read.site.name)
@@ -114,8 +114,8 @@ def independent_classes(
     moments_of : callable
         ``gp -> (mean, standard deviation)`` of its outputs at the new inputs, (K, P) or (P,).
     """
-    terms = read.site.terms
-    if not terms.factorises or terms.n_classes is None or read.other_entries():
+    terms = read.site.likelihood
+    if not terms.traits.factorises or terms.n_classes is None or read.other_entries():
         return None
     point = {**read.start, **result.point}
     check_likelihood(result, read.lgm, point, read.site.name)

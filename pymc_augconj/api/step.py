@@ -522,13 +522,13 @@ def _prepare(recognition: Recognition, held: Collection[str]) -> None:
     rng = np.random.default_rng(0)
     for site in model.sites:
         # As many as in a step: some draws of few take another way.
-        params, y = site.params(recognition.start), np.array(site.y(recognition.start))
+        params, y = site.params(recognition.start), site.y(recognition.start)
         eta = np.zeros(site.shape)
         if site.name in held:
-            site.terms.log_density(y, eta, params)
+            site.likelihood.log_density(y, eta, params)
             continue
-        for group in range(len(site.terms.groups)):
-            site.terms.draw_auxiliary(rng, y, eta, params, group)
+        for group in range(len(site.likelihood.groups)):
+            site.likelihood.draw_auxiliary(rng, y, eta, params, group)
 
 
 def _restrict(plan: Plan, vars: Sequence[Any] | None) -> Plan:

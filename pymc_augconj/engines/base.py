@@ -17,7 +17,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Point, ProcessPrior
 from pymc_augconj.typing import Array
 

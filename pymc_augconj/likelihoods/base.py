@@ -17,7 +17,7 @@ auxiliary variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an arr
 tuple of such arrays, or None where there is none.
 
 This is how a likelihood of one predictor is written. Engines see arrays of P predictors, of which
-:mod:`.several` has the contract; a likelihood of several predictors is written in that.
+:mod:`.contract` has the contract; a likelihood of several predictors is written in that.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Density(ABC):
     """The density of one observed variable, for any number of predictors.
 
     η has shape (N,) in a :class:`DensityLikelihood`, which is of one predictor, and (P, N) in a
-    :class:`~.several.MultiDensity`. Only :meth:`log_density` is required.
+    :class:`~.contract.MultiDensity`. Only :meth:`log_density` is required; the other methods are
+    optional closed forms.
     """
 
     #: Its name in reports and messages, for instance ``"Bernoulli"``.
@@ -113,6 +114,10 @@ class Density(ABC):
     levels: Mapping[str, int] = MappingProxyType({})
     #: False for a potential, of which y says no more than which term an entry belongs to.
     has_observations: bool = True
+    #: Why coordinate ascent has no bound, with what to do instead; None where it has one.
+    why_no_bound: str | None = None
+    #: Why y cannot be predicted, with what to do instead; None where it can.
+    unpredictable: str | None = None
 
     def label(self, name: str) -> str:
         """Return what messages call the variable ``name`` of this density."""
@@ -126,16 +131,6 @@ class Density(ABC):
         """
         return refusal(y, np.isfinite(y), "a finite number")
 
-    @property
-    def why_no_bound(self) -> str | None:
-        """Why coordinate ascent has no bound, with what to do instead; None where it has one."""
-        return None
-
-    @property
-    def unpredictable(self) -> str | None:
-        """Why y cannot be predicted, with what to do instead; None where it can."""
-        return None
-
     def check_augmentation(self, params: Params) -> str | None:
         """Return why these parameters have no auxiliary variable; None, the default, if they do."""
         return None
@@ -143,6 +138,22 @@ class Density(ABC):
     @abstractmethod
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(y | η), shape (N,), normalised, ω integrated out; arguments broadcast."""
+
+    def expected_log_density(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> Expected | None:
+        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
+
+        Of several predictors ``var`` is their covariance, (P, P, N), and so is the derivative by
+        it, symmetric: d E = Σ_pq D_pq dV_pq. None, the default, if there is no closed form: engines
+        then integrate :meth:`log_density` numerically, which converges slowly if log p has a kink.
+        """
+        return None
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether there are formulas for :meth:`moments`."""
+        return type(self).moments is not Density.moments
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
         """Return E[y | η] and Var[y | η]; NaN or infinite where there is none.
@@ -159,23 +170,28 @@ class Density(ABC):
             "(ynew=…)"
         )
 
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
+        """Return a warning about what a Gaussian approximation misses, or None.
 
-class DensityLikelihood(Density):
-    """A likelihood of one predictor, given by its density; no augmentation is required.
-
-    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
-    Only :meth:`log_density` is required; the other methods are optional closed forms.
-    """
-
-    def expected_log_density(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> Expected | None:
-        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
-
-        None, the default, if there is no closed form: engines then integrate :meth:`log_density`
-        numerically, which converges slowly if log p has a kink.
+        The default detects a posterior that is symmetric in one predictor because both the density
+        and the prior are; ``prior_mean`` is that of the predictors, of η's shape.
         """
-        return None
+        if self.n_predictors > 1 or np.any(prior_mean):
+            return None
+        for eta in (0.5, 1.0, 2.0):
+            here, there = (
+                self.log_density(y, np.full(prior_mean.shape, value), params)
+                for value in (eta, -eta)
+            )
+            if not np.array_equal(here, there):
+                return None
+        return (
+            "the prior mean of its predictor is zero and its density is the same for η and −η, so "
+            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
+            "one mode; give the process a non-zero mean_func, or add a constant"
+        )
+
+    # -- one predictor: all arrays are of shape (N,) ------------------------------------------
 
     def bounds(self, params: Params) -> tuple[Array, Array] | None:
         """Return the bounds of a censored y, each with a probability, with a density between them.
@@ -217,25 +233,43 @@ class DensityLikelihood(Density):
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return a warning about what a Gaussian approximation misses, or None.
+    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (z, c) where p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
 
-        The default detects a posterior that is symmetric in η because both the density and the
-        prior are; ``prior_mean`` is that of the predictors, shape (N,).
+        Then sites are exactly (c z, c), and a noise level that is learned costs no pass over the
+        observations. None for every other likelihood.
         """
-        if np.any(prior_mean):
-            return None
-        for eta in (0.5, 1.0, 2.0):
-            here, there = (
-                self.log_density(y, np.full(y.shape, value), params) for value in (eta, -eta)
-            )
-            if not np.array_equal(here, there):
-                return None
-        return (
-            "the prior mean of its predictor is zero and its density is the same for η and −η, so "
-            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
-            "one mode; give the process a non-zero mean_func, or add a constant"
-        )
+        return None
+
+    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (a, b) where p(y | η) is proportional to exp(a η) / (1 + exp η)ᵇ.
+
+        Then ω ~ PG(b, η), sites are (a − ½ b, ω), and observations of one predictor can be summed.
+        None for every other likelihood.
+        """
+        return None
+
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
+        """Return (a, r) where y ~ N(η, 1/ω) with ω ~ Gamma(a, r).
+
+        Then ω ~ Gamma(a + ½, r + ½ (y − η)²), and sites are (ω y, ω). None for other likelihoods.
+        """
+        return None
+
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
+        """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
+
+        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
+        add up to log p(y, ω | η).
+        """
+        raise NotImplementedError(f"{self.name} has no auxiliary variable to be written")
+
+
+class DensityLikelihood(Density):
+    """A likelihood of one predictor, given by its density; no augmentation is required.
+
+    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
+    """
 
 
 class Likelihood(DensityLikelihood):
@@ -275,29 +309,6 @@ class Likelihood(DensityLikelihood):
             bound -= weight * node * (lam * var)
         return bound
 
-    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return (z, c) where p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
-
-        Then sites are exactly (c z, c), and a noise level that is learned costs no pass over the
-        observations. None for every other likelihood.
-        """
-        return None
-
-    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return (a, b) where p(y | η) is proportional to exp(a η) / (1 + exp η)ᵇ.
-
-        Then ω ~ PG(b, η), sites are (a − ½ b, ω), and observations of one predictor can be summed.
-        None for every other likelihood.
-        """
-        return None
-
-    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """Return (a, r) where y ~ N(η, 1/ω) with ω ~ Gamma(a, r).
-
-        Then ω ~ Gamma(a + ½, r + ½ (y − η)²), and sites are (ω y, ω). None for other likelihoods.
-        """
-        return None
-
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""
@@ -307,12 +318,9 @@ class Likelihood(DensityLikelihood):
         """Return log p(ω | y, η), the density that :meth:`draw_auxiliary` draws from."""
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
-        """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
+        """See :meth:`Density.joint`; the default is numerical, for an ω that is one array.
 
-        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
-        add up to log p(y, ω | η). The default, for an ω that is one array, is numerical:
-
-            ω ~ p(ω | y, η = 0),    log p(y | η = 0) + h(ω) η − ½ λ(ω) η².
+        ω ~ p(ω | y, η = 0),    log p(y | η = 0) + h(ω) η − ½ λ(ω) η².
         """
         names = tuple(params)
 

@@ -38,13 +38,10 @@ class BayesianSVM(TiltedLaplace):
     patterns = (Pattern("BayesianSVMRV", inputs=("f",), predictor="f"),)
     is_normalized = False
 
-    @property
-    def unpredictable(self) -> str:
-        return (
-            "its factors exp(−2 max(1 − y f, 0)) do not sum to one over y = −1 and 1, so that "
-            "there are no probabilities of y; predict kind='f' and take its sign, or use "
-            "pm.Bernoulli"
-        )
+    unpredictable = (
+        "its factors exp(−2 max(1 − y f, 0)) do not sum to one over y = −1 and 1, so that "
+        "there are no probabilities of y; predict kind='f' and take its sign, or use pm.Bernoulli"
+    )
 
     def check(self, y: Array, params: Params) -> str | None:
         return refusal(y, np.abs(y) == 1, "-1 or 1")

@@ -41,8 +41,8 @@ from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array
 
 from .base import Expected, Params, Pattern, PredictorInput, Sites
+from .contract import MultiLikelihood
 from .registry import register
-from .several import MultiLikelihood
 from .thinning import log_shrunk
 
 __all__ = ["Heteroscedastic", "expected_normal"]

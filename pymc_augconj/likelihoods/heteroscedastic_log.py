@@ -16,9 +16,9 @@ from scipy.special import ndtr
 from pymc_augconj.typing import Array
 
 from .base import Expected, Params, Pattern, PredictorInput
+from .contract import MultiDensity
 from .heteroscedastic import expected_normal
 from .registry import register
-from .several import MultiDensity
 
 __all__ = ["HeteroscedasticLog"]
 

@@ -37,8 +37,8 @@ from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
 from .base import Expected, Params, Pattern, PredictorInput, Sites, refuse_classes
+from .contract import MultiLikelihood, Traits
 from .registry import register
-from .several import MultiLikelihood
 from .thinning import log_shrunk
 
 __all__ = ["LogisticSoftmax"]
@@ -56,7 +56,7 @@ class LogisticSoftmax(MultiLikelihood):
     link = "logistic-softmax"
     augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
-    expected_by_rule = True
+    traits = Traits(expected_by_rule=True)
     patterns = (
         Pattern(
             "LogisticSoftmaxRV",

@@ -14,8 +14,8 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
 from .base import Expected, Params, Pattern, PredictorInput, Sites
+from .contract import MultiLikelihood, Traits
 from .registry import register
-from .several import MultiLikelihood
 
 __all__ = ["MultivariateNormal"]
 
@@ -36,17 +36,14 @@ class MultivariateNormal(MultiLikelihood):
         ),
     )
     has_auxiliary = False
-    coupled = True
+    traits = Traits(coupled=True)
+    unpredictable = (
+        "expected observations that are numbers, found vectors; ask for predictors, or draw y "
+        "by pm.sample_posterior_predictive"
+    )
 
     def __init__(self, n_predictors: int) -> None:
         self.n_predictors = n_predictors
-
-    @property
-    def unpredictable(self) -> str:
-        return (
-            "expected observations that are numbers, found vectors; ask for predictors, or draw y "
-            "by pm.sample_posterior_predictive"
-        )
 
     def vectors(self, params: Params) -> Array:
         """Return the observations, (P, N)."""

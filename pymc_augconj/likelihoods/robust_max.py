@@ -43,8 +43,8 @@ from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
 from .base import Expected, Params, Pattern, PredictorInput, refuse_classes
+from .contract import MultiDensity, Traits
 from .registry import register
-from .several import MultiDensity
 
 __all__ = ["RobustMax"]
 
@@ -67,9 +67,7 @@ class RobustMax(MultiDensity):
     name = "Categorical"
     link = "robust-max"
     discrete = True
-    factorises = True
-    propagates = True
-    is_bounded = True
+    traits = Traits(factorises=True, propagates=True, is_bounded=True)
     patterns = (
         Pattern(
             "RobustMaxRV",

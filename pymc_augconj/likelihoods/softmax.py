@@ -55,8 +55,8 @@ from .base import (
     refusal,
     refuse_classes,
 )
+from .contract import MultiLikelihood, Traits
 from .registry import register
-from .several import MultiLikelihood
 
 __all__ = ["Categorical", "Multinomial"]
 
@@ -78,7 +78,11 @@ class Softmax(MultiLikelihood):
 
     link = "softmax"
     discrete = True
-    expected_by_rule = True
+    traits = Traits(expected_by_rule=True)
+    why_no_bound = (
+        "the softmax has no augmentation of all classes at once, and so no bound for "
+        "coordinate ascent; use method='vgp', or pac.LogisticSoftmax, which has one"
+    )
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
@@ -90,13 +94,6 @@ class Softmax(MultiLikelihood):
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         return tuple((p,) for p in range(self.n_predictors))
-
-    @property
-    def why_no_bound(self) -> str:
-        return (
-            "the softmax has no augmentation of all classes at once, and so no bound for "
-            "coordinate ascent; use method='vgp', or pac.LogisticSoftmax, which has one"
-        )
 
     @abstractmethod
     def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:

@@ -99,6 +99,11 @@ class SuperGaussian(Likelihood):
         self.phi, self.is_location, self._known = phi, is_location, known is not None
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
+        if not is_location:
+            self.unpredictable = (
+                "g, α, β and γ are known at the observed y alone, so that a new y has no "
+                "distribution; predict kind='f'"
+            )
         self._tilts: OrderedDict[tuple[float, ...], Any] = OrderedDict()
         self._residuals_at: dict[tuple[float, ...], ResidualDistribution] = {}
         self._families: Any = None
@@ -214,15 +219,6 @@ class SuperGaussian(Likelihood):
 
     # -- the distribution of y
     # -------------------------------------------------------------------------
-
-    @property
-    def unpredictable(self) -> str | None:
-        if self.is_location:
-            return None
-        return (
-            "g, α, β and γ are known at the observed y alone, so that a new y has no distribution; "
-            "predict kind='f'"
-        )
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         values = self.phi.values(params)

@@ -58,7 +58,7 @@ def densities(
     with np.errstate(all="ignore"):
         return {
             site.name: float(
-                site.terms.log_density(
+                site.likelihood.log_density(
                     np.ravel(observed[site.name]).astype(float),
                     site.select(eta),
                     site.params(point),
