@@ -108,7 +108,9 @@ class Reading:
         found: dict[str, Array] = {REST: np.atleast_1d(np.asarray(self.lgm.log_prior(point)))}
         with np.errstate(all="ignore"):
             for site in self.lgm.sites:
-                terms = site.terms.log_density(site.y(point), site.select(eta), site.params(point))
+                terms = site.likelihood.log_density(
+                    site.y(point), site.select(eta), site.params(point)
+                )
                 found[site.name] = np.ravel(np.broadcast_to(terms, (site.size,)))
             for at, u in zip(prior.blocks, innovations, strict=True):
                 v = point[at.block.value_name].ravel() if at.block.whitened else at.unscale(u)

@@ -28,9 +28,9 @@ from .errors import (
     UnknownLikelihoodError,
 )
 from .likelihoods.base import DensityLikelihood, Likelihood
+from .likelihoods.contract import MultiDensity, MultiLikelihood, Traits
 from .likelihoods.pattern import MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
-from .likelihoods.several import MultiDensity, MultiLikelihood
 from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
 from .results.comparison.compare import compare
@@ -60,6 +60,7 @@ __all__ = [
     "RecognitionError",
     "RobustMax",
     "SuperGaussian",
+    "Traits",
     "UnknownLikelihoodError",
     "__version__",
     "augment",

@@ -18,15 +18,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from pymc_augconj.typing import Array, Index, Mask
 
 from .errors import AugmentationError, NotSuperGaussianError
-from .likelihoods.base import Density
-from .likelihoods.several import MultiLikelihood, as_several
+from .likelihoods.contract import MultiLikelihood
 from .linalg.linear_map import LinearMap
 from .linalg.sparse import SymmetricPattern, find_pattern
 
@@ -230,14 +229,15 @@ class Site:
     ----------
     name : str
         The observed variable or potential.
-    likelihood : Density
-        Its density and augmentation, as its file has them.
+    likelihood : MultiLikelihood
+        Its density and augmentation, with arrays of shape (P, N).
     size : int
         Number of observations.
     rows : slice
         The rows of its predictors in the stacked η, one predictor after the other.
     y : PointMap
-        The observations, float64, shape (size,); reads shared data, never the point.
+        The observations, float64, shape (size,), one array that all share and none changes; reads
+        shared data, never the point.
     params : PointMap
         The likelihood's parameters, each broadcastable against (size,).
     refusal : AugmentationError, optional
@@ -247,7 +247,7 @@ class Site:
     """
 
     name: str
-    likelihood: Density
+    likelihood: MultiLikelihood
     size: int
     rows: slice
     y: PointMap[Array]
@@ -269,12 +269,6 @@ class Site:
     def shape(self) -> tuple[int, int]:
         """Shape (P, N) of its predictors."""
         return self.likelihood.n_predictors, self.size
-
-    @cached_property
-    def terms(self) -> MultiLikelihood:
-        """The likelihood with the interface of engines, arrays of shape (P, N)."""
-        # Methods of the augmentation need ``likelihood.can_augment``.
-        return cast(MultiLikelihood, as_several(self.likelihood))
 
     @property
     def row_numbers(self) -> Index:
@@ -423,9 +417,9 @@ class LatentGaussianModel:
     def has_bounded_densities(self) -> bool:
         """Whether fits increase the weight of the observations gradually.
 
-        See :attr:`.MultiDensity.is_bounded`.
+        See :class:`.Traits`.
         """
-        return any(site.terms.is_bounded for site in self.sites)
+        return any(site.likelihood.traits.is_bounded for site in self.sites)
 
     def cautions(self, point: Point) -> list[str]:
         """Return warnings about properties of the posterior that Gaussian approximations miss."""
@@ -434,7 +428,7 @@ class LatentGaussianModel:
         for site in self.sites:
             if not site.likelihood.can_augment:
                 mean, params = site.select(prior_mean), site.params(point)
-                sentence = site.terms.caution(site.y(point), mean, params)
+                sentence = site.likelihood.caution(site.y(point), mean, params)
                 if sentence is not None:
                     sentences.append(f"{site.label}: {sentence}")
         return sentences

@@ -140,7 +140,7 @@ def make_plan(
     ]
     # With several groups of predictors a move integrates out some of the latents only.
     grouped = factors is not None or any(
-        len(s.terms.groups) > 1 for s in model.sites if s.name not in held
+        len(s.likelihood.groups) > 1 for s in model.sites if s.name not in held
     )
     moves = {"likelihood": "likelihood", "both": "joint", "none": "prior_only"}
     moves["prior"] = "joint" if grouped else "collapsed"

@@ -19,7 +19,6 @@ from pymc_augconj.distributions.auxiliary_variable import (
     NumPyFunction,
 )
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import Likelihood
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.prediction.variables import in_variables
 from pymc_augconj.recognition.recognizer import read_model
@@ -123,9 +122,7 @@ def _write(observed: ObservedGraph, etas: Sequence[pt.TensorVariable], dims: Any
     y = observed.value.astype("float64")
     arguments = {"dims": dims} if dims is not None else {"shape": shape}
     write = _Writer(observed, arguments)
-    likelihood = observed.likelihood
-    assert isinstance(likelihood, Likelihood)  # the caller takes those with an ω
-    auxiliary, log_factor = likelihood.joint(write, y, etas[0].reshape(shape), params)
+    auxiliary, log_factor = observed.likelihood.joint(write, y, etas[0].reshape(shape), params)
 
     def logp(value: Any, eta: Any, *others: Any) -> Any:
         omegas, rest = others[: len(auxiliary)], others[len(auxiliary) :]

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.prediction.mixtures import GaussianMixture, IndependentMixture
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import kernel_function, kernel_functions
@@ -60,7 +59,6 @@ def y_of_fit(result: Approximation, request: Request, read: NewPredictors) -> Va
     added, change = _given_sites(result, coef * new.cross, rows)
     mean = predictor.offset + coef * new.mean + added
     var = np.maximum(coef**2 * new.var + change, 0.0)
-    assert isinstance(read.likelihood, DensityLikelihood)
     mixture = GaussianMixture(read.likelihood, mean, var, read.params(point))
     return request.of_y(by_inputs(mixture, read), read)
 
@@ -70,8 +68,8 @@ def classes_of_fit(result: Approximation, request: Request, read: NewPredictors)
 
     They are integrals where predictors are independent and the likelihood knows them.
     """
-    terms = read.site.terms
-    if not terms.factorises or terms.n_classes is None or read.other_entries():
+    terms = read.site.likelihood
+    if not terms.traits.factorises or terms.n_classes is None or read.other_entries():
         return {}
     point, theta = {**read.start, **result.point}, result.typed_theta(request.model)
     check_likelihood(result, read.lgm, point, read.site.name)

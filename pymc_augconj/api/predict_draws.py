@@ -132,7 +132,7 @@ def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variabl
     processes = [_draw_process(tree, request, gp, wanted) for gp in request.gps]
     draws = {name: value for drawn in processes for name, value in drawn.draws.items()}
     eta, params = predictors_of_draws(request.model, read, draws, processes)
-    if read.site.terms.n_classes is None:
+    if read.site.likelihood.n_classes is None:
         return request.of_y(by_inputs(DrawnMixture(read.likelihood, eta, params), read), read)
     mixture = DrawnMixture(read.likelihood, eta, {**params, **read.varying})
     return classes_of(mixture, request, read.site.name)

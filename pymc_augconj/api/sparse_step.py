@@ -77,7 +77,7 @@ class SparseGibbs(AugmentedGibbs):
             assert isinstance(site.likelihood, ExpectedDensity)
             assert isinstance(site.params, WithResidual)
             # That of PyMC's model is another one.
-            by_rule |= site.likelihood.terms.expected_by_rule
+            by_rule |= site.likelihood.terms.traits.expected_by_rule
             _, weights = nodes_of(max(site.params.outputs, 1), site.shape[0])
             largest = max(largest, weights.size * site.row_numbers.size)
         large = largest > _LARGEST_COMPARED
@@ -94,8 +94,9 @@ class SparseGibbs(AugmentedGibbs):
         inexact = []
         (part,) = self._sampler.parts
         for data, _ in part.members:
-            assert isinstance(data.site.terms, ExpectedDensity)
-            if data.site.terms.error(data.y, data.site.select(part.eta), data.params) > _LARGEST:
+            density, eta = data.site.likelihood, data.site.select(part.eta)
+            assert isinstance(density, ExpectedDensity)
+            if density.error(data.y, eta, data.params) > _LARGEST:
                 inexact.append(data.site.name)
         if not inexact:
             return None

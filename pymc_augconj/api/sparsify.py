@@ -189,10 +189,10 @@ def _is_exact(lgm: LatentGaussianModel, site: Site, start: Mapping[str, np.ndarr
     P, outputs = site.shape[0], site.params.outputs
     if (outputs > LARGEST_SUM) if P == 1 else (outputs != P):
         return False
-    y = np.array(site.y(start), dtype=float)
+    y = site.y(start)
     mean = np.array(site.select(lgm.offset(start)), dtype=float)
     density, params, nodes = site.likelihood, site.params(start), normal_nodes(P)
-    tolerance = _BY_RULE if density.terms.expected_by_rule else _ROUNDING
+    tolerance = _BY_RULE if density.terms.traits.expected_by_rule else _ROUNDING
     for std in (0.1, 1.0):
         params |= {residual_name(p): np.full(y.size, std**2) for p in range(P)}
         closed = density.closed(y, mean, params)

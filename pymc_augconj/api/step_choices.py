@@ -128,10 +128,10 @@ def prepare(recognition: Recognition, held: Collection[str]) -> None:
         params, y = site.params(recognition.start), np.array(site.y(recognition.start))
         eta = np.zeros(site.shape)
         if site.name in held:
-            site.terms.log_density(y, eta, params)
+            site.likelihood.log_density(y, eta, params)
             continue
-        for group in range(len(site.terms.groups)):
-            site.terms.draw_auxiliary(rng, y, eta, params, group)
+        for group in range(len(site.likelihood.groups)):
+            site.likelihood.draw_auxiliary(rng, y, eta, params, group)
 
 
 def restrict(plan: Plan, vars: Sequence[Any] | None) -> Plan:

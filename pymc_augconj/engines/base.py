@@ -18,7 +18,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.model import Hyperparameter, Key, LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 

@@ -4,17 +4,17 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 
 ==========================  ======================================================================
 ``asymmetric_laplace``      quantile regression, by an inverse Gaussian
-``base``                    the contract between a likelihood and the rest of the package
+``base``                    likelihoods of one predictor, as they are written
 ``bayesian_svm``            the support vector machine, a pseudo-likelihood
 ``bernoulli_logit``         Bernoulli with a logit link, by Pólya–Gamma
 ``bernoulli_probit``        Bernoulli with a probit link, by a truncated normal
 ``binomial_logit``          binomial with a logit link, by Pólya–Gamma
 ``bounded``                 the prior of a latent between bounds
 ``cauchy``                  Cauchy, as normal of random precision
-``censored``                any likelihood with values known only to lie beyond a bound
+``contract``                the contract with P predictors, to which formulas of one are lifted
 ``density``                 a likelihood with its observations, for integration over one predictor
 ``folded_normal``           the mean absolute value of a normal variable
-``generic``                 any likelihood of one predictor, known by its log density
+``generic``                 any likelihood, censored or not, known by its log density
 ``heteroscedastic``         normal of a bounded precision, by thinning and Pólya–Gamma
 ``heteroscedastic_log``     normal of a log standard deviation, by its density
 ``joint``                   writing ω into a model, for ``pac.augment``
@@ -31,13 +31,14 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``poisson_log``             Poisson with a log link, by its density
 ``poisson_sigmoid``         Poisson of a bounded rate, by thinning and Pólya–Gamma
 ``poisson_square``          Poisson with a square link, by its density
+``powers_of_sigmoid``       shared by the likelihoods with a logit link
 ``potential``               a factor written by hand, as ``pm.Potential``
 ``registry``                the registered likelihoods by name
 ``robust_max``              classes by the largest predictor, by their density
-``several``                 the contract with P predictors, and the adapter from one predictor
 ``softmax``                 categorical and multinomial, class by class by Pólya–Gamma
 ``student_t``               Student-t, as normal of random precision
 ``super_gaussian``          any super-Gaussian, known by log φ
+``symmetric_noise``         shared by the likelihoods of y = η + e that depend on |e|
 ``thinning``                what likelihoods share that are augmented by thinning
 ==========================  ======================================================================
 """

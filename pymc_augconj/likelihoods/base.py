@@ -17,7 +17,7 @@ auxiliary variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an arr
 tuple of such arrays, or None where there is none.
 
 This is how a likelihood of one predictor is written. Engines see arrays of P predictors, of which
-:mod:`.several` has the contract; a likelihood of several predictors is written in that.
+:mod:`.contract` has the contract; a likelihood of several predictors is written in that.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.quadrature.tilted import Tilted
@@ -39,16 +40,22 @@ from .pattern import Pattern, PredictorInput
 __all__ = [
     "Density",
     "DensityLikelihood",
+    "Expected",
     "Likelihood",
     "Params",
     "Pattern",
     "PredictorInput",
+    "Sites",
     "is_count",
     "refusal",
     "refuse_classes",
 ]
 
 Params = Mapping[str, Array]
+#: h and λ of Gaussian sites.
+Sites = tuple[Array, Array]
+#: An expectation, and its derivatives by the means and (co)variances of predictors.
+Expected = tuple[Array, Array, Array]
 # Nodes and weights of Gauss–Legendre quadrature on (0, 1).
 _LEGENDRE = tuple(0.5 * part for part in np.polynomial.legendre.leggauss(40))
 _LEGENDRE = (_LEGENDRE[0] + 0.5, _LEGENDRE[1])
@@ -80,7 +87,8 @@ class Density(ABC):
     """The density of one observed variable, for any number of predictors.
 
     η has shape (N,) in a :class:`DensityLikelihood`, which is of one predictor, and (P, N) in a
-    :class:`~.several.MultiDensity`. Only :meth:`log_density` is required.
+    :class:`~.contract.MultiDensity`. Only :meth:`log_density` is required; the other methods are
+    optional closed forms.
     """
 
     #: Its name in reports and messages, for instance ``"Bernoulli"``.
@@ -108,6 +116,10 @@ class Density(ABC):
     is_positive: bool = True
     #: False for a potential, of which y says no more than which term an entry belongs to.
     has_observations: bool = True
+    #: Why coordinate ascent has no bound, with what to do instead; None where it has one.
+    why_no_bound: str | None = None
+    #: Why y cannot be predicted, with what to do instead; None where it can.
+    unpredictable: str | None = None
 
     def label(self, name: str) -> str:
         """Return what messages call the variable ``name`` of this density."""
@@ -121,16 +133,6 @@ class Density(ABC):
         """
         return refusal(y, np.isfinite(y), "a finite number")
 
-    @property
-    def why_no_bound(self) -> str | None:
-        """Why coordinate ascent has no bound, with what to do instead; None where it has one."""
-        return None
-
-    @property
-    def unpredictable(self) -> str | None:
-        """Why y cannot be predicted, with what to do instead; None where it can."""
-        return None
-
     def check_augmentation(self, params: Params) -> str | None:
         """Return why these parameters have no auxiliary variable; None, the default, if they do."""
         return None
@@ -138,6 +140,22 @@ class Density(ABC):
     @abstractmethod
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         """Return log p(y | η), shape (N,), normalised, ω integrated out; arguments broadcast."""
+
+    def expected_log_density(
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> Expected | None:
+        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
+
+        Of several predictors ``var`` is their covariance, (P, P, N), and so is the derivative by
+        it, symmetric: d E = Σ_pq D_pq dV_pq. None, the default, if there is no closed form: engines
+        then integrate :meth:`log_density` numerically, which converges slowly if log p has a kink.
+        """
+        return None
+
+    @property
+    def has_moments(self) -> bool:
+        """Whether there are formulas for :meth:`moments`."""
+        return type(self).moments is not Density.moments
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
         """Return E[y | η] and Var[y | η]; NaN or infinite where there is none.
@@ -154,23 +172,28 @@ class Density(ABC):
             "(ynew=…)"
         )
 
+    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
+        """Return a warning about what a Gaussian approximation misses, or None.
 
-class DensityLikelihood(Density):
-    """A likelihood of one predictor, given by its density; no augmentation is required.
-
-    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
-    Only :meth:`log_density` is required; the other methods are optional closed forms.
-    """
-
-    def expected_log_density(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
-        """Return E[log p(y | η)], η ~ N(mean, var), and its derivatives by mean and by var.
-
-        None, the default, if there is no closed form: engines then integrate :meth:`log_density`
-        numerically, which converges slowly if log p has a kink.
+        The default detects a posterior that is symmetric in one predictor because both the density
+        and the prior are; ``prior_mean`` is that of the predictors, of η's shape.
         """
-        return None
+        if self.n_predictors > 1 or np.any(prior_mean):
+            return None
+        for eta in (0.5, 1.0, 2.0):
+            here, there = (
+                self.log_density(y, np.full(prior_mean.shape, value), params)
+                for value in (eta, -eta)
+            )
+            if not np.array_equal(here, there):
+                return None
+        return (
+            "the prior mean of its predictor is zero and its density is the same for η and −η, so "
+            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
+            "one mode; give the process a non-zero mean_func, or add a constant"
+        )
+
+    # -- one predictor: all arrays are of shape (N,) ------------------------------------------
 
     def bounds(self, params: Params) -> tuple[Array, Array] | None:
         """Return the bounds of a censored y, each with a probability, with a density between them.
@@ -212,66 +235,6 @@ class DensityLikelihood(Density):
         """Return log E[p(y | η)] for η ~ N(mean, var), or None where there is no closed form."""
         return None
 
-    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return a warning about what a Gaussian approximation misses, or None.
-
-        The default detects a posterior that is symmetric in η because both the density and the
-        prior are; ``prior_mean`` is that of the predictors, shape (N,).
-        """
-        if np.any(prior_mean):
-            return None
-        for eta in (0.5, 1.0, 2.0):
-            here, there = (
-                self.log_density(y, np.full(y.shape, value), params) for value in (eta, -eta)
-            )
-            if not np.array_equal(here, there):
-                return None
-        return (
-            "the prior mean of its predictor is zero and its density is the same for η and −η, so "
-            "that the posterior may be bimodal (±η), of which a Gaussian approximation captures "
-            "one mode; give the process a non-zero mean_func, or add a constant"
-        )
-
-
-class Likelihood(DensityLikelihood):
-    """A likelihood of one predictor with an augmentation; see the module's docstring."""
-
-    can_augment = True
-    #: False where the site is exact without an auxiliary variable (the normal likelihood): the
-    #: likelihood's parameters can then be sampled with the latents integrated out.
-    has_auxiliary = True
-
-    @abstractmethod
-    def draw_auxiliary(self, rng: np.random.Generator, y: Array, eta: Array, params: Params) -> Any:
-        """Draw ω ~ p(ω | y, η) exactly."""
-
-    @abstractmethod
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
-        """Return (h, λ) of the Gaussian sites given ω, each of η's shape."""
-
-    @abstractmethod
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
-        """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
-
-    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        """Return E[log p(y, ω | η) − log q(ω)] under the optimal q(ω) when η ~ N(mean, var), (N,).
-
-        It is log ∫ exp(h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω)) dω, the site's part of the
-        evidence lower bound: log p(y | m) where v = 0, at most E[log p(y | η)] elsewhere, with
-        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. The
-        default integrates the second derivative,
-
-            bound(m, v) = log p(y | m) − ∫₀¹ t Σ λ(m, t²v) v dt.
-        """
-        # Gauss–Legendre in the standard deviation, in which even a kink of log p gives a smooth λ.
-        bound = np.array(self.log_density(y, mean, params), dtype=float)
-        for node, weight in zip(*_LEGENDRE, strict=True):
-            lam = self.expected_sites(y, mean, node**2 * var, params)[1]
-            bound -= weight * node * (lam * var)
-        return bound
-
     def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
         """Return (z, c) where p(y | η) is proportional to N(z | η, 1/c), with z free of parameters.
 
@@ -295,6 +258,59 @@ class Likelihood(DensityLikelihood):
         """
         return None
 
+    def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
+        """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
+
+        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
+        add up to log p(y, ω | η).
+        """
+        raise NotImplementedError(f"{self.name} has no auxiliary variable to be written")
+
+
+class DensityLikelihood(Density):
+    """A likelihood of one predictor, given by its density; no augmentation is required.
+
+    This suffices for the engines ``"vgp"``, ``"ep"``, ``"qp"`` and ``"svi"``, and for held sites.
+    """
+
+
+class Likelihood(DensityLikelihood):
+    """A likelihood of one predictor with an augmentation; see the module's docstring."""
+
+    can_augment = True
+    #: False where the site is exact without an auxiliary variable (the normal likelihood): the
+    #: likelihood's parameters can then be sampled with the latents integrated out.
+    has_auxiliary = True
+
+    @abstractmethod
+    def draw_auxiliary(self, rng: Generator, y: Array, eta: Array, params: Params) -> Any:
+        """Draw ω ~ p(ω | y, η) exactly."""
+
+    @abstractmethod
+    def sites(self, y: Array, omega: Any, params: Params) -> Sites:
+        """Return (h, λ) of the Gaussian sites given ω, each of η's shape."""
+
+    @abstractmethod
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
+        """Return E[(h, λ)] under the optimal q(ω) when η ~ N(mean, var): the CAVI update."""
+
+    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        """Return E[log p(y, ω | η) − log q(ω)] under the optimal q(ω) when η ~ N(mean, var), (N,).
+
+        It is log ∫ exp(h(ω) m − ½ λ(ω) (m² + v) + log_base(y, ω)) dω, the site's part of the
+        evidence lower bound: log p(y | m) where v = 0, at most E[log p(y | η)] elsewhere, with
+        the expected sites as its derivatives, ∂/∂m = h − λm and ∂/∂v = −½λ. The
+        default integrates the second derivative,
+
+            bound(m, v) = log p(y | m) − ∫₀¹ t Σ λ(m, t²v) v dt.
+        """
+        # Gauss–Legendre in the standard deviation, in which even a kink of log p gives a smooth λ.
+        bound = np.array(self.log_density(y, mean, params), dtype=float)
+        for node, weight in zip(*_LEGENDRE, strict=True):
+            lam = self.expected_sites(y, mean, node**2 * var, params)[1]
+            bound -= weight * node * (lam * var)
+        return bound
+
     @abstractmethod
     def log_base(self, y: Array, omega: Any, params: Params) -> Array:
         """Return log p(y, ω | η) − (h η − ½ λ η²), which is free of η; shape (N,)."""
@@ -304,12 +320,9 @@ class Likelihood(DensityLikelihood):
         """Return log p(ω | y, η), the density that :meth:`draw_auxiliary` draws from."""
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
-        """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
+        """See :meth:`Density.joint`; the default is numerical, for an ω that is one array.
 
-        Arguments are variables of a model; ``write`` makes more of them. The densities of the two
-        add up to log p(y, ω | η). The default, for an ω that is one array, is numerical:
-
-            ω ~ p(ω | y, η = 0),    log p(y | η = 0) + h(ω) η − ½ λ(ω) η².
+        ω ~ p(ω | y, η = 0),    log p(y | η = 0) + h(ω) η − ½ λ(ω) η².
         """
         names = tuple(params)
 
@@ -319,9 +332,7 @@ class Likelihood(DensityLikelihood):
         def logpdf(omega: Array, y: Array, *values: Array) -> Array:
             return self.log_conditional(omega, y, np.zeros(np.shape(y)), named(values))
 
-        def random(
-            rng: np.random.Generator, shape: tuple[int, ...], y: Array, *values: Array
-        ) -> Array:
+        def random(rng: Generator, shape: tuple[int, ...], y: Array, *values: Array) -> Array:
             at = np.broadcast_to(y, shape)
             return self.draw_auxiliary(rng, at, np.zeros(shape), named(values))
 

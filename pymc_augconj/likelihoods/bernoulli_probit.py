@@ -23,6 +23,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import erfcx, log_ndtr, ndtr
 
 from pymc_augconj.auxiliary.truncated_normal import (
@@ -33,7 +34,7 @@ from pymc_augconj.auxiliary.truncated_normal import (
 from pymc_augconj.quadrature.tilted import Tilted, tilted_moments
 from pymc_augconj.typing import Array, Mask
 
-from .base import Likelihood, Params, Pattern, refusal
+from .base import Likelihood, Params, Pattern, Sites, refusal
 from .density import LikelihoodDensity
 from .joint import Joint, JointWriter
 from .registry import register
@@ -62,17 +63,13 @@ class BernoulliProbit(Likelihood):
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return log_ndtr(np.where(y > 0, eta, -eta))
 
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
-    ) -> Array:
+    def draw_auxiliary(self, rng: Generator, y: Array, eta: Array, params: Params) -> Array:
         return random_truncated_normal(rng, eta, y > 0)
 
-    def sites(self, y: Array, z: Array, params: Params) -> tuple[Array, Array]:
+    def sites(self, y: Array, z: Array, params: Params) -> Sites:
         return z, np.ones_like(z)
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         return mean_truncated_normal(mean, y > 0), np.ones_like(mean)
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:

@@ -29,10 +29,7 @@ class BoundedNormal(DensityLikelihood):
     name = "bounded normal"
     patterns = ()
     is_normalized, has_observations, is_positive = False, False, False
-
-    @property
-    def unpredictable(self) -> str:
-        return "expected an observed variable, found a prior; use kind='f'"
+    unpredictable = "expected an observed variable, found a prior; use kind='f'"
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         inside = (eta >= params["lower"]) & (eta <= params["upper"])

@@ -9,7 +9,8 @@ import numpy as np
 from pymc_augconj.quadrature.tilted import SiteDensity, Tilted, check_cavities, tilted_moments
 from pymc_augconj.typing import Array, Index
 
-from .base import DensityLikelihood, Params
+from .base import Density, Params
+from .contract import lift
 
 __all__ = ["LikelihoodDensity", "select_params", "site_moments"]
 
@@ -20,14 +21,14 @@ class LikelihoodDensity:
 
     Attributes
     ----------
-    likelihood : DensityLikelihood
-        With one predictor.
+    likelihood : Density
+        With one predictor; kept as engines see it.
     y : ndarray, shape (N,)
     params : mapping
         Each entry broadcasts against (N,).
     """
 
-    likelihood: DensityLikelihood
+    likelihood: Density
     y: Array
     params: Params
 
@@ -38,6 +39,7 @@ class LikelihoodDensity:
                 f"{self.likelihood.n_predictors}; a site's moments are integrals over one η: use "
                 'method="cavi" or the Gibbs sampler'
             )
+        object.__setattr__(self, "likelihood", lift(self.likelihood))
 
     @property
     def size(self) -> int:
@@ -53,7 +55,7 @@ class LikelihoodDensity:
     def __call__(self, eta: Array, sites: Index) -> Array:
         """See :class:`~pymc_augconj.quadrature.tilted.SiteDensity`."""
         params = select_params(self.params, sites, self.size)
-        return self.likelihood.log_density(self.y[sites], eta, params)
+        return self.likelihood.log_density(self.y[sites], eta[None], params)
 
 
 def site_moments(

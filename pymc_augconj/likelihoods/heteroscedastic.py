@@ -28,6 +28,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import expit, gammaln, log_expit, ndtr, xlogy
 
 from pymc_augconj.auxiliary.poisson import random_poisson
@@ -39,9 +40,9 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern, PredictorInput
+from .base import Expected, Params, Pattern, PredictorInput, Sites
+from .contract import MultiLikelihood
 from .registry import register
-from .several import MultiLikelihood
 from .thinning import log_shrunk
 
 __all__ = ["Heteroscedastic", "expected_normal"]
@@ -81,9 +82,7 @@ class Heteroscedastic(MultiLikelihood):
     def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         return ndtr((y - eta[0]) / np.sqrt(self.moments(eta, params)[1]))
 
-    def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
         # Integrals over g alone: of log σ, σ and σ″, with two derivatives each.
         def expect(func: Any) -> list[Array]:
             value, d_mean, d_var = gaussian_expectation(
@@ -97,7 +96,7 @@ class Heteroscedastic(MultiLikelihood):
         return expected_normal(y, mean, cov, log_terms, [r * s for s in (*low, *high[1:])])
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> tuple[Array, Array] | None:
         if group == 0:
             return None
@@ -105,18 +104,14 @@ class Heteroscedastic(MultiLikelihood):
         n = random_poisson(rng, 0.5 * params["r"] * expit(-g) * (y - f) ** 2)
         return n, random_polya_gamma(rng, 0.5 + n, g)
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         if group == 0:
             lam = params["r"] * expit(eta[1])
             return (lam * y)[None], lam[None]
         n, polya_gamma = omega
         return 0.5 * (0.5 - n)[None], polya_gamma[None]
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         c, log_thinned = log_shrunk(mean[1], var[1])
         n = params["r"] * np.exp(log_thinned) * _half_square(y, mean, var)
         lam = -params["r"] * np.expm1(log_thinned)

@@ -15,10 +15,10 @@ from scipy.special import ndtr
 
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern, PredictorInput
+from .base import Expected, Params, Pattern, PredictorInput
+from .contract import MultiDensity
 from .heteroscedastic import expected_normal
 from .registry import register
-from .several import MultiDensity
 
 __all__ = ["HeteroscedasticLog"]
 
@@ -56,9 +56,7 @@ class HeteroscedasticLog(MultiDensity):
     def cdf(self, y: Array, eta: Array, params: Params) -> Array:
         return ndtr((y - eta[0]) / np.sqrt(self.moments(eta, params)[1]))
 
-    def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
         precision = np.exp(2.0 * (cov[1, 1] - mean[1]))
         zeros = np.zeros_like(y)
         log_terms = [-2.0 * mean[1], zeros - 2.0, zeros]

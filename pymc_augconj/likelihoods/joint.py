@@ -81,11 +81,11 @@ class JointWriter(Protocol):
         ...
 
 
-def normal_factor(math: Any, scale: float = 1.0) -> Callable[..., Any]:
-    """Return log N(y | η, 1/(scale · ω)) as a function (y, η, ω, params)."""
+def normal_factor(math: Any, precision: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """Return log N(y | η, 1/λ), λ = precision(ω, params), as a function (y, η, ω, params)."""
 
     def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
-        precision = scale * omega
-        return 0.5 * (math.log(precision) - _LOG_2PI - precision * (y - eta) ** 2)
+        lam = precision(omega, params)
+        return 0.5 * (math.log(lam) - _LOG_2PI - lam * (y - eta) ** 2)
 
     return log_factor

@@ -16,6 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import expit
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
@@ -25,9 +26,10 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Pattern
+from .base import Params, Pattern
 from .joint import Joint, JointWriter
 from .registry import register
+from .symmetric_noise import SymmetricNoise
 
 __all__ = ["Logistic"]
 
@@ -35,37 +37,32 @@ _LOG_4 = np.log(4.0)
 
 
 @register
-class Logistic(Likelihood):
+class Logistic(SymmetricNoise):
     """Real y with mean η and scale s."""
 
     name = "Logistic"
     augmentation = "Pólya–Gamma PG(2, (y − η)/s)"
     patterns = (Pattern("LogisticRV", inputs=("mu", "s"), predictor="mu"),)
 
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
+    def log_density_at(self, distance: Array, params: Params) -> Array:
         s = params["s"]
-        distance = np.abs(y - eta) / s
+        distance = distance / s
         return -distance - 2.0 * np.log1p(np.exp(-distance)) - np.log(s)
 
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
-    ) -> Array:
-        return random_polya_gamma(rng, 2.0, (y - eta) / params["s"])
+    def precision(self, omega: Any, params: Params) -> Array:
+        return omega / params["s"] ** 2
 
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
-        lam = omega / params["s"] ** 2
-        return lam * y, lam
+    def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
+        return 2.0, np.sqrt(square) / params["s"]
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
-        s = params["s"]
-        tilt = np.sqrt((y - mean) ** 2 + var) / s
-        return self.sites(y, mean_polya_gamma(2.0, tilt), params)
+    def draw(self, rng: Generator, *parameters: Array) -> Array:
+        return random_polya_gamma(rng, *parameters)
 
-    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        # The density depends on η through e² alone, and the bound on E[e²] = (y − m)² + v.
-        return self.log_density(y, y - np.sqrt((y - mean) ** 2 + var), params)
+    def mean(self, *parameters: Array) -> Array:
+        return mean_polya_gamma(*parameters)
+
+    def logpdf(self, omega: Any, *parameters: Array) -> Array:
+        return logpdf_polya_gamma(omega, *parameters)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         return eta, np.broadcast_to((np.pi * params["s"]) ** 2 / 3.0, np.shape(eta))
@@ -77,9 +74,6 @@ class Logistic(Likelihood):
         s = params["s"]
         log_prior = logpdf_polya_gamma(omega, 2.0, 0.0)
         return log_prior - 0.5 * omega * (y / s) ** 2 - np.log(s) - _LOG_4
-
-    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
-        return logpdf_polya_gamma(omega, 2.0, (y - eta) / params["s"])
 
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
         def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:

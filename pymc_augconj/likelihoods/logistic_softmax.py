@@ -25,6 +25,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import expit, gammaln, log_expit, xlogy
 
 from pymc_augconj.auxiliary.poisson import random_poisson
@@ -35,9 +36,9 @@ from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
-from .base import Params, Pattern, PredictorInput, refuse_classes
+from .base import Expected, Params, Pattern, PredictorInput, Sites, refuse_classes
+from .contract import MultiLikelihood, Traits
 from .registry import register
-from .several import MultiLikelihood
 from .thinning import log_shrunk
 
 __all__ = ["LogisticSoftmax"]
@@ -55,7 +56,7 @@ class LogisticSoftmax(MultiLikelihood):
     link = "logistic-softmax"
     augmentation = "exponential a, thinned counts n and Pólya–Gamma, of all classes jointly"
     discrete = True
-    expected_by_rule = True
+    traits = Traits(expected_by_rule=True)
     patterns = (
         Pattern(
             "LogisticSoftmaxRV",
@@ -86,9 +87,7 @@ class LogisticSoftmax(MultiLikelihood):
         slope = (own - np.exp(log_terms - log_sum)) * expit(-eta)
         return np.sum(own * log_terms, axis=0) - log_sum, slope
 
-    def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
         own, which = y.astype(int), np.arange(y.size)
         found = gaussian_expectation(
             lambda eta, i: log_expit(eta), mean[own, which], cov[own, own, which]
@@ -99,21 +98,17 @@ class LogisticSoftmax(MultiLikelihood):
         return value + found[0], d_mean, d_cov
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> tuple[Array, Array, Array]:
         a = rng.standard_exponential(y.shape) * np.exp(-np.logaddexp.reduce(log_expit(eta), axis=0))
         n = random_poisson(rng, a * expit(-eta))
         return a, n, random_polya_gamma(rng, self._indicators(y) + n, eta)
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         _, n, polya_gamma = omega
         return 0.5 * (self._indicators(y) - n), polya_gamma
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         c, log_thinned = log_shrunk(mean, var)
         n = np.exp(log_thinned) / -np.expm1(log_thinned).sum(axis=0)
         own = self._indicators(y)

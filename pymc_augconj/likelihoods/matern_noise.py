@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import gammaln
 
 from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
@@ -26,9 +27,10 @@ from pymc_augconj.auxiliary.generalized_inverse_gaussian import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Pattern
-from .joint import Joint, JointWriter, normal_factor
+from .base import Params, Pattern
+from .joint import JointWriter
 from .registry import register
+from .symmetric_noise import NormalMixture, log_gamma_density
 
 __all__ = ["MaternNoise"]
 
@@ -36,17 +38,14 @@ _HALF_LOG_PI = 0.5 * np.log(np.pi)
 
 
 @register
-class MaternNoise(Likelihood):
+class MaternNoise(NormalMixture):
     """Real y with location η, scale ρ and smoothness ν."""
 
     name = "Matérn noise"
     augmentation = "generalised inverse Gaussian"
     patterns = (Pattern("MaternNoiseRV", inputs=("nu", "mu", "rho"), predictor="mu"),)
 
-    def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        return self._log_density_at(np.abs(y - eta), params)
-
-    def _log_density_at(self, distance: Array, params: Params) -> Array:
+    def log_density_at(self, distance: Array, params: Params) -> Array:
         nu, rho = params["nu"], params["rho"]
         x = np.sqrt(2.0 * nu) * distance / rho
         polynomial = np.where(nu > 1.0, x, 0.0) + np.where(nu > 2.0, x**2 / 3.0, 0.0)
@@ -54,24 +53,29 @@ class MaternNoise(Likelihood):
         log_constant = gammaln(nu) - gammaln(nu + 0.5) + 0.5 * np.log(0.5 * nu) - _HALF_LOG_PI
         return log_constant - np.log(rho) + np.log1p(polynomial) - x
 
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
-    ) -> Array:
-        return random_generalized_inverse_gaussian(rng, *_conditional((y - eta) ** 2, params))
+    def precision(self, omega: Any, params: Params) -> Array:
+        return 2.0 * omega
 
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
-        lam = 2.0 * omega
-        return lam * y, lam
+    def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
+        nu, rho = params["nu"], params["rho"]
+        return -nu, 2.0 * square, nu / rho**2
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
-        square = (y - mean) ** 2 + var
-        lam = 2.0 * mean_generalized_inverse_gaussian(*_conditional(square, params))
-        return lam * y, lam
+    def draw(self, rng: Generator, *parameters: Array) -> Array:
+        return random_generalized_inverse_gaussian(rng, *parameters)
 
-    def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        return self._log_density_at(np.sqrt((y - mean) ** 2 + var), params)
+    def mean(self, *parameters: Array) -> Array:
+        return mean_generalized_inverse_gaussian(*parameters)
+
+    def logpdf(self, omega: Any, *parameters: Array) -> Array:
+        return logpdf_generalized_inverse_gaussian(omega, *parameters)
+
+    def log_prior(self, omega: Any, params: Params) -> Array:
+        nu, rho = params["nu"], params["rho"]
+        return log_gamma_density(1.0 / omega, nu + 0.5, 0.5 * nu / rho**2) - 2.0 * np.log(omega)
+
+    def write_prior(self, write: JointWriter, params: Params) -> Any:
+        nu, rho = params["nu"], params["rho"]
+        return write.inverse_gamma("omega", nu + 0.5, 0.5 * nu / rho**2)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         # The variance is E[1/2ω] under the prior of ω.
@@ -86,25 +90,3 @@ class MaternNoise(Likelihood):
         tail = 1.0 + a * (x + 1.0) + b * (x**2 + 2.0 * x + 2.0)
         tail = 0.5 * np.exp(-x) * tail / (1.0 + a + 2.0 * b)
         return np.where(e < 0.0, tail, 1.0 - tail)
-
-    def log_base(self, y: Array, omega: Any, params: Params) -> Array:
-        nu, rho = params["nu"], params["rho"]
-        shape, scale = nu + 0.5, 0.5 * nu / rho**2
-        log_prior = (
-            shape * np.log(scale) - gammaln(shape) - (shape + 1.0) * np.log(omega) - scale / omega
-        )
-        return 0.5 * np.log(omega) - _HALF_LOG_PI - omega * y**2 + log_prior
-
-    def log_conditional(self, omega: Any, y: Array, eta: Array, params: Params) -> Array:
-        return logpdf_generalized_inverse_gaussian(omega, *_conditional((y - eta) ** 2, params))
-
-    def joint(self, write: JointWriter, y: Any, eta: Any, params: Params) -> Joint:
-        nu, rho = params["nu"], params["rho"]
-        omega = write.inverse_gamma("omega", nu + 0.5, 0.5 * nu / rho**2)
-        return [omega], normal_factor(write.math, scale=2.0)
-
-
-def _conditional(square: Array, params: Params) -> tuple[Array, Array, Array]:
-    """Return p, a and b of ω | y, η where e² is ``square``."""
-    nu, rho = params["nu"], params["rho"]
-    return -nu, 2.0 * square, nu / rho**2

@@ -8,13 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern, PredictorInput
+from .base import Expected, Params, Pattern, PredictorInput, Sites
+from .contract import MultiLikelihood, Traits
 from .registry import register
-from .several import MultiLikelihood
 
 __all__ = ["MultivariateNormal"]
 
@@ -35,17 +36,14 @@ class MultivariateNormal(MultiLikelihood):
         ),
     )
     has_auxiliary = False
-    coupled = True
+    traits = Traits(coupled=True)
+    unpredictable = (
+        "expected observations that are numbers, found vectors; ask for predictors, or draw y "
+        "by pm.sample_posterior_predictive"
+    )
 
     def __init__(self, n_predictors: int) -> None:
         self.n_predictors = n_predictors
-
-    @property
-    def unpredictable(self) -> str:
-        return (
-            "expected observations that are numbers, found vectors; ask for predictors, or draw y "
-            "by pm.sample_posterior_predictive"
-        )
 
     def vectors(self, params: Params) -> Array:
         """Return the observations, (P, N)."""
@@ -88,24 +86,20 @@ class MultivariateNormal(MultiLikelihood):
 
     def expected_log_density(
         self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         h, lam = self.expected_sites(y, mean, cov, params)
         slope = h - np.einsum("pqn,qn->pn", lam, mean)
         return self.expected_log_bound(y, mean, cov, params), slope, -0.5 * lam
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Any:
         return None
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         return self.expected_sites(y, eta, eta, params)
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         lam = self.precision(params)
         return np.einsum("pqn,qn->pn", lam, self.vectors(params)), lam
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import gammaln
 
 from pymc_augconj.typing import Array
 
-from .base import Params, Pattern, PredictorInput
+from .base import Params, Pattern, PredictorInput, Sites
 from .multivariate_normal import MultivariateNormal
 from .registry import register
-from .student_t import log_gamma_density
+from .symmetric_noise import log_gamma_density
 
 __all__ = ["MultivariateStudentT"]
 
@@ -46,20 +47,16 @@ class MultivariateStudentT(MultivariateNormal):
         return None
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Array:
         shape, rate = self._conditional(eta, params)
         return rng.standard_gamma(shape, size=rate.shape) / rate
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         h, lam = super().expected_sites(y, eta, eta, params)
         return omega * h, omega * lam
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         h, lam = super().expected_sites(y, mean, var, params)
         square = self.squared_norm(mean, params)[0] + np.einsum("pqn,pqn->n", lam, var)
         omega = (params["nu"] + self.n_predictors) / (params["nu"] + square)

@@ -8,12 +8,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import ndtr
 
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Pattern
+from .base import Expected, Likelihood, Params, Pattern, Sites
 from .registry import register
 
 __all__ = ["Normal"]
@@ -34,29 +35,23 @@ class Normal(Likelihood):
         sigma = params["sigma"]
         return -0.5 * ((y - eta) / sigma) ** 2 - np.log(sigma) - _HALF_LOG_2PI
 
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
-    ) -> None:
+    def draw_auxiliary(self, rng: Generator, y: Array, eta: Array, params: Params) -> None:
         return None
 
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params) -> Sites:
         lam = np.ones_like(y) / params["sigma"] ** 2
         return lam * y, lam
 
     def as_normal(self, y: Array, params: Params) -> tuple[Array, Array]:
         return y, 1.0 / params["sigma"] ** 2
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         return self.sites(y, None, params)
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         return self.log_density(y, mean, params) - 0.5 * var / params["sigma"] ** 2
 
-    def expected_log_density(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, var: Array, params: Params) -> Expected:
         h, lam = self.sites(y, None, params)
         return self.expected_log_bound(y, mean, var, params), h - lam * mean, -0.5 * lam
 

@@ -19,7 +19,7 @@ from scipy.special import gammaln, pdtr, xlogy
 
 from pymc_augconj.typing import Array
 
-from .base import DensityLikelihood, Params, Pattern, is_count, refusal
+from .base import DensityLikelihood, Expected, Params, Pattern, is_count, refusal
 from .registry import register
 
 __all__ = ["PoissonLog"]
@@ -46,9 +46,7 @@ class PoissonLog(DensityLikelihood):
         with np.errstate(over="ignore"):
             return y * eta - c * np.exp(eta) + _log_constant(y, c)
 
-    def expected_log_density(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, var: Array, params: Params) -> Expected:
         c = params["exposure"]
         with np.errstate(over="ignore"):
             rate = c * np.exp(mean + 0.5 * var)

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import expit, gammaincc, gammaln, xlogy
 
 from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
@@ -32,7 +33,7 @@ from pymc_augconj.auxiliary.polya_gamma.distribution import (
 )
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params, Pattern, is_count, refusal
+from .base import Likelihood, Params, Pattern, Sites, is_count, refusal
 from .joint import Joint, JointWriter
 from .registry import register
 
@@ -63,18 +64,16 @@ class PoissonSigmoid(Likelihood):
         return log_mean_power - rate * expit(eta) - gammaln(y + 1.0)
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
+        self, rng: Generator, y: Array, eta: Array, params: Params
     ) -> tuple[Array, Array]:
         n = rng.poisson(params["rate"] * expit(-eta)).astype(float)
         return n, random_polya_gamma(rng, y + n, eta)
 
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params) -> Sites:
         n, polya_gamma = omega
         return 0.5 * (y - n), polya_gamma
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         c = np.sqrt(mean**2 + var)
         n = _expected_count(mean, c, params)
         return 0.5 * (y - n), mean_polya_gamma(y + n, c)

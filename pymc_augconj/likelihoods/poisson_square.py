@@ -30,7 +30,7 @@ from scipy.special import dawsn, digamma, gammaln, logsumexp, pdtr, xlogy
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
 
-from .base import DensityLikelihood, Params, Pattern, is_count, refusal
+from .base import DensityLikelihood, Expected, Params, Pattern, is_count, refusal
 from .registry import register
 
 __all__ = ["LARGEST_COUNT", "PoissonSquare", "log_moment"]
@@ -70,9 +70,7 @@ class PoissonSquare(DensityLikelihood):
         rate = params["exposure"] * eta**2
         return xlogy(y, rate) - rate - gammaln(y + 1.0)
 
-    def expected_log_density(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, var: Array, params: Params) -> Expected:
         c = params["exposure"]
         value, d_mean, d_var = _expected_log_square(mean, var)
         constant = xlogy(y, c) - gammaln(y + 1.0)

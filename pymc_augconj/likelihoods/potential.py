@@ -13,7 +13,8 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-from .base import DensityLikelihood, Params
+from .base import Params
+from .contract import MultiDensity
 
 __all__ = ["PotentialLikelihood", "PotentialTerm"]
 
@@ -28,7 +29,7 @@ class PotentialTerm:
     Attributes
     ----------
     log_density : callable
-        ``(y, eta, params)``, where y is not used; arguments broadcast.
+        ``(y, eta, params)``, eta of shape (1, …), where y is not used; arguments broadcast.
     names : mapping
         From its own names of parameters to those in ``params``.
     """
@@ -37,7 +38,7 @@ class PotentialTerm:
     names: Mapping[str, str]
 
 
-class PotentialLikelihood(DensityLikelihood):
+class PotentialLikelihood(MultiDensity):
     """See the module's docstring.
 
     Parameters
@@ -47,22 +48,20 @@ class PotentialLikelihood(DensityLikelihood):
 
     name, link = "potential", "its own"
     patterns = ()
+    augmentation = "none"
     is_normalized, has_observations = False, False
+    unpredictable = (
+        "expected an observed variable, found a potential, which has no observations to "
+        "predict; use kind='f'"
+    )
 
     def __init__(self, terms: Sequence[PotentialTerm]) -> None:
         self._terms = tuple(terms)
 
-    @property
-    def unpredictable(self) -> str:
-        return (
-            "expected an observed variable, found a potential, which has no observations to "
-            "predict; use kind='f'"
-        )
-
     def check(self, y: Array, params: Params) -> str | None:
         possible = np.zeros(y.shape, dtype=bool)
         for eta in _ETA:
-            possible |= self.log_density(y, np.full(y.shape, eta), params) > -np.inf
+            possible |= self.log_density(y, np.full((1, y.size), eta), params) > -np.inf
         bad = np.flatnonzero(~possible)
         # Parameters out of range leave nothing possible at all, and are PyMC's to refuse.
         if bad.size == 0 or not possible.any():
@@ -70,7 +69,9 @@ class PotentialLikelihood(DensityLikelihood):
         return f"expected a finite log density of each entry, found none at position {bad[0]}"
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        zero, away = (self.log_density(y, np.full(y.shape, eta), params) for eta in (0.0, 0.5))
+        zero, away = (
+            self.log_density(y, np.full(prior_mean.shape, eta), params) for eta in (0.0, 0.5)
+        )
         # A constraint is symmetric, but has one mode.
         return None if np.all(zero >= away) else super().caution(y, prior_mean, params)
 
@@ -78,8 +79,8 @@ class PotentialLikelihood(DensityLikelihood):
         if len(self._terms) == 1:
             (term,) = self._terms
             return term.log_density(y, eta, _named(term, params))
-        shape = np.broadcast_shapes(np.shape(y), np.shape(eta))
-        y, eta = np.broadcast_to(y, shape), np.broadcast_to(eta, shape)
+        shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:])
+        y, eta = np.broadcast_to(y, shape), np.broadcast_to(eta, (1, *shape))
         found = np.empty(shape)
         for number, term in enumerate(self._terms):
             at = y == number
@@ -87,7 +88,7 @@ class PotentialLikelihood(DensityLikelihood):
                 name: value if np.size(value) == 1 else np.broadcast_to(value, shape)[at]
                 for name, value in _named(term, params).items()
             }
-            found[at] = term.log_density(y[at], eta[at], own)
+            found[at] = term.log_density(y[at], eta[:, at], own)
         return found
 
 

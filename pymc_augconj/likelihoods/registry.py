@@ -8,7 +8,7 @@ import pkgutil
 from functools import cache
 
 from .base import Density, DensityLikelihood, Pattern
-from .several import MultiDensity
+from .contract import MultiDensity
 
 __all__ = ["known_likelihoods", "register", "unregister"]
 

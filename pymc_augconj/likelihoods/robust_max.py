@@ -42,9 +42,9 @@ from scipy.special import log_ndtr, ndtr, ndtri
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
-from .base import Params, Pattern, PredictorInput, refuse_classes
+from .base import Expected, Params, Pattern, PredictorInput, refuse_classes
+from .contract import MultiDensity, Traits
 from .registry import register
-from .several import MultiDensity
 
 __all__ = ["RobustMax"]
 
@@ -67,9 +67,7 @@ class RobustMax(MultiDensity):
     name = "Categorical"
     link = "robust-max"
     discrete = True
-    factorises = True
-    propagates = True
-    is_bounded = True
+    traits = Traits(factorises=True, propagates=True, is_bounded=True)
     patterns = (
         Pattern(
             "RobustMaxRV",
@@ -92,16 +90,14 @@ class RobustMax(MultiDensity):
         right, wrong = self._log_levels(params)
         return np.where(np.argmax(eta, axis=0) == y, right, wrong)
 
-    def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
         var = np.einsum("ppn->pn", cov)
         value, d_mean, d_var = self.expected_log_density_apart(y, mean, var, params)
         return value, d_mean, np.einsum("pq,pn->pqn", np.eye(len(mean)), d_var)
 
     def expected_log_density_apart(
         self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    ) -> Expected:
         right, wrong = self._log_levels(params)
         q, d_mean, d_var = _largest(y.astype(int), mean, var)
         scale = right - wrong

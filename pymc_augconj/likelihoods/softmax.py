@@ -32,6 +32,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 from scipy.special import gammaln, softmax
 
 from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
@@ -44,9 +45,18 @@ from pymc_augconj.quadrature.quasi_monte_carlo import (
 )
 from pymc_augconj.typing import Array, Index
 
-from .base import Params, Pattern, PredictorInput, is_count, refusal, refuse_classes
+from .base import (
+    Expected,
+    Params,
+    Pattern,
+    PredictorInput,
+    Sites,
+    is_count,
+    refusal,
+    refuse_classes,
+)
+from .contract import MultiLikelihood, Traits
 from .registry import register
-from .several import MultiLikelihood
 
 __all__ = ["Categorical", "Multinomial"]
 
@@ -68,7 +78,11 @@ class Softmax(MultiLikelihood):
 
     link = "softmax"
     discrete = True
-    expected_by_rule = True
+    traits = Traits(expected_by_rule=True)
+    why_no_bound = (
+        "the softmax has no augmentation of all classes at once, and so no bound for "
+        "coordinate ascent; use method='vgp', or pac.LogisticSoftmax, which has one"
+    )
 
     def __init__(self, n_predictors: int, reference: int | None = None) -> None:
         self.n_predictors, self.reference = n_predictors, reference
@@ -80,13 +94,6 @@ class Softmax(MultiLikelihood):
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
         return tuple((p,) for p in range(self.n_predictors))
-
-    @property
-    def why_no_bound(self) -> str:
-        return (
-            "the softmax has no augmentation of all classes at once, and so no bound for "
-            "coordinate ascent; use method='vgp', or pac.LogisticSoftmax, which has one"
-        )
 
     @abstractmethod
     def _trials(self, y: Array, params: Params) -> tuple[Array, Array, Array]:
@@ -113,14 +120,10 @@ class Softmax(MultiLikelihood):
         value = log_arrangements + np.sum(counts * logits, axis=0) - n * log_sum
         return value, (counts - n * np.exp(logits - log_sum))[: self.n_predictors]
 
-    def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_log_density(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
         return self._expected(y, mean, cov, params, rough=False)
 
-    def expected_roughly(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array]:
+    def expected_roughly(self, y: Array, mean: Array, cov: Array, params: Params) -> Expected:
         # A prior of wide processes would take a hundred thousand nodes.
         return self._expected(y, mean, cov, params, rough=True)
 
@@ -152,7 +155,7 @@ class Softmax(MultiLikelihood):
 
     def expected_log_density_apart(
         self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         if self.n_classes <= MOST_DIMENSIONS:
             return super().expected_log_density_apart(y, mean, var, params)
         log_sum, d_mean, d_var = quasi_monte_carlo_apart(
@@ -172,21 +175,17 @@ class Softmax(MultiLikelihood):
         return np.asarray(np.logaddexp.reduce(others, axis=0))
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Array:
         n, _, _ = self._trials(y, params)
         return random_polya_gamma(rng, n, eta[group] - self._offset(eta, group))
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         n, counts, _ = self._trials(y, params)
         h = counts[group] - 0.5 * n + omega * self._offset(eta, group)
         return h[None], omega[None]
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         raise NotImplementedError(self.why_no_bound)
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:

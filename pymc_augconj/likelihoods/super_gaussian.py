@@ -23,13 +23,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.random import Generator
 
 from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
 from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array
 
-from .base import Likelihood, Params
+from .base import Likelihood, Params, Sites
 from .joint import Joint, JointWriter
 from .registry import register
 
@@ -98,6 +99,11 @@ class SuperGaussian(Likelihood):
         self.phi, self.is_location, self._known = phi, is_location, known is not None
         if known is not None:
             self.augmentation = f"{known.name} (closed form of φ)"
+        if not is_location:
+            self.unpredictable = (
+                "g, α, β and γ are known at the observed y alone, so that a new y has no "
+                "distribution; predict kind='f'"
+            )
         self._tilts: OrderedDict[tuple[float, ...], Any] = OrderedDict()
         self._residuals_at: dict[tuple[float, ...], ResidualDistribution] = {}
         self._families: Any = None
@@ -143,12 +149,10 @@ class SuperGaussian(Likelihood):
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
         return self._log_bound(y, eta, 0.0, params)
 
-    def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params
-    ) -> Array:
+    def draw_auxiliary(self, rng: Generator, y: Array, eta: Array, params: Params) -> Array:
         return self._draw(rng, self._tilt(y, eta, 0.0, params), params)
 
-    def _draw(self, rng: np.random.Generator, r: Array, params: Params) -> Array:
+    def _draw(self, rng: Generator, r: Array, params: Params) -> Array:
         values = self.phi.values(params)
         if _is_one(values):
             return self._distribution(values).random(rng, r)
@@ -157,13 +161,11 @@ class SuperGaussian(Likelihood):
             omega[here] = self._distribution(own).random(rng, r[here])
         return omega
 
-    def sites(self, y: Array, omega: Any, params: Params) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params) -> Sites:
         g, beta, gamma = self._coefficients(y, params)
         return g + beta * omega, 2.0 * gamma * omega
 
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         _, _, gamma = self._coefficients(y, params)
         r = self._tilt(y, mean, gamma * var, params)
         return self.sites(y, self._mean(r, self.phi.values(params)), params)
@@ -187,7 +189,7 @@ class SuperGaussian(Likelihood):
             omega, *others = np.broadcast_arrays(omega, *values)
             return self._log_prior(omega, dict(zip(names, others, strict=True)))
 
-        def random(rng: np.random.Generator, shape: tuple[int, ...], *values: Array) -> Array:
+        def random(rng: Generator, shape: tuple[int, ...], *values: Array) -> Array:
             return self._draw(rng, np.zeros(shape), dict(zip(names, values, strict=True)))
 
         def log_factor(y: Any, eta: Any, omega: Any, params: Any) -> Any:
@@ -217,15 +219,6 @@ class SuperGaussian(Likelihood):
 
     # -- the distribution of y
     # -------------------------------------------------------------------------
-
-    @property
-    def unpredictable(self) -> str | None:
-        if self.is_location:
-            return None
-        return (
-            "g, α, β and γ are known at the observed y alone, so that a new y has no distribution; "
-            "predict kind='f'"
-        )
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         values = self.phi.values(params)

@@ -20,7 +20,6 @@ from pymc_augconj.quadrature.nodes import NODES, WEIGHTS
 from pymc_augconj.typing import Array
 
 from .mixtures import GroupedMixture, Mixture, quantiles
-from .moments import has_formulas
 
 __all__ = ["moments_of_y"]
 
@@ -45,7 +44,7 @@ def moments_of_y(mixture: Mixture | GroupedMixture, size: int) -> tuple[Array, A
     mean, var = mixture.moments()
     unknown = np.flatnonzero(np.isnan(var))
     likelihood = mixture.likelihood
-    if unknown.size and not (likelihood.discrete or has_formulas(likelihood)):
+    if unknown.size and not (likelihood.discrete or likelihood.has_moments):
         mean, var = np.array(mean), np.array(var)
         # The distribution function may be missing, too.
         with suppress(AugmentationError):

@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 from scipy.special import logsumexp, ndtri
 
-from pymc_augconj.likelihoods.base import Density, DensityLikelihood, Params
-from pymc_augconj.likelihoods.several import MultiDensity, as_several
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.quadrature.expectation import gaussian_expectation
 from pymc_augconj.typing import Array, Index
 
-from .moments import has_formulas, response_moments
+from .moments import response_moments
 
 __all__ = [
     "DrawnMixture",
@@ -45,7 +45,7 @@ class Predictive(Protocol):
     params: Params
 
     @property
-    def likelihood(self) -> Density: ...
+    def likelihood(self) -> MultiDensity: ...
 
     def log_density(self, y: Array) -> Array:
         """Return log E[p(y | η)] at each input, (P,)."""
@@ -71,9 +71,7 @@ class Mixture(Predictive, Protocol):
 class GaussianMixture:
     """Over η ~ N(mean, var); the parameters are scalars."""
 
-    def __init__(
-        self, likelihood: DensityLikelihood, mean: Array, var: Array, params: Params
-    ) -> None:
+    def __init__(self, likelihood: MultiDensity, mean: Array, var: Array, params: Params) -> None:
         self.likelihood, self.params = likelihood, params
         self.mean, self.var = mean, var
 
@@ -88,7 +86,7 @@ class GaussianMixture:
         closed = self.likelihood.predictive_moments(self.mean, self.var, self.params)
         if closed is not None:
             return closed
-        if not has_formulas(self.likelihood):
+        if not self.likelihood.has_moments:
             return self._integrated_moments()
         mean = self._expect(lambda eta, which: self._moments_at(eta)[0])
 
@@ -118,7 +116,7 @@ class GaussianMixture:
 
     def cdf(self, y: Array) -> Array:
         return self._expect(
-            lambda eta, which: self.likelihood.cdf(y[which, None], eta, self.params)
+            lambda eta, which: self.likelihood.cdf(y[which, None], eta[None], self.params)
         )
 
     def log_density(self, y: Array) -> Array:
@@ -128,12 +126,12 @@ class GaussianMixture:
         # Relative to the largest integrand, where y lies far from what η predicts.
         nodes = np.linspace(-9.0, 9.0, 145)
         eta = self.mean[:, None] + np.sqrt(self.var)[:, None] * nodes
-        log_terms = self.likelihood.log_density(y[:, None], eta, self.params) - 0.5 * nodes**2
+        log_terms = self.likelihood.log_density(y[:, None], eta[None], self.params) - 0.5 * nodes**2
         # Zero where the density is zero everywhere.
         largest = np.maximum(log_terms.max(axis=1), np.finfo(float).min)
 
         def relative(eta: Array, which: Index) -> Array:
-            log_density = self.likelihood.log_density(y[which, None], eta, self.params)
+            log_density = self.likelihood.log_density(y[which, None], eta[None], self.params)
             return np.exp(np.minimum(log_density - largest[which, None], 700.0))
 
         with np.errstate(divide="ignore"):
@@ -145,20 +143,14 @@ class DrawnMixture:
 
     Parameters
     ----------
-    likelihood : Density
+    likelihood : MultiDensity
     eta : ndarray, shape (P, S, N)
     params : mapping
         Each a scalar or of shape (S, 1).
     """
 
-    def __init__(
-        self,
-        likelihood: Density,
-        eta: Array,
-        params: Mapping[str, Array],
-    ) -> None:
+    def __init__(self, likelihood: MultiDensity, eta: Array, params: Mapping[str, Array]) -> None:
         self.likelihood, self.eta, self.params = likelihood, eta, params
-        self._terms = as_several(likelihood)
 
     def at(self, which: Index, params: Params) -> DrawnMixture:
         return DrawnMixture(self.likelihood, self.eta[..., which], {**self.params, **params})
@@ -169,16 +161,16 @@ class DrawnMixture:
         return mean, np.mean(variances + (means - mean) ** 2, axis=0)
 
     def cdf(self, y: Array) -> Array:
-        return self._terms.cdf(y, self.eta, self.params).mean(axis=0)
+        return self.likelihood.cdf(y, self.eta, self.params).mean(axis=0)
 
     def log_density(self, y: Array) -> Array:
         wide = np.broadcast_to(y, self.eta.shape[1:])
-        terms = self._terms.log_density(wide, self.eta, self.params)
+        terms = self.likelihood.log_density(wide, self.eta, self.params)
         return logsumexp(terms, axis=0) - np.log(len(terms))
 
     def class_probabilities(self) -> Array | None:
         """Return the probability of each class, shape (K, N); None where y is no class."""
-        found = self._terms.class_probabilities(self.eta, self.params)
+        found = self.likelihood.class_probabilities(self.eta, self.params)
         return None if found is None else found.mean(axis=1)
 
 

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from pymc_augconj.likelihoods.base import Density, DensityLikelihood, Params
-from pymc_augconj.likelihoods.several import as_several
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.quadrature.tilted import tilted_moments
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["has_formulas", "response_moments"]
+__all__ = ["response_moments"]
 
 
 _HALF_LOG_2PI = 0.5 * np.log(2.0 * np.pi)
@@ -44,12 +44,7 @@ _OUT_OF_RANGE = 1e-12
 LogDensity = Callable[[Array, Index], Array]
 
 
-def has_formulas(likelihood: Density) -> bool:
-    """Return whether a likelihood has formulas for the mean and variance of y."""
-    return type(likelihood).moments is not Density.moments
-
-
-def response_moments(likelihood: Density, eta: Array, params: Params) -> tuple[Array, Array]:
+def response_moments(likelihood: MultiDensity, eta: Array, params: Params) -> tuple[Array, Array]:
     """Return E[y | η] and Var[y | η] for η of shape (P, …), by formulas or by integration.
 
     NaN where they do not exist or cannot be integrated: an infinite variance, a density that does
@@ -57,14 +52,13 @@ def response_moments(likelihood: Density, eta: Array, params: Params) -> tuple[A
 
     Parameters
     ----------
-    likelihood : Density
+    likelihood : MultiDensity
     eta : ndarray
         The first axis is that of the predictors.
     params : mapping
         Each broadcasts against a predictor.
     """
-    terms = as_several(likelihood)
-    closed = terms.moments(eta, params)
+    closed = likelihood.moments(eta, params)
     if closed is not None:
         return closed
     order, shape = np.argsort(eta[0], axis=None), eta.shape[1:]
@@ -77,11 +71,11 @@ def response_moments(likelihood: Density, eta: Array, params: Params) -> tuple[A
     def log_density(y: Array, which: Index) -> Array:
         chosen = {name: v if v.ndim == 0 else v[which] for name, v in vectors.items()}
         wide = [np.broadcast_to(predictor[which], y.shape) for predictor in flat]
-        return terms.log_density(y, np.stack(wide), chosen)
+        return likelihood.log_density(y, np.stack(wide), chosen)
 
     marks = flat[0] if likelihood.link == "identity" else None
     rank = np.argsort(order)
-    bounds = likelihood.bounds(vectors) if isinstance(likelihood, DensityLikelihood) else None
+    bounds = likelihood.bounds(vectors)
     if bounds is None or likelihood.discrete:
         mean, var = _integrated_moments(log_density, order.size, likelihood.discrete, marks)
     else:

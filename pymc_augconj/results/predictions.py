@@ -13,7 +13,6 @@ import xarray as xr
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.prediction.cdf_moments import moments_of_y
 from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, Predictive, quantiles
-from pymc_augconj.prediction.moments import has_formulas
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 
 __all__ = ["ObservationOptions", "Request", "needed_draws", "predictions_tree"]
@@ -219,7 +218,7 @@ class Request:
         y, likelihood = read.site.name, mixture.likelihood
         mean, var = moments_of_y(mixture, self.size)
         unknown = np.count_nonzero(np.isnan(var))
-        if unknown and not has_formulas(likelihood):
+        if unknown and not likelihood.has_moments:
             warnings.warn(
                 f"{y}_mean, {y}_std: NaN at {unknown} of {self.size} inputs, where the density of "
                 f"{y!r} has no variance or could not be integrated; use quantile=[0.5] instead",

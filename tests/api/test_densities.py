@@ -98,7 +98,7 @@ def brute_force(model, n):
     offset = np.asarray(lgm.offset(point))
     density = site.likelihood.log_density(
         site.y(point)[:, None],
-        offset[:, None] + f,
+        (offset[:, None] + f)[None],
         {name: x[:, None] if x.ndim else x for name, x in site.params(point).items()},
     )
     log_mass = density.sum(axis=0) + norm.logpdf(v).sum(axis=0) + n * np.log(axis[1] - axis[0])

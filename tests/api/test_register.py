@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import re
+from pathlib import Path
 
 import arviz as az
 import numpy as np
@@ -170,6 +172,29 @@ def test_example_of_the_documentation():
     found = doctest.DocTestRunner().run(test)
     assert found.attempted > 5
     assert found.failed == 0
+
+
+GUIDE = Path(__file__).parents[2] / "CONTRIBUTING.md"
+RECIPES = re.findall(r"```python\n(@pac.register\n.*?)```", GUIDE.read_text(), flags=re.DOTALL)
+LINKS = ("identity", "identity, log of the scale")
+
+
+@pytest.mark.parametrize(("recipe", "link"), list(zip(RECIPES, LINKS, strict=True)), ids=LINKS)
+def test_recipes_of_the_guide(recipe, link):
+    found = {"np": np, "pac": pac}
+    exec(recipe, found)
+    cls = [value for value in found.values() if isinstance(value, type)][-1]
+    try:
+        with pm.Model() as model:
+            f, g = pm.Normal("f", 0, 1, shape=4), pm.Normal("g", 0, 1, shape=4)
+            beta = 0.7 if link == "identity" else pm.math.exp(g)
+            pm.Gumbel("y", mu=f, beta=beta, observed=Y)
+        # Its density is compared with PyMC's.
+        (site,) = pac.recognize(model).model.sites
+    finally:
+        pac.unregister(cls)
+    assert site.likelihood.link == link
+    assert site.likelihood.n_predictors == len(cls.patterns[0].predictors)
 
 
 class Unfinished(pac.Likelihood):

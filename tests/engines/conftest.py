@@ -242,8 +242,8 @@ def wrong() -> SimpleNamespace:
         for site in step.recognition.model.sites:
             draw = site.likelihood.draw_auxiliary
 
-            def tilted(rng, y, eta, params, _draw=draw, **kwargs):
-                return _draw(rng, y, factor * eta, params, **kwargs)
+            def tilted(rng, y, eta, params, group, _draw=draw):
+                return _draw(rng, y, factor * eta, params, group)
 
             site.likelihood.draw_auxiliary = tilted
 

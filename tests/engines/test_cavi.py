@@ -69,7 +69,7 @@ def log_evidence(recognition, bound) -> float:
     (site,) = recognition.model.sites
     params = site.params(recognition.start)
     y = np.asarray(site.y(recognition.start))
-    terms = [site.likelihood.log_density(y[i], eta[:, i], params) for i in range(y.size)]
+    terms = [site.likelihood.log_density(y[i], eta[None, :, i], params) for i in range(y.size)]
     return float(logsumexp(log_weights + sum(terms)))
 
 
@@ -109,7 +109,7 @@ def test_is_the_fixed_point_of_the_textbook_updates(kind):
     K, offset = bound.prior.predictor_cov, bound.prior.offset
     mean, var = offset.copy(), np.diagonal(K).copy()
     for _ in range(3000):
-        h, lam = site.likelihood.expected_sites(y, mean, var, params)
+        (h,), (lam,) = site.likelihood.expected_sites(y, mean[None], var[None], params)
         cov = np.linalg.inv(np.linalg.inv(K) + np.diag(lam))
         mean, var = offset + cov @ (h - lam * offset), np.diagonal(cov)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-7, atol=1e-8)

@@ -18,7 +18,7 @@ from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
-from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.plan import make_plan
 from tests.engines.test_several_predictors import (
     K_F,
@@ -42,7 +42,7 @@ class Winner(MultiLikelihood):
     name = "paired comparison"
     augmentation = "Pólya–Gamma PG(1, f − g)"
     n_predictors = 2
-    coupled = True
+    traits = pac.Traits(coupled=True)
     discrete = True
 
     def log_density(self, y, eta, params):

@@ -8,10 +8,10 @@ import pytest
 from pymc_augconj.engines.sparse.expected import ExpectedDensity, residual_name
 from pymc_augconj.engines.variational.vgp import expectations
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
+from pymc_augconj.likelihoods.contract import MultiDensity, lift
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
 from pymc_augconj.likelihoods.poisson_log import PoissonLog
 from pymc_augconj.likelihoods.robust_max import RobustMax
-from pymc_augconj.likelihoods.several import MultiDensity, as_several
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
 from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.quadrature.expectation import gaussian_expectation
@@ -34,7 +34,7 @@ def test_log_density_is_the_integral_over_the_residual(name):
     likelihood, y, params = CASES[name]
     var = np.array([1e-12, 0.1, 0.25])
     eta = np.random.default_rng(0).normal(size=(1, 2, 3))
-    density = ExpectedDensity(as_several(likelihood))
+    density = ExpectedDensity(lift(likelihood))
     found = density.log_density(y, eta, {**params, VAR: var})
 
     def log_density(at, which):
@@ -52,7 +52,7 @@ def test_log_density_is_the_integral_over_the_residual(name):
 def test_residuals_add_to_the_variance_of_an_approximation(name):
     likelihood, y, params = CASES[name]
     mean, var = np.array([[0.1, 0.4, 1.0]]), np.array([0.3, 0.2, 0.1])
-    density = ExpectedDensity(as_several(likelihood))
+    density = ExpectedDensity(lift(likelihood))
     given = density.expected_log_density(y, mean, var[None, None], {**params, VAR: 2 * var})
     whole = density.log_density(y, mean, {**params, VAR: 3 * var})
     np.testing.assert_allclose(given[0], whole, rtol=1e-6)
@@ -121,7 +121,7 @@ SEVERAL = {
     ),
     "logistic-softmax": (LogisticSoftmax(2), np.array([0.0, 1.0, 1.0]), {}),
     "robust-max": (RobustMax(4), np.array([0.0, 2.0, 3.0]), {"epsilon": np.array(0.01)}),
-    "Student-t": (as_several(StudentT()), *CASES["student"][1:]),
+    "Student-t": (lift(StudentT()), *CASES["student"][1:]),
 }
 
 

@@ -72,7 +72,7 @@ class Case:
         params = {k: v[:, None] if v.ndim else v for k, v in site.params(self.start).items()}
         with np.errstate(all="ignore"):
             y = site.y(self.start)[:, None]
-            log_density = site.likelihood.log_density(y, self.predictors(), params)
+            log_density = site.likelihood.log_density(y, self.predictors()[None], params)
         mass = np.exp(log_density - log_density.max(axis=1, keepdims=True))
         mass *= stats.norm.pdf(self.grid, MEAN, STD)
         cumulative = np.cumsum(0.5 * (mass[:, 1:] + mass[:, :-1]), axis=1)

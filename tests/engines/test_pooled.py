@@ -69,10 +69,10 @@ def test_sums_have_the_density_of_all():
     rng = np.random.default_rng(0)
     by_group = rng.normal(size=3)
     for whole, site in zip(r.model.sites, cells.sites, strict=True):
-        expected = whole.terms.log_density(
+        expected = whole.likelihood.log_density(
             whole.y(r.start), by_group[GROUP][None], whole.params(r.start)
         )
-        found = site.terms.log_density(site.y(r.start), by_group[None], site.params(r.start))
+        found = site.likelihood.log_density(site.y(r.start), by_group[None], site.params(r.start))
         sums = np.bincount(GROUP, np.ravel(expected))
         np.testing.assert_allclose(np.ravel(found), sums, rtol=1e-12)
 

@@ -17,13 +17,13 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp, softmax
 
+from pymc_augconj.likelihoods.contract import MultiDensity, MultiLikelihood
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
 from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
 from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.multivariate_student_t import MultivariateStudentT
 from pymc_augconj.likelihoods.robust_max import RobustMax
-from pymc_augconj.likelihoods.several import MultiDensity, MultiLikelihood
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
 from pymc_augconj.quadrature.cubature import gaussian_cubature
 
@@ -84,7 +84,7 @@ over = pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 AUGMENTED = {name: case for name, case in CASES.items() if case.build().can_augment}
 over_augmented = pytest.mark.parametrize("case", AUGMENTED.values(), ids=AUGMENTED)
 
-DIFFERENTIABLE = {name: case for name, case in CASES.items() if case.build().has_gradient}
+DIFFERENTIABLE = {name: case for name, case in CASES.items() if case.build().traits.has_gradient}
 
 
 def spread(case: Case, rng: np.random.Generator, copies: int, scale: float = 1.5):
@@ -135,7 +135,7 @@ def test_joint_over_conditional_is_the_density_at_every_omega(case):
 
 
 def log_site(likelihood, h, lam, eta):
-    product = np.einsum("pqn,qn->pn", lam, eta) if likelihood.coupled else lam * eta
+    product = np.einsum("pqn,qn->pn", lam, eta) if likelihood.traits.coupled else lam * eta
     return np.sum(h * eta - 0.5 * eta * product, axis=0)
 
 
@@ -187,7 +187,7 @@ over_bounded = pytest.mark.parametrize("case", BOUNDED.values(), ids=BOUNDED)
 
 
 def variances(likelihood, cov):
-    return cov if likelihood.coupled else np.einsum("ppn->pn", cov)
+    return cov if likelihood.traits.coupled else np.einsum("ppn->pn", cov)
 
 
 @over_bounded
@@ -205,12 +205,12 @@ def test_expected_sites_are_the_derivatives_of_the_bound(case):
         return (8.0 * (at(step) - at(-step)) - at(2 * step) + at(-2 * step)) / (12.0 * step)
 
     close = np.testing.assert_allclose
-    weighted = np.einsum("pqn,qn->pn", lam, mean) if likelihood.coupled else lam * mean
+    weighted = np.einsum("pqn,qn->pn", lam, mean) if likelihood.traits.coupled else lam * mean
     for p, unit in enumerate(np.eye(len(mean))[:, :, None]):
         close(slope(unit, 0.0), (h - weighted)[p], rtol=1e-7, atol=1e-8)
-        if not likelihood.coupled:
+        if not likelihood.traits.coupled:
             close(slope(0.0, unit * var), (-0.5 * lam * var)[p], rtol=1e-6, atol=1e-8)
-    if likelihood.coupled:
+    if likelihood.traits.coupled:
         toward = np.einsum("pqn->qpn", var) * np.arange(1.0, 1.0 + len(mean))[:, None, None]
         toward = toward + np.einsum("pqn->qpn", toward)
         expected = -0.5 * np.einsum("pqn,pqn->n", lam, toward)
@@ -224,7 +224,7 @@ def test_bound_is_the_density_at_a_point_and_below_its_expectation(case):
     at_point = likelihood.expected_log_bound(y, mean, 0.0 * var, params)
     np.testing.assert_allclose(at_point, likelihood.log_density(y, mean, params), atol=1e-12)
     # Independent predictors, as the bound of sites with a diagonal Λ takes them.
-    if not likelihood.coupled:
+    if not likelihood.traits.coupled:
         cov = np.einsum("pq,pn->pqn", np.eye(len(mean)), var)
     expected = expectation(likelihood, y, mean, cov, params)[0]
     assert np.all(likelihood.expected_log_bound(y, mean, var, params) <= expected + 1e-9)
@@ -302,7 +302,7 @@ def test_extreme_values_stay_finite(case):
                 h, lam = likelihood.sites(case.y, omega, case.params, eta, group)
                 assert np.isfinite(h).all()
                 assert np.isfinite(lam).all()
-                diagonal = np.einsum("ppn->pn", lam) if likelihood.coupled else lam
+                diagonal = np.einsum("ppn->pn", lam) if likelihood.traits.coupled else lam
                 assert (diagonal >= 0.0).all()
             for var in (1e-8, 1e4) if with_bound(case) else ():
                 cov = var * np.eye(P)[:, :, None] * np.ones(N)
@@ -310,7 +310,7 @@ def test_extreme_values_stay_finite(case):
                 h, lam = likelihood.expected_sites(case.y, eta, own, case.params)
                 assert np.isfinite(h).all()
                 assert np.isfinite(lam).all()
-                assert likelihood.coupled or (lam >= 0.0).all()
+                assert likelihood.traits.coupled or (lam >= 0.0).all()
 
 
 @pytest.mark.parametrize("reference", [None, 0, 2])
@@ -375,7 +375,7 @@ def test_expected_log_density_of_many_classes(likelihood, params):
     mean, root = rng.normal(size=(P, y.size)), rng.normal(size=(P, P, y.size)) / np.sqrt(P)
     by_mean, by_cov = rng.normal(size=mean.shape), rng.normal(size=root.shape)
     by_cov = by_cov + np.swapaxes(by_cov, 0, 1)
-    if likelihood.factorises:
+    if likelihood.traits.factorises:
         root, by_cov = (np.eye(P)[:, :, None] * part for part in (0.5 + root**2, by_cov))
     cov = np.einsum("pkn,qkn->pqn", root, root)
     value, d_mean, d_cov = likelihood.expected_log_density(y, mean, cov, params)

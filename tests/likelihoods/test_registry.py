@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import pymc_augconj as pac
@@ -39,3 +40,15 @@ def test_the_former_name_of_a_pattern_warns():
         former = pac.MultiPattern("NormalRV", ("mu", "sigma"), own)
     assert isinstance(former, pac.Pattern)
     assert former.predictors == pac.Pattern("NormalRV", ("mu", "sigma"), predictors=own).predictors
+
+
+def test_traits_stated_as_class_attributes_are_read_with_a_warning():
+    with pytest.warns(FutureWarning, match=r"Step: state factorises as traits = pac\.Traits"):
+
+        class Step(pac.MultiDensity):
+            factorises = True
+
+            def log_density_and_gradient(self, y, eta, params):
+                return eta[0], np.ones_like(eta)
+
+    assert Step.traits == pac.Traits(factorises=True, has_gradient=True)

@@ -19,13 +19,13 @@ def likelihood():
 
     def log_density(y, eta, params):
         with np.errstate(over="ignore"):
-            return norm.logpdf(y, eta, params["sigma"]) + 0.01
+            return norm.logpdf(y, eta[0], params["sigma"]) + 0.01
 
     return GenericLikelihood(
         "rough",
         "identity",
         log_density,
-        lambda y, eta, params: norm.logcdf(y, eta, params["sigma"]),
+        lambda y, eta, params: norm.logcdf(y, eta[0], params["sigma"]),
     )
 
 

@@ -106,7 +106,7 @@ class Reading:
             total += block.log_density(block.unscale(innovations[block.block.name]))
         for site in self.lgm.sites:
             y, params = site.y(point), site.params(point)
-            total += site.terms.log_density(y, site.select(eta), params).sum()
+            total += site.likelihood.log_density(y, site.select(eta), params).sum()
         values = self.latent_values(point)
         return total + sum(float(v.log_density(values)) for v in self.lgm.forward)
 

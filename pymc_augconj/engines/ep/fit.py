@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import cached_property, partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +19,9 @@ from pymc_augconj.engines.options import EPOptions
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
-from pymc_augconj.likelihoods.base import DensityLikelihood, Params
+from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.likelihoods.density import LikelihoodDensity
-from pymc_augconj.likelihoods.several import OnePredictor
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.typing import Array
@@ -61,7 +61,7 @@ class _EPBound:
         groups = [
             SiteGroup(
                 site.rows,
-                LikelihoodDensity(cast(DensityLikelihood, site.likelihood), y, site.params(point)),
+                LikelihoodDensity(site.likelihood, y, site.params(point)),
             )
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
@@ -85,9 +85,9 @@ class _FixedTilted:
         return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
 
     def value(
-        self, terms: OnePredictor, y: Array, mean: Array, var: Array, params: Params
+        self, terms: MultiLikelihood, y: Array, mean: Array, var: Array, params: Params
     ) -> Array:
-        return self._quadratures[id(y)].expect(LikelihoodDensity(terms.likelihood, y, params))
+        return self._quadratures[id(y)].expect(LikelihoodDensity(terms, y, params))
 
 
 def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:

@@ -122,7 +122,7 @@ def choose_held(
     }
     held = tuple(s.name for s in model.sites if s.name in {*held, *classes})
     # Groups of predictors are sampled one after the other only where no latent ties them.
-    grouped = {s.name for s in model.sites if len(s.terms.groups) > 1}
+    grouped = {s.name for s in model.sites if len(s.likelihood.groups) > 1}
     if grouped and _is_tied(model, held, [point, *probes]):
         return tuple(s.name for s in model.sites if s.name in grouped.union(held))
     if held or model.latent_size >= min(model.n_rows, _MANY_LATENTS + 1):
@@ -139,7 +139,7 @@ def choose_held(
 def _is_tied(model: LatentGaussianModel, held: Collection[str], points: Sequence[Point]) -> bool:
     """Return whether latents enter, or held sites tie, two groups of predictors."""
     groups = [
-        (tuple(range(site.shape[0])),) if site.name in held else site.terms.groups
+        (tuple(range(site.shape[0])),) if site.name in held else site.likelihood.groups
         for site in model.sites
     ]
     try:
@@ -166,8 +166,8 @@ def share_of_information(model: LatentGaussianModel, point: Point) -> float:
     expected = []
     for site in model.sites:
         mean, var = site.select(posterior.mean), site.select(posterior.var)
-        y = np.array(site.y(point), dtype=float)
-        expected.append(site.terms.expected_sites(y, mean, var, site.params(point))[1].ravel())
+        y = site.y(point)
+        expected.append(site.likelihood.expected_sites(y, mean, var, site.params(point))[1].ravel())
     held, augmented = (
         np.eye(model.latent_size) + (design * lam) @ design.T
         for lam in (sites.chosen[1], np.concatenate(expected))

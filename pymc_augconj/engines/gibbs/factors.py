@@ -90,7 +90,7 @@ def choose_factors(
     sizes = [block.total_size for block in model.blocks]
     is_possible = (
         not held
-        and all(len(site.terms.groups) == 1 for site in model.sites)
+        and all(len(site.likelihood.groups) == 1 for site in model.sites)
         and all(site.shape[0] == 1 for site in model.sites)
     )
     most = sum(size for size in sizes if size > _SMALL) - max(sizes)

@@ -32,7 +32,7 @@ from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.space import condition
-from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
@@ -115,10 +115,10 @@ class HeldSites:
     ) -> None:
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
         self.held = frozenset(held)
-        self._rule = _Rule([site.terms for site in model.sites if site.name in held])
+        self._rule = _Rule([site.likelihood for site in model.sites if site.name in held])
         self._layout = SiteLayout(
             [site.shape for site in model.sites],
-            [self._rule.full(site.terms) for site in model.sites],
+            [self._rule.full(site.likelihood) for site in model.sites],
         )
         self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None
@@ -194,7 +194,7 @@ class HeldSites:
         try:
             family = BoundFamily(self._model, self._rule, [point, *self._probes])
             bound = family.at(point, factorized=True)
-            if all(site.terms.propagates for site in self._model.sites):
+            if all(site.likelihood.traits.propagates for site in self._model.sites):
                 h, lam = self._propagate(bound, start)
             else:
                 h, lam, mean = self._moments(point, start) or _climb(bound, start)
@@ -234,7 +234,7 @@ class HeldSites:
                 work=family.buffers[0], second_work=family.scratch,
             )  # fmt: skip
             new = [
-                site.terms.propagated_sites(y, *moments, np.zeros(site.shape), own, params)
+                site.likelihood.propagated_sites(y, *moments, np.zeros(site.shape), own, params)
                 for site, y, params, moments, own in zip(
                     self._model.sites, family.y, bound.params,
                     layout.moments(posterior.mean, posterior.cov), layout.moments(h, lam),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiLikelihood, Traits
 from pymc_augconj.model import Point, Site
 from pymc_augconj.typing import Array
 
@@ -25,7 +25,7 @@ __all__ = ["Held", "SiteData", "observe"]
 class Held:
     """A held site in place of an augmentation, and what it leaves of the density."""
 
-    coupled = True
+    traits = Traits(coupled=True)
 
     def __init__(self, site: Site, sites: HeldSites) -> None:
         self._site, self.held_sites = site, sites
@@ -41,7 +41,7 @@ class Held:
     def residual(self, y: Array, eta: Array, params: Mapping[str, Array]) -> Array:
         """Return r, (count,), at predictors of shape (P, count, N)."""
         h, lam = self.sites()
-        log_density = self._site.terms.log_density(y, eta, params)
+        log_density = self._site.likelihood.log_density(y, eta, params)
         slope = h[:, None] - 0.5 * np.einsum("pqn,qkn->pkn", lam, eta)
         return np.asarray((log_density - (eta * slope).sum(axis=0)).sum(axis=-1))
 
@@ -50,7 +50,7 @@ class Held:
     ) -> tuple[float, Array]:
         """Return r at the predictors (P, N), and its gradient."""
         h, lam = self.sites()
-        value, slope = self._site.terms.log_density_and_gradient(y, eta, params)
+        value, slope = self._site.likelihood.log_density_and_gradient(y, eta, params)
         weighted = np.einsum("pqn,qn->pn", lam, eta)
         return float(value.sum() - np.sum(eta * (h - 0.5 * weighted))), slope - h + weighted
 
@@ -71,12 +71,14 @@ class SiteData:
 
     def log_densities(self, eta: Array, point: Point) -> Array:
         """Return log p(y | η) of every observation, given all predictors."""
-        return self.site.terms.log_density(self.y, self.site.select(eta), self.site.params(point))
+        return self.site.likelihood.log_density(
+            self.y, self.site.select(eta), self.site.params(point)
+        )
 
 
 def observe(site: Site, sites: HeldSites | None, point: Point) -> SiteData:
     """Return an observed variable; its site is held where ``sites`` name it."""
-    y = np.array(site.y(point), dtype=float)
+    y = site.y(point)
     if sites is not None and site.name in sites.held:
         return SiteData(site, Held(site, sites), False, y)
-    return SiteData(site, site.terms, not site.likelihood.has_auxiliary, y)
+    return SiteData(site, site.likelihood, not site.likelihood.has_auxiliary, y)

@@ -110,7 +110,7 @@ class Part:
         for i, (data, group) in enumerate(self.members):
             own = list(data.how.groups[group])
             h, lam = sites.of(data.site.name)
-            found[i] = h[own], lam[np.ix_(own, own)] if data.how.coupled else lam[own]
+            found[i] = h[own], lam[np.ix_(own, own)] if data.how.traits.coupled else lam[own]
         merged = self.priors.groups.merge(*self.sites.stack(found), prior.offset)
         return Conditional(self.space.posterior(prior, SiteSum((merged,)), settle=settle), prior)
 
@@ -139,7 +139,8 @@ def make_parts(
     for component in find_components(model, groups, maps_at):
         members = [(data[s], g) for s, g in component.members]
         rows = [model.sites[s].row_numbers[list(groups[s][g])] for s, g in component.members]
-        layout = SiteLayout([own.shape for own in rows], [one.how.coupled for one, _ in members])
+        coupled = [one.how.traits.coupled for one, _ in members]
+        layout = SiteLayout([own.shape for own in rows], coupled)
         stacked = np.concatenate([own.ravel() for own in rows])
         own_model = restricted_model(model, component, stacked)
         priors = LatentPriors(own_model, points, layout.coupling)

@@ -14,8 +14,9 @@ import numpy as np
 
 from pymc_augconj.latents.components import RowsOf
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.likelihoods.base import Likelihood, Params
+from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array, Index
 
@@ -45,10 +46,10 @@ def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianM
     """
     if model.offset.names or any(site.params.names for site in model.sites):
         return model
-    if not all(isinstance(site.likelihood, Likelihood) for site in model.sites):
+    if not all(s.likelihood.can_augment and s.shape[0] == 1 for s in model.sites):
         return model
     # Observations first: reading them refuses data whose shapes have changed.
-    data = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
+    data = [site.y(points[0]) for site in model.sites]
     groups, offset = LatentPriors(model, points).groups, model.offset(points[0])
     if groups.inverse is None or model.n_rows < _LEAST * groups.size:
         return model
@@ -76,17 +77,16 @@ def pool(model: LatentGaussianModel, points: Sequence[Point]) -> LatentGaussianM
 
 def _cells(site: Site, y: Array, params: Params, groups: Index) -> tuple[Site, Index] | None:
     """Return an observed variable with the sums of each group, and the first row of each."""
-    assert isinstance(site.likelihood, Likelihood)  # see pool
     found = site.likelihood.as_logistic(y, params)
     if found is None:
         return None
     a, b = (np.broadcast_to(value, y.shape).astype(float) for value in found)
     _, first, inverse = np.unique(groups, return_index=True, return_inverse=True)
-    constant = site.likelihood.log_density(y, np.zeros_like(y), params) + b * np.log(2.0)
+    constant = site.likelihood.log_density(y, np.zeros((1, y.size)), params) + b * np.log(2.0)
     sums = [np.bincount(inverse, values) for values in (a, b, constant)]
     return replace(
         site,
-        likelihood=_Cells(),
+        likelihood=lift(_Cells()),
         size=first.size,
         y=FixedValue(sums[0]),
         params=FixedValue({"n": sums[1], "constant": sums[2]}),

@@ -57,7 +57,7 @@ class _Normal(_Term):
     def scale(self) -> float:
         """The present c."""
         # Of one observation: c is that of all.
-        found = self._data.site.terms.as_normal(self._data.y[:1], self._data.params)
+        found = self._data.site.likelihood.as_normal(self._data.y[:1], self._data.params)
         assert found is not None  # see SiteTerms
         return found[1].item()
 
@@ -163,7 +163,7 @@ class SiteTerms:
         """Find the members whose sites are only scaled; return the others."""
         rest = []
         for i, (data, _) in enumerate(self._members):
-            found = data.site.terms.as_normal(data.y, data.params) if data.exact else None
+            found = data.site.likelihood.as_normal(data.y, data.params) if data.exact else None
             if found is not None:
                 self._modes[i] = found[0][None]
             if found is None or found[1].size != 1:
@@ -204,7 +204,7 @@ class SiteTerms:
 
 def _log_density(data: SiteData, eta: Array) -> float:
     """Return Σ log p(y | η) at predictors of shape (P, N)."""
-    found = data.site.terms.log_density(data.y, eta, data.params)
+    found = data.site.likelihood.log_density(data.y, eta, data.params)
     return float(np.sum(np.broadcast_to(found, data.y.shape)))
 
 

@@ -117,7 +117,7 @@ class Tilted:
     ) -> None:
         self._held, self._groups, self._space = held, groups, space
         self._sites, self._slices, self._sweeps = held[0][1].held_sites, slices, sweeps
-        self._has_gradients = all(data.site.terms.has_gradient for data, *_ in held)
+        self._has_gradients = all(data.site.likelihood.traits.has_gradient for data, *_ in held)
         self._nu = np.empty((0, 0))
         self.value = 0.0
 

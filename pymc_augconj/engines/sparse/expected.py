@@ -19,11 +19,13 @@ NIPS.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from pymc_augconj.engines.variational.vgp import expectations
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.quadrature.nodes import normal_nodes
 from pymc_augconj.typing import Array
 
@@ -50,12 +52,13 @@ class ExpectedDensity(MultiDensity):
         What is expected, as engines see it.
     """
 
-    has_gradient = True
-
     def __init__(self, terms: MultiDensity) -> None:
         self.terms = terms
-        self.n_predictors, self.factorises = terms.n_predictors, terms.factorises
-        self.propagates, self.levels = terms.propagates, terms.levels
+        self.n_predictors, self.levels = terms.n_predictors, terms.levels
+        own = terms.traits
+        self.traits = replace(
+            type(self).traits, factorises=own.factorises, propagates=own.propagates
+        )
         self.name, self.link, self.discrete = terms.name, terms.link, terms.discrete
         self.is_normalized, self.has_observations = terms.is_normalized, terms.has_observations
 
@@ -126,7 +129,7 @@ class ExpectedDensity(MultiDensity):
 
     def error(self, y: Array, eta: Array, params: Params) -> float:
         """Return by how much twice the nodes move Σ E log p(y | η + e); 0 for a closed form."""
-        if self.closed(y, eta, params) is not None and not self.terms.expected_by_rule:
+        if self.closed(y, eta, params) is not None and not self.terms.traits.expected_by_rule:
             return 0.0
         few = self.expected(y, eta, params)
         many = self.summed(y, eta, params, *normal_nodes(len(eta), 2))

@@ -252,7 +252,7 @@ def _unpacked(entries: Array, size: int) -> Array:
 
 def _stages(lgm: LatentGaussianModel, rule: SiteRule) -> list[Stage]:
     """Return one stage a group of predictors: coordinate ascent moves these in turn."""
-    groups = [site.terms.groups for site in lgm.sites] if rule.monotone else [((0,),)]
+    groups = [site.likelihood.groups for site in lgm.sites] if rule.monotone else [((0,),)]
     count = max(map(len, groups))
     if count == 1:
         return [Stage()]

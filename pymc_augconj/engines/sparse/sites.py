@@ -13,7 +13,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array, Index
 
@@ -39,14 +39,16 @@ class SparseSites:
     """
 
     def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
-        coupled = [site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site.terms)]
+        coupled = [
+            site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site.likelihood)
+        ]
         if coupled:
             raise AugmentationError(
                 f"{coupled}: expected likelihoods whose sites factorise over predictors for "
                 "inducing points, found some that do not; fit without inducing points"
             )
         self.sites, self.rule = lgm.sites, rule
-        self._y = [np.array(site.y(point), dtype=float) for site in lgm.sites]
+        self._y = [site.y(point) for site in lgm.sites]
         self._ends = np.cumsum([0, *(site.size for site in lgm.sites)])
 
     def targets(
@@ -85,7 +87,7 @@ class SparseSites:
         for site, y, own in zip(self.sites, self._y, chosen, strict=True):
             if own.size:
                 where = slice(start, start + site.shape[0] * own.size)
-                layout = SiteLayout([(site.shape[0], own.size)], [self.rule.full(site.terms)])
+                layout = SiteLayout([(site.shape[0], own.size)], [self.rule.full(site.likelihood)])
                 (moments,) = layout.moments(mean[where], var[where])
                 yield _Observed(site, y[own], own, where, layout, moments)
                 start = where.stop
@@ -109,7 +111,7 @@ class _Observed:
             name: value[self.own] if np.shape(value) == (site.size,) else value
             for name, value in site.params(point).items()
         }
-        return site.terms, self.y, *self.moments, params
+        return site.likelihood, self.y, *self.moments, params
 
 
 def mean_field_rule(rule: type[SiteRule], lgm: LatentGaussianModel) -> SiteRule:

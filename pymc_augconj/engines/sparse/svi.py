@@ -85,7 +85,7 @@ class _Run:
             CoordinateAscent if augmented else VariationalGaussian, problem.model
         )
         # All predictors move at once, also where coordinate ascent would take them in turn.
-        in_turn = any(len(site.terms.groups) > 1 for site in problem.model.sites)
+        in_turn = any(len(site.likelihood.groups) > 1 for site in problem.model.sites)
         self.overshoots = in_turn or not rule.monotone
         self.warms_up = self.sparse.first is None and problem.model.has_bounded_densities
         self.rule, data = rule, self.sparse.data

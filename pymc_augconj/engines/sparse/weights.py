@@ -19,6 +19,7 @@ import numpy as np
 
 from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import (
     Argument,
@@ -92,7 +93,7 @@ def weights_model(
     sites = tuple(
         replace(
             site,
-            likelihood=ExpectedDensity(site.terms),
+            likelihood=lift(ExpectedDensity(site.likelihood)),
             params=WithResidual(site, tuple(designs)),
             refusal=None,
         )

@@ -71,7 +71,7 @@ class BoundFamily:
         self.warms_up = model.has_bounded_densities
         self.layout = SiteLayout(
             [site.shape for site in model.sites],
-            [rule is not None and rule.full(site.terms) for site in model.sites],
+            [rule is not None and rule.full(site.likelihood) for site in model.sites],
         )
         self.priors = LatentPriors(model, points, self.layout.coupling)
         self.space = choose_space(model, self.priors.groups)
@@ -79,7 +79,7 @@ class BoundFamily:
         # The current evaluation holds one of the first two, a candidate the other.
         self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
         self.scratch = np.empty((size, size), order="F")
-        self.y = [np.array(site.y(points[0]), dtype=float) for site in model.sites]
+        self.y = [site.y(points[0]) for site in model.sites]
         self._check_independence(points)
         self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
 
@@ -121,7 +121,7 @@ class BoundFamily:
         AugmentationError
             If a latent enters two groups, which are assumed to be independent.
         """
-        model, groups = self.model, [site.terms.groups for site in self.model.sites]
+        model, groups = self.model, [site.likelihood.groups for site in self.model.sites]
         find_components(model, groups, [[read(p) for read in model.maps] for p in points])
         count = max(map(len, groups))
         if count == 1:
@@ -161,7 +161,7 @@ class Bound:
         )
         total = 0.0
         for site, y, params, own in parts:
-            total += np.sum(family.rule.value(site.terms, y, *own, params))
+            total += np.sum(family.rule.value(site.likelihood, y, *own, params))
         return float(total)
 
     def _targets(self, mean: Array, cov: Array) -> tuple[float, float, Array, Array]:
@@ -175,7 +175,7 @@ class Bound:
             family.layout.moments(mean, cov),
             strict=True,
         ):
-            value, h, lam = family.rule.targets(site.terms, y, *own, params)
+            value, h, lam = family.rule.targets(site.likelihood, y, *own, params)
             total += float(np.sum(value))
             magnitude += float(np.sum(np.abs(value)))
             linear.append(h)

@@ -18,7 +18,7 @@ non-conjugate Gaussian process models. AISTATS, algorithm 1.
 from __future__ import annotations
 
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.typing import Array
 
 __all__ = ["CoordinateAscent"]
@@ -31,7 +31,7 @@ class CoordinateAscent:
     augmented = True
 
     def full(self, terms: MultiLikelihood) -> bool:
-        return terms.coupled
+        return terms.traits.coupled
 
     def value(
         self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params

@@ -29,7 +29,7 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.quadrature.cubature import MOST_PREDICTORS, gaussian_cubature
 from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo_by_values
 from pymc_augconj.typing import Array, Index
@@ -59,7 +59,7 @@ class VariationalGaussian:
         self.factorised, self.rough = factorised, rough
 
     def full(self, terms: MultiDensity) -> bool:
-        return not (self.factorised or terms.factorises)
+        return not (self.factorised or terms.traits.factorises)
 
     def value(
         self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params

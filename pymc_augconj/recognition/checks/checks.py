@@ -208,7 +208,7 @@ def _check_density(
     """Return the number of observations at which the log densities could be compared."""
     eta = site.select(eta)
     with np.errstate(all="ignore"):
-        ours = site.terms.log_density(site.y(point), eta, site.params(point))
+        ours = site.likelihood.log_density(site.y(point), eta, site.params(point))
     keyed = {innovation_key(name): u for name, u in innovations.items()}
     theirs = _Theirs(density, {**point, **keyed})
     if not site.likelihood.can_augment:
@@ -293,7 +293,7 @@ def _check_rows(
     some = np.random.default_rng(3).permutation(site.size)[: max(site.size // 2, 1)]
     params = select_params(site.params(point), some, site.size)
     with np.errstate(all="ignore"):
-        alone = site.terms.log_density(site.y(point)[some], eta[:, some], params)
+        alone = site.likelihood.log_density(site.y(point)[some], eta[:, some], params)
     bound = _ROUNDING * np.abs(together[some])
     if _differ(alone, together[some], bound).any() and (
         _differ(alone, together[some], bound + theirs.bound[some]).any()

@@ -103,13 +103,14 @@ def _improper(
 
 def _vanishes(site: Site, point: Point) -> Mask:
     """Return whether each observation's density vanishes for η → −∞ and η → ∞, shape (2, N)."""
-    y, params = np.array(site.y(point), dtype=float), site.params(point)
+    y, params = site.y(point), site.params(point)
     found = []
     for sign in (-1.0, 1.0):
         with np.errstate(all="ignore"):
             near, far = (
                 np.broadcast_to(
-                    site.terms.log_density(y, np.full((1, site.size), sign * at), params), y.shape
+                    site.likelihood.log_density(y, np.full((1, site.size), sign * at), params),
+                    y.shape,
                 )
                 for at in (_FAR, _FARTHEST)
             )
@@ -120,13 +121,13 @@ def _vanishes(site: Site, point: Point) -> Mask:
 def _informative(site: Site, X: Array, point: Point) -> Array:
     """Return the derivatives of log densities by b, at random predictors, one a row."""
     P, N = site.shape
-    y, params = np.array(site.y(point), dtype=float), site.params(point)
+    y, params = site.y(point), site.params(point)
     rng, rows, X = np.random.default_rng(0), [], X.reshape(P, N, -1)
     # As many as a density of P predictors may have directions, and one more.
     for _ in range(P + 1):
         eta, slopes = rng.standard_normal((P, N)), np.empty((P, N))
         for p, step in enumerate(_STEP * np.eye(P)[:, :, None]):
-            up, down = (site.terms.log_density(y, eta + s * step, params) for s in (1.0, -1.0))
+            up, down = (site.likelihood.log_density(y, eta + s * step, params) for s in (1.0, -1.0))
             slopes[p] = (up - down) / (2.0 * _STEP)
         rows.append(np.einsum("pn,pnk->nk", slopes, X))
     found = np.vstack(rows)

@@ -34,7 +34,7 @@ def find_flat_stand_ins(model: Model, without: Collection[Variable]) -> list[Gau
     found = []
     for rv in model.free_RVs:
         transform, op = model.rvs_to_transforms[rv], rv.owner.op
-        if rv in without or not rv.dtype.startswith("float") or getattr(op, "ndim_supp", 1):
+        if rv in without or not rv.dtype.startswith("float") or getattr(op, "ndim_supp", True):
             continue
         bounded = isinstance(transform, Interval)
         if bounded and direct_parents([transform.forward(rv.type(), *rv.owner.inputs)], model):

@@ -39,7 +39,6 @@ __all__ = [
     "AffinePart",
     "between",
     "column_of",
-    "find_predictor",
     "find_predictors",
     "is_zero",
 ]
@@ -92,13 +91,14 @@ class AffinePart:
         return parts[0] if self.class_axis is None else pt.stack(parts, axis=self.class_axis)
 
 
-# -- one predictor --------------------------------------------------------------------------------
-
-
-def find_predictor(
-    graphs: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
-) -> Offsets | None:
-    """Return the affine variables through which ``graphs`` depend on the latents.
+def find_predictors(
+    graphs: Sequence[Variable],
+    latents: Sequence[Variable],
+    shape: tuple[int, ...],
+    *,
+    several: bool = False,
+) -> list[AffinePart] | str:
+    """Return the parts through which ``graphs`` depend on the latents, or why there are none.
 
     Parameters
     ----------
@@ -108,29 +108,66 @@ def find_predictor(
         The innovations.
     shape : tuple of int
         Shape of the observations.
+    several : bool
+        Whether there may be several predictors, rather than one with an entry for each observation.
     """
-    found: dict[Variable, None] = {}
+    found: dict[Variable, int | None] = {}
+    affine: set[Variable] = set()
     seen: set[Variable] = set()
-    stack = list(graphs)
+    # In the order of the parameters.
+    stack = list(reversed(graphs))
     while stack:
         var = stack.pop()
         if var in seen or not depends_on(var, latents):
             continue
         seen.add(var)
-        if has_rows(var, shape) and is_affine(pt.as_tensor(var), latents):
-            # From −f/√2, as in Φ(f), to f.
-            plain = without_number(var, latents)
-            found[plain if has_rows(plain, shape) else var] = None
+        may_be_part = has_rows(var, shape) or (several and _is_float(var))
+        if may_be_part and is_affine(pt.as_tensor(var), latents):
+            axes = _class_axes(var, shape)
+            if not axes and not has_rows(var, shape):
+                return (
+                    f"a parameter that is no function of an entry for each observation, but of "
+                    f"{static_shape(var)} affine numbers"
+                )
+            affine.add(var)
+            if axes:
+                found[var] = _class_axis(var, axes, graphs, shape)
+            else:
+                # From −f/√2, as in Φ(f), to f.
+                plain = without_number(var, latents)
+                found[plain if has_rows(plain, shape) else var] = None
         elif var.owner is None:
-            return None
+            return (
+                "a parameter that depends on latents otherwise than through affine predictors "
+                "with one entry for each observation"
+            )
         elif isinstance(var.owner.op, RNGConsumerOp):
-            stack.extend(distribution_parameters(var))
+            stack.extend(reversed(distribution_parameters(var)))
         else:
-            stack.extend(filter(is_tensor, var.owner.inputs))
-    offsets = one_predictor(list(found), latents, shape)
-    if offsets is None or any(has_steps(v, list(offsets)) for v in between(graphs, offsets)):
-        return None
-    return offsets
+            stack.extend(filter(is_tensor, reversed(var.owner.inputs)))
+    if not found:
+        return "no predictor that depends on latents"
+    inner = between(graphs, found)
+    rows = [var for var, axis in found.items() if axis is None]
+    if several:
+        if any(_is_product(var, affine) for var in inner):
+            return "a product of predictors, which is not affine in all latents together"
+        if math.prod(shape) > 1 and any(math.prod(static_shape(var)) == 1 for var in rows):
+            return "a predictor with one entry for all observations"
+        parts = _of_rows(rows, latents, shape)
+        parts += _of_classes({v: a for v, a in found.items() if a is not None}, latents)
+    else:
+        offsets = one_predictor(rows, latents, shape)
+        if offsets is None:
+            return "several predictors"
+        parts, inner = [AffinePart.of_one(offsets)], between(graphs, offsets)
+    moving = [var for part in parts for var in part.offsets]
+    if any(has_steps(var, moving) for var in inner):
+        return "a function of a predictor that is constant piece by piece"
+    count = sum(len(part.predictors) for part in parts)
+    return (
+        parts if count <= _MOST else f"{count} predictors for each observation, more than {_MOST}"
+    )
 
 
 def one_predictor(
@@ -198,84 +235,17 @@ def has_steps(var: Variable, predictors: Sequence[Variable]) -> bool:
     return var.dtype.startswith("float") and has_misleading_derivative(var)
 
 
+def _is_float(var: Variable) -> bool:
+    return isinstance(var, TensorVariable) and var.dtype.startswith("float")
+
+
 def has_rows(var: Variable, shape: tuple[int, ...]) -> bool:
     """Return whether ``var`` has one number an observation, or one for all (along an axis)."""
-    if not (isinstance(var, TensorVariable) and var.dtype.startswith("float")):
+    if not _is_float(var):
         return False
     if var.ndim != len(shape):
         return var.ndim < len(shape) and all(var.type.broadcastable)
     return all(a in (1, b) for a, b in zip(static_shape(var), shape, strict=True))
-
-
-# -- several predictors ---------------------------------------------------------------------------
-
-
-def find_predictors(
-    graphs: Sequence[Variable], latents: Sequence[Variable], shape: tuple[int, ...]
-) -> list[AffinePart] | str:
-    """Return the parts through which ``graphs`` depend on the latents, or why there are none.
-
-    Parameters
-    ----------
-    graphs : sequence of Variable
-        The parameters of a distribution, which may be random variables.
-    latents : sequence of Variable
-        The innovations.
-    shape : tuple of int
-        Shape of the observations.
-    """
-    found: dict[Variable, int | None] = {}
-    affine: set[Variable] = set()
-    seen: set[Variable] = set()
-    # In the order of the parameters.
-    stack = list(reversed(graphs))
-    while stack:
-        var = stack.pop()
-        if var in seen or not depends_on(var, latents):
-            continue
-        seen.add(var)
-        is_float = isinstance(var, TensorVariable) and var.dtype.startswith("float")
-        if is_float and is_affine(var, latents):
-            axes = _class_axes(var, shape)
-            if not axes and not has_rows(var, shape):
-                return (
-                    f"a parameter that is no function of an entry for each observation, but of "
-                    f"{static_shape(var)} affine numbers"
-                )
-            affine.add(var)
-            if axes:
-                found[var] = _class_axis(var, axes, graphs, shape)
-            else:
-                # From −f/√2, as in Φ(f), to f.
-                plain = without_number(var, latents)
-                found[plain if has_rows(plain, shape) else var] = None
-            continue
-        if var.owner is None:
-            return (
-                "a parameter that depends on latents otherwise than through affine predictors "
-                "with one entry for each observation"
-            )
-        if isinstance(var.owner.op, RNGConsumerOp):
-            stack.extend(reversed(distribution_parameters(var)))
-        else:
-            stack.extend(filter(is_tensor, reversed(var.owner.inputs)))
-    if not found:
-        return "no predictor that depends on latents"
-    inner = between(graphs, list(found))
-    product = next((var for var in inner if _is_product(var, affine)), None)
-    if product is not None:
-        return "a product of predictors, which is not affine in all latents together"
-    if any(has_steps(var, list(found)) for var in inner):
-        return "a function of a predictor that is constant piece by piece"
-    rows = [var for var, axis in found.items() if axis is None]
-    if math.prod(shape) > 1 and any(math.prod(static_shape(var)) == 1 for var in rows):
-        return "a predictor with one entry for all observations"
-    parts = _of_rows(rows, latents, shape)
-    parts += _of_classes({v: a for v, a in found.items() if a is not None}, latents)
-    count = sum(len(part.predictors) for part in parts)
-    if count > _MOST:
-        return f"{count} predictors for each observation, more than {_MOST}"
-    return parts
 
 
 def _is_product(var: Variable, affine: set[Variable]) -> bool:

@@ -9,7 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_augconj.errors import DataError
-from pymc_augconj.likelihoods.base import Density
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.model import Point
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
@@ -103,14 +103,17 @@ def _refuse_not_finite(value: np.ndarray, what: str) -> None:
 
 
 class Observations:
-    """The observations of one site as a function of the point, checked when they change.
+    """The observations of one site, as a function of the point that does not depend on it.
+
+    They are evaluated and checked when shared data have changed. All consumers share one array,
+    which none of them may change.
 
     Parameters
     ----------
     label : str
         What messages call the observed variable.
     size : int
-    likelihood : Density
+    likelihood : MultiLikelihood
     values : PointFunction
         The observations; it reads shared data and no entry of the point.
     params : NamedValues
@@ -127,7 +130,7 @@ class Observations:
         self,
         label: str,
         size: int,
-        likelihood: Density,
+        likelihood: MultiLikelihood,
         values: PointFunction,
         params: NamedValues,
         point: Point,
@@ -136,15 +139,15 @@ class Observations:
         self._label, self._size, self._likelihood = label, size, likelihood
         self._values, self._params, self._point = values, params, point
         self._inputs = inputs
-        self._checked: SharedData | None = None
+        self._known: tuple[np.ndarray, SharedData] | None = None
 
     def __call__(self, point: Point) -> np.ndarray:
-        y = np.ma.filled(self._values({}), np.nan)  # pm.set_data masks NaN
-        if self._checked is None or self._checked.changed():
+        if self._known is None or self._known[1].changed():
+            y = np.array(np.ma.filled(self._values({}), np.nan))  # pm.set_data masks NaN
             self._check(y)
             shared = (*self._values.shared, *self._params.shared, *self._inputs.shared)
-            self._checked = SharedData(shared)
-        return y
+            self._known = y, SharedData(shared)
+        return self._known[0]
 
     def _check(self, y: np.ndarray) -> None:
         if y.shape != (self._size,):

@@ -18,8 +18,8 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_augconj.likelihoods.censored import CensoredLikelihood
-from pymc_augconj.likelihoods.generic import GenericLikelihood, GenericSeveral
+from pymc_augconj.likelihoods.contract import lift
+from pymc_augconj.likelihoods.generic import GenericLikelihood
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
     depends_on,
@@ -33,7 +33,7 @@ from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
-from .affine_parts import AffinePart, between, find_predictor, find_predictors
+from .affine_parts import AffinePart, between, find_predictors
 from .censoring import censored_base, read_censoring
 from .flat import flatten
 from .indices import with_indices_inside
@@ -80,16 +80,10 @@ def read_generic(
     for inside in (False, True):
         form = with_indices_inside(within, inputs) if inside else within
         parameters = distribution_parameters(form)
-        if several:
-            parts = find_predictors(parameters, inputs, shape)
-            if isinstance(parts, str):
-                reason = parts
-                continue
-        else:
-            offsets = find_predictor(parameters, inputs, shape)
-            if offsets is None:
-                continue
-            parts = [AffinePart.of_one(offsets)]
+        parts = find_predictors(parameters, inputs, shape, several=several)
+        if isinstance(parts, str):
+            reason = parts
+            continue
         found = _read(model, rv, form, parts, inputs, shape)
         if found is not None:
             return found
@@ -156,26 +150,23 @@ def _read(
     name = distribution_name(rv if censored is None else censored_base(rv))
     name = name if censoring is None else f"Censored {name}"
     predictors = [eta for part in parts for eta in part.predictors]
-    discrete = not base.dtype.startswith("float")
-    several, cdf = len(predictors) > 1, None if log_cdf is None else reader.read(log_cdf)
-    if several:
-        classes = isinstance(base.owner.op, CategoricalRV)
-        likelihood: GenericLikelihood | GenericSeveral = GenericSeveral(
-            name,
-            "its own",
-            log_density.of_several,
-            None if cdf is None else cdf.of_several,
-            discrete=discrete,
-            n_predictors=len(predictors),
-            n_classes=static_shape(distribution_parameters(base)[0])[-1] if classes else None,
-        )
-    else:
-        kind = GenericLikelihood if censoring is None else CensoredLikelihood
-        likelihood = kind(name, _link(base, moving, inputs), log_density, cdf, discrete=discrete)
+    several, n_classes = len(predictors) > 1, None
+    if several and isinstance(base.owner.op, CategoricalRV):
+        n_classes = static_shape(distribution_parameters(base)[0])[-1]
+    likelihood = GenericLikelihood(
+        name,
+        "its own" if several else _link(base, moving, inputs),
+        log_density,
+        None if log_cdf is None else reader.read(log_cdf),
+        discrete=not base.dtype.startswith("float"),
+        n_predictors=len(predictors),
+        n_classes=n_classes,
+        censored=censoring is not None,
+    )
     return ObservedGraph(
         variable=rv,
         value=model.rvs_to_values[rv],
-        likelihood=likelihood,
+        likelihood=lift(likelihood),
         predictors=simplify([flatten(eta, shape, rv) for eta in predictors]),
         params=parameters.graphs(),
         shape=shape,

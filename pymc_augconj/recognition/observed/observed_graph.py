@@ -11,7 +11,7 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import Density
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
@@ -29,7 +29,7 @@ class ObservedGraph:
     value : Variable
         Its observations. A potential has none: its value says which of its terms an entry of its
         density belongs to.
-    likelihood : Density
+    likelihood : MultiLikelihood
     predictors : list of TensorVariable
         Graphs of η, each of shape (size,), in the innovations.
     params : dict
@@ -51,7 +51,7 @@ class ObservedGraph:
 
     variable: Variable
     value: Variable
-    likelihood: Density
+    likelihood: MultiLikelihood
     predictors: list[TensorVariable]
     params: dict[str, TensorVariable]
     shape: tuple[int, ...]

@@ -20,6 +20,7 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import NotAffineError
 from pymc_augconj.likelihoods.base import Pattern, PredictorInput
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
@@ -158,7 +159,7 @@ def _read(
     return ObservedGraph(
         variable=rv,
         value=value,
-        likelihood=likelihood(**arguments),
+        likelihood=lift(likelihood(**arguments)),
         predictors=predictors,
         params=params,
         shape=shape,

@@ -27,6 +27,7 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikelihoodError
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.potential import PotentialLikelihood, PotentialTerm
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.complements import with_exact_complements
@@ -34,7 +35,7 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
-from .affine_parts import AffinePart, find_predictor
+from .affine_parts import find_predictors
 from .errors import DENSITY_ENGINES
 from .indices import graphs_with_indices_inside
 from .observed_graph import ObservedGraph
@@ -148,7 +149,7 @@ def _together(
     return ObservedGraph(
         variable=variable,
         value=pt.constant(np.repeat(np.arange(float(len(readings))), sizes)),
-        likelihood=PotentialLikelihood(terms),
+        likelihood=lift(PotentialLikelihood(terms)),
         predictors=[_concatenated([reading.predictor for reading in readings])],
         params=params,
         shape=(total,),
@@ -253,20 +254,20 @@ def _readings(
 def _read(model: Model, term: TensorVariable, latents: Sequence[Variable]) -> _Reading | str:
     """Read a term, or say what was found instead of one."""
     shape = static_shape(term)
-    offsets, graph = find_predictor([term], latents, shape), term
-    if offsets is None or not is_separate(graph, offsets, len(shape)):
+    parts, graph = find_predictors([term], latents, shape), term
+    if isinstance(parts, str) or not is_separate(graph, parts[0].offsets, len(shape)):
         (graph,) = graphs_with_indices_inside([term], latents)
-        offsets = find_predictor([graph], latents, shape)
-    if offsets is None:
+        parts = find_predictors([graph], latents, shape)
+    if isinstance(parts, str):
         return f"one of shape {shape} that depends on several, or not smoothly on one"
-    if shape and not is_separate(graph, offsets, len(shape)):
+    if shape and not is_separate(graph, parts[0].offsets, len(shape)):
         return f"one of shape {shape} in which an entry depends on several entries of a predictor"
     parameters = RowParameters(shape, model)
-    reader = RowReader(None, [AffinePart.of_one(offsets)], parameters)
+    reader = RowReader(None, parts, parameters)
     log_density = reader.read(with_exact_complements(graph))
     if log_density is None:
         return f"one of shape {shape} whose entries cannot be separated"
     size = int(np.prod(shape))
-    eta = next(iter(offsets)).astype("float64")
+    eta = parts[0].columns[0].astype("float64")
     (eta,) = simplify([pt.broadcast_to(eta, shape).reshape((size,))])
     return _Reading(pt.specify_shape(term, shape), size, eta, log_density, parameters.graphs())

@@ -16,6 +16,7 @@ from pymc.model import Model
 
 from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.bounded import BoundedNormal
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters
 from pymc_augconj.recognition.graph.derive import log_density_of
@@ -85,6 +86,7 @@ def _reflected(
         return None
     params = simplify(in_innovations(model, rv.owner.op.dist_params(rv.owner), latents))
     for likelihood, pattern in candidates_of(rv, len(params), augmented=True):
+        assert pattern.predictor is not None  # these distributions have one
         named = dict(zip(pattern.inputs, params, strict=True))
         location = named.pop(pattern.predictor)
         if (reflected := _REFLECTED[kind]) is not None:
@@ -96,7 +98,7 @@ def _reflected(
         return ObservedGraph(
             variable=rv,
             value=pt.constant(np.zeros(latent.total_size)),
-            likelihood=likelihood(),
+            likelihood=lift(likelihood()),
             predictors=[eta],
             params={
                 renamed.get(name, name): flatten_parameter(graph, latent.shape, rv, name)
@@ -132,7 +134,7 @@ def _bounded(
     return ObservedGraph(
         variable=rv,
         value=pt.constant(np.zeros(latent.total_size)),
-        likelihood=BoundedNormal(),
+        likelihood=lift(BoundedNormal()),
         predictors=[eta],
         params={name: flatten_parameter(graph, shape, rv, name) for name, graph in graphs.items()},
         shape=(latent.total_size,),

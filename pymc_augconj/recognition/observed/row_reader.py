@@ -58,7 +58,7 @@ class RowReader:
             params = dict.fromkeys((*parameters.scalars, *parameters.rows), np.array(0.5))
             for size in (1, 3, 7):
                 eta = np.full((len(self._etas), size), 0.1)
-                function.of_several(np.zeros(size), eta, params)
+                function(np.zeros(size), eta, params)
         except Exception:
             # Rebuilding an op can fail in any way.
             return None

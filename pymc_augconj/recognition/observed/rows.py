@@ -190,13 +190,7 @@ class RowFunction:
     def __call__(
         self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
     ) -> np.ndarray:
-        """Return the value of every row, of one predictor; arguments broadcast."""
-        return self.of_several(y, np.asarray(eta)[None], params)
-
-    def of_several(
-        self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
-    ) -> np.ndarray:
-        """Likewise of P predictors, ``eta`` of shape (P, …)."""
+        """Return the value of every row, for ``eta`` of shape (P, …); arguments broadcast."""
         params = {name: np.asarray(params[name], float) for name in (*self._scalars, *self._rows)}
         shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:], *map(np.shape, params.values()))
         given = {_Y: y, **dict(zip(self._etas, eta, strict=True))}

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import Density, DensityLikelihood
-from pymc_augconj.likelihoods.several import MultiDensity
+from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.recognition.recognition import Recognition
@@ -77,7 +76,7 @@ class NewPredictors:
     new_offset: np.ndarray | None = None
 
     @property
-    def likelihood(self) -> Density:
+    def likelihood(self) -> MultiLikelihood:
         """The site's likelihood."""
         return self.site.likelihood
 
@@ -271,7 +270,7 @@ def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, star
     index = [block.name for block in lgm.blocks].index(name)
     known = [site for site in lgm.sites if observed in (None, site.name)]
     touched = [site for site in known if _enters(lgm, index, site, start)]
-    sites = [site for site in touched if isinstance(site.likelihood, DensityLikelihood)]
+    sites = [site for site in touched if site.shape[0] == 1]
     if observed is None:
         # Potentials have no observations.
         sites = [site for site in sites if site.has_observations] or sites
@@ -290,7 +289,7 @@ def _site_of_one(lgm: LatentGaussianModel, name: str, observed: str | None, star
 
 def _site_of_several(lgm: LatentGaussianModel, names: Sequence[str], observed: str | None) -> Site:
     known = [site for site in lgm.sites if observed in (None, site.name)]
-    sites = [site for site in known if isinstance(site.likelihood, MultiDensity)]
+    sites = [site for site in known if site.shape[0] > 1]
     if len(sites) != 1:
         found = [site.name for site in sites]
         raise AugmentationError(

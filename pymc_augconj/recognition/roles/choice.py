@@ -201,10 +201,10 @@ def _with_other_priors(
     return choice if few else _Choice(latents, demoted, matched)
 
 
-def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[type, int]]:
+def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[str, int]]:
     """Return the likelihood and the number of predictors of every observed variable."""
     return {
-        observed.variable: (type(observed.likelihood), len(observed.predictors))
+        observed.variable: (observed.likelihood.name, len(observed.predictors))
         for observed in matched
         if not observed.is_prior
     }

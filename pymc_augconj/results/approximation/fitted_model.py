@@ -175,7 +175,7 @@ class PointwiseLogLikelihood:
         densities = {}
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
-            rows = [site.terms.log_density(y, site.select(draw), params) for draw in eta]
+            rows = [site.likelihood.log_density(y, site.select(draw), params) for draw in eta]
             shape = self.shapes.get(site.name, (site.size,))
             densities[site.name] = np.reshape(rows, (len(eta), *shape))
         return densities
@@ -224,7 +224,7 @@ def densities(
     with np.errstate(all="ignore"):
         return {
             site.name: float(
-                site.terms.log_density(
+                site.likelihood.log_density(
                     np.ravel(observed[site.name]).astype(float),
                     site.select(eta),
                     site.params(point),

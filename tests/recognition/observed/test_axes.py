@@ -166,9 +166,9 @@ def test_it_is_the_flat_model(pair):
         eta = ours.predictor(point, innovations)
         np.testing.assert_allclose(eta, flat.predictor(point, innovations), rtol=1e-12)
         np.testing.assert_array_equal(site.y(point), flat_site.y(point))
-        density = site.likelihood.log_density(site.y(point), eta, site.params(point))
+        density = site.likelihood.log_density(site.y(point), eta[None], site.params(point))
         expected = flat_site.likelihood.log_density(
-            flat_site.y(point), eta, flat_site.params(point)
+            flat_site.y(point), eta[None], flat_site.params(point)
         )
         np.testing.assert_allclose(density, expected, rtol=1e-10)
         # Distinct predictors, so that rows exchanged would show.
@@ -183,7 +183,7 @@ def test_three_axes():
     recognition = pac.recognize(model)
     (site,) = recognition.model.sites
     eta = np.repeat(np.linspace(-1.0, 1.0, N), 2 * R)
-    found = site.likelihood.log_density(y.ravel(), eta, site.params(recognition.start))
+    found = site.likelihood.log_density(y.ravel(), eta[None], site.params(recognition.start))
     law = pm.Gamma.dist(np.broadcast_to(scale, y.shape).ravel(), np.exp(eta))
     np.testing.assert_allclose(found, pm.logp(law, y.ravel()).eval(), rtol=1e-6)
 

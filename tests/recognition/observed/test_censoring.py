@@ -93,7 +93,7 @@ def reading(request):
 
 def test_density_is_that_of_values_below_between_and_above(reading):
     likelihood, y, params, law = reading
-    found = likelihood.log_density(y, ETA + 0.0 * y, params)
+    found = likelihood.log_density(y, (ETA + 0.0 * y)[None], params)
     law = law(ETA)
     expected = np.where(y == UPPER, law.logsf(y), law.logpdf(y))
     expected = np.where(y == LOWER, law.logcdf(y), expected)
@@ -106,7 +106,7 @@ def test_density_is_that_of_values_below_between_and_above(reading):
 def test_cdf(reading):
     likelihood, _, params, law = reading
     y = np.array([LOWER - 0.1, LOWER, 0.6, UPPER, UPPER + 0.1])
-    found = likelihood.cdf(y, ETA + 0.0 * y, params)
+    found = likelihood.cdf(y, (ETA + 0.0 * y)[None], params)
     expected = np.where(y < LOWER, 0.0, np.where(y >= UPPER, 1.0, law(ETA).cdf(y)))
     np.testing.assert_allclose(found, expected, **SINGLE)
 
@@ -145,7 +145,7 @@ def test_expectations_and_their_derivatives_are_finite_far_out(reading, mean):
 
     def expect(shift=0.0, more=0.0):
         def log_density(eta, which):
-            return likelihood.log_density(y[which, None], eta, params)
+            return likelihood.log_density(y[which, None], eta[None], params)
 
         return gaussian_expectation(
             log_density, np.full(N, mean + shift), np.full(N, 0.16 + more), rtol=1e-12
@@ -164,7 +164,7 @@ def test_expectations_and_their_derivatives_are_finite_far_out(reading, mean):
 def test_gamma_above_its_upper_bound_where_probabilities_underflow():
     site, _, params = read(model_of(lambda f: pm.Gamma.dist(2.0, exp(-f)), None))
     x = np.array([0.5, 30.0, 590.0, 610.0, 700.0, 1e4])
-    found = site.likelihood.log_density(np.full(x.size, UPPER), np.log(UPPER / x), params)
+    found = site.likelihood.log_density(np.full(x.size, UPPER), np.log(UPPER / x)[None], params)
     # Γ(2, x)/Γ(2) = (1 + x) exp(−x)
     np.testing.assert_allclose(found, np.log1p(x) - x, rtol=1e-12)
 
@@ -174,7 +174,7 @@ def test_counts():
     site, y, params = read(model_of(lambda f: pm.Poisson.dist(exp(f)), None, 4, observed=counts))
     assert (site.likelihood.name, site.likelihood.link) == ("Censored Poisson", "log")
     assert site.likelihood.discrete
-    found = site.likelihood.log_density(y, ETA[1:-1] + 0.0 * y, params)
+    found = site.likelihood.log_density(y, (ETA[1:-1] + 0.0 * y)[None], params)
     law = stats.poisson(np.exp(ETA[1:-1]))
     np.testing.assert_allclose(found, np.where(y == 4, law.logsf(3), law.logpmf(y)), **SINGLE)
     mass = law.pmf(np.arange(4))
@@ -193,7 +193,7 @@ def test_right_censored_times_each_with_its_own_bound():
     upper = np.where(seen, np.inf, TIMES)
     site, y, params = read(model_of(lambda f: pm.Weibull.dist(2.0, exp(f)), None, upper))
     assert set(params) == {"upper"}
-    found = site.likelihood.log_density(y, ETA + 0.0 * y, params)
+    found = site.likelihood.log_density(y, (ETA + 0.0 * y)[None], params)
     law = stats.weibull_min(2.0, scale=np.exp(ETA))
     expected = np.where(seen, law.logpdf(y), law.logsf(y))
     np.testing.assert_allclose(found, expected, **SINGLE)
@@ -214,13 +214,13 @@ def test_bounds_that_are_data():
         z = (y - ETA) / params["s"]
         density = -0.5 * z**2 - np.log(params["s"]) - 0.5 * np.log(2.0 * np.pi)
         expected = np.where(np.isinf(params["upper"]), density, log_ndtr(-z))
-        found = site.likelihood.log_density(y, ETA + 0.0 * y, params)
+        found = site.likelihood.log_density(y, (ETA + 0.0 * y)[None], params)
         np.testing.assert_allclose(found, expected, **SINGLE)
 
 
 def test_no_bound_at_all_is_no_censoring():
     site, y, params = read(model_of(lambda f: pm.Normal.dist(f, 0.4), None, None))
-    found = site.likelihood.log_density(y, ETA + 0.0 * y, params)
+    found = site.likelihood.log_density(y, (ETA + 0.0 * y)[None], params)
     np.testing.assert_allclose(found, stats.norm.logpdf(y, ETA, 0.4), rtol=1e-12)
 
 

@@ -204,25 +204,25 @@ def test_density_is_scipys(reading, request):
         params = site.params(point)
         assert set(params) == case.params
         y = site.y(point)
-        found = site.likelihood.log_density(y, ETA, params)
+        found = site.likelihood.log_density(y, ETA[None], params)
         # PyMC has the √2 of Φ as a number of single precision.
         rtol = 1e-6 if "probit" in request.node.name else 1e-9
         np.testing.assert_allclose(found, case.logpdf(y, ETA, params), rtol=rtol, atol=1e-10)
         if case.logcdf is not None:
-            found = np.log(site.likelihood.cdf(y, ETA, params))
+            found = np.log(site.likelihood.cdf(y, ETA[None], params))
             np.testing.assert_allclose(found, case.logcdf(y, ETA, params), rtol=1e-9, atol=1e-10)
 
 
 def test_density_of_some_sites_and_of_many_predictors(reading):
     _, recognition, site = reading
     y, params = site.y(recognition.start), site.params(recognition.start)
-    whole = site.likelihood.log_density(y, ETA, params)
+    whole = site.likelihood.log_density(y, ETA[None], params)
     some = np.array([4, 1, 1])
     chosen = select_params(params, some, N)
-    part = site.likelihood.log_density(y[some], ETA[:, some], chosen)
+    part = site.likelihood.log_density(y[some], ETA[:, some][None], chosen)
     np.testing.assert_allclose(part, whole[:, some], rtol=1e-12)
     columns = {n: v[:, None] if v.ndim else v for n, v in params.items()}
-    turned = site.likelihood.log_density(y[:, None], ETA.T, columns)
+    turned = site.likelihood.log_density(y[:, None], ETA.T[None], columns)
     np.testing.assert_allclose(turned.T, whole, rtol=1e-12)
 
 
@@ -232,9 +232,11 @@ def test_parameters_of_many_draws(reading):
     sets = [site.params(point) for point in (recognition.start, *recognition.probes)]
     drawn = {name: np.stack([np.atleast_1d(p[name]) for p in sets]) for name in sets[0]}
     eta = np.stack([ETA[0], ETA[2], ETA[4]])
-    together = site.likelihood.log_density(y, eta, drawn)
+    together = site.likelihood.log_density(y, eta[None], drawn)
     for row, at, params in zip(together, eta, sets, strict=True):
-        np.testing.assert_allclose(row, site.likelihood.log_density(y, at, params), rtol=1e-12)
+        np.testing.assert_allclose(
+            row, site.likelihood.log_density(y, at[None], params), rtol=1e-12
+        )
 
 
 def test_table_says_that_sites_are_held(reading):
@@ -260,7 +262,7 @@ def test_probabilities_near_one_keep_their_digits():
     recognition = pac.recognize(model)
     (site,) = recognition.model.sites
     y, eta = site.y(recognition.start), np.array([-20.0, -9.0, 9.0, 20.0])[:, None]
-    found = site.likelihood.log_density(y, eta, site.params(recognition.start))
+    found = site.likelihood.log_density(y, eta[None], site.params(recognition.start))
     coefficient = -np.log(6.0) - betaln(y + 1.0, 6.0 - y)
     expected = coefficient + y * log_ndtr(eta) + (5.0 - y) * log_ndtr(-eta)
     # A log probability near zero is rounded as the probability near one that it is of.
@@ -273,7 +275,7 @@ def test_one_observation():
 
     (site,) = pac.recognize(model_of(build)).model.sites
     params = {"a": np.array(1.7)}
-    found = site.likelihood.log_density(POSITIVE[:1], ETA[:, :1], params)
+    found = site.likelihood.log_density(POSITIVE[:1], ETA[:, :1][None], params)
     expected = stats.gamma.logpdf(POSITIVE[:1], 1.7, scale=np.exp(-ETA[:, :1]))
     np.testing.assert_allclose(found, expected, rtol=1e-10)
 
@@ -297,8 +299,8 @@ def test_one_number_for_all_observations(name, read):
     (site,) = reading.lgm.sites
     params = dict.fromkeys(site.params(reading.recognition.start), np.array(1.3))
     y, eta = POSITIVE[:3] / 2.0, np.array([-0.4, 0.1, 0.6])
-    rows = [site.likelihood.log_density(y[[i]], eta[[i]], params).item() for i in range(3)]
-    together = site.likelihood.log_density(y, eta, params)
+    rows = [site.likelihood.log_density(y[[i]], eta[None, [i]], params).item() for i in range(3)]
+    together = site.likelihood.log_density(y, eta[None], params)
     np.testing.assert_allclose(together, rows, rtol=1e-12)
 
 

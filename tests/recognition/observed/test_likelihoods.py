@@ -214,7 +214,7 @@ def test_student_t_that_is_nearly_normal(nu):
     (site,) = recognition.model.sites
     eta = np.linspace(-1.0, 1.0, N)
     params = site.params(recognition.start)
-    found = site.likelihood.log_density(REAL, eta, params)
+    found = site.likelihood.log_density(REAL, eta[None], params)
     np.testing.assert_allclose(found, stats.t.logpdf(REAL, nu, eta, 0.5), rtol=1e-8)
 
 

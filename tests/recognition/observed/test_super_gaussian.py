@@ -151,7 +151,7 @@ def test_custom_distribution_is_read(name, read):
     (site,) = reading.lgm.sites
     point = reading.recognition.start
     rng, y = np.random.default_rng(1), site.y(point)
-    omega = site.likelihood.draw_auxiliary(rng, y, 0.9 * y, site.params(point))
+    omega = site.likelihood.draw_auxiliary(rng, y, 0.9 * y[None], site.params(point), 0)
     assert omega.shape == y.shape
     assert np.all(omega > 0.0)
 

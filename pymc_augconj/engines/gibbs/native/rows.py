@@ -127,7 +127,7 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
         fixed, by = np.full(size, -1), np.full(size, none)
         of = sites[-1] + np.arange(size)
         params, are_known = _params(data, tape, entries)
-        mixture = data.site.terms.as_normal_mixture(data.y, params)
+        mixture = data.site.likelihood.as_normal_mixture(data.y, params)
         if data.exact:
             z, c = _as_normal(data, tape, params)
             index = np.broadcast_to(c, z.shape)
@@ -177,7 +177,7 @@ def _params(
 
 def _as_normal(data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]) -> tuple[Array, Index]:
     """Return z, and the registers of c."""
-    found = data.site.terms.as_normal(data.y, params)
+    found = data.site.likelihood.as_normal(data.y, params)
     if found is None:
         raise NoTapeError(f"observations of {data.site.name}")
     z, c = found
@@ -187,10 +187,10 @@ def _as_normal(data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]) -> 
 def _rest(data: SiteData, point: Point) -> float:
     """Return what log p(y | η) − (h η − ½ λ η²) has besides ½ Σ log c − c z²."""
     params = data.site.params(point)
-    found = data.site.terms.as_normal(data.y, params)
+    found = data.site.likelihood.as_normal(data.y, params)
     assert found is not None  # see _as_normal
     z, c = found
-    base = data.site.terms.log_base(data.y, None, params, data.eta, 0)
+    base = data.site.likelihood.log_base(data.y, None, params, data.eta, 0)
     return float(np.sum(np.broadcast_to(base, z.shape) - 0.5 * (np.log(c) - c * z**2)))
 
 
@@ -198,9 +198,9 @@ def _as_logistic(
     data: SiteData, params: dict[str, Any], are_known: bool
 ) -> tuple[Array, Array, float]:
     """Return a and b of every row, and what their log densities have besides."""
-    found = data.site.terms.as_logistic(data.y, params) if are_known else None
+    found = data.site.likelihood.as_logistic(data.y, params) if are_known else None
     if found is None:
         raise NoTapeError(f"observations of {data.site.name}")
     a, b = (np.broadcast_to(np.asarray(x, dtype=float), data.y.shape) for x in found)
-    at_zero = data.site.terms.log_density(data.y, np.zeros((1, data.y.size)), params)
+    at_zero = data.site.likelihood.log_density(data.y, np.zeros((1, data.y.size)), params)
     return a, b, float(np.sum(at_zero)) + math.log(2.0) * float(b.sum())

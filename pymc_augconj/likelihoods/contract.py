@@ -1,8 +1,9 @@
-"""The contract between a likelihood and the engines: an observation with P predictors.
+"""The contract between a likelihood and the rest of the package: arrays of P predictors, (P, N).
 
-Arrays of predictors are (P, N) for every P, also for P = 1. A likelihood of one predictor is
-written with arrays of shape (N,), see :mod:`.base`; :class:`OnePredictor` translates. One of
-several predictors is a :class:`MultiDensity`, or with an augmentation a :class:`MultiLikelihood`.
+What reads, fits, samples or predicts sees every likelihood as a :class:`MultiLikelihood`, for one
+predictor too. One of several predictors is written as such, or without an augmentation as a
+:class:`MultiDensity`; the formulas of one predictor, written with arrays of shape (N,), see
+:mod:`.base`, are lifted by :func:`lift`.
 
 **Groups.** The Gibbs sampler draws the predictors of one *group* together, given the others'. With
 η_g those of group g, ω_g is an auxiliary variable for which
@@ -17,44 +18,75 @@ be used again once another group has moved. Coordinate ascent goes through the g
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from typing import Any, cast
 
 import numpy as np
+from numpy.random import Generator
 
 from pymc_augconj.typing import Array
 
-from .base import Density, Params
+from .base import Density, DensityLikelihood, Expected, Likelihood, Params, Sites
 
-__all__ = ["MultiDensity", "MultiLikelihood", "OnePredictor", "as_several"]
+__all__ = ["Lifted", "MultiDensity", "MultiLikelihood", "Traits", "lift"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """Facts about the formulas of a likelihood that engines ask for.
+
+    Attributes
+    ----------
+    coupled : bool
+        Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
+        (P, N).
+    factorises : bool
+        Whether ``expected_log_density`` is for independent predictors: it ignores covariances, and
+        the variational Gaussian is one in which predictors are independent.
+    expected_by_rule : bool
+        Whether ``expected_log_density`` is a quadrature, not a closed form.
+    propagates : bool
+        Whether held sites are those of ``propagated_sites``: where the density is a step, which
+        the variational ones resemble badly.
+    is_bounded : bool
+        Whether log p is bounded below: an observation that a fit has far on the wrong side pulls no
+        more, so that fits give the observations their weight little by little.
+    has_gradient : bool
+        Whether there is a ``log_density_and_gradient``; need not be stated.
+    """
+
+    coupled: bool = False
+    factorises: bool = False
+    expected_by_rule: bool = False
+    propagates: bool = False
+    is_bounded: bool = False
+    has_gradient: bool = False
 
 
 class MultiDensity(Density):
     """One observation model of P predictors, known by its density."""
 
     augmentation = "none: vgp"
-    #: Whether :meth:`expected_log_density` is for independent predictors: it ignores covariances,
-    #: and the variational Gaussian is one in which predictors are independent.
-    factorises: bool = False
-    #: Whether :meth:`expected_log_density` is a quadrature, not a closed form.
-    expected_by_rule: bool = False
-    #: Whether held sites are those of :meth:`propagated_sites`: where the density is a step, which
-    #: the variational ones resemble badly.
-    propagates: bool = False
-    #: Whether log p is bounded below: an observation that a fit has far on the wrong side pulls no
-    #: more, so that fits give the observations their weight little by little.
-    is_bounded: bool = False
-
-    #: Whether sites, where there are some, have Λ as blocks, (P, P, N), instead of its diagonal,
-    #: (P, N).
-    coupled: bool = False
+    traits: Traits = Traits()
     #: K, if y is a class 0, …, K − 1, or counts of classes; None otherwise.
     n_classes: int | None = None
 
-    @property
-    def has_gradient(self) -> bool:
-        """Whether there is a :meth:`log_density_and_gradient`."""
-        return type(self).log_density_and_gradient is not MultiDensity.log_density_and_gradient
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        names = [trait.name for trait in fields(Traits)]
+        own: dict[str, bool] = {name: vars(cls)[name] for name in names if name in vars(cls)}
+        if own:
+            warnings.warn(
+                f"{cls.__name__}: state {', '.join(own)} as traits = pac.Traits(…) instead; class "
+                "attributes of these names will not be read any more",
+                FutureWarning,
+                stacklevel=2,
+            )
+        if "log_density_and_gradient" in vars(cls):
+            own["has_gradient"] = True
+        cls.traits = replace(cls.traits, **own)
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -65,30 +97,10 @@ class MultiDensity(Density):
         """Return log p(y | η), shape (N,), and an approximation of its gradient, (P, N)."""
         raise NotImplementedError(f"{self.name} has no gradient")
 
-    def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
-        """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives.
-
-        Parameters
-        ----------
-        y : ndarray, shape (N,)
-        mean : ndarray, shape (P, N)
-        cov : ndarray, shape (P, P, N)
-        params : mapping
-
-        Returns
-        -------
-        tuple of ndarray, or None
-            Of shapes (N,), (P, N) and (P, P, N), the last one symmetric: d E = Σ_pq D_pq dV_pq.
-            None where there is no closed form: engines then take a cubature.
-        """
-        return None
-
     def expected_log_density_apart(
         self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
-        """Return the same for independent predictors, with derivatives by their variances.
+    ) -> Expected | None:
+        """Return :meth:`expected_log_density` of independent predictors, by their variances.
 
         All are of shape (P, N) but the value. None where there is no closed form.
         """
@@ -101,17 +113,17 @@ class MultiDensity(Density):
     ) -> tuple[Array, Array] | None:
         """Return the expectation for independent predictors and its derivative by their means.
 
-        A sampler asks for it at every evaluation: ``expected_by_rule`` it may be by a rule that is
+        A sampler asks for it at every evaluation: by a rule it may be by one that is
         cheaper than that of fits. None where there is neither that nor a closed form.
         """
-        if self.expected_by_rule:
+        if self.traits.expected_by_rule:
             return None
         found = self.expected_log_density_apart(y, mean, var, params)
         return None if found is None else found[:2]
 
     def expected_roughly(
         self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
+    ) -> Expected | None:
         """Return what :meth:`expected_log_density` does with the few digits that held sites need.
 
         None where that is cheap enough.
@@ -147,10 +159,6 @@ class MultiDensity(Density):
         """
         raise NotImplementedError(f"{self.name} has no sites by expectation propagation")
 
-    def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        """Return a warning about what a Gaussian approximation misses, or None."""
-        return None
-
     def class_probabilities(self, eta: Array, params: Params) -> Array | None:
         """Return the probability of each class, shape (K, …), or None where y is no class."""
         if self.n_classes is None:
@@ -161,7 +169,7 @@ class MultiDensity(Density):
     def class_probabilities_apart(self, mean: Array, var: Array, params: Params) -> Array:
         """Return the probabilities' expectations over independent normal predictors, (P, N).
 
-        Of shape (K, N). Likelihoods of classes that :attr:`factorises` have them.
+        Of shape (K, N). Likelihoods of classes that factorise have them.
         """
         raise NotImplementedError(f"{self.name} has no class probabilities of normal predictors")
 
@@ -174,32 +182,16 @@ class MultiLikelihood(MultiDensity):
 
     @abstractmethod
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Any:
         """Draw ω_g ~ p(ω_g | y, η) exactly, given all predictors, shape (P, N)."""
 
     @abstractmethod
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
         """Return (h_g, Λ_g); of ``eta``, shape (P, N), only the other groups' rows may be read."""
 
-    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """See :meth:`.Likelihood.as_normal`."""
-        return None
-
-    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """See :meth:`.Likelihood.as_logistic`."""
-        return None
-
-    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        """See :meth:`.Likelihood.as_normal_mixture`."""
-        return None
-
     @abstractmethod
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
         """Return E[(h, Λ)] of all predictors under the optimal q(ω) when η ~ N(mean, var).
 
         ``var`` has the shape of Λ: variances, or covariances where predictors are coupled.
@@ -223,75 +215,74 @@ class MultiLikelihood(MultiDensity):
         """Return log p(ω_g | y, η), the density that :meth:`draw_auxiliary` draws from."""
 
 
-class OnePredictor(MultiLikelihood):
-    """A likelihood of one predictor, as one of several would be written."""
+# Facts and functions without an axis of predictors.
+_WITHOUT_AXIS = (
+    *("name", "link", "augmentation", "can_augment", "has_auxiliary", "is_normalized", "discrete"),
+    *("levels", "has_observations", "why_no_bound", "unpredictable", "check", "check_augmentation"),
+    *("bounds", "landmarks", "tilted_moments", "predictive_moments", "log_predictive"),
+    *("as_normal", "as_logistic", "as_normal_mixture", "joint", "is_positive"),
+)
 
-    def __init__(self, likelihood: Density) -> None:
-        # Any, because engines call what belongs to an augmentation only where there is one.
-        self.likelihood: Any = likelihood
-        self.name, self.link = likelihood.name, likelihood.link
-        self.can_augment, self.has_auxiliary = likelihood.can_augment, likelihood.has_auxiliary
-        self.levels = likelihood.levels
+
+class Lifted(MultiLikelihood):
+    """A likelihood that is written for one predictor, with an axis of predictors of length one."""
+
+    def __init__(self, formulas: DensityLikelihood) -> None:
+        # Cast, because engines call what belongs to an augmentation only where there is one.
+        self.formulas = cast(Likelihood, formulas)
+        for name in _WITHOUT_AXIS:
+            setattr(self, name, getattr(formulas, name))
+
+    @property
+    def has_moments(self) -> bool:
+        return self.formulas.has_moments
 
     def log_density(self, y: Array, eta: Array, params: Params) -> Array:
-        return self.likelihood.log_density(y, eta[0], params)
+        return self.formulas.log_density(y, eta[0], params)
 
     def expected_log_density(
-        self, y: Array, mean: Array, cov: Array, params: Params
-    ) -> tuple[Array, Array, Array] | None:
-        found = self.likelihood.expected_log_density(y, mean[0], cov[0, 0], params)
-        if found is None:
-            return None
-        value, d_mean, d_var = found
-        return value, d_mean[None], d_var[None, None]
+        self, y: Array, mean: Array, var: Array, params: Params
+    ) -> Expected | None:
+        found = self.formulas.expected_log_density(y, mean[0], var[0, 0], params)
+        return None if found is None else (found[0], found[1][None], found[2][None, None])
 
     def caution(self, y: Array, prior_mean: Array, params: Params) -> str | None:
-        return self.likelihood.caution(y, prior_mean[0], params)
+        return self.formulas.caution(y, prior_mean[0], params)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array] | None:
-        return self.likelihood.moments(eta[0], params)
+        return self.formulas.moments(eta[0], params)
 
     def cdf(self, y: Array, eta: Array, params: Params) -> Array:
-        return self.likelihood.cdf(y, eta[0], params)
+        return self.formulas.cdf(y, eta[0], params)
 
     def draw_auxiliary(
-        self, rng: np.random.Generator, y: Array, eta: Array, params: Params, group: int
+        self, rng: Generator, y: Array, eta: Array, params: Params, group: int
     ) -> Any:
-        return self.likelihood.draw_auxiliary(rng, y, eta[0], params)
+        return self.formulas.draw_auxiliary(rng, y, eta[0], params)
 
-    def sites(
-        self, y: Array, omega: Any, params: Params, eta: Array, group: int
-    ) -> tuple[Array, Array]:
-        h, lam = self.likelihood.sites(y, omega, params)
+    def sites(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Sites:
+        h, lam = self.formulas.sites(y, omega, params)
         return h[None], lam[None]
 
-    def as_normal(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        return self.likelihood.as_normal(y, params)
-
-    def as_logistic(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        return self.likelihood.as_logistic(y, params)
-
-    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array] | None:
-        return self.likelihood.as_normal_mixture(y, params)
-
-    def expected_sites(
-        self, y: Array, mean: Array, var: Array, params: Params
-    ) -> tuple[Array, Array]:
-        h, lam = self.likelihood.expected_sites(y, mean[0], var[0], params)
+    def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
+        h, lam = self.formulas.expected_sites(y, mean[0], var[0], params)
         return h[None], lam[None]
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
-        return self.likelihood.expected_log_bound(y, mean[0], var[0], params)
+        return self.formulas.expected_log_bound(y, mean[0], var[0], params)
 
     def log_base(self, y: Array, omega: Any, params: Params, eta: Array, group: int) -> Array:
-        return self.likelihood.log_base(y, omega, params)
+        return self.formulas.log_base(y, omega, params)
 
     def log_conditional(
         self, omega: Any, y: Array, eta: Array, params: Params, group: int
     ) -> Array:
-        return self.likelihood.log_conditional(omega, y, eta[0], params)
+        return self.formulas.log_conditional(omega, y, eta[0], params)
 
 
-def as_several(likelihood: Density) -> MultiDensity:
-    """Return the likelihood as engines see it, with arrays of shape (P, N)."""
-    return likelihood if isinstance(likelihood, MultiDensity) else OnePredictor(likelihood)
+def lift(likelihood: Density) -> MultiLikelihood:
+    """Return a likelihood with arrays of shape (P, N)."""
+    if isinstance(likelihood, DensityLikelihood):
+        return Lifted(likelihood)
+    # Cast as above: of one without an augmentation, none is asked for.
+    return cast(MultiLikelihood, likelihood)
