@@ -15,9 +15,9 @@ from rich.text import Text
 
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
+from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import LatentBlock, Site
 from pymc_augconj.plan import Plan, can_use_gradient, describe, has_many, make_plan
@@ -127,7 +127,7 @@ class RecognitionReport(Recognition):
         """Return whether ``AugmentedGibbs`` chooses NUTS by default."""
         if not (has_many(plan) and can_use_gradient(self.model, plan)):
             return False
-        return cheapest_space(self.model, groups).has_cheap_gradient
+        return cheapest_solver(self.model.blocks, groups).has_cheap_gradient
 
     def _latents(self) -> Table:
         table = _table("Gaussian latents", "variable", "size", "form", "enters through")

@@ -25,8 +25,8 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.by_gram import can_sum_out
+from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.space import cheapest_space, choose_space
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many, make_plan
@@ -119,8 +119,8 @@ class AugmentedGibbs(BlockedStep):
         mean learned during tuning, all hyperparameters at once, or by NUTS on the gradient of the
         log evidence. ``"auto"`` takes elliptical slices where there are held sites, unless several
         hyperparameters of structured priors are updated; else NUTS from six scalars on, where it
-        can and where conditioning is in observation space; else two elliptical slices (one of a
-        single scalar), followed in a quarter of the steps by a slice along an axis.
+        can and where the covariance of the predictors is factorised; else two elliptical slices
+        (one of a single scalar), followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
         hyperparameters factorises covariances, as many again cost less than it; 1 otherwise, and
@@ -240,7 +240,8 @@ class AugmentedGibbs(BlockedStep):
         maps = [read(start) for read in lgm.maps]
         self._is_sparse = not self.held and can_sum_out(lgm.blocks, maps)
         # Refuses matrices that are too large, before any of them is evaluated.
-        self._space = (cheapest_space if self._is_sparse else choose_space)(lgm, groups)
+        choose = cheapest_solver if self._is_sparse else choose_solver
+        self._solver = choose(lgm.blocks, groups)
         self.plan = _restrict(make_plan(lgm, self.held, factors), vars)
         self.vars = _value_variables(model, self.recognition, self.plan, vars)
         self.blas_threads = blas_threads
@@ -256,7 +257,7 @@ class AugmentedGibbs(BlockedStep):
         self._reset()
         for part in self.make_sampler(self._default_start).parts:
             for own in part.factors or [part]:
-                own.space.compile()
+                own.solver.preferred.compile()
         self.tune = True
 
     def _recognize(self, model: Model, vars: Sequence | None, compile_kwargs: Any) -> Recognition:
@@ -290,7 +291,7 @@ class AugmentedGibbs(BlockedStep):
             several = structured and self._sizes["collapsed"] > 1
             hyper_sampler = "elliptical" if self.held and not several else "mixed"
             if not self.held and possible and has_many(self.plan):
-                hyper_sampler = "nuts" if self._space.has_cheap_gradient else "mixed"
+                hyper_sampler = "nuts" if self._solver.has_cheap_gradient else "mixed"
         if hyper_sampler == "mixed":
             joint = {"joint": EllipticalUpdate} if self.held else {}
             return {"collapsed": MixedUpdate, **joint}

@@ -1,7 +1,7 @@
 """Blocks of independent coefficients that are kept out of covariances of predictors.
 
 They are the flat ones, and others as long as there are few columns, which cost as much in the
-border of :mod:`~pymc_augconj.gaussian.observation_space` as in a covariance. A wide one would leave
+border of :mod:`~pymc_augconj.gaussian.observations` as in a covariance. A wide one would leave
 no digits of the rest there.
 """
 

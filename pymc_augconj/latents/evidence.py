@@ -1,4 +1,4 @@
-"""The log evidence of the Gaussian move and its gradient with respect to hyperparameters.
+"""The gradient of the log evidence of the Gaussian move with respect to hyperparameters.
 
 Given sites (h, λ), log Z = log ∫ exp(Σ h η − ½ λ η²) p(η | θ) dη depends on θ only through the
 prior mean and covariance of η, so its gradient is a vector–Jacobian product of the kernel,
@@ -10,38 +10,18 @@ without a derivative of a Cholesky factor.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import numpy as np
 
 from pymc_augconj.errors import UncertainEvidenceError
-from pymc_augconj.gaussian import observation_space
-from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.rounding import LARGEST_ERROR
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
 
-from .affine import add_constant
-from .by_observations import AffineByObservations
+from .by_observations import ObservationSolver
 from .derivatives import accumulate
 from .joint import LatentPriors
-from .rows import SiteSum
 
 __all__ = ["log_evidence_and_gradient"]
-
-
-@dataclass(frozen=True)
-class _DenseGradient:
-    """A :class:`.PredictorGradient` given as a matrix."""
-
-    matrix: Array
-
-    def congruence(self, A: LinearMap) -> Array:
-        return A.congruence(self.matrix)
-
-    def congruence_diagonal(self, A: LinearMap) -> Array:
-        dense = A.dense()
-        return np.einsum("ij,ij->j", self.matrix @ dense, dense)
 
 
 def log_evidence_and_gradient(
@@ -57,7 +37,7 @@ def log_evidence_and_gradient(
     Parameters
     ----------
     model, priors
-        The model and its priors; conditioning is in observation space.
+        The model and its priors; the solver is the one by observations.
     point : mapping
         θ on the unconstrained scale.
     h, lam : ndarray, shape (N,)
@@ -78,30 +58,16 @@ def log_evidence_and_gradient(
     NotPositiveDefiniteError
         If the covariance has no Cholesky factor.
     """
-
-    def about(offset: Array) -> SiteSum:
-        return SiteSum((priors.groups.merge(h, lam, offset - origin),))
-
-    prior = priors.at(point)
-    sites = about(prior.offset)
-    diagonal, rotation = priors.groups.merged.diagonalize(sites.lam)
-    K, H = prior.covariance_and_border
-    H = rotation.forward(H.T).T
-    factor = observation_space.factorize(rotation.congruence(K), diagonal, H=H)
-    affine = AffineByObservations(prior, factor, sites.h, rotation)
-    add_constant(affine, prior, replace(sites, about=about))
-    posterior = affine.rotated
-    if not affine.error <= LARGEST_ERROR:
+    prior, groups = priors.at(point), priors.groups
+    sites = groups.sites(h, lam, prior.offset, origin)
+    posterior = ObservationSolver(model.blocks, groups).posterior(prior, sites)
+    if not posterior.error <= LARGEST_ERROR:
         raise UncertainEvidenceError("rounding leaves no digits of the log evidence")
-    G = _DenseGradient(rotation.congruence_back(posterior.gradient_wrt_cov()))
     gradient: dict[str, Array] = {}
-
-    for block, A in zip(prior.blocks, prior.maps, strict=True):
-        if block.block.scale.names and block.block.scale_pullback is not None:
-            accumulate(gradient, block.block.scale_pullback(point, block.pull_cov(A, G)))
-
-    centred = priors.groups.expand(rotation.back(posterior.mean))
-    alpha = h - priors.groups.coupling.product(lam, prior.offset - origin + centred)
+    for i, block in enumerate(model.blocks):
+        if block.scale.names and block.scale_pullback is not None:
+            accumulate(gradient, block.scale_pullback(point, posterior.pull_cov(i)))
     zeros = {b.name: np.zeros(b.total_size) for b in model.blocks}
+    alpha = h - groups.coupling.product(lam, posterior.mean - origin)
     accumulate(gradient, model.predictor_pullback(point, zeros, alpha))
-    return affine.log_evidence, gradient
+    return posterior.log_normalizer, gradient

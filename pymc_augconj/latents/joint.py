@@ -115,18 +115,24 @@ class LatentPrior:
         """Return u = S v of every block for all whitened latents v, (D,) or (count, D)."""
         return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
 
+    def innovations_transpose(self, slopes: Sequence[Array]) -> Array:
+        """Return Sᵀ x of every block, joined, shape (D,) or (count, D)."""
+        parts = [b.scale_transpose(x) for b, x in zip(self.blocks, slopes, strict=True)]
+        return np.concatenate(parts, axis=-1)
+
+    def merged_predictor(self, innovations: Sequence[Array]) -> Array:
+        """Return η′ = Σ A_b u_b on the merged rows, (R,), or (count, R) for (count, size)."""
+        parts = zip(self.maps, innovations, strict=True)
+        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
+
     def whitened_product(self, v: Array) -> Array:
         """Return Φ v, shape (R,) or (count, R), without forming Φ."""
-        parts = zip(self.maps, self.innovations(v), strict=True)
-        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
+        return self.merged_predictor(self.innovations(v))
 
     def whitened_transpose(self, x: Array) -> Array:
         """Return Φᵀ x, shape (D,) or (count, D), without forming Φ."""
-        parts = [
-            b.scale_transpose(A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x))
-            for A, b in zip(self.maps, self.blocks, strict=True)
-        ]
-        return np.concatenate(parts, axis=-1)
+        slopes = [A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x) for A in self.maps]
+        return self.innovations_transpose(slopes)
 
     def predictor(self, innovations: Sequence[Array]) -> Array:
         """Return η of every row, shape (N,), or (count, N) for innovations of (count, size)."""

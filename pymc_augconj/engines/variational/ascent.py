@@ -89,11 +89,11 @@ def climb(
     result = Climb(current, False, "", [_describe(0, current)])
     monotone = bound.family.rule.monotone
     for number in range(1, max_iter + 1):
-        if current.residual <= tol and current.buffer >= 0:
+        if current.residual <= tol and current.posterior is not None:
             break
         candidate: Evaluation | None = None
         evaluations, extrapolated = 0, False
-        if accelerate and current.buffer >= 0:
+        if accelerate and current.posterior is not None:
             candidate = _try(bound, current, extrapolate(anderson, current))
             evaluations += candidate is not None
             extrapolated = candidate is not None and _is_no_worse(candidate, current)
@@ -268,10 +268,10 @@ class SiteFit:
             run.objective,
             family.at(run.point).prior,
             family.priors.groups,
-            family.space.space,
+            family.preferred.name,
             run.converged,
             run.message,
             run.iterations,
             run.gradient,
-            evidence_error=0.0 if end.posterior is None else end.posterior.error,
+            evidence_error=0.0 if end.posterior is None else end.posterior.divergence_error,
         )

@@ -9,10 +9,10 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.latents.space import condition
 from pymc_augconj.typing import Array
 
 from .layout import AffineMean
@@ -29,7 +29,7 @@ class FittedLatents:
     prior : LatentPrior
     groups : RowGroups
     space : str
-        The cheapest space of conditioning, see :mod:`pymc_augconj.latents.space`.
+        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     means : sequence of AffineMean
         Prior mean of each latent, as a function of other latents.
     """
@@ -62,10 +62,10 @@ class FittedLatents:
         """Return the number of entries of a latent."""
         return self.blocks[index].block.total_size
 
-    def condition(self, h: Array, lam: Array, *, factorized: bool = False) -> SitePosterior:
+    def condition(self, h: Array, lam: Array, *, factorized: bool = False) -> Posterior:
         """Return the posterior given sites; ``factorized`` adds the jitter that draws need."""
         prior = self.prior.factorized() if factorized else self.prior
-        return condition(prior, self.groups, h, lam, space=self.space)
+        return condition(prior, self.groups, h, lam, solver=self.space)
 
     def values(self, innovations: Sequence[Array]) -> list[Array]:
         """Return the latents for innovations of shape (…, size)."""
