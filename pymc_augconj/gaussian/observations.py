@@ -304,52 +304,51 @@ class ConditionedPredictors:
         """Return entries of QΣQᵀ at rows ``first`` and columns ``second``, for a rotation Q."""
         half, _ = dtrtrs(self.chol_C, self.K, lower=1)
         half, K = rotation.back(half), rotation.congruence_back(self.K)
-        added = [self._covariance_border()]
-        added += [] if self._correction is None else [self._correction[1]]
-        found = K[first, second] - np.einsum("ij,ij->j", half[:, first], half[:, second])
-        for X in (rotation.back(X.T).T for X in added):
-            found += np.vecdot(X[first], X[second])
-        return found
+        X = self._covariance_border()
+        if self._correction is not None:
+            X = np.hstack([X, self._correction[1]])
+        X = rotation.back(X.T).T
+        explained = np.einsum("ij,ij->j", half[:, first], half[:, second])
+        return np.asarray(K[first, second] - explained + np.vecdot(X[first], X[second]))
 
     def response(self) -> Array:
         """Return R = (K + H Hᵀ + Λ⁻¹)⁻¹, its limit at λ = 0, shape (N, N)."""
         R = square_work_array(self.mean.size)
         copy_lower(self.chol_C, R)
         R, _ = dpotri(R, lower=1, overwrite_c=1)
-        R = mirror_lower(R)
-        for X in self._subtracted:
+        R, X = mirror_lower(R), self._subtracted
+        if X.size:
             R -= X @ X.T
         return R
 
     @property
-    def _subtracted(self) -> list[Array]:
-        """Factors X with R = C⁻¹ − Σ X Xᵀ."""
-        found = [self._response_border()] if self.H.size else []
-        return found if self._correction is None else [*found, self._correction[0]]
+    def _subtracted(self) -> Array:
+        """X with R = C⁻¹ − X Xᵀ, shape (N, number of columns)."""
+        P = self._response_border()
+        return P if self._correction is None else np.hstack([P, self._correction[0]])
+
+    def _halves(self, cross: Array) -> tuple[Array, Array]:
+        """Return Y and Z with X R Xᵀ = Y Yᵀ − Z Zᵀ."""
+        half, _ = dtrtrs(self.chol_C, cross.T, lower=1)
+        return half.T, cross @ self._subtracted
 
     def explained(self, cross: Array) -> Array:
         """Return X R Xᵀ, the reduction of a covariance by the sites, (P, P), for X of (P, N)."""
-        half, _ = dtrtrs(self.chol_C, cross.T, lower=1)
-        result = half.T @ half
-        for X in self._subtracted:
-            own = cross @ X
-            result -= own @ own.T
-        return result
+        Y, Z = self._halves(cross)
+        return Y @ Y.T - Z @ Z.T
 
     def explained_var(self, cross: Array) -> Array:
         """Return the diagonal of :meth:`explained`, shape (P,)."""
-        half, _ = dtrtrs(self.chol_C, cross.T, lower=1)
-        result = np.einsum("ij,ij->j", half, half)
-        for X in self._subtracted:
-            own = cross @ X
-            result -= np.vecdot(own, own)
-        return result
+        Y, Z = self._halves(cross)
+        return np.vecdot(Y, Y) - np.vecdot(Z, Z)
 
     def coefficients_cov(self) -> Array:
         """Return Cov[β], shape (p, p)."""
-        halves = [self.back_solve(np.eye(self.coefficients.size))]
-        halves += [] if self._correction is None else [self._correction[2]]
-        return np.sum([X @ X.T for X in halves], axis=0)
+        half = self.back_solve(np.eye(self.coefficients.size))
+        cov = half @ half.T
+        return (
+            cov if self._correction is None else cov + self._correction[2] @ self._correction[2].T
+        )
 
     def weighted_coefficients_cov(self) -> Array:
         """Return Λ Cov[η, β], shape (N, p)."""

@@ -2,7 +2,6 @@
 
 =====================  =====================================================================
 ``base``               the contract of the prior of a block
-``border``             coefficients that are kept out of covariances of predictors
 ``by_copies``          conditioning independent outputs of a process, which share their design
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_observations``    conditioning through the covariance of distinct predictors
@@ -11,11 +10,9 @@
 ``cache``              values kept until the entries that they depend on change
 ``choice``             choosing the cheapest solver, and others where rounding leaves it no digits
 ``components``         sets of latents that one Gaussian move draws together
-``dense``              a prior with any covariance matrix
-``derivatives``        sums of derivatives by entry of the point
+``dense``              a prior with any covariance matrix, perhaps given by its Cholesky factor
+``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``diagonal``           priors of independent latents
-``evidence``           the log evidence and its gradient by hyperparameters
-``factor``             a prior given by the Cholesky factor of its covariance
 ``gram_pattern``       the sparsity pattern of a Gram matrix, and the rows summed in each entry
 ``intrinsic``          a prior given by its precision matrix, with a sum-to-zero constraint
 ``joint``              the prior of all blocks and of the predictors, at one θ

@@ -26,7 +26,6 @@ from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .by_weights import WeightPosterior, WeightSolver
-from .diagonal import StandardPrior
 from .joint import LatentPrior
 from .posterior import Posterior
 from .rows import RowGroups, SiteSum
@@ -42,7 +41,7 @@ def _index_of(
         (A.size, -i)
         for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
         if isinstance(A, CopiesMap)
-        and block.kind == StandardPrior.kind
+        and block.is_standard
         and np.array_equal(A.position[coupling.first], A.position[coupling.second])
     ]
     return -max(candidates)[1] if candidates else None

@@ -37,7 +37,6 @@ from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior
 from .dense import DensePrior
-from .factor import FactorPrior
 from .gram_pattern import GramPattern, is_dense
 from .joint import LatentPrior
 from .posterior import Posterior
@@ -64,8 +63,7 @@ def can_sum_out(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> boo
 
 
 def _is_repeated(block: LatentBlock) -> bool:
-    kinds = (DensePrior.kind, FactorPrior.kind)
-    return block.kind in kinds and block.copies > 1 and block.size <= _LARGEST_GROUP
+    return block.is_correlated and block.copies > 1 and block.size <= _LARGEST_GROUP
 
 
 @dataclass(frozen=True)

@@ -186,7 +186,9 @@ class ObservationPosterior(Posterior):
         explained = self._cross(first) @ self.weighted_cov(second)
         if first != second:
             return -explained
-        return blocks[first].add_cov(-0.5 * (explained + explained.T))
+        n = blocks[first].block.total_size
+        prior_cov = blocks[first].cross_cov(RowSelection(np.arange(n), None, n))
+        return prior_cov - 0.5 * (explained + explained.T)
 
     def innovation_var(self, index: int) -> Array:
         A = self.prior.maps[index]

@@ -105,12 +105,9 @@ class CertifiedSolver:
     @property
     def preferred(self) -> Solver:
         """The solver that is tried first."""
-        return self._solver(0)
-
-    def _solver(self, which: int) -> Solver:
-        if which == len(self._solvers):
-            self._solvers.append(self._makers[which]())
-        return self._solvers[which]
+        if not self._solvers:
+            self._solvers.append(self._makers[0]())
+        return self._solvers[0]
 
     def posterior(
         self,
@@ -188,8 +185,10 @@ class CertifiedSolver:
         failure: NotPositiveDefiniteError | None = None
         best, number, least = None, 0, np.inf
         for which in range(count):
+            if which == len(self._solvers):
+                self._solvers.append(self._makers[which]())
             try:
-                posterior = self._solver(which).posterior(prior, sites, keep)
+                posterior = self._solvers[which].posterior(prior, sites, keep)
             except NotPositiveDefiniteError as refusal:
                 failure = failure or refusal
                 continue

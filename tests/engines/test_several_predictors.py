@@ -23,7 +23,7 @@ from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling, SiteLayout
 from pymc_augconj.latents.choice import SOLVERS
-from pymc_augconj.latents.evidence import log_evidence_and_gradient
+from pymc_augconj.latents.derivatives import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic

@@ -40,7 +40,7 @@ class Fingerprint:
         inputs = {
             block.name: sums_of_arrays(block.scale.graph)
             for block in lgm.blocks
-            if block.kind == "dense" and isinstance(block.scale, PointFunction)
+            if block.has_covariance and isinstance(block.scale, PointFunction)
         }
         return cls(densities(lgm, point, observed), inputs)
 
