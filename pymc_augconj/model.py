@@ -35,6 +35,7 @@ __all__ = [
     "EntryTransform",
     "FixedValue",
     "ForwardVariable",
+    "GaussianStructure",
     "Hyperparameter",
     "Key",
     "LatentBlock",
@@ -110,8 +111,51 @@ class EntryTransform(Protocol):
         ...
 
 
+class GaussianStructure:
+    """Questions about the covariance of independent Gaussian outputs; see :class:`LatentBlock`."""
+
+    size: int
+    copies: int
+    kind: str
+
+    @property
+    def total_size(self) -> int:
+        """Number of latent values."""
+        return self.size * self.copies
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether its values are independent, each with a standard deviation of its own."""
+        return self.kind == "diagonal"
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether its values are standard normal at every θ."""
+        return self.kind == "standard"
+
+    @property
+    def has_covariance(self) -> bool:
+        """Whether ``scale`` is K."""
+        return self.kind == "dense"
+
+    @property
+    def is_correlated(self) -> bool:
+        """Whether ``scale`` is a matrix, K or its Cholesky factor."""
+        return self.kind in ("dense", "factor")
+
+    @property
+    def is_intrinsic(self) -> bool:
+        """Whether Q has a precision of the sum of all values, the last entry of ``scale``."""
+        return self.kind == "intrinsic"
+
+    @property
+    def has_precision(self) -> bool:
+        """Whether ``scale`` has entries of Q."""
+        return self.kind in ("precision", "intrinsic")
+
+
 @dataclass(frozen=True)
-class LatentBlock:
+class LatentBlock(GaussianStructure):
     """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
 
     Attributes
@@ -189,16 +233,6 @@ class LatentBlock:
         """Return the flat value (or v) for an entry."""
         flat = np.ravel(entry)
         return flat if self.transform is None else self.transform.value(flat)
-
-    @property
-    def total_size(self) -> int:
-        """Number of latent values."""
-        return self.size * self.copies
-
-    @property
-    def is_independent(self) -> bool:
-        """Whether its values are independent, each with a standard deviation of its own."""
-        return self.kind == "diagonal"
 
     @cached_property
     def sparsity(self) -> SymmetricPattern:

@@ -15,8 +15,8 @@ from rich.text import Text
 
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
+from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.space import cheapest_space
 from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import LatentBlock, Site
 from pymc_augconj.plan import describe, make_plan
@@ -107,7 +107,7 @@ class RecognitionReport(Recognition):
         tables: list[Table | Text] = [self._latents(), self._sites(held)]
         if self.model.hyperparameters:
             table = _table("Hyperparameters", "variable", "shape", "sampled by")
-            nuts = uses_gradient(self.model, plan, held, cheapest_space(self.model, groups))
+            nuts = uses_gradient(self.model, plan, held, cheapest_solver(self.model.blocks, groups))
             for hyper in self.model.hyperparameters:
                 how = describe(plan, hyper, by_gradient=nuts, held=bool(held))
                 table.add_row(hyper.name, _shape(hyper.shape), how)

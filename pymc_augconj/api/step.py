@@ -25,8 +25,8 @@ from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
+from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.space import cheapest_space, choose_space
 from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import make_plan
@@ -110,8 +110,8 @@ class AugmentedGibbs(BlockedStep):
         mean learned during tuning, all hyperparameters at once, or by NUTS on the gradient of the
         log evidence. ``"auto"`` takes elliptical slices where there are held sites, unless several
         hyperparameters of structured priors are updated; else NUTS from six scalars on, where it
-        can and where conditioning is in observation space; else two elliptical slices (one of a
-        single scalar), followed in a quarter of the steps by a slice along an axis.
+        can and where the covariance of the predictors is factorised; else two elliptical slices
+        (one of a single scalar), followed in a quarter of the steps by a slice along an axis.
     sweeps : int, optional
         Draws of (ω, latents) in each step. By default 4 where there is an ω and an update of the
         hyperparameters factorises covariances, as many again cost less than it; 1 otherwise, and
@@ -195,14 +195,15 @@ class AugmentedGibbs(BlockedStep):
         maps = [read(start) for read in lgm.maps]
         is_sparse = not self.held and can_sum_out(lgm.blocks, maps)
         # Refuses matrices that are too large, before any of them is evaluated.
-        self._space = (cheapest_space if is_sparse else choose_space)(lgm, groups)
+        choose = cheapest_solver if is_sparse else choose_solver
+        self._solver = choose(lgm.blocks, groups)
         self.plan = restrict(make_plan(lgm, self.held, factors), vars)
         self.vars = value_variables(model, lgm, self.plan, vars)
         self.blas_threads = blas_threads
         #: Called with the number of steps where a chain begins in this process.
         self.on_chain: Callable[[int], None] | None = None
         self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
-        self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._space)
+        self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._solver)
         self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=is_sparse)
         self._default_start = dict(self.recognition.start)
         self._pymc = self._density_of(model)
@@ -211,7 +212,7 @@ class AugmentedGibbs(BlockedStep):
         self._reset()
         for part in self.make_sampler(self._default_start).parts:
             for own in part.factors or [part]:
-                own.space.compile()
+                own.solver.preferred.compile()
         self.tune = True
 
     def _recognize(

@@ -9,7 +9,7 @@ import numpy as np
 from pymc.model import Model
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.solver import Solver
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import BY_ENTRY, Plan, can_use_gradient, has_many
 from pymc_augconj.recognition.recognition import Recognition
@@ -42,11 +42,11 @@ _HYPER_SAMPLERS = ("auto", "slice", "elliptical", "nuts")
 
 
 def uses_gradient(
-    model: LatentGaussianModel, plan: Plan, held: Collection[str], space: type[SitePosterior]
+    model: LatentGaussianModel, plan: Plan, held: Collection[str], solver: type[Solver]
 ) -> bool:
     """Return whether NUTS updates the hyperparameters of the prior by default."""
     possible = has_many(plan) and can_use_gradient(model, plan)
-    return possible and not held and space.has_cheap_gradient
+    return possible and not held and solver.has_cheap_gradient
 
 
 def choose_updates(
@@ -54,7 +54,7 @@ def choose_updates(
     model: LatentGaussianModel,
     plan: Plan,
     held: Collection[str],
-    space: type[SitePosterior],
+    solver: type[Solver],
 ) -> dict[str, type]:
     """Return the update of each move: slices along axes, unless there is a better one."""
     if hyper_sampler not in _HYPER_SAMPLERS:
@@ -73,7 +73,7 @@ def choose_updates(
         structured = any(b.entries is not None for b in model.blocks)
         several = structured and sum(h.size for h in plan.collapsed) > 1
         hyper_sampler = "elliptical" if held and not several else "mixed"
-        if uses_gradient(model, plan, held, space):
+        if uses_gradient(model, plan, held, solver):
             hyper_sampler = "nuts"
     updates: dict[str, type] = {
         move: EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate

@@ -144,9 +144,8 @@ class Evaluation:
     divergence: float
     rounding: float
     coupling: Coupling = field(repr=False)
-    #: A SitePosterior, or a sparse engine's own; None if it has not been computed.
+    #: A Posterior, or a sparse engine's own; None if it has not been computed.
     posterior: object = field(repr=False, default=None)
-    buffer: int = 0
 
     @property
     def var(self) -> Array:
@@ -389,7 +388,7 @@ class FitOutcome:
         The prior at θ.
     groups : RowGroups
     space : str
-        The cheapest space of conditioning, see :mod:`pymc_augconj.latents.space`.
+        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     converged : bool
     message : str
     iterations : list of Iteration

@@ -5,10 +5,9 @@ exp(hᵢ ηᵢ − ½ λᵢ ηᵢ²). From these come the posterior's moments, e
 and its gradients. Nothing here knows a likelihood or an engine. Symbols and shapes are those of the
 notation table in CONTRIBUTING.md.
 
-=====================  =============================================================================
-``observation_space``  the N × N form: one Cholesky factorisation of C = K + Λ⁻¹
-``signed_space``       observation space with site precisions of either sign
-``sites``              the layout of stacked sites of P predictors, and their diagonalisation
-``weight_space``       the D × D form for η = m + Φ v, D ≪ N; also takes negative λ
-=====================  =============================================================================
+================  ================================================================================
+``observations``  the N × N form: one Cholesky factorisation of C = K + Λ⁻¹
+``sites``         the layout of stacked sites of P predictors, and their diagonalisation
+``weights``       the precision of D latent weights, η = Φ v
+================  ================================================================================
 """

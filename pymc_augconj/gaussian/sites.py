@@ -108,11 +108,11 @@ class Coupling:
             start = stop
 
     def product(self, lam: Array, x: Array) -> Array:
-        """Return Λ x."""
+        """Return Λ x, of each row of x where there are several."""
         result = lam[: self.n_rows] * x
         if self.first.size:
-            np.add.at(result, self.first, lam[self.n_rows :] * x[self.second])
-            np.add.at(result, self.second, lam[self.n_rows :] * x[self.first])
+            np.add.at(result.T, self.first, (lam[self.n_rows :] * x[..., self.second]).T)
+            np.add.at(result.T, self.second, (lam[self.n_rows :] * x[..., self.first]).T)
         return result
 
     def trace(self, lam: Array, cov: Array) -> float:

@@ -1,32 +1,28 @@
 """The joint Gaussian prior of the latents, and conditioning it on sites.
 
 =====================  =====================================================================
-``affine``             the posterior given sites as an affine map of standard normals
 ``base``               the contract of the prior of a block
-``border``             coefficients that are kept out of covariances of predictors
 ``by_copies``          conditioning independent outputs of a process, which share their design
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their sparse precision
 ``by_weights``         conditioning through the precision of all whitened latents
 ``cache``              values kept until the entries that they depend on change
-``certified``          conditioning in a space where the log evidence has digits
+``choice``             choosing the cheapest solver, and others where rounding leaves it no digits
 ``components``         sets of latents that one Gaussian move draws together
-``dense``              a prior with any covariance matrix
-``derivatives``        sums of derivatives by entry of the point
+``dense``              a prior with any covariance matrix, perhaps given by its Cholesky factor
+``derivatives``        derivatives of the log evidence, and sums of such by entry of the point
 ``diagonal``           priors of independent latents
-``evidence``           the log evidence and its gradient by hyperparameters
-``factor``             a prior given by the Cholesky factor of its covariance
 ``gram_pattern``       the sparsity pattern of a Gram matrix, and the rows summed in each entry
 ``intrinsic``          a prior given by its precision matrix, with a sum-to-zero constraint
 ``joint``              the prior of all blocks and of the predictors, at one θ
-``posterior``          the Gaussian posterior given a set of sites
+``posterior``          the contract of the Gaussian posterior given a set of sites
 ``precision``          a prior given by its precision matrix
 ``precision_design``   the predictors of structured latents at one θ
 ``precision_factor``   the factor of their posterior precision, and its moments
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border
 ``registry``           the kinds of prior
 ``rows``               merging of predictors that are equal for all latents
-``space``              the spaces of conditioning, and choosing the cheapest
+``solver``             the contract of a solver, which conditions latents on sites
 =====================  =====================================================================
 """

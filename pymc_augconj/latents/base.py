@@ -125,11 +125,6 @@ class BlockPrior(ABC):
         """Return K x; of each row of x where there are several."""
         return self.scale(self.scale_transpose(x))
 
-    def add_cov(self, matrix: Array) -> Array:
-        """Add K to ``matrix``, shape (total_size, total_size), in place; return it."""
-        matrix += self.apply_cov(np.eye(self.block.total_size))
-        return matrix
-
     def whitened_design(self, A: LinearMap) -> Array:
         """Return A S, shape (R, total_size)."""
         return self.scale_transpose(A.dense())

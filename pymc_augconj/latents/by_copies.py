@@ -13,27 +13,24 @@ two outputs; with Φ it would be O(K³ n m²) and K² n m numbers. Other blocks 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import cached_property
 
 import numpy as np
-from scipy.linalg.blas import dtrsv
 from scipy.linalg.lapack import dpotri
 
-from pymc_augconj.gaussian import weight_space
 from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.gaussian.weights import cholesky
 from pymc_augconj.linalg.blas import diagonal_view, mirror_lower, square_work_array
 from pymc_augconj.linalg.linear_map import CopiesMap, LinearMap
-from pymc_augconj.model import LatentBlock, LatentGaussianModel
+from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner, FactorMemory
-from .by_weights import AffineByWeights, WeightPosterior
-from .diagonal import StandardPrior
+from .by_weights import WeightPosterior, WeightSolver
 from .joint import LatentPrior
+from .posterior import Posterior
 from .rows import RowGroups, SiteSum
 
-__all__ = ["CopiesPosterior", "CopiesSpace"]
+__all__ = ["CopiesSolver"]
 
 
 def _index_of(
@@ -44,47 +41,10 @@ def _index_of(
         (A.size, -i)
         for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
         if isinstance(A, CopiesMap)
-        and block.kind == StandardPrior.kind
+        and block.is_standard
         and np.array_equal(A.position[coupling.first], A.position[coupling.second])
     ]
     return -max(candidates)[1] if candidates else None
-
-
-@dataclass(frozen=True)
-class _Factor:
-    """The lower Cholesky factor of M.
-
-    Attributes
-    ----------
-    chol : ndarray, shape (D, D)
-        The upper triangle is meaningless.
-    log_det, error : float
-        log|M|, and its estimated rounding error.
-    diagonal : ndarray, shape (D,)
-        Diagonal of M.
-    parts : sequence of slice
-        Diagonal blocks, outside of which the factor is zero.
-    """
-
-    chol: Array
-    log_det: float
-    error: float
-    diagonal: Array
-    parts: Sequence[slice]
-
-    def posterior(self, prior: LatentPrior, h: Array) -> AffineByWeights:
-        """Return the posterior of v given sites with these h."""
-        half = dtrsv(self.chol, prior.whitened_transpose(h), lower=1)
-        return AffineByWeights(self.chol, half, self.log_det, self.error, self.diagonal)
-
-    def inverse(self, work: Array | None) -> Array:
-        """Return M⁻¹."""
-        found = square_work_array(len(self.chol), work)
-        found.fill(0.0)
-        for part in self.parts:
-            block, _ = dpotri(np.array(self.chol[part, part], order="F"), lower=1, overwrite_c=1)
-            found[part, part] = mirror_lower(block)
-        return found
 
 
 class _Design:
@@ -92,7 +52,7 @@ class _Design:
 
     def __init__(self, prior: LatentPrior, coupling: Coupling) -> None:
         index = _index_of([b.block for b in prior.blocks], prior.maps, coupling)
-        assert index is not None  # the space is chosen for models that have one
+        assert index is not None  # this solver is chosen for models that have one
         A = prior.maps[index]
         assert isinstance(A, CopiesMap)
         self.A, starts = A, np.cumsum([0, *(b.block.total_size for b in prior.blocks)])
@@ -121,15 +81,16 @@ class _Design:
         # one output.
         self.twice = np.where((copies[0] == copies[1]) & (self.r != self.s), 2.0, 1.0)
 
-    def factorize(self, lam: Array, work: Array | None) -> _Factor:
-        """Return the factor of M.
+    def factorize(
+        self, lam: Array, M: Array
+    ) -> tuple[tuple[Array, float, float, Array], Sequence[slice]]:
+        """Return the factor of M, and the diagonal blocks outside of which it is zero.
 
         Raises
         ------
         NotPositiveDefiniteError
         """
         B, others = self.A.base, self.others
-        M = square_work_array(self.size, work)
         M.fill(0.0)
         w = np.bincount(self.flat, self.coef * self.twice * lam, int(np.prod(self.shape)))
         w = w.reshape(self.shape)
@@ -141,20 +102,20 @@ class _Design:
                     apart &= k == other
                     M[rows, columns] = B.T @ (own[:, None] * B)
         if others.size:
-            weighted = np.array([self.coupling.product(lam, column) for column in self.rest.T])
+            weighted = self.coupling.product(lam, self.rest.T)
             cross = self.A.transpose_rows(weighted)
             M[others, self.own] = cross
             M[self.own, others] = cross.T
             M[np.ix_(others, others)] = weighted @ self.rest
         diagonal_view(M)[...] += 1.0
         if not apart:
-            return _Factor(*weight_space.cholesky(M, lam), [slice(0, self.size)])
+            return cholesky(M, lam), [slice(0, self.size)]
         log_det, error, diagonal = 0.0, 0.0, diagonal_view(M).copy()
         for part in self.parts:
-            own = weight_space.cholesky(np.array(M[part, part], order="F"), lam)
+            own = cholesky(np.array(M[part, part], order="F"), lam)
             M[part, part] = own[0]
             log_det, error = log_det + own[1], error + own[2]
-        return _Factor(M, log_det, error, diagonal, self.parts)
+        return (M, log_det, error, diagonal), self.parts
 
     def cov(self, S: Array | None) -> Array:
         """Return the variances of the rows of Φ v, and covariances of pairs, for Cov(v) = S.
@@ -180,56 +141,54 @@ class _Design:
         return total + np.vecdot(own[r], rest[s])
 
 
-class CopiesSpace(Conditioner):
-    """A :class:`.Conditioner` by the factor of M."""
-
-    differentiable = True
-
-    def __init__(self, size: int, coupling: Coupling) -> None:
-        self._work = np.empty((size, size), order="F")
-        self._coupling = coupling
-        self._memory = FactorMemory[AffineByWeights]()
-
-    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
-        """See :class:`.Conditioner`."""
-        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
-
-    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByWeights:
-        factor = _Design(prior, self._coupling).factorize(sites.lam, self._work)
-        return factor.posterior(prior, sites.h)
-
-
 class CopiesPosterior(WeightPosterior):
-    """Like :class:`.WeightPosterior`, output by output; further moments form Φ."""
+    """Like :class:`.WeightPosterior`, output by output."""
 
-    space = "copies"
-    conditioner = CopiesSpace
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        work: Array,
+        scratch: Array | None,
+    ) -> None:
+        self._scratch, self._design = scratch, _Design(prior, groups.merged)
+        factor, self._parts = self._design.factorize(sites.lam, work)
+        projected = prior.whitened_transpose(sites.h)
+        super().__init__(prior, groups, sites, factor, projected, work)
 
-    def _condition(self, work: Array | None, second_work: Array | None) -> None:
-        design = _Design(self.prior, self.groups.merged)
-        factor = design.factorize(self.merged_lam, work)
-        self._chol = factor.chol
-        posterior = factor.posterior(self.prior, self.merged_h)
-        self._latent_mean, self.error = posterior.mean, posterior.error
-        centred = self.prior.whitened_product(posterior.mean)
-        self.error += self._cancellation(centred)
-        self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
-        cov = design.cov(factor.inverse(second_work))
-        self._finish(factor.log_det, centred, cov, posterior.log_evidence)
+    @cached_property
+    def merged_cov(self) -> Array:
+        inverse = square_work_array(self.size, self._scratch)
+        inverse.fill(0.0)
+        for part in self._parts:
+            own = np.array(self._chol[part, part], order="F")
+            inverse[part, part] = mirror_lower(dpotri(own, lower=1, overwrite_c=1)[0])
+        return self._design.cov(inverse)
+
+
+class CopiesSolver(WeightSolver):
+    """The same factorisation, formed and inverted output by output."""
+
+    name = "copies"
 
     @classmethod
-    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
+    def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
         maps, coupling = groups.maps or (), groups.merged
-        index = _index_of(model.blocks, maps, coupling) if maps else None
+        index = _index_of(blocks, maps, coupling) if maps else None
         if index is None:
             return np.inf
         A = maps[index]
         assert isinstance(A, CopiesMap)
         n, m = A.base.shape
-        K, D = float(A.copies), float(model.latent_size)
+        K, D = float(A.copies), float(cls.order(blocks, groups))
         pairs = K * (K + 1.0) / 2.0 if coupling.rows else K
         return pairs * n * m**2 + D**3 / 3.0 + groups.size * (D - A.size) * D
 
-    @staticmethod
-    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
-        return _Design(prior, groups.merged).cov(None)
+    def prior_cov(self, prior: LatentPrior) -> Array:
+        return _Design(prior, self.groups.merged).cov(None)
+
+    def _condition(
+        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
+    ) -> CopiesPosterior:
+        return CopiesPosterior(prior, self.groups, sites, self._work(keep), self.scratch)

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from math import exp
 from operator import is_
 
@@ -35,15 +35,15 @@ from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
-from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .base import BlockPrior
 from .dense import DensePrior
-from .factor import FactorPrior
 from .gram_pattern import GramPattern, is_dense
 from .joint import LatentPrior
-from .rows import MergedSites, SiteSum
+from .posterior import Posterior
+from .rows import MergedSites, RowGroups, SiteSum
+from .solver import Solver
 
-__all__ = ["GramSpace", "can_sum_out", "whitened_parts"]
+__all__ = ["GramSolver", "can_sum_out", "whitened_parts"]
 
 # More correlated latents of a group make too many pairs of parts.
 _LARGEST_GROUP = 4
@@ -63,8 +63,7 @@ def can_sum_out(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> boo
 
 
 def _is_repeated(block: LatentBlock) -> bool:
-    kinds = (DensePrior.kind, FactorPrior.kind)
-    return block.kind in kinds and block.copies > 1 and block.size <= _LARGEST_GROUP
+    return block.is_correlated and block.copies > 1 and block.size <= _LARGEST_GROUP
 
 
 @dataclass(frozen=True)
@@ -117,38 +116,47 @@ def _parts_of(A: LinearMap) -> tuple[tuple[RowSelection, ...], Array]:
     return (base,), np.array([c])
 
 
-class AffineByGram(WhitenedCoordinates):
-    """An :class:`.AffinePosterior` from the factor of M, in its elimination order."""
+class GramPosterior(Posterior):
+    """Posterior by the factor of M, in its elimination order."""
 
-    def __init__(self, factor: BorderedFactor, order: Index) -> None:
+    differentiable = False
+
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        factor: BorderedFactor,
+        order: Index,
+    ) -> None:
+        super().__init__(prior, groups, sites)
         self._factor, self._order = factor, order
-        self.size = factor.half.size
+        self.size, self.log_det = factor.half.size, factor.log_det
         square = float(factor.half @ factor.half)
-        self.log_volume = -0.5 * factor.log_det
-        self.log_evidence = 0.5 * square + self.log_volume
+        self.log_normalizer = 0.5 * (square - factor.log_det)
         # I + S M S is at least I: none of its eigenvalues is above its determinant.
         self.factor_error = EPS * self.size**2 * exp(min(factor.log_det, 100.0))
         self.error = self.factor_error * (1.0 + square)
         if self.error > SMALL_BOUND:
             self.factor_error = factor.error
             self.error = precision_error(
-                self.factor_error, square, factor.diagonal, lambda: self.mean[order]
+                self.factor_error, square, factor.diagonal, lambda: self.latent_mean[order]
             )
 
     @cached_property
-    def mean(self) -> Array:
-        """E[v]."""
+    def latent_mean(self) -> Array:
         return self._ordered(self._factor.solve_transpose(self._factor.half))
 
-    def apply(self, nu: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
+    def root(self, nu: Array) -> Array:
         if nu.ndim == 2:
-            return np.array([self.apply(row) for row in nu])
-        return self._ordered(self._factor.solve_transpose(self._factor.half + nu))
+            return np.array([self.root(row) for row in nu])
+        return self._ordered(self._factor.solve_transpose(nu))
 
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
-        return self._factor.transpose_product(v[self._order]) - self._factor.half
+    def pull(self, slope: Array) -> Array:
+        raise NotImplementedError("the factor of a Gram matrix has no solution of L x = b")
+
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        return self._factor.transpose_product(x[self._order]) - self._factor.half
 
     def _ordered(self, eliminated: Array) -> Array:
         v = np.empty_like(eliminated)
@@ -156,34 +164,34 @@ class AffineByGram(WhitenedCoordinates):
         return v
 
 
-class GramSpace(Conditioner):
-    """A :class:`.Conditioner` for blocks that are all diagonal and sites that do not couple rows.
+class GramSolver(Solver):
+    """For blocks that are all diagonal and sites that do not couple rows.
 
     Parameters
     ----------
+    groups : RowGroups
     pattern : GramPattern
     """
 
-    def __init__(self, pattern: GramPattern) -> None:
+    name = "gram"
+
+    def __init__(self, groups: RowGroups, pattern: GramPattern) -> None:
+        super().__init__((), groups)
         self.pattern = pattern
         self._maps: tuple[LinearMap, ...] = ()
         # Of blocks of copies, by number.
         self._copies: dict[int, _Whitened] = {}
         # Sums of every term of the sites at the known maps, see GramPattern.
         self._sums: list[tuple[MergedSites, Array, Array]] = []
-        self._memory = FactorMemory[AffineByGram]()
 
     def compile(self) -> None:
-        """See :class:`.Conditioner`."""
         pattern = self.pattern.pattern
         zeros = np.zeros(pattern.order.size)
         pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
 
-    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
-        """See :class:`.Conditioner`."""
-        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
-
-    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
+    def _condition(
+        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
+    ) -> GramPosterior:
         # Once maps are known, so is whether there are copies.
         given = self._in_whitened(prior) if self._copies or not self._maps else prior.maps
         multiples = [_as_multiple(A) for A in given]
@@ -207,7 +215,8 @@ class GramSpace(Conditioner):
             ]
         )[self.pattern.pattern.order]
         factor = self.pattern.pattern.factorize(gram, s, s * right)
-        return AffineByGram(factor, self.pattern.pattern.order)
+        order = self.pattern.pattern.order
+        return GramPosterior(prior, self.groups, sites, factor, order)
 
     def _in_whitened(self, prior: LatentPrior) -> list[LinearMap]:
         """Return the maps, those of copies with S in their coefficients."""

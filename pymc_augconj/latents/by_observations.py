@@ -1,176 +1,158 @@
-"""Conditioning latents on their sites through the R × R covariance of distinct predictors."""
+"""Conditioning latents on their sites through the R × R covariance of distinct predictors.
+
+ν = (ξ, ε) has D + R entries, R the number of merged rows. By Matheron's rule, with C = ΦΦᵀ + Λ⁻¹,
+
+    v = ξ + ΦᵀC⁻¹(Λ⁻¹h − Φξ − Λ^−½ ε) = M⁻¹Φᵀh + G ν,        G = M⁻¹ [I, −ΦᵀΛ^½].
+
+Many ν give the same v. As GGᵀ = M⁻¹ and Gᵀ M = [I; −Λ^½Φ], a draw from ν | v is
+
+    ν = ν* + [I; −Λ^½Φ] (v − T(ν*)),        ν* ~ N(0, I),
+
+so that the joint distribution of ν and v is unchanged. The latents of the border have normal
+numbers of their posterior in place of their ξ, and the others are drawn given these. A Λ with
+negative entries has no normal noise: then G is a root of M⁻¹, and ν has D entries.
+
+References
+----------
+Wilson et al. (2020), Efficiently sampling functions from Gaussian process posteriors.
+Doucet (2010), A note on efficient conditional simulation of Gaussian distributions.
+"""
 
 from __future__ import annotations
 
-from functools import cached_property, partial
+from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 
-from pymc_augconj.gaussian import observation_space
-from pymc_augconj.gaussian.observation_space import ObservationSpaceFactor
-from pymc_augconj.gaussian.signed_space import SignedPosterior
-from pymc_augconj.gaussian.sites import Coupling, Rotation
+from pymc_augconj.gaussian.observations import ConditionedPredictors
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner, FactorMemory, WhitenedCoordinates
 from .joint import LatentPrior
-from .posterior import SitePosterior
+from .posterior import Posterior
 from .rows import RowGroups, SiteSum
+from .solver import Solver
 
-__all__ = ["ObservationPosterior", "ObservationSpace"]
+__all__ = ["ObservationSolver"]
 
 
-class AffineByObservations(WhitenedCoordinates):
-    """An :class:`.AffinePosterior` from the factor of C and its border, of rotated rows.
-
-    The latents of the border are drawn from their posterior, with normal numbers in place of their
-    ξ, and the others given these.
-    ``rotated`` is the posterior of the rotated rows.
-    """
+class ObservationPosterior(Posterior):
+    """Posterior by the factor of C and its border, of rotated rows; λ may have either sign."""
 
     def __init__(
-        self, prior: LatentPrior, factor: ObservationSpaceFactor, h: Array, rotation: Rotation
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        work: Array,
+        scratch: Array | None,
     ) -> None:
-        self._prior, self._factor, self._rotation = prior, factor, rotation
-        self._h = rotation.forward(h)
-        self._n_latent = sum(b.block.total_size for b in prior.blocks)
-        self.size = self._n_latent + h.size
-        posterior = observation_space.condition(factor, np.zeros_like(h), self._h)
-        self.rotated, self._alpha = posterior, rotation.back(posterior.alpha)
-        self._coefficients = posterior.coefficients
-        self.error = posterior.error + prior.scale_error
-        self.factor_error = factor.error + prior.scale_error
-        self.log_evidence = posterior.log_normalizer
-        self.log_volume = -0.5 * factor.log_det
-
-    @cached_property
-    def mean(self) -> Array:
-        """E[v]."""
-        mean = self._prior.whitened_transpose(self._alpha)
-        mean[self._prior.border.mask] = self._coefficients
-        return mean
-
-    def apply(self, nu: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
-        xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
-        border = self._prior.border.mask
-        if self._coefficients.size:
-            xi = xi.copy()
-            xi[..., border] = self._coefficients + self._factor.back_solve(xi[..., border].T).T
-        eta0 = self._rotation.forward(self._prior.whitened_product(xi))
-        w = observation_space.matheron_weights(self._factor, self._h, eta0, eps)
-        return xi + self._outside(w)
-
-    def _outside(self, w: Array) -> Array:
-        """Return Φᵀ w, zero for the latents of the border."""
-        found = self._prior.whitened_transpose(self._rotation.back(w))
-        found[..., self._prior.border.mask] = 0.0
-        return found
-
-    def pull(self, slope: Array) -> Array:
-        """See :class:`.DifferentiablePosterior`."""
-        border, factor = self._prior.border.mask, self._factor
-        outside = slope.copy()
-        outside[border] = 0.0
-        moved = self._rotation.forward(self._prior.whitened_product(outside))
-        zeros, root = np.zeros_like(moved), np.sqrt(factor.lam)
-        # −C⁻¹Φ slope, which is zero where λ = 0.
-        w = observation_space.matheron_weights(factor, zeros, moved, zeros)
-        by_xi = slope + self._prior.whitened_transpose(self._rotation.back(w))
-        by_xi[border] = factor.half_solve(by_xi[border])
-        by_eps = np.divide(w, root, out=zeros, where=root > 0.0)
-        return np.concatenate([by_xi, by_eps])
-
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
-        nu, border = rng.standard_normal(self.size), self._prior.border.mask
-        away = v[border] - self._coefficients
-        nu[: self._n_latent][border] = np.tril(self._factor.chol_M).T @ away
-        away = v - self.apply(nu)
-        away[border] = 0.0
-        nu[: self._n_latent] += away
-        moved = self._rotation.forward(self._prior.whitened_product(away))
-        nu[self._n_latent :] -= np.sqrt(self._factor.lam) * moved
-        return nu
-
-
-class ObservationSpace(Conditioner):
-    """A :class:`.Conditioner`: one R × R factorisation, R the number of distinct predictors."""
-
-    differentiable = True
-
-    def __init__(self, size: int, coupling: Coupling) -> None:
-        self._work = np.empty((size, size), order="F")
-        self._coupling = coupling
-        self._memory = FactorMemory[AffineByObservations]()
-
-    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
-        """See :class:`.Conditioner`."""
-        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
-
-    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByObservations:
-        diagonal, rotation = self._coupling.diagonalize(sites.lam)
+        super().__init__(prior, groups, sites)
+        self.work, self._scratch = work, scratch
+        diagonal, rotation = groups.merged.diagonalize(sites.lam)
         K, H = prior.covariance_and_border
-        factor = observation_space.factorize(
-            rotation.congruence(K), diagonal, H=rotation.forward(H.T).T, work=self._work
-        )
-        return AffineByObservations(prior, factor, sites.h, rotation)
-
-
-class ObservationPosterior(SitePosterior):
-    """Posterior by one R × R factorisation; λ may have either sign."""
-
-    space = "observation"
-    conditioner = ObservationSpace
-    takes_factors = False
-    has_cheap_gradient = True
-
-    def _condition(self, work: Array | None, second_work: Array | None) -> None:
-        prior, rotation = self.prior, self._rotation
-        K, H = prior.covariance_and_border
-        signed = self._signed = SignedPosterior(
+        own = self._predictors = ConditionedPredictors(
             rotation.congruence(K),
-            rotation.forward(self.merged_h),
-            self._diagonal,
+            rotation.forward(sites.h),
+            diagonal,
             H=rotation.forward(H.T).T,
             work=work,
         )
-        self.alpha = rotation.back(signed.alpha)
-        self.error = signed.error + prior.scale_error
-        centred = rotation.back(signed.mean)
-        cov = self._site_cov(second_work)
-        self._finish(signed.log_det, centred, cov, signed.log_normalizer)
+        self._rotation, self._border = rotation, prior.border.mask
+        self._n_latent = self._border.size
+        self.size = self._n_latent + (0 if own.is_signed else sites.h.size)
+        self.log_normalizer, self.log_det = own.log_normalizer, own.log_det
+        self.error = own.error + prior.scale_error
+        self.factor_error = own.factor_error + prior.scale_error
+        self.alpha, self.centred = rotation.back(own.alpha), rotation.back(own.mean)
 
-    def _site_cov(self, work: Array | None) -> Array:
+    # -- the affine map ---------------------------------------------------------------------------
+
+    @cached_property
+    def latent_mean(self) -> Array:
+        mean = self.prior.whitened_transpose(self.alpha)
+        mean[self._border] = self._predictors.coefficients
+        return mean
+
+    def root(self, nu: Array) -> Array:
+        own = self._predictors
+        if own.is_signed:
+            return nu @ self._signed_root.T
+        xi, eps = nu[..., : self._n_latent], nu[..., self._n_latent :]
+        if self._border.any():
+            xi = xi.copy()
+            xi[..., self._border] = own.back_solve(xi[..., self._border].T).T
+        moved = self._rotated_product(xi)
+        return xi - self._outside(own.solve(moved + eps / np.sqrt(own.precision)))
+
+    def pull(self, slope: Array) -> Array:
+        own, border = self._predictors, self._border
+        if own.is_signed:
+            return slope @ self._signed_root
+        outside = slope.copy()
+        outside[..., border] = 0.0
+        w = own.solve(self._rotated_product(outside))
+        by_xi = slope - self.prior.whitened_transpose(self._rotation.back(w))
+        by_xi[..., border] = own.half_solve(by_xi[..., border].T).T
+        return np.concatenate([by_xi, -w / np.sqrt(own.precision)], axis=-1)
+
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        own, border = self._predictors, self._border
+        nu = rng.standard_normal(self.size)
+        nu[: self._n_latent][border] = np.tril(own.chol_M).T @ (x[border] - own.coefficients)
+        away = x - self.apply(nu)
+        away[border] = 0.0
+        nu[: self._n_latent] += away
+        nu[self._n_latent :] -= np.sqrt(own.precision) * self._rotated_product(away)
+        return nu
+
+    def _rotated_product(self, v: Array) -> Array:
+        """Return QᵀΦ v."""
+        return self._rotation.forward(self.prior.whitened_product(v))
+
+    def _outside(self, w: Array) -> Array:
+        """Return ΦᵀQ w, zero for the latents of the border."""
+        found = self.prior.whitened_transpose(self._rotation.back(w))
+        found[..., self._border] = 0.0
+        return found
+
+    @cached_property
+    def _signed_root(self) -> Array:
+        """A root of the covariance of v, shape (D, D)."""
+        Phi, border = self.prior.whitened_design, self._border
+        cov = -(Phi.T @ self.response_product(Phi))
+        cov[np.diag_indices_from(cov)] += 1.0
+        if border.any():
+            weighted = self._rotation.back(self._predictors.weighted_coefficients_cov().T).T
+            cov[:, border] = -(Phi.T @ weighted)
+            cov[border, :] = cov[:, border].T
+            cov[np.ix_(border, border)] = self._predictors.coefficients_cov()
+        # The standard deviations of v differ as much as the prior ones of u.
+        std = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
+        scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0.0)
+        values, vectors = np.linalg.eigh(scale[:, None] * cov * scale)
+        return std[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
+
+    # -- moments ----------------------------------------------------------------------------------
+
+    @cached_property
+    def merged_cov(self) -> Array:
         coupling = self.groups.merged
         if not coupling.rows:
-            return self._signed.var(work=work)
+            return self._predictors.var(work=self._scratch)
         rows = np.arange(coupling.n_rows)
         first = np.concatenate([rows, coupling.first])
         second = np.concatenate([rows, coupling.second])
-        return self._signed.cov_at(first, second, self._rotation)
+        return self._predictors.cov_at(first, second, self._rotation)
 
-    @classmethod
-    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        return groups.size
-
-    @classmethod
-    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        return float(groups.size) ** 3 / 3.0
-
-    @staticmethod
-    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
-        coupling = groups.merged
-        K, H = prior.covariance_and_border
-        pairs = K[coupling.first, coupling.second] + np.vecdot(
-            H[coupling.first], H[coupling.second]
-        )
-        return np.concatenate([np.diagonal(K) + np.vecdot(H, H), pairs])
+    @property
+    def divergence_error(self) -> float:
+        return self.error  # α is no difference
 
     @cached_property
-    def _border(self) -> dict[int, slice]:
+    def _columns(self) -> dict[int, slice]:
         """Columns of the border, by block."""
         sizes = [self.prior.blocks[i].block.total_size for i in self.prior.border.blocks]
         stops = np.cumsum(sizes).tolist()
@@ -178,33 +160,39 @@ class ObservationPosterior(SitePosterior):
         return {i: slice(stop - size, stop) for i, size, stop in ends}
 
     def innovation_means(self) -> list[Array]:
-        means, blocks = super().innovation_means(), self.prior.blocks
-        for i, own in self._border.items():
-            means[i] = blocks[i].scale(self._signed.coefficients[own])
+        prior = self.prior
+        means = [
+            b.apply_cov(A.apply_transpose(self.alpha))
+            for b, A in zip(prior.blocks, prior.maps, strict=True)
+        ]
+        for i, own in self._columns.items():
+            means[i] = prior.blocks[i].scale(self._predictors.coefficients[own])
         return means
 
     def weighted_cov(self, index: int) -> Array:
-        own = self._border.get(index)
+        own = self._columns.get(index)
         if own is None:
-            return super().weighted_cov(index)
-        found = self._signed.weighted_coefficients_cov()[:, own]
+            return self.response_product(self._cross(index).T)
+        found = self._predictors.weighted_coefficients_cov()[:, own]
         return self._rotation.back(self.prior.blocks[index].scale(found).T).T
 
     def innovation_cov(self, first: int, second: int) -> Array:
-        blocks, border = self.prior.blocks, self._border
+        blocks, border = self.prior.blocks, self._columns
         if first in border and second in border:
-            cov = self._signed.coefficients_cov()[border[first], border[second]]
+            cov = self._predictors.coefficients_cov()[border[first], border[second]]
             return blocks[first].scale(blocks[second].scale(cov).T).T
         if first in border:
             return self.innovation_cov(second, first).T
         explained = self._cross(first) @ self.weighted_cov(second)
         if first != second:
             return -explained
-        return blocks[first].add_cov(-0.5 * (explained + explained.T))
+        n = blocks[first].block.total_size
+        prior_cov = blocks[first].cross_cov(RowSelection(np.arange(n), None, n))
+        return prior_cov - 0.5 * (explained + explained.T)
 
     def innovation_var(self, index: int) -> Array:
         A = self.prior.maps[index]
-        if index in self._border:
+        if index in self._columns:
             return np.diagonal(self.innovation_cov(index, index)).copy()
         if (
             len(self.prior.maps) == 1
@@ -214,20 +202,20 @@ class ObservationPosterior(SitePosterior):
         ):
             # Each entry is a predictor, whose variance is free of cancellation.
             var = np.empty(A.size)
-            var[A.index] = self._centred_var
+            var[A.index] = self.merged_cov[: A.index.size]
             return var
         return self.prior.blocks[index].var() - self.explained_var(self._cross(index))
 
     def explained(self, cross: Array) -> Array:
-        return self._signed.explained(self._rotation.forward(cross))
+        return self._predictors.explained(self._rotation.forward(cross))
 
     def explained_var(self, cross: Array) -> Array:
-        return self._signed.explained_var(self._rotation.forward(cross))
+        return self._predictors.explained_var(self._rotation.forward(cross))
 
     @cached_property
     def response(self) -> Array:
         """R = (C + Λ⁻¹)⁻¹, shape (R, R)."""
-        return self._rotation.congruence_back(self._signed.response())
+        return self._rotation.congruence_back(self._predictors.response())
 
     def response_product(self, X: Array) -> Array:
         return self.response @ X
@@ -241,31 +229,30 @@ class ObservationPosterior(SitePosterior):
         """Return Cov(u_b, η′) = K_b A_bᵀ, shape (total_size, R)."""
         return self.prior.blocks[index].cross_cov(self.prior.maps[index])
 
-    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
-        # A signed Λ has no normal noise: weights are drawn from their own covariance.
-        if (self._diagonal < 0.0).any():
-            v = self._draw_whitened(rng, size)
-        else:
-            posterior = AffineByObservations(
-                self.prior, self._signed.factor, self.merged_h, self._rotation
-            )
-            v = posterior.apply(rng.standard_normal((size, posterior.size)))
-        return self.prior.split(v)
 
-    def _draw_whitened(self, rng: np.random.Generator, size: int) -> Array:
-        Phi, border = self.prior.whitened_design, self.prior.border.mask
-        cov = -(Phi.T @ self.response_product(Phi))
-        cov[np.diag_indices_from(cov)] += 1.0
-        if border.any():
-            weighted = self._rotation.back(self._signed.weighted_coefficients_cov().T).T
-            cov[:, border] = -(Phi.T @ weighted)
-            cov[border, :] = cov[:, border].T
-            cov[np.ix_(border, border)] = self._signed.coefficients_cov()
-        # The standard deviations of v differ as much as the prior ones of u.
-        std = np.sqrt(np.maximum(np.diagonal(cov), 0.0))
-        scale = np.divide(1.0, std, out=np.zeros_like(std), where=std > 0.0)
-        values, vectors = np.linalg.eigh(scale[:, None] * cov * scale)
-        root = std[:, None] * vectors * np.sqrt(np.maximum(values, 0.0))
-        mean = Phi.T @ self.alpha
-        mean[border] = self._signed.coefficients
-        return mean + rng.standard_normal((size, values.size)) @ root.T
+class ObservationSolver(Solver):
+    """One R × R factorisation, R the number of distinct predictors."""
+
+    name = "observation"
+    has_cheap_gradient = True
+    differentiable = True
+
+    @classmethod
+    def order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
+        return groups.size
+
+    @classmethod
+    def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
+        return float(groups.size) ** 3 / 3.0
+
+    def prior_cov(self, prior: LatentPrior) -> Array:
+        first, second = self.groups.merged.first, self.groups.merged.second
+        K, H = prior.covariance_and_border
+        pairs = K[first, second] + np.vecdot(H[first], H[second])
+        return np.concatenate([np.diagonal(K) + np.vecdot(H, H), pairs])
+
+    def _condition(
+        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
+    ) -> ObservationPosterior:
+        work = self._work(keep)
+        return ObservationPosterior(prior, self.groups, sites, work, self.scratch)

@@ -9,223 +9,97 @@ in time linear in the number of latents where the precision is banded.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property, partial
 
 import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
-from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import precision_error
-from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner, FactorMemory
 from .intrinsic import IntrinsicPrior
 from .joint import LatentPrior
-from .posterior import SitePosterior
+from .posterior import Posterior
 from .precision import PrecisionPrior
 from .precision_factor import PrecisionFactor, PrecisionSystem
-from .precision_pattern import PrecisionPattern, scaled
+from .precision_pattern import PrecisionPattern
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
+from .solver import Solver
 
-__all__ = ["PrecisionPosterior", "PrecisionSpace"]
+__all__ = ["PrecisionSolver"]
 
 # Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0
 
 
-class AffineByPrecision:
-    """An :class:`.AffinePosterior` from the factor of M."""
+class PrecisionPosterior(Posterior):
+    """Posterior by the factor of M, in coordinates of its own."""
 
-    def __init__(self, factor: PrecisionFactor, prior: LatentPrior) -> None:
-        self._factor, self._prior, self._half = factor, prior, factor.half
+    def __init__(
+        self, prior: LatentPrior, groups: RowGroups, sites: SiteSum, factor: PrecisionFactor
+    ) -> None:
+        super().__init__(prior, groups, sites)
+        self._factor, self._half, self.log_det = factor, factor.half, factor.log_det
         self.size = self._half.size
         square = float(self._half @ self._half)
-        self.log_volume = -0.5 * factor.log_det
-        self.log_evidence = 0.5 * square + self.log_volume
+        self.log_normalizer = 0.5 * (square - factor.log_det)
         self.factor_error = factor.error + prior.log_det_error
         self.error = prior.log_det_error + precision_error(
-            factor.error, square, lambda: factor.diagonal, lambda: self.mean
+            factor.error, square, lambda: factor.diagonal, lambda: self.latent_mean
         )
 
     @cached_property
-    def mean(self) -> Array:
-        """E[x]."""
+    def latent_mean(self) -> Array:
         return self._factor.transpose_solve(self._half)
 
-    def apply(self, nu: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
-        return self._factor.transpose_solve(self._half + nu)
+    def root(self, nu: Array) -> Array:
+        return self._factor.transpose_solve(nu)
+
+    def pull(self, slope: Array) -> Array:
+        return self._factor.half_solve(slope)
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
         return self._factor.transpose_product(x) - self._half
 
     def coordinates(self, v: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
-        return self._factor.pattern.from_whitened(self._prior, v)
+        return self._factor.pattern.from_whitened(self.prior, v)
 
     def whitened(self, x: Array) -> Array:
-        """See :class:`.AffinePosterior`."""
-        return self._factor.pattern.to_whitened(self._prior, x)
+        return self._factor.pattern.to_whitened(self.prior, x)
 
-    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
-        """See :class:`.AffinePosterior`."""
-        return self._factor.pattern.innovations(prior, x)
+    def innovations(self, x: Array) -> list[Array]:
+        return self._factor.pattern.innovations(self.prior, x)
 
+    def innovations_transpose(self, slopes: list[Array]) -> Array:
+        parts = [
+            slope if isinstance(block, PrecisionPrior) else block.scale_transpose(slope)
+            for block, slope in zip(self.prior.blocks, slopes, strict=True)
+        ]
+        return self._factor.pattern.joined_weights(parts)
 
-class PrecisionSpace(Conditioner):
-    """A :class:`.Conditioner` for models with structured latents.
+    # -- moments ----------------------------------------------------------------------------------
 
-    Parameters
-    ----------
-    pattern : PrecisionPattern
-    """
+    @cached_property
+    def merged_cov(self) -> Array:
+        return self._factor.predictor_cov()
 
-    def __init__(self, pattern: PrecisionPattern) -> None:
-        self._system = PrecisionSystem(pattern)
-        self._memory = FactorMemory[AffineByPrecision]()
-
-    def compile(self) -> None:
-        """See :class:`.Conditioner`."""
-        self._system.pattern.compile()
-
-    def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
-        """See :class:`.Conditioner`."""
-        return self._memory.get(prior, sites, partial(self._condition, prior, sites))
-
-    def _condition(self, prior: LatentPrior, sites: SiteSum) -> AffineByPrecision:
-        _check(self._system.pattern, prior)
-        return AffineByPrecision(self._system.factorize(prior, sites.lam, sites.h), prior)
-
-
-def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
-    if not pattern.fits_model:
-        raise NotPositiveDefiniteError("expected predictors of one value of each structured latent")
-    if not pattern.holds(prior.maps):
-        names = [prior.blocks[i].block.name for i in pattern.within]
-        raise RecognitionError(
-            f"latent variables {names}: expected predictors that take the same entries of them as "
-            "when the model was recognised, found others; if its data have changed, recognise the "
-            "model again (build the step again)"
-        )
-
-
-class PrecisionPosterior(SitePosterior):
-    """Posterior by a factorisation of the sparse posterior precision."""
-
-    space = "precision"
-    conditioner = PrecisionSpace
-    takes_factors = False
-    has_cheap_gradient = False
-
-    @classmethod
-    def pattern(cls, model: LatentGaussianModel, groups: RowGroups) -> PrecisionPattern | None:
-        """Return the pattern of a model; None if it has no usable structure."""
-        if all(block.entries is None for block in model.blocks):
-            return None
-        if groups.maps is None:
-            return None
-        make = partial(PrecisionPattern, model.blocks, groups.maps, groups.merged)
-        found = groups.keep(cls.space, make)
-        return found if found.fits_model else None
-
-    @classmethod
-    def make_conditioner(cls, model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
-        pattern = cls.pattern(model, groups)
-        assert pattern is not None  # else it is not the cheapest
-        return PrecisionSpace(pattern)
-
-    @classmethod
-    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        pattern = cls.pattern(model, groups)
-        return 0 if pattern is None else pattern.border
-
-    @classmethod
-    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        pattern = cls.pattern(model, groups)
-        return np.inf if pattern is None else _CALLS + pattern.multiplications
-
-    @classmethod
-    def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        others = [b for b in model.blocks if b.entries is None]
-        return max([cls.order(model, groups), *(kind_of(b).matrix_order(b) for b in others)])
-
-    @staticmethod
-    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
-        pattern = _pattern_of(prior, groups)
-        system = PrecisionSystem(pattern)
-        n_rows, size = groups.size, groups.merged.size
-        return system.factorize(prior, np.zeros(size), np.zeros(n_rows)).predictor_cov()
-
-    def _condition(self, work: Array | None, second_work: Array | None) -> None:
-        pattern = _pattern_of(self.prior, self.groups)
-        system = PrecisionSystem(pattern)
-        factor = self._factor = system.factorize(self.prior, self.merged_lam, self.merged_h)
-        half = factor.half
-        self._x = factor.transpose_solve(half)
-        self.error = self.prior.log_det_error + precision_error(
-            factor.error, float(half @ half), lambda: factor.diagonal, lambda: self._x
-        )
-        centred = factor.design.apply(self._x)
-        self.error += self._cancellation(centred)
-        self.alpha = self.merged_h - self.groups.merged.product(self.merged_lam, centred)
-        log_normalizer = 0.5 * (float(half @ half) - factor.log_det)
-        self._finish(factor.log_det, centred, factor.predictor_cov(), log_normalizer)
+    @property
+    def divergence_magnitude(self) -> float:
         # log|M| and log|Q| are separate, as both are large for small steps of a walk.
         structured = [b for b in self.prior.blocks if isinstance(b, PrecisionPrior)]
-        self.rounding += 4.0 * sum(abs(block.log_det_scale()) for block in structured)
-
-    # -- moments of the latents -------------------------------------------------------------------
-
-    def innovation_means(self) -> list[Array]:
-        return self._factor.pattern.innovations(self.prior, self._x)
-
-    def innovation_cov(self, first: int, second: int) -> Array:
-        pattern, blocks = self._factor.pattern, self.prior.blocks
-        zeros = [np.zeros((blocks[first].block.total_size, b.block.total_size)) for b in blocks]
-        zeros[first] = np.eye(blocks[first].block.total_size)
-        columns = self._factor.solve(pattern.joined_weights(zeros))
-        cov = scaled(self.prior.blocks[second], pattern.part(second, columns))
-        return scaled(self.prior.blocks[first], cov.T).T
+        of_prior = 4.0 * sum(abs(block.log_det_scale()) for block in structured)
+        return super().divergence_magnitude + of_prior
 
     def innovation_var(self, index: int) -> Array:
         block = self.prior.blocks[index]
         if index not in self._factor.pattern.within:
-            return np.diagonal(self.innovation_cov(index, index)).copy()
+            return super().innovation_var(index)
         var = self._factor.var(index)
         return var if isinstance(block, PrecisionPrior) else block.var() * var
-
-    def weighted_cov(self, index: int) -> Array:
-        if isinstance(self.prior.blocks[index], PrecisionPrior):
-            return super().weighted_cov(index)
-        coupling, factor, size = self.groups.merged, self._factor, self.prior.blocks[index].block
-        parts = [np.zeros((size.total_size, b.block.total_size)) for b in self.prior.blocks]
-        parts[index] = np.eye(size.total_size)
-        columns = factor.solve(factor.pattern.joined_weights(parts))
-        rows = [coupling.product(self.merged_lam, factor.design.apply(x)) for x in columns]
-        return self.prior.blocks[index].scale(np.array(rows).T)
-
-    def explained(self, cross: Array) -> Array:
-        return cross @ self.response_product(cross.T)
-
-    def explained_var(self, cross: Array) -> Array:
-        return np.einsum("ij,ji->i", cross, self.response_product(cross.T))
-
-    def response_product(self, X: Array) -> Array:
-        # R = Λ − ΛΦM⁻¹ΦᵀΛ
-        coupling, factor = self.groups.merged, self._factor
-        weighted = np.array([coupling.product(self.merged_lam, x) for x in X.T]).reshape(X.T.shape)
-        right = np.array([factor.design.transpose(w) for w in weighted])
-        back = [factor.design.apply(x) for x in factor.solve(right.reshape(len(right), -1))]
-        taken = [coupling.product(self.merged_lam, eta) for eta in back]
-        return (weighted - np.array(taken).reshape(weighted.shape)).T
-
-    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
-        nu = rng.standard_normal((size, self._x.size))
-        x = self._x + self._factor.transpose_solve(nu)
-        return self.prior.split(self._factor.pattern.to_whitened(self.prior, x))
 
     # -- derivatives -------------------------------------------------------------------------------
 
@@ -237,17 +111,17 @@ class PrecisionPosterior(SitePosterior):
         if isinstance(block, PrecisionPrior):
             assert block.block.entries is not None
             rows, cols = block.block.entries
-            mean = pattern.within_block(index, self._x)
+            mean = pattern.within_block(index, self.latent_mean)
             second = factor.cov_of_entries(index, rows, cols) + mean[rows] * mean[cols]
             if isinstance(block, IntrinsicPrior):
                 # The differences x suffice for B, whose rows sum to zero.
                 sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
-                square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
+                square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self.latent_mean) ** 2
                 second = np.append(second, square / block.common)
             slopes = block.log_det_slopes()
             slopes[: second.size] -= second
             return 0.5 * slopes
-        mean = pattern.part(index, self._x)
+        mean = pattern.part(index, self.latent_mean)
         if index in pattern.within:
             scale = block.diagonal_scale
             assert scale is not None  # see PrecisionPattern
@@ -262,7 +136,7 @@ class PrecisionPosterior(SitePosterior):
         A = self.prior.maps[index]
         assert isinstance(A, RowSelection)
         mean = self.innovation_means()[index]
-        cov = self._factor.cov_with_predictors(index, self.merged_lam)
+        cov = self._factor.cov_with_predictors(index, self.sites.lam)
         block = self.prior.blocks[index]
         if not isinstance(block, PrecisionPrior):
             assert block.diagonal_scale is not None
@@ -270,9 +144,75 @@ class PrecisionPosterior(SitePosterior):
         return self.alpha * mean[A.index] - cov
 
 
-def _pattern_of(prior: LatentPrior, groups: RowGroups) -> PrecisionPattern:
-    blocks = [block.block for block in prior.blocks]
-    make = partial(PrecisionPattern, blocks, prior.maps, groups.merged)
-    pattern = groups.keep(PrecisionPosterior.space, make)
-    _check(pattern, prior)
-    return pattern
+class PrecisionSolver(Solver):
+    """A factorisation of the sparse posterior precision."""
+
+    name = "precision"
+
+    def __init__(self, blocks: Sequence[LatentBlock], groups: RowGroups) -> None:
+        super().__init__(blocks, groups)
+        self._blocks = blocks
+        self._system: PrecisionSystem | None = None
+
+    @classmethod
+    def pattern(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> PrecisionPattern | None:
+        """Return the pattern of a model; None if it has no usable structure."""
+        if groups.maps is None or all(block.entries is None for block in blocks):
+            return None
+        found = _pattern(blocks, groups.maps, groups)
+        return found if found.fits_model else None
+
+    @classmethod
+    def order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
+        pattern = cls.pattern(blocks, groups)
+        return 0 if pattern is None else pattern.border
+
+    @classmethod
+    def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
+        pattern = cls.pattern(blocks, groups)
+        return np.inf if pattern is None else _CALLS + pattern.multiplications
+
+    @classmethod
+    def largest_order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
+        others = [b for b in blocks if b.entries is None]
+        return max([cls.order(blocks, groups), *(kind_of(b).matrix_order(b) for b in others)])
+
+    def compile(self) -> None:
+        pattern = self.pattern(self._blocks, self.groups)
+        assert pattern is not None  # else it is not preferred
+        pattern.compile()
+
+    def prior_cov(self, prior: LatentPrior) -> Array:
+        zeros = np.zeros(self.groups.merged.size)
+        return self._factorize(prior, zeros, zeros[: self.groups.size]).predictor_cov()
+
+    def _condition(
+        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
+    ) -> PrecisionPosterior:
+        factor = self._factorize(prior, sites.lam, sites.h)
+        return PrecisionPosterior(prior, self.groups, sites, factor)
+
+    def _factorize(self, prior: LatentPrior, lam: Array, h: Array) -> PrecisionFactor:
+        if self._system is None:
+            self._system = PrecisionSystem(_pattern(self._blocks, prior.maps, self.groups))
+        _check(self._system.pattern, prior)
+        return self._system.factorize(prior, lam, h)
+
+
+def _pattern(
+    blocks: Sequence[LatentBlock], maps: Sequence[LinearMap], groups: RowGroups
+) -> PrecisionPattern:
+    make = partial(PrecisionPattern, blocks, maps, groups.merged)
+    return groups.keep(PrecisionSolver.name, make)
+
+
+def _check(pattern: PrecisionPattern, prior: LatentPrior) -> None:
+    if not pattern.fits_model:
+        raise NotPositiveDefiniteError("expected predictors of one value of each structured latent")
+    if not pattern.holds(prior.maps):
+        names = [prior.blocks[i].block.name for i in pattern.within]
+        raise RecognitionError(
+            f"latent variables {names}: expected predictors that take the same entries of them as "
+            "when the model was recognised, found others; if its data have changed, recognise the "
+            "model again (build the step again)"
+        )

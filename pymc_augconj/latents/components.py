@@ -180,7 +180,7 @@ def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
     if latents.size == block.total_size:
         return block
     mean = None if block.mean is None else RowsOf(block.mean, latents)
-    if block.kind != "diagonal":
+    if not block.is_independent:
         copies = latents.size // block.size
         return replace(block, copies=copies, shape=(latents.size,), mean=mean)
     pull = block.scale_pullback

@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.linalg.blas import lower_product, lower_transpose_product, symmetric_product
 from pymc_augconj.linalg.cholesky import RELATIVE_JITTERS, cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
@@ -20,7 +21,7 @@ from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
 
-__all__ = ["DensePrior"]
+__all__ = ["DensePrior", "FactorPrior"]
 
 
 class DensePrior(BlockPrior):
@@ -103,13 +104,6 @@ class DensePrior(BlockPrior):
             return symmetric_product(self.cov, x)
         return (self._by_copy(x) @ self.cov).reshape(x.shape)
 
-    def add_cov(self, matrix: Array) -> Array:
-        size = self.block.size
-        for i in range(self.block.copies):
-            part = slice(i * size, (i + 1) * size)
-            matrix[part, part] += self.cov
-        return matrix
-
     def predictor_cov(self, A: LinearMap) -> Array:
         if isinstance(A, DenseMap):
             parts = (part.matrix @ self.cov @ part.matrix.T for part in self._parts(A))
@@ -144,3 +138,62 @@ class DensePrior(BlockPrior):
     def _parts(self, A: LinearMap) -> Iterator[DenseMap]:
         """Yield the columns of A of each output."""
         return map(DenseMap, np.split(A.dense(), self.block.copies, axis=1))
+
+
+class FactorPrior(DensePrior):
+    """Given by the Cholesky factor L of K, shape (size, size), lower triangular: S = L.
+
+    K is formed on demand and never factorised, because rounding loses the small directions of an
+    ill-conditioned L Lᵀ. Derivatives are by L.
+    """
+
+    kind = "factor"
+
+    def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
+        BlockPrior.__init__(self, block, array, jitter)
+        self._chol = _checked(array, f"the Cholesky factor of the covariance of {block.name!r}")
+
+    @cached_property
+    def cov(self) -> Array:
+        """K."""
+        return self.chol @ self.chol.T
+
+    def factorized(self) -> FactorPrior:
+        return self
+
+    def var(self) -> Array:
+        return np.tile(np.einsum("ij,ij->i", self.chol, self.chol), self.block.copies)
+
+    def apply_cov(self, x: Array) -> Array:
+        return BlockPrior.apply_cov(self, x)
+
+    def pull_cov(self, A: LinearMap, gradient: PredictorGradient) -> Array:
+        return np.tril(2.0 * super().pull_cov(A, gradient) @ self.chol)
+
+    def pull_design(self, A: LinearMap, G: Array) -> Array:
+        return np.tril(self._pull_scale(A, G))
+
+
+def _checked(array: Array, name: str) -> Array:
+    """Return L, Fortran-ordered."""
+    chol = np.array(array, dtype=float, order="F")
+    if not np.isfinite(chol).all():
+        raise NotPositiveDefiniteError(f"expected {name} to be finite, found NaN or infinity")
+    above = np.argwhere(np.triu(chol, 1))
+    if above.size:
+        # PyMC's compiled log density does not read these entries, but its random draws do.
+        row, column = above[0]
+        raise RecognitionError(
+            f"expected {name} to be lower triangular, found {chol[row, column]:.3g} at "
+            f"[{row}, {column}]; pass pt.tril(chol), or lower=False with an upper triangular one"
+        )
+    diagonal = np.diagonal(chol)
+    if (diagonal < 0.0).any():
+        # PyMC's log density is −∞ or that of L Lᵀ, depending on what PyTensor makes of its graph.
+        raise RecognitionError(
+            f"expected {name} to have a positive diagonal, found {diagonal.min():.3g}; give its "
+            "diagonal a prior on positive values, or pass cov=chol @ chol.T"
+        )
+    if not diagonal.all():
+        raise NotPositiveDefiniteError(f"expected {name} to be invertible, found a zero diagonal")
+    return chol

@@ -69,10 +69,6 @@ class DiagonalPrior(BlockPrior):
     def apply_cov(self, x: Array) -> Array:
         return self.std**2 * x
 
-    def add_cov(self, matrix: Array) -> Array:
-        matrix[np.diag_indices_from(matrix)] += self.std**2
-        return matrix
-
     def predictor_cov(self, A: LinearMap) -> Array:
         if not isinstance(A, RowSelection):
             return super().predictor_cov(A)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from operator import is_
 from typing import Any, cast
 
 import numpy as np
@@ -20,7 +21,6 @@ from pymc_augconj.model import LatentGaussianModel, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior
-from .border import Border
 from .registry import block_prior
 from .rows import RowGroups
 
@@ -29,6 +29,52 @@ __all__ = ["LatentPrior", "LatentPriors"]
 
 # Rounding of the same operations may differ with the position in an array.
 _ROUNDING = 64.0 * np.finfo(float).eps
+
+# Merged rows for each column of the border, at least.
+_SHARE = 8
+
+
+class Border:
+    """Blocks of independent coefficients that are kept out of covariances of predictors.
+
+    They are the flat ones, and others as long as there are few columns, which cost as much in the
+    border of :mod:`~pymc_augconj.gaussian.observations` as in a covariance. A wide one would leave
+    no digits of the rest there. Their design at the last θ is kept.
+
+    Parameters
+    ----------
+    blocks : sequence of BlockPrior
+    n_rows : int
+        Number of merged rows.
+
+    Attributes
+    ----------
+    blocks : tuple of int
+        Their indices.
+    mask : ndarray of bool, shape (D,)
+        Whether each latent belongs to one of them.
+    """
+
+    def __init__(self, blocks: Sequence[BlockPrior], n_rows: int) -> None:
+        sizes = [b.block.total_size for b in blocks]
+        coefficients = [i for i, b in enumerate(blocks) if b.diagonal_scale is not None]
+        chosen, total = [], 0
+        for i in sorted(coefficients, key=lambda i: (not blocks[i].block.is_flat, sizes[i])):
+            total += sizes[i]
+            if blocks[i].block.is_flat or total * _SHARE <= n_rows:
+                chosen.append(i)
+        self.blocks = tuple(sorted(chosen))
+        self.mask = np.repeat([i in chosen for i in range(len(blocks))], sizes)
+        self._known: Sequence[object] = ()
+        self._design = np.empty((n_rows, 0))
+
+    def design(self, blocks: Sequence[BlockPrior], maps: Sequence[LinearMap]) -> Array:
+        """Return Φ of its blocks, Fortran-ordered, given all blocks and maps at one θ."""
+        used = [part[i] for i in self.blocks for part in (blocks, maps)]
+        if len(used) != len(self._known) or not all(map(is_, used, self._known)):
+            parts = [blocks[i].whitened_design(maps[i]) for i in self.blocks]
+            self._known, self._design = used, np.asfortranarray(np.hstack(parts))
+        return self._design
 
 
 class LatentPrior:
@@ -91,9 +137,11 @@ class LatentPrior:
     @cached_property
     def log_flat(self) -> float:
         """Log ratio of the density one of flat latents to the normal one that stands for it."""
-        flat = [b for b in self.blocks if b.block.is_flat]
-        half_log = 0.5 * np.log(2.0 * np.pi)
-        return float(sum(b.block.total_size * half_log + b.log_det_scale() for b in flat))
+        total = 0.0
+        for b in self.blocks:
+            if b.block.is_flat:
+                total += 0.5 * b.block.total_size * np.log(2.0 * np.pi) + b.log_det_scale()
+        return total
 
     @cached_property
     def whitened_design(self) -> Array:
@@ -115,18 +163,24 @@ class LatentPrior:
         """Return u = S v of every block for all whitened latents v, (D,) or (count, D)."""
         return [b.scale(part) for b, part in zip(self.blocks, self.split(v), strict=True)]
 
+    def innovations_transpose(self, slopes: Sequence[Array]) -> Array:
+        """Return Sᵀ x of every block, joined, shape (D,) or (count, D)."""
+        parts = [b.scale_transpose(x) for b, x in zip(self.blocks, slopes, strict=True)]
+        return np.concatenate(parts, axis=-1)
+
+    def merged_predictor(self, innovations: Sequence[Array]) -> Array:
+        """Return η′ = Σ A_b u_b on the merged rows, (R,), or (count, R) for (count, size)."""
+        parts = zip(self.maps, innovations, strict=True)
+        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
+
     def whitened_product(self, v: Array) -> Array:
         """Return Φ v, shape (R,) or (count, R), without forming Φ."""
-        parts = zip(self.maps, self.innovations(v), strict=True)
-        return sum((_apply(A, u) for A, u in parts), np.zeros(()))
+        return self.merged_predictor(self.innovations(v))
 
     def whitened_transpose(self, x: Array) -> Array:
         """Return Φᵀ x, shape (D,) or (count, D), without forming Φ."""
-        parts = [
-            b.scale_transpose(A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x))
-            for A, b in zip(self.maps, self.blocks, strict=True)
-        ]
-        return np.concatenate(parts, axis=-1)
+        slopes = [A.apply_transpose(x) if x.ndim == 1 else A.transpose_rows(x) for A in self.maps]
+        return self.innovations_transpose(slopes)
 
     def predictor(self, innovations: Sequence[Array]) -> Array:
         """Return η of every row, shape (N,), or (count, N) for innovations of (count, size)."""
@@ -213,14 +267,14 @@ class LatentPriors:
         # All functions of θ: the offset, the blocks and the pairs of maps.
         readers: list[tuple[PointMap, Callable]] = [(model.offset, _as_offset)]
         readers += [(b.scale, partial(block_prior, b)) for b in model.blocks]
-        readers += [(read, self._merge_map) for read in model.maps]
+        readers += [(read, partial(self._merge_map, i)) for i, read in enumerate(model.maps)]
         self._readers = readers
         peaks = enumerate((b.log_peak for b in model.blocks), start=1)
         self._log_peaks = {i: log_peak for i, log_peak in peaks if log_peak is not None}
         self._readers_of = [
             [i for i, (read, _) in enumerate(readers) if name in read.names] for name in self.names
         ]
-        # Maps up to a factor, and the same on the merged rows.
+        # Maps up to a factor, and the same on the merged rows, by block.
         self._merged: dict[int, tuple[LinearMap, LinearMap]] = {}
         self._values: list[Any] = [None] * len(readers)
         self._values_key: tuple[bytes, ...] | None = None
@@ -268,14 +322,14 @@ class LatentPriors:
                 self._values[i].set_log_peak(partial(self._log_peaks[i], dict(point)))
         self._values_key = key
 
-    def _merge_map(self, A: LinearMap) -> tuple[LinearMap, LinearMap]:
+    def _merge_map(self, index: int, A: LinearMap) -> tuple[LinearMap, LinearMap]:
         if self.groups.inverse is None:
             return A, A
         if isinstance(A, RowSelection) and A.multiple_of[1] is not A:
             c, base = A.multiple_of
-            if self._merged.get(id(base), (None,))[0] is not base:
-                self._merged[id(base)] = self._merge_map(base)
-            return A, cast(RowSelection, self._merged[id(base)][1]).times(c)
+            if self._merged.get(index, (None,))[0] is not base:
+                self._merged[index] = self._merge_map(index, base)
+            return A, cast(RowSelection, self._merged[index][1]).times(c)
         first, inverse = self.groups.first, self.groups.inverse
         if (
             isinstance(A, RowSelection)

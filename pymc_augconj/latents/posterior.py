@@ -1,167 +1,154 @@
-"""The Gaussian posterior given a set of sites, at one θ; the base of all spaces.
+"""The contract of the Gaussian posterior of the latents given their sites, at one θ.
 
-Variational engines use means and variances of all predictors, the divergence from the prior, and,
-once at the end, moments of the latents and terms of the evidence's gradient. With R = (C + Λ⁻¹)⁻¹
-and α = h − Λμ on the merged rows,
+In coordinates x, linear in the whitened latents v ~ N(0, I), it is an affine map of standard normal
+numbers, x = E[x] + G ν. With M = I + ΦᵀΛΦ, R = (C + Λ⁻¹)⁻¹ and α = h − Λμ on the merged rows,
 
-    KL(q‖p) = ½ ( log|I + ΛC| − Σ λᵢ Σᵢᵢ + αᵀμ ),
+    KL(q‖p) = ½ (log|M| − Σ λᵢ Σᵢᵢ + αᵀμ),        ∂log Z/∂C = ½ (α αᵀ − R),
 
 because tr(C⁻¹Σ) − R = −tr(ΛΣ), without a difference of large normalisers. λ may be negative.
-
-A *space* is a subclass that factorises one matrix; :mod:`.space` lists them.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS
-from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.typing import Array
 
-from .affine import Conditioner
 from .joint import LatentPrior
-from .registry import kind_of
-from .rows import RowGroups
+from .rows import RowGroups, SiteSum
 
-__all__ = ["SitePosterior"]
+__all__ = ["Posterior"]
 
 
-class SitePosterior(ABC):
-    """Base of all spaces; ``h`` and ``lam`` are of every row, before merging.
+class Posterior(ABC):
+    """The posterior of the latents, valid until its solver overwrites ``work``.
 
-    Parameters
-    ----------
-    prior : LatentPrior
-    groups : RowGroups
-    h, lam : ndarray, shape (N,)
-    work, second_work : ndarray, optional
-        Fortran-ordered arrays of :meth:`order`; the first holds the factor until its next use.
+    Moments and derivatives are computed when first asked for. Several x or ν are rows of an array.
 
     Attributes
     ----------
-    mean, var : ndarray, shape (n,)
-        Moments of every predictor, offset included.
-    cov : ndarray
-        Posterior variances and covariances of coupled pairs, stacked like ``lam``.
-    divergence : float
-        KL(q‖p) of the latents.
-    alpha : ndarray, shape (R,)
-        h − Λμ on the merged rows.
+    size : int
+        Length of ν.
     log_normalizer : float
         log ∫ exp(hᵀη − ½ ηᵀΛη) p(η) dη; a flat coefficient has the density one.
-    error : float
-        Estimated rounding error of ``log_normalizer``.
+    log_det : float
+        log|M|.
+    error, factor_error : float
+        Estimated rounding errors of ``log_normalizer``, and of the factor and the mean.
     """
 
-    alpha: Array
+    size: int
+    log_normalizer: float
+    log_det: float
     error: float
-    #: The name of the space.
-    space: ClassVar[str]
-    #: Whether it uses the factors of the blocks' covariances.
-    takes_factors: ClassVar[bool]
-    #: The class with which the Gibbs sampler conditions in this space.
-    conditioner: ClassVar[type[Conditioner]]
-    #: Whether the gradient of the evidence, taken in observation space, costs only a few
-    #: evaluations; where this space is linear in n it costs O(n³).
-    has_cheap_gradient: ClassVar[bool]
+    factor_error: float
+    #: The solver's array that holds the factor, if any.
+    work: Array | None = None
+    #: Whether :meth:`pull` works.
+    differentiable: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        prior: LatentPrior,
-        groups: RowGroups,
-        h: Array,
-        lam: Array,
-        *,
-        work: Array | None = None,
-        second_work: Array | None = None,
-    ) -> None:
-        self.prior, self.groups, self.h, self.lam = prior, groups, h, lam
-        merged = groups.merge(h, lam, prior.offset)
-        self.merged_h, self.merged_lam, self._constant = merged.h, merged.lam, merged.constant
-        # Conditioning takes the diagonal Λ of rotated rows.
-        self._diagonal, self._rotation = groups.merged.diagonalize(self.merged_lam)
-        self._condition(work, second_work)
+    def __init__(self, prior: LatentPrior, groups: RowGroups, sites: SiteSum) -> None:
+        self.prior, self.groups, self.sites = prior, groups, sites
+
+    # -- the affine map ---------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def latent_mean(self) -> Array:
+        """E[x], shape (D,)."""
 
     @abstractmethod
-    def _condition(self, work: Array | None, second_work: Array | None) -> None:
-        """Factorise the matrix of this space; set ``alpha`` and call :meth:`_finish`."""
-
-    @classmethod
-    @abstractmethod
-    def order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        """Return the order of the matrix that is factorised."""
-
-    @classmethod
-    @abstractmethod
-    def multiplications(cls, model: LatentGaussianModel, groups: RowGroups) -> float:
-        """Return the number of multiplications at a new θ, without terms common to all spaces."""
-
-    @classmethod
-    def largest_order(cls, model: LatentGaussianModel, groups: RowGroups) -> int:
-        """Return the order of the largest matrix, blocks' priors included."""
-        blocks = [kind_of(b).matrix_order(b) for b in model.blocks]
-        return max(cls.order(model, groups), *blocks)
-
-    @classmethod
-    def make_conditioner(cls, model: LatentGaussianModel, groups: RowGroups) -> Conditioner:
-        """Return the conditioner of the Gibbs sampler."""
-        return cls.conditioner(cls.order(model, groups), groups.merged)
-
-    @staticmethod
-    @abstractmethod
-    def prior_cov(prior: LatentPrior, groups: RowGroups) -> Array:
-        """Return the prior variances of the merged predictors, and covariances of pairs."""
-
-    def _finish(self, log_det: float, centred: Array, cov: Array, log_normalizer: float) -> None:
-        self.centred, self._centred_var = centred, cov[: centred.size]
-        quadratic = float(self.alpha @ centred - self.groups.merged.trace(self.merged_lam, cov))
-        self.divergence = 0.5 * (log_det + quadratic) - self.prior.log_flat
-        self.rounding = float(abs(log_det) + np.abs(self.alpha) @ np.abs(centred))
-        self.log_normalizer = self._constant + log_normalizer + self.prior.log_flat
-        self.mean = self.prior.offset + self.groups.expand(centred)
-        self.cov = self.groups.expand(cov)
-        self.var = self.cov[: self.mean.size]
-
-    def _cancellation(self, centred: Array) -> float:
-        """Return the rounding error of αᵀμ for α = h − Λμ, where that is a difference."""
-        return EPS * float(np.abs(self.merged_h) @ np.abs(centred))
-
-    def innovation_means(self) -> list[Array]:
-        """Return E[u_b] = K_b A_bᵀ α, flat, for every block."""
-        prior = self.prior
-        return [
-            b.apply_cov(A.apply_transpose(self.alpha))
-            for b, A in zip(prior.blocks, prior.maps, strict=True)
-        ]
+    def root(self, nu: Array) -> Array:
+        """Return G ν."""
 
     @abstractmethod
-    def innovation_cov(self, first: int, second: int) -> Array:
-        """Return Cov(u_b, u_c), shape (total_size_b, total_size_c)."""
+    def pull(self, slope: Array) -> Array:
+        """Return Gᵀ slope: the gradient by ν of a function of x, given its gradient by x."""
 
     @abstractmethod
-    def innovation_var(self, index: int) -> Array:
-        """Return the variances of u_b, flat."""
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        """Return ν with this x: a draw from N(0, I) given x if there are many."""
 
-    @abstractmethod
-    def explained(self, cross: Array) -> Array:
-        """Return X R Xᵀ, the reduction of a covariance by the sites, for X of shape (P, R)."""
+    def apply(self, nu: Array) -> Array:
+        """Return x, a draw from the posterior for ν ~ N(0, I)."""
+        return self.latent_mean + self.root(nu)
 
-    @abstractmethod
-    def explained_var(self, cross: Array) -> Array:
-        """Return the diagonal of :meth:`explained`, shape (P,)."""
+    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
+        """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
+        return self.prior.split(self.whitened(self.apply(rng.standard_normal((size, self.size)))))
 
-    @abstractmethod
-    def response_product(self, X: Array) -> Array:
-        """Return R X, shape (R, columns of X)."""
+    def coordinates(self, v: Array) -> Array:
+        """Return x for the whitened latents v."""
+        return v
 
-    def weighted_cov(self, index: int) -> Array:
-        """Return Λ Cov(η′, u_b) = R A_b K_b, shape (R, total_size)."""
-        return self.response_product(self.prior.blocks[index].cross_cov(self.prior.maps[index]).T)
+    def whitened(self, x: Array) -> Array:
+        """Return the whitened latents v."""
+        return x
+
+    def innovations(self, x: Array) -> list[Array]:
+        """Return u of every block."""
+        return self.prior.innovations(x)
+
+    def innovations_transpose(self, slopes: list[Array]) -> Array:
+        """Return the gradient by x of a function of all u, given its gradient by each block's."""
+        return self.prior.innovations_transpose(slopes)
+
+    # -- moments of predictors --------------------------------------------------------------------
+
+    @cached_property
+    def centred(self) -> Array:
+        """E[η′] on the merged rows."""
+        return self.prior.merged_predictor(self.innovations(self.latent_mean))
+
+    @cached_property
+    def alpha(self) -> Array:
+        """α = h − Λμ on the merged rows."""
+        return self.sites.h - self.groups.merged.product(self.sites.lam, self.centred)
+
+    @cached_property
+    def mean(self) -> Array:
+        """Means of every predictor, offset included, shape (n,)."""
+        return self.prior.offset + self.groups.expand(self.centred)
+
+    @cached_property
+    def merged_cov(self) -> Array:
+        """Variances of the merged rows, then covariances of coupled ones, stacked like ``lam``."""
+        half, coupling = self.pull(self.prior.whitened_design), self.groups.merged
+        pairs = np.vecdot(half[coupling.first], half[coupling.second])
+        return np.concatenate([np.vecdot(half, half), pairs])
+
+    @cached_property
+    def cov(self) -> Array:
+        """The same of every predictor."""
+        return self.groups.expand(self.merged_cov)
+
+    @property
+    def var(self) -> Array:
+        """Variances of every predictor, shape (n,)."""
+        return self.cov[: self.mean.size]
+
+    @cached_property
+    def divergence(self) -> float:
+        """KL(q‖p) of the latents."""
+        trace = self.groups.merged.trace(self.sites.lam, self.merged_cov)
+        difference = self.log_det + float(self.alpha @ self.centred) - trace
+        return 0.5 * difference - self.prior.log_flat
+
+    @property
+    def divergence_magnitude(self) -> float:
+        """Magnitude of the terms of the divergence."""
+        return float(abs(self.log_det) + np.abs(self.alpha) @ np.abs(self.centred))
+
+    @property
+    def divergence_error(self) -> float:
+        """Estimated rounding error of the divergence, in which α is a difference."""
+        return self.error + EPS * float(np.abs(self.sites.h) @ np.abs(self.centred))
 
     def predictor_cov(self) -> Array:
         """Return the covariance of all predictors, shape (n, n)."""
@@ -171,9 +158,50 @@ class SitePosterior(ABC):
                 total += A.apply_rows(B.apply_rows(self.innovation_cov(i, j)).T).T
         return total
 
-    @abstractmethod
-    def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
-        """Return exact joint draws of the whitened blocks v_b, each (size, total_size)."""
+    # -- moments of innovations -------------------------------------------------------------------
+
+    def innovation_means(self) -> list[Array]:
+        """Return E[u_b], flat, for every block."""
+        return self.innovations(self.latent_mean)
+
+    def _root_of(self, index: int) -> Array:
+        """Return the root B, shape (total_size, size), of Cov(u_b) = B Bᵀ."""
+        sizes = [b.block.total_size for b in self.prior.blocks]
+        slopes = [np.zeros((sizes[index], size)) for size in sizes]
+        slopes[index] = np.eye(sizes[index])
+        return self.pull(self.innovations_transpose(slopes))
+
+    def innovation_cov(self, first: int, second: int) -> Array:
+        """Return Cov(u_b, u_c), shape (total_size_b, total_size_c)."""
+        return self._root_of(first) @ self._root_of(second).T
+
+    def innovation_var(self, index: int) -> Array:
+        """Return the variances of u_b, flat."""
+        root = self._root_of(index)
+        return np.vecdot(root, root)
+
+    def _weighted(self, nu: Array) -> Array:
+        """Return Λ Φ G ν, shape (R, rows of ν)."""
+        eta = self.prior.merged_predictor(self.innovations(self.root(nu)))
+        return self.groups.merged.product(self.sites.lam, eta).T
+
+    def weighted_cov(self, index: int) -> Array:
+        """Return Λ Cov(η′, u_b), shape (R, total_size)."""
+        return self._weighted(self._root_of(index))
+
+    def response_product(self, X: Array) -> Array:
+        """Return R X = ΛX − Λ Cov(η′) ΛX, shape (R, columns of X)."""
+        weighted = self.groups.merged.product(self.sites.lam, X.T)
+        slopes = [A.transpose_rows(weighted) for A in self.prior.maps]
+        return weighted.T - self._weighted(self.pull(self.innovations_transpose(slopes)))
+
+    def explained(self, cross: Array) -> Array:
+        """Return X R Xᵀ, the reduction of a covariance by the sites, for X of shape (P, R)."""
+        return cross @ self.response_product(cross.T)
+
+    def explained_var(self, cross: Array) -> Array:
+        """Return the diagonal of :meth:`explained`, shape (P,)."""
+        return np.vecdot(cross, self.response_product(cross.T).T)
 
     # -- derivatives of the log normaliser --------------------------------------------------------
 

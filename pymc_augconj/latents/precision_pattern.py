@@ -98,7 +98,7 @@ class PrecisionPattern:
     ) -> None:
         self._blocks, self._maps, self.coupling = blocks, maps, coupling
         structured = [i for i, block in enumerate(blocks) if block.entries is not None]
-        self.intrinsic = [i for i in structured if blocks[i].kind == IntrinsicPrior.kind]
+        self.intrinsic = [i for i in structured if blocks[i].is_intrinsic]
         #: Whether there are structured blocks, and each predictor takes one value of each.
         self.fits_model = bool(structured) and all(
             isinstance(maps[i], RowSelection) for i in structured
@@ -321,9 +321,8 @@ class PrecisionPattern:
     def _is_of_one_block(self) -> bool:
         """Whether B has the entries of one block's Q in the same places."""
         block = self._blocks[self.within[0]]
-        if len(self.within) > 1 or block.kind != PrecisionPrior.kind:
+        if len(self.within) > 1 or block.entries is None or block.is_intrinsic:
             return False
-        assert block.entries is not None
         own, here = (p.positions(*block.entries) for p in (block.sparsity, self.sparsity))
         return block.sparsity.n_flat == self.sparsity.n_flat and np.array_equal(own, here)
 

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 from pymc_augconj.model import LatentBlock
 
 from .base import BlockPrior
-from .dense import DensePrior
+from .dense import DensePrior, FactorPrior
 from .diagonal import DiagonalPrior, StandardPrior
-from .factor import FactorPrior
 from .intrinsic import IntrinsicPrior
 from .precision import PrecisionPrior
 

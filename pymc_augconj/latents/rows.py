@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -200,6 +200,11 @@ class RowGroups:
             own = np.bincount(self.inverse, weights=lam[:n_rows], minlength=self.size)
             lam = np.concatenate([own, lam[n_rows:]])
         return MergedSites(h, lam, linear - square, abs(linear) + abs(square))
+
+    def sites(self, h: Array, lam: Array, offset: Array, origin: Array | float = 0.0) -> SiteSum:
+        """Return the merged sites of η − offset, as a sum of one, given those of η − origin."""
+        about = partial(self.sites, h, lam, origin=origin)
+        return SiteSum((self.merge(h, lam, offset - origin),), about=about)
 
     def expand(self, merged: Array) -> Array:
         """Return entries for all predictors, and their pairs, from entries for the groups."""

@@ -258,7 +258,7 @@ def test_many_length_scales_are_sampled_by_gradient():
 
 
 def test_gradient_of_the_collapsed_density():
-    from pymc_augconj.latents.evidence import log_evidence_and_gradient
+    from pymc_augconj.latents.derivatives import log_evidence_and_gradient
     from pymc_augconj.latents.joint import LatentPriors
 
     rng = np.random.default_rng(4)

@@ -155,7 +155,7 @@ def test_latents_that_stay_take_no_slices(tune, monkeypatch):
         raise UncertainEvidenceError("no digits")
 
     (part,) = step._sampler.parts
-    monkeypatch.setattr(part.space, "posterior", uncertain)
+    monkeypatch.setattr(part.solver, "posterior", uncertain)
     step.tune = tune
     point, (stats,) = step.step(before)
     np.testing.assert_array_equal(point["f_rotated_"], before["f_rotated_"])

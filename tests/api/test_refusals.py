@@ -47,7 +47,7 @@ def log_evidence_of(model, point):
     draw_auxiliary(RNG, sampler.chain, State(at, {}), part)
     given = part.given_sites(at)
     log_base = -0.5 * float(Y @ Y) - 0.5 * N * np.log(2.0 * np.pi)
-    return given.posterior.log_evidence + given.constant + log_base, given.posterior.error
+    return given.posterior.log_normalizer + given.constant + log_base, given.posterior.error
 
 
 def exact(K):
@@ -124,7 +124,7 @@ def test_an_update_stays_where_the_present_state_has_no_digits(monkeypatch):
     step.setup_chain(np.random.default_rng(0), 5, 5)
     point, _ = step.step(model.initial_point())
     (part,) = step._sampler.parts
-    plain = part.space.posterior
+    plain = part.solver.posterior
 
     def uncertain(prior, sites, **how):
         posterior = plain(prior, sites, **how)
@@ -135,7 +135,7 @@ def test_an_update_stays_where_the_present_state_has_no_digits(monkeypatch):
     def is_explosive(prior):
         return bool(prior.blocks[0].array.max() > 1.0 + 0.9**2)
 
-    monkeypatch.setattr(part.space, "posterior", uncertain)
+    monkeypatch.setattr(part.solver, "posterior", uncertain)
     where = is_explosive
     point = {**point, "rho": np.array(0.5)}
     for _ in range(4):

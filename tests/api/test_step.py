@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
-from pymc_augconj.latents import space
+from pymc_augconj.latents import choice
 from pymc_augconj.python_mode import python_mode
 
 RNG = np.random.default_rng(7)
@@ -573,8 +573,8 @@ def test_many_rows_of_independent_effects_are_drawn_once_a_step(n_rows, sweeps):
 
 def test_effects_may_be_more_than_the_rows_of_a_matrix(monkeypatch):
     """None of its size is needed where effects do not meet; where they do, it is refused."""
-    monkeypatch.setattr(space, "LARGEST_MATRIX", 100)
-    monkeypatch.setattr(space, "LARGEST_ALTERNATIVE", 50)
+    monkeypatch.setattr(choice, "LARGEST_MATRIX", 100)
+    monkeypatch.setattr(choice, "LARGEST_ALTERNATIVE", 50)
     rng = np.random.default_rng(0)
 
     def step(index):

@@ -96,7 +96,7 @@ def test_gibbs_has_the_posterior(case):
         assert len(sampler.parts) == len(likelihood.groups)
         draws.append(draws_of(sampler, model, 1500))
         assert z_scores(draws[-1], first, second).max() < 5.0
-        spaces.append([type(part.space.preferred) for part in sampler.parts])
+        spaces.append([type(part.solver.preferred) for part in sampler.parts])
     # Copies of one process are drawn as processes of their own would be.
     if spaces[0] == spaces[1]:
         np.testing.assert_allclose(draws[0][:100], draws[1][:100], atol=1e-10)

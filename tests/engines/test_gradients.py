@@ -100,7 +100,7 @@ def test_gradient_agrees_with_differences(write, rule):
     lgm = recognition.model
     family = BoundFamily(lgm, rule(), [recognition.start, *recognition.probes])
     if write is weight_space:
-        assert family.space.space == "weight"
+        assert family.preferred.name == "weight"
     point = {name: np.asarray(value) for name, value in recognition.start.items()}
     point |= {h.value_name: point[h.value_name] + np.array(0.1) for h in lgm.hyperparameters}
     bound = family.at(point)

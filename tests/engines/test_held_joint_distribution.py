@@ -6,7 +6,7 @@ import numpy as np
 import pymc as pm
 import pytest
 
-from pymc_augconj.latents.by_observations import AffineByObservations
+from pymc_augconj.latents.by_observations import ObservationPosterior
 
 STANDARD_ERRORS = 5.0
 CHAINS, STEPS = 40, 5
@@ -116,5 +116,5 @@ def test_a_wrong_step_does_not(joint_distribution, monkeypatch):
         nu[: self._n_latent] += v - self.apply(nu)
         return nu
 
-    monkeypatch.setattr(AffineByObservations, "solve", solve)
+    monkeypatch.setattr(ObservationPosterior, "solve", solve)
     assert wrong_ones(joint_distribution(poisson_whitened, seed=3))

@@ -12,8 +12,8 @@ from numba import typeof
 import pymc_augconj as pac
 from pymc_augconj.auxiliary.polya_gamma import distribution
 from pymc_augconj.engines.gibbs.native.loop import NativeLoop
-from pymc_augconj.latents.by_gram import GramSpace
-from pymc_augconj.latents.by_weights import WeightSpace
+from pymc_augconj.latents.by_gram import GramSolver
+from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.python_mode.tape import NoTapeError
 
 STEPS = 40
@@ -204,12 +204,12 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
     assert ours.bit_generator.state == theirs.bit_generator.state
 
 
-def test_which_spaces_are_made():
+def test_which_solvers_are_made():
     kinds = {
-        type(both(build)[0]._sampler.parts[0].space.preferred)
+        type(both(build)[0]._sampler.parts[0].solver.preferred)
         for build in (slopes, basis_functions)
     }
-    assert kinds == {GramSpace, WeightSpace}
+    assert kinds == {GramSolver, WeightSolver}
 
 
 def test_one_type_is_compiled_for_all():

@@ -22,10 +22,10 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling, SiteLayout
-from pymc_augconj.latents.evidence import log_evidence_and_gradient
+from pymc_augconj.latents.choice import SOLVERS
+from pymc_augconj.latents.derivatives import log_evidence_and_gradient
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.rows import RowGroups, SiteSum
-from pymc_augconj.latents.space import SPACES
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
 from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
@@ -328,16 +328,17 @@ def coupled_sites(seed: int = 3, *, signed: bool = False):
 
 @pytest.mark.parametrize("signed", [False, True])
 # No latent here is known by its precision, or has copies.
-@pytest.mark.parametrize("space", sorted(SPACES.keys() - {"copies", "precision"}))
+@pytest.mark.parametrize("name", sorted(SOLVERS.keys() - {"copies", "precision"}))
 @pytest.mark.parametrize(
     "build", [model_apart, lambda: shared(HeteroscedasticLog(), Y, K_F, OFFSET)]
 )
-def test_posteriors_given_coupled_sites(build, space, signed):
+def test_posteriors_given_coupled_sites(build, name, signed):
     model = build()
     h, lam, Lam, coupling = coupled_sites(signed=signed)
     priors = LatentPriors(model, [{}], coupling)
     prior = priors.at({}).factorized()
-    found = SPACES[space](prior, priors.groups, h, lam)
+    solver = SOLVERS[name](model.blocks, priors.groups)
+    found = solver.posterior(prior, priors.groups.sites(h, lam, prior.offset))
     pairs = zip(model.maps, model.blocks, strict=True)
     Phi = np.hstack([A({}).dense() @ np.linalg.cholesky(b.scale({})) for A, b in pairs])
     M = np.eye(Phi.shape[1]) + Phi.T @ Lam @ Phi
@@ -365,19 +366,14 @@ def test_posteriors_given_coupled_sites(build, space, signed):
     close(standard.mean(axis=0), 0.0, atol=5.0 / np.sqrt(40_000))
     close(np.cov(standard.T), np.eye(len(M)), atol=5.0 * np.sqrt(2.0 / 40_000))
 
+    close(found.latent_mean, mean_v, atol=1e-10)
+    units = np.eye(found.size)
+    matrix = np.transpose([found.apply(e) - found.latent_mean for e in units])
+    close(matrix @ matrix.T, cov_v, atol=1e-10)
+    close(np.array([found.pull(e) for e in np.eye(len(M))]), matrix, atol=1e-10)
     if not signed:
-        groups = priors.groups
-        conditioner = SPACES[space].conditioner(found.order(model, groups), groups.merged)
-        sites = SiteSum((groups.merge(h, lam, prior.offset),))
-        value = conditioner.posterior(prior, sites).log_evidence
-        close(value, found.log_normalizer, atol=1e-10)
-        affine = conditioner.posterior(prior, sites)
-        close(affine.mean, mean_v, atol=1e-10)
-        units = np.eye(affine.size)
-        matrix = np.transpose([affine.apply(e) - affine.mean for e in units])
-        close(matrix @ matrix.T, cov_v, atol=1e-10)
         v = np.random.default_rng(6).normal(size=len(M))
-        close(affine.apply(affine.solve(np.random.default_rng(7), v)), v, atol=1e-10)
+        close(found.apply(found.solve(np.random.default_rng(7), v)), v, atol=1e-10)
         value, _ = log_evidence_and_gradient(model, priors, {}, h, lam)
         close(value, found.log_normalizer, atol=1e-10)
 

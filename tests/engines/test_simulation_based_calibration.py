@@ -190,7 +190,7 @@ def test_ranks_of_series_are_uniform(joint_distribution, build, monkeypatch):
     # So short a series is conditioned by dense matrices elsewhere.
     monkeypatch.setattr("pymc_augconj.latents.by_precision._CALLS", 0.0)
     joint = joint_distribution(build, seed=7)
-    assert joint.step._space.space == "precision"
+    assert joint.step._solver.name == "precision"
     assert joint.step.held == (("y",) if build is walk_of_counts else ())
     ranks, draws = calibrate(joint, replications=24, thin=STRUCTURED[build])
     assert autocorrelation(draws).max() < LARGEST_AUTOCORRELATION

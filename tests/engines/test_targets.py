@@ -18,9 +18,8 @@ from pymc_augconj.api.updates import GradientUpdate, SliceUpdate
 from pymc_augconj.engines.gibbs.moves.latents import OVERRELAXATION, draw_gaussian
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.gibbs.targets import PointTarget
-from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.by_observations import ObservationSpace
-from pymc_augconj.latents.by_weights import WeightSpace
+from pymc_augconj.latents.by_observations import ObservationSolver
+from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.rows import RowGroups, SiteSum
 from pymc_augconj.plan import make_plan
 from pymc_augconj.python_mode import python_mode
@@ -405,7 +404,7 @@ class ScriptedNormals:
         return self.values[self.used - size : self.used].copy()
 
 
-def law_of_draw(space, prior, sites, current=None):
+def law_of_draw(solver, prior, sites, current=None):
     """Return the mean of the whitened draw, and the matrix that the noise enters with."""
     N, D = sites.h.size, sum(b.block.total_size for b in prior.blocks)
 
@@ -413,7 +412,7 @@ def law_of_draw(space, prior, sites, current=None):
 
     def of_noise(noise):
         rng = ScriptedNormals(noise)
-        return draw_gaussian(space.posterior(prior, sites), rng, current), rng.used
+        return draw_gaussian(solver.posterior(prior, sites), rng, current), rng.used
 
     mean, used = of_noise(np.zeros(N + D))
     return mean, np.transpose([of_noise(e)[0] - mean for e in np.eye(N + D)[:used]])
@@ -426,21 +425,18 @@ def test_both_spaces_condition_alike(build):
     prior = sampler.priors.at(case.point).factorized()
     h, lam = case.random_sites()
     sites = SiteSum((sampler.priors.groups.merge(h, lam, prior.offset),))
-    coupling = Coupling(sites.h.size)
-    spaces = (
-        ObservationSpace(sites.h.size, coupling),
-        WeightSpace(case.model.latent_size, coupling),
-    )
+    given = case.model.blocks, sampler.priors.groups
+    solvers = ObservationSolver(*given), WeightSolver(*given)
     expected = dense_log_evidence(*case.predictor_moments(case.point), h, lam)
     A = np.hstack([A.dense() for A in prior.maps])
     S = [_dense_scale(b) for b in prior.blocks]
     Phi = A @ _block_diagonal(S)
     precision = np.eye(Phi.shape[1]) + Phi.T @ (sites.lam[:, None] * Phi)
     cov = np.linalg.inv(precision)
-    for space in spaces:
-        found = space.posterior(prior, sites).log_evidence
+    for solver in solvers:
+        found = solver.posterior(prior, sites).log_normalizer
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-8)
-        mean, root = law_of_draw(space, prior, sites)
+        mean, root = law_of_draw(solver, prior, sites)
         np.testing.assert_allclose(mean, cov @ (Phi.T @ sites.h), atol=1e-7)
         np.testing.assert_allclose(root @ root.T, cov, atol=1e-7)
 
@@ -452,20 +448,17 @@ def test_standard_normals_of_given_latents(build):
     prior = case.sampler.priors.at(case.point).factorized()
     merged = case.sampler.priors.groups.merge(*case.random_sites(), prior.offset)
     merged.lam[0] = 0.0
-    coupling = Coupling(merged.h.size)
-    spaces = (
-        ObservationSpace(merged.h.size, coupling),
-        WeightSpace(case.model.latent_size, coupling),
-    )
-    for space in spaces:
-        posterior = space.posterior(prior, SiteSum((merged,)))
+    given = case.model.blocks, case.sampler.priors.groups
+    solvers = ObservationSolver(*given), WeightSolver(*given)
+    for solver in solvers:
+        posterior = solver.posterior(prior, SiteSum((merged,)))
 
         def redrawn(nu, noise, posterior=posterior):
             return posterior.solve(ScriptedNormals(noise), posterior.apply(nu))
 
         size = posterior.size
         centre, zero = redrawn(np.zeros(size), np.zeros(size)), np.zeros(size)
-        np.testing.assert_allclose(posterior.apply(zero), posterior.mean, atol=1e-9)
+        np.testing.assert_allclose(posterior.apply(zero), posterior.latent_mean, atol=1e-9)
         np.testing.assert_allclose(centre, 0.0, atol=1e-8)
         of_v, of_noise = (
             np.transpose([redrawn(*pair) for pair in pairs])
@@ -473,9 +466,9 @@ def test_standard_normals_of_given_latents(build):
         )
         np.testing.assert_allclose(of_v @ of_v.T + of_noise @ of_noise.T, np.eye(size), atol=1e-7)
         nu, noise = case.rng.standard_normal((2, size))
-        slope = case.rng.standard_normal(posterior.mean.size)
+        slope = case.rng.standard_normal(posterior.latent_mean.size)
         pulled = posterior.pull(slope)
-        moved = [slope @ (posterior.apply(e) - posterior.mean) for e in np.eye(size)]
+        moved = [slope @ (posterior.apply(e) - posterior.latent_mean) for e in np.eye(size)]
         np.testing.assert_allclose(pulled, moved, atol=1e-8)
         v = posterior.apply(nu)
         np.testing.assert_allclose(posterior.apply(redrawn(nu, noise)), v, atol=1e-7)
@@ -486,14 +479,14 @@ def test_over_relaxation_keeps_the_law(build):
     case = Case(build)
     prior = case.sampler.priors.at(case.point).factorized()
     sites = SiteSum((case.sampler.priors.groups.merge(*case.random_sites(), prior.offset),))
-    coupling = Coupling(sites.h.size)
+    given = case.model.blocks, case.sampler.priors.groups
     sizes = [b.block.total_size for b in prior.blocks]
     edges = list(pairwise(np.concatenate([[0], np.cumsum(sizes)])))
-    for space in ObservationSpace(sites.h.size, coupling), WeightSpace(sum(sizes), coupling):
-        mean, root = law_of_draw(space, prior, sites)
+    for solver in ObservationSolver(*given), WeightSolver(*given):
+        mean, root = law_of_draw(solver, prior, sites)
         start = mean + case.rng.standard_normal(mean.size)
         parts = [start[a:b] for a, b in edges]
-        moved, moved_root = law_of_draw(space, prior, sites, parts)
+        moved, moved_root = law_of_draw(solver, prior, sites, parts)
         # moved = μ − a (v − μ), and what is added makes up for the variance that −a leaves out.
         np.testing.assert_allclose(moved, mean - OVERRELAXATION * (start - mean), atol=1e-8)
         cov = root @ root.T
@@ -513,9 +506,9 @@ def test_merged_rows_count_as_the_rows_do(build):
     for sampler in (merged, apart):
         prior = sampler.priors.at(case.point).factorized()
         sites = SiteSum((sampler.priors.groups.merge(h, lam, prior.offset),))
-        space = ObservationSpace(sites.h.size, Coupling(sites.h.size))
-        found.append(space.posterior(prior, sites).log_evidence)
-        mean, root = law_of_draw(space, prior, sites)
+        solver = ObservationSolver(case.model.blocks, sampler.priors.groups)
+        found.append(solver.posterior(prior, sites).log_normalizer)
+        mean, root = law_of_draw(solver, prior, sites)
         laws.append((mean, root @ root.T))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-8)
     np.testing.assert_allclose(laws[0][0], laws[1][0], atol=1e-8)

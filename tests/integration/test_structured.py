@@ -98,7 +98,7 @@ def test_bound_and_gradient_are_those_of_the_dense_twin(name):
         read = pac.recognize(counts(prior))
         point = {**read.start, "s_log__": np.array(-0.9), "a_log__": np.array(0.2)}
         family = BoundFamily(read.model, VariationalGaussian(), [point, *read.probes])
-        assert family.space.space == space
+        assert family.preferred.name == space
         bound = family.at(point)
         end = climb(bound, max_iter=50, tol=1e-9).evaluation
         order = np.argsort([block.name for block in read.model.blocks])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,10 +9,10 @@ import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling, SiteLayout
+from pymc_augconj.latents.choice import SOLVERS, cheapest_solver, condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.latents.rows import RowGroups, SiteSum
-from pymc_augconj.latents.space import SPACES, cheapest_space
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, RowSelection
 from pymc_augconj.model import FixedValue, LatentBlock
 
@@ -28,14 +27,8 @@ LAYOUT = SiteLayout([(P, N), (1, 1)], [True, False])
 COEF = RNG.normal(size=ROWS)
 
 
-@dataclass(frozen=True)
-class Model:
-    blocks: tuple[LatentBlock, ...]
-    latent_size: int
-
-
-def write(coef: Any, copy: Any, beside: bool) -> tuple[Model, list[LatentPrior]]:
-    """Return a model, and its prior with the map and with its matrix."""
+def write(coef: Any, copy: Any, beside: bool) -> tuple[tuple[LatentBlock, ...], list[LatentPrior]]:
+    """Return blocks, and its prior with the map and with its matrix."""
     A = CopiesMap(BASE, POSITION, copy, coef, P)
     kinds = [("standard", A, np.ones(A.size))]
     if beside:
@@ -56,7 +49,7 @@ def write(coef: Any, copy: Any, beside: bool) -> tuple[Model, list[LatentPrior]]
     matrices = tuple(DenseMap(np.asfortranarray(A.dense())) for A in maps)
     priors = [LatentPrior(RNG.normal(size=ROWS), own, which, which) for which in (maps, matrices)]
     priors[1].offset = priors[0].offset
-    return Model(blocks, sum(b.size for b in blocks)), priors
+    return blocks, priors
 
 
 def sites(coupled: bool, signed: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -72,13 +65,17 @@ def sites(coupled: bool, signed: bool) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("coupled", [False, True])
 def test_moments_and_evidence_are_those_of_the_matrix(coupled, beside, copy):
-    model, priors = write(COEF if coupled else None, copy, beside)
+    blocks, priors = write(COEF if coupled else None, copy, beside)
     h, lam = sites(coupled, signed=coupled)
     coupling = LAYOUT.coupling
     groups = RowGroups.apart(ROWS, coupling, priors[0].maps)
-    work = [np.empty((model.latent_size,) * 2, order="F") for _ in range(2)]
-    found = SPACES["copies"](priors[0], groups, h, lam, work=work[0], second_work=work[1])
-    dense = SPACES["weight"](priors[1], groups, h, lam)
+    solvers = [SOLVERS[name](blocks, groups) for name in ("copies", "weight")]
+    size = solvers[0].order(blocks, groups)
+    solvers[0].scratch = np.full((size, size), np.nan, order="F")
+    found, dense = (
+        solver.posterior(prior, groups.sites(h, lam, prior.offset))
+        for solver, prior in zip(solvers, priors, strict=True)
+    )
     close = np.testing.assert_allclose
     for name in ("mean", "cov", "alpha", "divergence", "log_normalizer"):
         close(getattr(found, name), getattr(dense, name), atol=1e-10)
@@ -86,20 +83,11 @@ def test_moments_and_evidence_are_those_of_the_matrix(coupled, beside, copy):
         close(ours, theirs, atol=1e-10)
     X = RNG.normal(size=(ROWS, 2))
     close(found.response_product(X), dense.response_product(X), atol=1e-9)
-    close(
-        SPACES["copies"].prior_cov(priors[0], groups), SPACES["weight"].prior_cov(priors[1], groups)
-    )
-
-    merged = SiteSum((groups.merge(h, lam, priors[0].offset),))
-    ours, theirs = (
-        SPACES[space].conditioner(model.latent_size, coupling).posterior(prior, merged)
-        for space, prior in zip(("copies", "weight"), priors, strict=True)
-    )
-    close(ours.log_evidence, theirs.log_evidence, atol=1e-10)
-    nu = RNG.normal(size=(2, ours.size))
+    close(*(solver.prior_cov(prior) for solver, prior in zip(solvers, priors, strict=True)))
+    nu = RNG.normal(size=(2, found.size))
     for values in (nu, nu[0]):
-        close(ours.apply(values), theirs.apply(values), atol=1e-10)
-    close(ours.solve(RNG, nu[0]), theirs.solve(RNG, nu[0]), atol=1e-10)
+        close(found.apply(values), dense.apply(values), atol=1e-10)
+    close(found.solve(RNG, nu[0]), dense.solve(RNG, nu[0]), atol=1e-10)
 
 
 @pytest.mark.parametrize("coupled", [False, True])
@@ -107,22 +95,22 @@ def test_negative_precisions_that_outweigh_the_prior_are_refused(coupled):
     _, priors = write(None, COPY, False)
     h, lam = sites(coupled, False)
     lam[3] -= 30.0
+    groups = RowGroups.apart(ROWS, LAYOUT.coupling)
     with pytest.raises(NotPositiveDefiniteError, match="no Cholesky factor"):
-        SPACES["copies"](priors[0], RowGroups.apart(ROWS, LAYOUT.coupling), h, lam)
+        condition(priors[0], groups, h, lam, solver="copies")
 
 
 def test_coupled_rows_at_different_inputs_take_the_matrix():
-    model, priors = write(None, COPY, False)
-    spaces = [
-        cheapest_space(model, RowGroups.apart(ROWS, LAYOUT.coupling, prior.maps))
+    blocks, priors = write(None, COPY, False)
+    kinds = [
+        cheapest_solver(blocks, RowGroups.apart(ROWS, LAYOUT.coupling, prior.maps))
         for prior in priors
     ]
-    assert spaces[0] is SPACES["copies"]
-    assert spaces[1] is not SPACES["copies"]
+    assert kinds[0] is SOLVERS["copies"]
+    assert kinds[1] is not SOLVERS["copies"]
     moved = CopiesMap(BASE, np.roll(POSITION, 1), COPY, None, P)
-    space = cheapest_space(model, RowGroups.apart(ROWS, LAYOUT.coupling, (moved,)))
-    assert space is not SPACES["copies"]
+    kind = cheapest_solver(blocks, RowGroups.apart(ROWS, LAYOUT.coupling, (moved,)))
+    assert kind is not SOLVERS["copies"]
     # Sites that couple nothing do not mind.
-    assert (
-        cheapest_space(model, RowGroups.apart(ROWS, Coupling(ROWS), (moved,))) is (SPACES["copies"])
-    )
+    kind = cheapest_solver(blocks, RowGroups.apart(ROWS, Coupling(ROWS), (moved,)))
+    assert kind is SOLVERS["copies"]

@@ -10,8 +10,8 @@ import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.latents.by_observations import ObservationPosterior, ObservationSpace
-from pymc_augconj.latents.by_precision import PrecisionPosterior
+from pymc_augconj.latents.by_observations import ObservationSolver
+from pymc_augconj.latents.by_precision import PrecisionSolver
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
@@ -151,8 +151,10 @@ def case(request, name, monkeypatch):
 
 
 def both(case):
-    arguments = case.prior, case.groups, case.h, case.lam
-    return PrecisionPosterior(*arguments), ObservationPosterior(*arguments)
+    blocks = [b.block for b in case.prior.blocks]
+    sites = case.groups.sites(case.h, case.lam, case.prior.offset)
+    kinds = PrecisionSolver, ObservationSolver
+    return [kind(blocks, case.groups).posterior(case.prior, sites) for kind in kinds]
 
 
 def test_moments(case):
@@ -171,7 +173,9 @@ def test_moments(case):
     close(found.response_product(X), expected.response_product(X), atol=1e-8)
     close(found.explained(X.T), expected.explained(X.T), atol=1e-8)
     close(found.explained_var(X.T), expected.explained_var(X.T), atol=1e-8)
-    of_prior = [kind.prior_cov(case.prior, case.groups) for kind in (type(found), type(expected))]
+    blocks = [b.block for b in case.prior.blocks]
+    kinds = PrecisionSolver, ObservationSolver
+    of_prior = [kind(blocks, case.groups).prior_cov(case.prior) for kind in kinds]
     close(*of_prior, rtol=1e-9, atol=1e-10)
 
 
@@ -201,21 +205,19 @@ def test_derivatives(case):
 
 def test_affine_posterior(case):
     """Mean and covariance of the whitened latents, and the way back from them."""
-    model = SimpleNamespace(blocks=[b.block for b in case.prior.blocks])
+    blocks = [b.block for b in case.prior.blocks]
     lam = case.lam.copy()
     lam[: case.h.size] = np.abs(lam[: case.h.size]) + 1.0  # of any sign in one space alone
     sites = SiteSum((MergedSites(case.h, lam, 0.0),))
-    coupling = case.groups.merged
-    expected = ObservationSpace(case.h.size, coupling).posterior(case.prior, sites)
-    space = PrecisionPosterior.make_conditioner(model, case.groups)
-    assert space.posterior(case.prior, sites).log_evidence == pytest.approx(
-        expected.log_evidence, rel=1e-9
-    )
-    found = space.posterior(case.prior, sites)
-    np.testing.assert_allclose(found.whitened(found.mean), expected.mean, atol=1e-9)
+    expected = ObservationSolver(blocks, case.groups).posterior(case.prior, sites)
+    solver = PrecisionSolver(blocks, case.groups)
+    found = solver.posterior(case.prior, sites)
+    assert found.log_normalizer == pytest.approx(expected.log_normalizer, rel=1e-9)
+    assert solver.posterior(case.prior, sites) is found
+    np.testing.assert_allclose(found.whitened(found.latent_mean), expected.latent_mean, atol=1e-9)
     covs = []
     for posterior in (found, expected):
-        root = posterior.whitened(posterior.apply(np.eye(posterior.size)) - posterior.mean)
+        root = posterior.whitened(posterior.apply(np.eye(posterior.size)) - posterior.latent_mean)
         covs.append(root.T @ root)
     np.testing.assert_allclose(*covs, atol=1e-8)
     rng = np.random.default_rng(3)
@@ -224,7 +226,7 @@ def test_affine_posterior(case):
     np.testing.assert_allclose(found.solve(rng, x[0]), nu[0], atol=1e-9)
     np.testing.assert_allclose(x[1], found.apply(nu[1]), atol=1e-11)
     np.testing.assert_allclose(found.coordinates(found.whitened(x)), x, atol=1e-9)
-    ours, theirs = found.innovations(case.prior, x), case.prior.innovations(found.whitened(x))
+    ours, theirs = found.innovations(x), case.prior.innovations(found.whitened(x))
     np.testing.assert_allclose(np.hstack(ours), np.hstack(theirs), atol=1e-9)
 
 
@@ -250,8 +252,7 @@ def test_draws_are_those_of_their_numbers(case):
 def test_own_effects_of_areas_stand_within_the_band():
     blocks, maps, _ = CASES["own effects"]
     groups = RowGroups.apart(N, None, tuple(maps))
-    model = SimpleNamespace(blocks=[b.block for b in blocks])
-    pattern = PrecisionPosterior.pattern(model, groups)
+    pattern = PrecisionSolver.pattern([b.block for b in blocks], groups)
     assert pattern.within == [0, 1]
     assert pattern.border == 1
     assert pattern.sparsity.width <= 5
@@ -267,9 +268,7 @@ def test_large_maps_are_sparse():
     own, level = a_block("diagonal", n), a_block("diagonal", 1)
     each, all_ = RowSelection(np.arange(n), None, n), RowSelection(np.zeros(n, int), None, 1)
     alone, both = (
-        PrecisionPosterior.pattern(
-            SimpleNamespace(blocks=blocks), RowGroups.apart(n, None, tuple(maps))
-        )
+        PrecisionSolver.pattern(blocks, RowGroups.apart(n, None, tuple(maps)))
         for blocks, maps in (
             ([areas, level], [each, all_]),
             ([areas, own, level], [each, each, all_]),
@@ -285,17 +284,15 @@ def test_other_structures_are_refused():
     groups = RowGroups.apart(N, None, (IDENTITY,))
     other = RowSelection(np.arange(N)[::-1], None, N)
     prior = LatentPrior(np.zeros(N), tuple(blocks), (other,), (other,))
-    PrecisionPosterior.pattern(SimpleNamespace(blocks=[b.block for b in blocks]), groups)
+    records = [b.block for b in blocks]
+    solver = PrecisionSolver(records, groups)
     with pytest.raises(RecognitionError, match=r"'precision'.*same entries.*again"):
-        PrecisionPosterior(prior, groups, np.zeros(N), np.ones(N))
+        solver.posterior(prior, groups.sites(np.zeros(N), np.ones(N), prior.offset))
     prior = LatentPrior(np.zeros(N), tuple(blocks), tuple(maps), tuple(maps))
     with pytest.raises(NotPositiveDefiniteError, match="posterior precision"):
-        PrecisionPosterior(prior, groups, np.zeros(N), np.full(N, -50.0))
+        solver.posterior(prior, groups.sites(np.zeros(N), np.full(N, -50.0), prior.offset))
     # What takes sums of the values has no band.
     assert (
-        PrecisionPosterior.multiplications(
-            SimpleNamespace(blocks=[b.block for b in blocks]),
-            RowGroups.apart(9, None, (design(N, 9),)),
-        )
+        PrecisionSolver.multiplications(records, RowGroups.apart(9, None, (design(N, 9),)))
         == np.inf
     )

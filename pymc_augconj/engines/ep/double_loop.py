@@ -27,7 +27,7 @@ import numpy as np
 from scipy.linalg import cho_solve
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.quadrature.tilted import Tilted
 from pymc_augconj.typing import Array
@@ -60,7 +60,7 @@ class InnerOptimum:
     h, lam : ndarray, shape (N,)
     value : float
         J.
-    posterior : SitePosterior
+    posterior : Posterior
     decrement : float
         Newton decrement, a measure of the distance from the minimum.
     """
@@ -68,7 +68,7 @@ class InnerOptimum:
     h: Array
     lam: Array
     value: float
-    posterior: SitePosterior
+    posterior: Posterior
     tilted: Tilted
     decrement: float = np.inf
 

@@ -65,7 +65,7 @@ class _EPBound:
             )
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
-        prior = ModelPrior(self.prior, family.priors.groups, space=family.base.space.space)
+        prior = ModelPrior(self.prior, family.priors.groups, solver=family.base.preferred.name)
         self.objective = EPObjective(prior, groups, family.power)
 
 
@@ -169,7 +169,7 @@ class ExpectationPropagation:
             message = f"EP: {message}; QP: {_describe(result)}"
         return FitOutcome(
             point, last.h, last.lam, evidence, optimum.objective, bound.prior,
-            family.priors.groups, family.base.space.space, converged, message, iterations,
+            family.priors.groups, family.base.preferred.name, converged, message, iterations,
             optimum.gradient, diagnostics, evidence_error=last.posterior.error,
         )  # fmt: skip
 

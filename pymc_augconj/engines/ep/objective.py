@@ -39,7 +39,7 @@ from functools import cached_property
 import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.quadrature.tilted import Tilted, tilted_moments
 from pymc_augconj.typing import Array
@@ -67,7 +67,7 @@ class EPEvaluation:
         The variances to match.
     evidence : float
         log Z.
-    posterior : SitePosterior
+    posterior : Posterior
     """
 
     h: Array
@@ -81,7 +81,7 @@ class EPEvaluation:
     target_lam: Array
     matched_var: Array
     evidence: float
-    posterior: SitePosterior = field(repr=False)
+    posterior: Posterior = field(repr=False)
 
     @cached_property
     def residual(self) -> float:

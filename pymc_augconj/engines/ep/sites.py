@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.latents.space import condition
 from pymc_augconj.likelihoods.density import site_moments
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.model import LatentBlock
@@ -28,19 +28,19 @@ __all__ = [
 
 
 class ModelPrior:
-    """The predictors of a recognised model at one θ, conditioned in the cheapest space."""
+    """The predictors of a recognised model at one θ, conditioned by the cheapest solver."""
 
-    def __init__(self, prior: LatentPrior, groups: RowGroups, *, space: str) -> None:
-        self.prior, self.groups, self.space = prior, groups, space
+    def __init__(self, prior: LatentPrior, groups: RowGroups, *, solver: str) -> None:
+        self.prior, self.groups, self.solver = prior, groups, solver
 
     @property
     def size(self) -> int:
         """Number of predictors, before equal ones are merged."""
         return self.prior.offset.size
 
-    def condition(self, h: Array, lam: Array) -> SitePosterior:
+    def condition(self, h: Array, lam: Array) -> Posterior:
         """Return the posterior given sites of either sign, or raise NotPositiveDefiniteError."""
-        return condition(self.prior, self.groups, h, lam, space=self.space)
+        return condition(self.prior, self.groups, h, lam, solver=self.solver)
 
 
 def dense_prior(C: Array, m: Array) -> ModelPrior:
@@ -54,7 +54,7 @@ def dense_prior(C: Array, m: Array) -> ModelPrior:
     prior = block_prior(block, np.asfortranarray(C, dtype=float))
     maps = (RowSelection(np.arange(size), None, size),)
     latents = LatentPrior(np.asarray(m, dtype=float), (prior,), maps, maps)
-    return ModelPrior(latents, RowGroups.apart(size), space="observation")
+    return ModelPrior(latents, RowGroups.apart(size), solver="observation")
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ import numpy as np
 from scipy.linalg import eigh
 
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.latents.space import condition
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.plan import held_names
 
@@ -161,7 +161,7 @@ def share_of_information(model: LatentGaussianModel, point: Point) -> float:
         prior = priors.at(point).factorized()
     except NotPositiveDefiniteError:
         return 1.0
-    posterior = condition(prior, priors.groups, *sites.chosen, space="weight")
+    posterior = condition(prior, priors.groups, *sites.chosen, solver="weight")
     design = prior.predictor(prior.innovations(np.eye(model.latent_size))) - prior.offset
     expected = []
     for site in model.sites:

@@ -46,7 +46,7 @@ def check_log_evidence(
     v : ndarray, shape (D,)
         Whitened latents, a draw given the sites.
     log_evidence : float
-        With the sites' constant.
+        With the sites' constant, and the density one of flat latents.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def check_log_evidence(
     eta, away = v @ design, v - unit * (inverse @ (unit * (design @ h)))
     squares = np.array([v @ weighted @ eta, v @ v, log_det, -(away @ M @ away)])
     constant, size = sites.constants
-    found = constant + float(h @ eta - 0.5 * squares.sum())
+    found = constant + prior.log_flat + float(h @ eta - 0.5 * squares.sum())
     magnitude = size + abs(h @ eta) + np.abs(squares).sum() + np.abs(inverse).sum()
     error = EPS * h.size * float(magnitude) + prior.scale_error
     if error < SMALL_ERROR and not abs(found - log_evidence) <= _WRONG:

@@ -31,7 +31,6 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.space import condition
 from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array
@@ -229,10 +228,8 @@ class HeldSites:
         family, layout = bound.family, self._layout
         h, lam = start or bound.prior.first_sites(layout.coupling)
         for _ in range(_MAX_ITER):
-            posterior = condition(
-                bound.prior, family.priors.groups, h, lam, space=family.space.space,
-                work=family.buffers[0], second_work=family.scratch,
-            )  # fmt: skip
+            sites = family.priors.groups.sites(h, lam, bound.prior.offset)
+            posterior = family.solver.of_fit(bound.prior, sites)
             new = [
                 site.likelihood.propagated_sites(y, *moments, np.zeros(site.shape), own, params)
                 for site, y, params, moments, own in zip(

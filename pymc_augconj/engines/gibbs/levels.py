@@ -26,7 +26,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.rows import SiteSum
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array, Index
 
@@ -71,10 +70,10 @@ class Level:
         lam = np.zeros(groups.coupling.size)
         lam[self.rows] = _INFORMATION
         h = lam[: groups.coupling.n_rows]
-        sites = SiteSum((groups.merge(h, lam, np.zeros(h.size)),))
-        posterior = self.part.space.posterior(prior, sites)
-        x = posterior.mean
-        innovations = posterior.innovations(prior, x)
+        sites = groups.sites(h, lam, np.zeros(h.size))
+        posterior = self.part.solver.posterior(prior, sites)
+        x = posterior.latent_mean
+        innovations = posterior.innovations(x)
         raised = prior.predictor(innovations) - prior.offset
         return prior.split(posterior.whitened(x)), innovations, raised
 

@@ -9,13 +9,12 @@ from functools import partial
 import numpy as np
 
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.latents.by_gram import GramSpace, whitened_parts
-from pymc_augconj.latents.certified import CertifiedConditioner
+from pymc_augconj.latents.by_gram import GramSolver, whitened_parts
+from pymc_augconj.latents.choice import CertifiedSolver, solver_of_step
 from pymc_augconj.latents.components import find_components, restricted_model
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.rows import SiteSum
-from pymc_augconj.latents.space import choose_conditioner
+from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.model import FixedValue, LatentBlock, LatentGaussianModel, Point
 from pymc_augconj.plan import Plan
@@ -35,7 +34,7 @@ _ITERATIONS = 8
 
 @dataclass
 class Part:
-    """The latents that one Gaussian move draws, and their conditioner.
+    """The latents that one Gaussian move draws, and their solver.
 
     Attributes
     ----------
@@ -51,7 +50,7 @@ class Part:
         Their sites given ω.
     priors : LatentPriors
         Of these latents and predictors alone.
-    space : CertifiedConditioner
+    solver : CertifiedSolver
     collapsed : list of str
         The updates of hyperparameters that integrate out its latents.
     tilted : Tilted, optional
@@ -73,7 +72,7 @@ class Part:
     rows: Index
     sites: SiteTerms
     priors: LatentPriors
-    space: CertifiedConditioner
+    solver: CertifiedSolver
     collapsed: list[str]
     tilted: Tilted | None
     factors: list[Part] = field(default_factory=list)
@@ -95,14 +94,14 @@ class Part:
     def given_sites(self, point: Point, **how: bool) -> Conditional:
         """Return the distribution of its latents given their sites.
 
-        ``how`` is passed to the part's space.
+        ``how`` is passed to the part's solver.
         """
         prior = self.priors.at(point).factorized()
         for data, _ in self.members:
             data.params = data.site.params(point)
         sites = self.sites.at(prior.offset)
-        posterior = self.space.posterior(prior, sites, **how)
-        return Conditional(posterior, prior, self.sites.at_origin(sites))
+        posterior = self.solver.posterior(prior, sites, **how)
+        return Conditional(posterior, self.sites.at_origin(sites))
 
     def approximation(self, point: Point, sites: HeldSites, *, settle: bool = False) -> Conditional:
         """Return the same given the sites that were chosen for all observed variables."""
@@ -111,8 +110,8 @@ class Part:
             own = list(data.how.groups[group])
             h, lam = sites.of(data.site.name)
             found[i] = h[own], lam[np.ix_(own, own)] if data.how.traits.coupled else lam[own]
-        merged = self.priors.groups.merge(*self.sites.stack(found), prior.offset)
-        return Conditional(self.space.posterior(prior, SiteSum((merged,)), settle=settle), prior)
+        merged = self.priors.groups.sites(*self.sites.stack(found), prior.offset)
+        return Conditional(self.solver.posterior(prior, merged, settle=settle))
 
 
 def make_parts(
@@ -147,21 +146,21 @@ def make_parts(
         maps = [read(points[0]) for read in own_model.maps]
         if priors.groups.inverse is not None:
             maps = [A.rows(priors.groups.first) for A in maps]
-        space = (
-            choose_conditioner(own_model, priors.groups, maps)
+        solver = (
+            solver_of_step(own_model.blocks, priors.groups, maps)
             if plan.factors is None
-            else CertifiedConditioner([partial(_gram_space, own_model.blocks, maps)])
+            else CertifiedSolver([partial(_gram_solver, own_model.blocks, priors.groups, maps)])
         )
         held = [
             (one, one.how, span)
             for (one, _), span in zip(members, layout.spans, strict=True)
             if isinstance(one.how, Held)
         ]
-        tilted = Tilted(held, priors.groups, space, slices, sweeps) if held else None
+        tilted = Tilted(held, priors.groups, solver, slices, sweeps) if held else None
         names = ["collapsed", *(f"collapsed {model.blocks[i].name}" for i in component.blocks)]
         part = Part(
             component.blocks, component.latents, members, stacked,
-            SiteTerms(members, layout, priors.groups), priors, space,
+            SiteTerms(members, layout, priors.groups), priors, solver,
             [name for name in names if plan.moves.get(name)], tilted,
             # f(θ, ν) takes chol(K).
             factorizes=bool(held),
@@ -195,7 +194,7 @@ def _factor(
     return Part(
         tuple(blocks), tuple(part.latents[i] for i in blocks), part.members, part.rows,
         SiteTerms(part.members, part.sites.layout, priors.groups), priors,
-        choose_conditioner(own_model, priors.groups, maps),
+        solver_of_step(own_model.blocks, priors.groups, maps),
         [name for name in names if plan.moves.get(name)], None,
     )  # fmt: skip
 
@@ -216,9 +215,9 @@ def _rate(part: Part, point: Point) -> float:
         for factor in part.factors:
             own = factor.priors.at(point)
             eta = eta - own.predictor(factor.select(innovations))
-            sites = SiteSum((factor.priors.groups.merge(zeros, lam, eta),))
-            posterior = factor.space.posterior(own, sites)
-            moved = posterior.innovations(own, posterior.mean)
+            sites = factor.priors.groups.sites(zeros, lam, eta)
+            posterior = factor.solver.posterior(own, sites)
+            moved = posterior.innovations(posterior.latent_mean)
             for i, u in zip(factor.blocks, moved, strict=True):
                 innovations[i] = u
             eta = eta + own.predictor(moved)
@@ -228,5 +227,7 @@ def _rate(part: Part, point: Point) -> float:
     return float(np.sqrt(after / before)) if before > 0.0 else 0.0
 
 
-def _gram_space(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> GramSpace:
-    return GramSpace(GramPattern(whitened_parts(blocks, maps)))
+def _gram_solver(
+    blocks: Sequence[LatentBlock], groups: RowGroups, maps: Sequence[LinearMap]
+) -> GramSolver:
+    return GramSolver(groups, GramPattern(whitened_parts(blocks, maps)))

@@ -1,8 +1,8 @@
 """Latents whose posterior given some sites is a Gaussian distribution times exp r.
 
 Let Z(θ) normalise p(f | θ) times all sites of a part, those of ω and the held ones, let f = f(θ, ν)
-map standard normal numbers to that Gaussian distribution (:mod:`pymc_augconj.latents.affine`), and
-let
+map standard normal numbers to that Gaussian distribution (:mod:`pymc_augconj.latents.posterior`),
+and let
 
     r(f) = Σ log p(yᵢ | fᵢ) − (hᵢ fᵢ − ½ λᵢ fᵢ²)
 
@@ -36,14 +36,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
 
 import numpy as np
 
 from pymc_augconj.gaussian.sites import Span
-from pymc_augconj.latents.affine import AffinePosterior, DifferentiablePosterior
-from pymc_augconj.latents.certified import CertifiedConditioner
+from pymc_augconj.latents.choice import CertifiedSolver
 from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
@@ -63,14 +62,18 @@ _TURN, _MOST_STEPS = math.pi, 64
 
 @dataclass(frozen=True)
 class Conditional:
-    """The Gaussian distribution of a part's latents given its sites, in coordinates x of a space.
+    """The Gaussian distribution of a part's latents given its sites, in coordinates x of a solver.
 
     ``constant`` is what the log evidence leaves out, the sites at their origin.
     """
 
-    posterior: AffinePosterior
-    prior: LatentPrior
+    posterior: Posterior
     constant: float = 0.0
+
+    @property
+    def prior(self) -> LatentPrior:
+        """The prior of the posterior."""
+        return self.posterior.prior
 
     def coordinates(self, whitened: list[Array]) -> Array:
         """Return x of v by blocks."""
@@ -78,12 +81,12 @@ class Conditional:
 
     def predictor(self, x: Array) -> Array:
         """Return the part's η."""
-        return self.prior.predictor(self.posterior.innovations(self.prior, x))
+        return self.prior.predictor(self.posterior.innovations(x))
 
     def latents(self, x: Array) -> tuple[list[Array], list[Array]]:
         """Return u and v by blocks."""
         whitened = self.prior.split(self.posterior.whitened(x))
-        return self.posterior.innovations(self.prior, x), whitened
+        return self.posterior.innovations(x), whitened
 
 
 class Tilted:
@@ -94,7 +97,7 @@ class Tilted:
     held : sequence of (SiteData, Held, Span)
         Observed variables, and the rows of each among the part's predictors.
     groups : RowGroups
-    space : CertifiedConditioner
+    solver : CertifiedSolver
     slices : int, optional
         Elliptical slices each time; by default as many as the held sites ask for in a step, in
         equal parts, and one where trajectories follow.
@@ -111,11 +114,11 @@ class Tilted:
         self,
         held: Sequence[tuple[SiteData, Held, Span]],
         groups: RowGroups,
-        space: CertifiedConditioner,
+        solver: CertifiedSolver,
         slices: int | None,
         sweeps: int,
     ) -> None:
-        self._held, self._groups, self._space = held, groups, space
+        self._held, self._groups, self._solver = held, groups, solver
         self._sites, self._slices, self._sweeps = held[0][1].held_sites, slices, sweeps
         self._has_gradients = all(data.site.likelihood.traits.has_gradient for data, *_ in held)
         self._nu = np.empty((0, 0))
@@ -124,8 +127,8 @@ class Tilted:
     @property
     def follows(self) -> bool:
         """Whether the latents are drawn by trajectories too."""
-        # Any space may condition the draws where the preferred one has no digits.
-        can_follow = self._space.differentiable and self._has_gradients
+        # Any solver may condition the draws where the preferred one has no digits.
+        can_follow = self._solver.preferred.differentiable and self._has_gradients
         return can_follow and self._sites.fit_badly
 
     # -- r ------------------------------------------------------------------------------------
@@ -153,8 +156,8 @@ class Tilted:
             slope[span.rows] = gradient.ravel()
         if self._groups.inverse is not None:
             slope = np.bincount(self._groups.inverse, slope, self._groups.size)
-        pull = cast(DifferentiablePosterior, given.posterior).pull
-        return total, pull(given.prior.whitened_transpose(slope))
+        slopes = [A.apply_transpose(slope) for A in given.prior.maps]
+        return total, given.posterior.pull(given.posterior.innovations_transpose(slopes))
 
     # -- move 3 -------------------------------------------------------------------------------
 
@@ -182,10 +185,10 @@ class Tilted:
         self, rng: np.random.Generator, given: Conditional, current: Array, info: GibbsInfo
     ) -> Array:
         """Return the coordinates of the next latents, given the sites and the present ones."""
-        posterior, mean = given.posterior, given.posterior.mean
+        posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(np.stack([current, mean]))
         here, value = eta - centre, float(self.residual(eta))
-        follow = self.follows and hasattr(posterior, "pull")
+        follow = self.follows and posterior.differentiable
         count = self._slices or (1 if follow else -(-self._sites.slices // self._sweeps))
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.apply(rng.standard_normal((count, posterior.size)))

@@ -32,7 +32,7 @@ from pymc_augconj.engines.base import (
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
 from .bound import Bound, BoundFamily, Stage
@@ -91,11 +91,11 @@ def climb(
     result = Climb(current, False, "", [_describe(0, current)])
     monotone = bound.family.rule.monotone
     for number in range(1, max_iter + 1):
-        if current.residual <= tol and current.buffer >= 0:
+        if current.residual <= tol and current.posterior is not None:
             break
         candidate: Evaluation | None = None
         evaluations, extrapolated = 0, False
-        if accelerate and current.buffer >= 0:
+        if accelerate and current.posterior is not None:
             candidate = _try(bound, current, extrapolate(anderson, current))
             evaluations += candidate is not None
             extrapolated = candidate is not None and _is_no_worse(candidate, current)
@@ -271,10 +271,12 @@ class SiteFit:
             run.objective,
             family.at(run.point).prior,
             family.priors.groups,
-            family.space.space,
+            family.preferred.name,
             run.converged,
             run.message,
             run.iterations,
             run.gradient,
-            evidence_error=end.posterior.error if isinstance(end.posterior, SitePosterior) else 0.0,
+            evidence_error=end.posterior.divergence_error
+            if isinstance(end.posterior, Posterior)
+            else 0.0,
         )

@@ -30,9 +30,10 @@ import numpy as np
 from pymc_augconj.engines.base import Evaluation, SiteRule
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.latents.choice import choose_solver, solver_of_fit
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.latents.space import choose_space, condition
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.typing import Array, Mask
 
@@ -74,11 +75,11 @@ class BoundFamily:
             [rule is not None and rule.full(site.likelihood) for site in model.sites],
         )
         self.priors = LatentPriors(model, points, self.layout.coupling)
-        self.space = choose_space(model, self.priors.groups)
-        size = self.space.order(model, self.priors.groups)
-        # The current evaluation holds one of the first two, a candidate the other.
-        self.buffers = [np.empty((size, size), order="F") for _ in range(2)]
-        self.scratch = np.empty((size, size), order="F")
+        groups = self.priors.groups
+        self.preferred = choose_solver(model.blocks, groups)
+        self.solver = solver_of_fit(model.blocks, groups, self.preferred.name)
+        size = self.preferred.order(model.blocks, groups)
+        self.solver.preferred.scratch = np.empty((size, size), order="F")
         self.y = [site.y(points[0]) for site in model.sites]
         self._check_independence(points)
         self.stages = self._stages(points) if rule is not None and rule.monotone else [Stage()]
@@ -138,7 +139,7 @@ class BoundFamily:
     def at(self, point: Point, *, factorized: bool = False) -> Bound:
         """Return the bound as a function of the sites at ``point``."""
         prior = self.priors.at(point)
-        factorized = factorized or self.space.takes_factors
+        factorized = factorized or self.preferred.takes_factors
         return Bound(self, point, prior.factorized() if factorized else prior)
 
 
@@ -192,12 +193,12 @@ class Bound:
         first = prior.first_sites(groups.coupling)
         if first[1].any():
             return self.evaluate(*first)
-        cov = groups.expand(self.family.space.prior_cov(prior, groups))
+        cov = groups.expand(self.family.solver.preferred.prior_cov(prior))
         mean = prior.offset.copy()
         total, magnitude, h, lam = self._targets(mean, cov)
         return Evaluation(
             np.zeros_like(h), np.zeros_like(lam), h, lam, mean, cov,
-            total, 0.0, magnitude * _EPS, groups.coupling, buffer=-1,
+            total, 0.0, magnitude * _EPS, groups.coupling,
         )  # fmt: skip
 
     def evaluate(self, h: Array, lam: Array, keep: Evaluation | None = None) -> Evaluation:
@@ -208,17 +209,11 @@ class Bound:
         NotPositiveDefiniteError
             If there is no posterior: negative precisions outweigh the prior.
         """
-        family = self.family
-        which = 1 if keep is not None and keep.buffer == 0 else 0
-        posterior = condition(
-            self.prior,
-            family.priors.groups,
-            h,
-            lam,
-            space=family.space.space,
-            work=family.buffers[which],
-            second_work=family.scratch,
-        )
+        groups = self.family.priors.groups
+        sites = groups.sites(h, lam, self.prior.offset)
+        kept = None if keep is None else keep.posterior
+        assert kept is None or isinstance(kept, Posterior)
+        posterior = self.family.solver.of_fit(self.prior, sites, kept)
         # Square roots follow, and rounding may have made a variance negative.
         cov = posterior.cov.copy()
         np.maximum(posterior.var, 0.0, out=cov[: h.size])
@@ -232,10 +227,9 @@ class Bound:
             cov,
             total,
             posterior.divergence,
-            (magnitude + posterior.rounding) * _EPS,
-            family.priors.groups.coupling,
+            (magnitude + posterior.divergence_magnitude) * _EPS,
+            groups.coupling,
             posterior,
-            which,
         )
 
 

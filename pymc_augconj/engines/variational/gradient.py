@@ -22,7 +22,7 @@ import numpy as np
 
 from pymc_augconj.engines.base import SiteEvaluation, SiteRule
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.model import Point, Site
 from pymc_augconj.typing import Array
@@ -47,7 +47,7 @@ def bound_gradient(bound: Any, evaluation: SiteEvaluation) -> dict[str, Array]:
     """
     model, point = bound.family.model, bound.point
     posterior = evaluation.posterior
-    assert isinstance(posterior, SitePosterior)  # of a converged run
+    assert isinstance(posterior, Posterior)  # of a converged run
     gradient: dict[str, Array] = {}
     for index, (block, read) in enumerate(zip(posterior.prior.blocks, model.maps, strict=True)):
         A = posterior.prior.maps[index]
@@ -66,7 +66,7 @@ def _innovations(bound: Any) -> dict[str, Array]:
 
 
 def _accumulate_map(
-    gradient: dict[str, Array], bound: Any, posterior: SitePosterior, index: int, A: LinearMap
+    gradient: dict[str, Array], bound: Any, posterior: Posterior, index: int, A: LinearMap
 ) -> None:
     """Add ⟨∂ log Z/∂A, ∂A/∂θ⟩, as a sum of ⟨w, ∂A/∂θ u⟩ over pairs (w, u)."""
     model, point = bound.family.model, bound.point

@@ -116,7 +116,7 @@ def _uncompiled[T](function: PointMap[T], point: Point) -> T:
 def _prior_std(block: LatentBlock, point: Point) -> np.ndarray:
     """Return standard deviations of innovations; ones if flat, or if they take long to compute."""
     ones = np.ones(block.total_size)
-    if block.is_flat or (block.kind != "diagonal" and block.size**2 > _LARGEST_COVARIANCE):
+    if block.is_flat or (not block.is_independent and block.size**2 > _LARGEST_COVARIANCE):
         return ones
     try:
         var = block_prior(block, np.array(_uncompiled(block.scale, point), dtype=float)).var()

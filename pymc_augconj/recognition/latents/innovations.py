@@ -17,6 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
+from pymc_augconj.model import GaussianStructure
 from pymc_augconj.recognition.graph.guards import without_guards
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Index
@@ -27,7 +28,7 @@ __all__ = ["GaussianVariable", "flat_inputs", "in_innovations", "variable_in_inn
 
 
 @dataclass(eq=False)
-class GaussianVariable:
+class GaussianVariable(GaussianStructure):
     """A free variable that is Gaussian given its parents.
 
     Attributes
@@ -95,11 +96,6 @@ class GaussianVariable:
     is_flat: bool = False
     has_prior: bool = False
     entry_transform: Transform | None = None
-
-    @property
-    def total_size(self) -> int:
-        """Length of the innovation."""
-        return self.size * self.copies
 
     def shaped(self, flat: TensorVariable) -> Variable:
         """Return ``flat`` in the shape and type of the variable that it replaces."""

@@ -109,6 +109,6 @@ class _Solve(_OfPrecision):
         back = _Solve(self.block)(inputs[0], slopes[0])
         by_entries = -back[rows] * outputs[0][cols]
         rest = pt.zeros(inputs[0].shape[0] - rows.size)
-        if self.block.kind == "intrinsic":
+        if self.block.is_intrinsic:
             rest = [-back.sum() * outputs[0].sum()]
         return [pt.concatenate([by_entries, rest]), back]

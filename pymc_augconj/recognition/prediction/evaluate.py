@@ -237,7 +237,7 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
     """
     graphs = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
     for latent in find_gaussian_variables(model, [*graphs, *model.potentials]):
-        if latent.name == name and latent.kind == "dense":
+        if latent.name == name and latent.has_covariance:
             (graph,), inputs = _in_variables(model, [latent.scale.astype("float64")])
             return PointFunction(graph, inputs, first_calls=1)
     return None

@@ -41,9 +41,6 @@ from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 
-# Kinds of latents that a sampler may treat as hyperparameters. A fit may do so only for independent
-# ones, see ``held``.
-_OPTIONAL = ("diagonal", "precision", "intrinsic")
 # Entries of a vector that slices update one after the other, at a factorisation or more each.
 _LONGEST_SLICED = 10
 
@@ -261,7 +258,7 @@ def _find(
     found = [c for c in found if c.rv not in forward and c.total_size > 0]
     found = _wanted(found, chosen)
     # A Gaussian process before its intercept, and what has a flat prior last.
-    return sorted(found, key=lambda c: (c.is_flat, c.kind == "diagonal", -c.total_size))
+    return sorted(found, key=lambda c: (c.is_flat, c.is_independent, -c.total_size))
 
 
 def _wanted(
@@ -321,7 +318,7 @@ def _largest_consistent(
             _match(matcher, [*accepted, candidate], scope)
         except AugmentationError as why:
             # A latent known by its density is kept, with a likelihood without an augmentation.
-            if candidate.kind not in (_OPTIONAL if scope >= Scope.DENSITIES else _OPTIONAL[:1]):
+            if not _is_optional(candidate, scope >= Scope.DENSITIES):
                 raise why from None
         else:
             accepted.append(candidate)
@@ -351,16 +348,16 @@ def _acting_through_means(
     kept = list(candidates)
     left_out: dict[str, str] = {}
     while True:
-        optional: Sequence[str] = _OPTIONAL
+        structured = True
         found = _first_in_potential(model, kept, densities)
         if found is not None and not densities:
             # A latent known by its density is kept, with a potential that is read.
-            optional = _OPTIONAL[:1]
+            structured = False
         found = found or _first_elsewhere(model, kept, forward)
         if found is None:
             return kept, left_out
         candidate, why = found
-        if candidate.kind not in optional:
+        if not _is_optional(candidate, structured):
             raise NotAffineError(
                 f"latent variable {candidate.name!r} ({candidate.form}): expected it to enter the "
                 f"model only through predictors and means, but {why}; sample this model with "
@@ -368,6 +365,14 @@ def _acting_through_means(
             )
         kept.remove(candidate)
         left_out[candidate.name] = why
+
+
+def _is_optional(candidate: GaussianVariable, structured: bool) -> bool:
+    """Return whether a sampler may treat a latent, perhaps a structured one, as a hyperparameter.
+
+    A fit may do so only for independent ones, see ``held``.
+    """
+    return candidate.is_independent or (structured and candidate.has_precision)
 
 
 def _first_in_potential(

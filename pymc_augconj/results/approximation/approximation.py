@@ -23,7 +23,7 @@ import xarray as xr
 
 from pymc_augconj.engines.registry import ENGINES
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
@@ -149,7 +149,7 @@ class Approximation:
     # -- the Gaussian ---------------------------------------------------------------------------
 
     @cached_property
-    def _posterior(self) -> SitePosterior:
+    def _posterior(self) -> Posterior:
         """The prior conditioned on the sites."""
         return self._latents.condition(self.h, self.lam)
 

@@ -11,10 +11,10 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
+from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.latents.posterior import SitePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.latents.space import condition
 from pymc_augconj.model import LatentGaussianModel, Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.processes.input_data import sums_of_arrays
@@ -74,7 +74,7 @@ class FittedLatents:
     prior : LatentPrior
     groups : RowGroups
     space : str
-        The cheapest space of conditioning, see :mod:`pymc_augconj.latents.space`.
+        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     means : sequence of AffineMean
         Prior mean of each latent, as a function of other latents.
     """
@@ -107,10 +107,10 @@ class FittedLatents:
         """Return the number of entries of a latent."""
         return self.blocks[index].block.total_size
 
-    def condition(self, h: Array, lam: Array, *, factorized: bool = False) -> SitePosterior:
+    def condition(self, h: Array, lam: Array, *, factorized: bool = False) -> Posterior:
         """Return the posterior given sites; ``factorized`` adds the jitter that draws need."""
         prior = self.prior.factorized() if factorized else self.prior
-        return condition(prior, self.groups, h, lam, space=self.space)
+        return condition(prior, self.groups, h, lam, solver=self.space)
 
     def values(self, innovations: Sequence[Array]) -> list[Array]:
         """Return the latents for innovations of shape (…, size)."""
@@ -206,7 +206,7 @@ class Fingerprint:
         inputs = {
             block.name: sums_of_arrays(block.scale.graph)
             for block in lgm.blocks
-            if block.kind == "dense" and isinstance(block.scale, PointFunction)
+            if block.has_covariance and isinstance(block.scale, PointFunction)
         }
         return cls(densities(lgm, point, observed), inputs)
 

@@ -14,7 +14,7 @@ from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.engines.gibbs.tilted import Conditional
 from pymc_augconj.errors import UncertainEvidenceError
-from pymc_augconj.latents.evidence import log_evidence_and_gradient
+from pymc_augconj.latents.derivatives import log_evidence_and_gradient
 from pymc_augconj.model import Point
 from pymc_augconj.typing import Array
 
@@ -56,11 +56,11 @@ def _update(rng: np.random.Generator, chain: Chain, state: State, part: Part, mo
             prior = prior.factorized()
         sites = part.sites.at(prior.offset)
         base = part.sites.log_base(sites, names)
-        posterior = part.space.posterior(prior, sites, alone=tilted is not None)
-        total += base + posterior.log_evidence
+        posterior = part.solver.posterior(prior, sites, alone=tilted is not None)
+        total += base + posterior.log_normalizer
         if tilted is None:
             return total
-        return total + tilted.log_sum(Conditional(posterior, prior), candidate)
+        return total + tilted.log_sum(Conditional(posterior), candidate)
 
     def gradient(candidate: Point) -> tuple[float, dict[str, Array]]:
         stacked = *part.sites.stacked, part.sites.origin

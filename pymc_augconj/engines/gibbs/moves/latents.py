@@ -15,7 +15,7 @@ from pymc_augconj.engines.gibbs.evidence_check import check_log_evidence
 from pymc_augconj.engines.gibbs.parts import Part
 from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.errors import AugmentationError, UncertainEvidenceError
-from pymc_augconj.latents.affine import AffinePosterior
+from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.linalg.rounding import SMALL_ERROR
 from pymc_augconj.typing import Array
 
@@ -32,7 +32,7 @@ OVERRELAXATION = 0.4
 
 
 def draw_gaussian(
-    posterior: AffinePosterior, rng: np.random.Generator, current: Array | None = None
+    posterior: Posterior, rng: np.random.Generator, current: Array | None = None
 ) -> Array:
     """Return one exact joint draw of the latents' coordinates, shape (D,).
 
@@ -75,7 +75,7 @@ def draw_latents(
     point, info, tilted = state.point, state.info, part.tilted
     whitened = part.select(chain.whitened(point)) if relax or tilted is not None else []
     try:
-        # ν is that of one space: another one is taken with other sites alone.
+        # ν is that of one solver: another one is taken with other sites alone.
         given = part.given_sites(point, settle=tilted is None, for_draws=True)
     except UncertainEvidenceError:
         info.stays += 1
@@ -90,11 +90,11 @@ def draw_latents(
         x = draw_gaussian(posterior, rng, current)
     else:
         x = tilted.draw(rng, given, current, info)
-    info.log_evidence += posterior.log_evidence + given.constant
+    info.log_evidence += posterior.log_normalizer + given.constant
     if chain.verifies and posterior.error <= SMALL_ERROR:
         sites, coupling = part.sites.at(prior.offset), part.priors.groups.merged
         v = posterior.whitened(x)
-        check_log_evidence(prior, sites, coupling, v, posterior.log_evidence)
+        check_log_evidence(prior, sites, coupling, v, posterior.log_normalizer)
     innovations, whitened = given.latents(x)
     part.keep(prior, prior.predictor(innovations), whitened)
     state.point = chain.replaced(point, part, innovations, whitened)

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
-from pymc_augconj.latents.by_gram import GramSpace
-from pymc_augconj.latents.by_weights import WeightSpace
+from pymc_augconj.latents.by_gram import GramSolver
+from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.rounding import EPS, probes
 from pymc_augconj.model import Argument, Point
@@ -235,14 +235,14 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
         raise NoTapeError("flat latents")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
-    space = chain.parts[0].space.preferred
-    if isinstance(space, GramSpace):
-        pattern = space.pattern
+    solver = chain.parts[0].solver.preferred
+    if isinstance(solver, GramSolver):
+        pattern = solver.pattern
     else:
-        # In weight space all latents meet.
+        # In the precision of weights all latents meet.
         pattern = GramPattern(chain.priors.at(point).full_maps)
-        if not (isinstance(space, WeightSpace) and pattern.pattern.size == 0):
-            raise NoTapeError("another space")
+        if not (isinstance(solver, WeightSolver) and pattern.pattern.size == 0):
+            raise NoTapeError("another solver")
     if pattern.pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
     return pattern

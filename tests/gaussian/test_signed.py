@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.gaussian.signed_space import SignedPosterior
+from pymc_augconj.gaussian.observations import ConditionedPredictors
 
 
 @pytest.fixture(params=["positive", "some negative", "with zeros"])
@@ -25,7 +25,7 @@ def dense(K, lam):
 
 def test_moments_are_the_dense_ones(signed):
     K, h, lam = signed
-    posterior, cov = SignedPosterior(K, h, lam), dense(K, lam)
+    posterior, cov = ConditionedPredictors(K, h, lam), dense(K, lam)
     np.testing.assert_allclose(posterior.mean, cov @ h, rtol=1e-9)
     np.testing.assert_allclose(posterior.alpha, h - lam * posterior.mean, rtol=1e-9, atol=1e-10)
     np.testing.assert_allclose(posterior.var(), np.diagonal(cov), rtol=1e-9)
@@ -33,7 +33,7 @@ def test_moments_are_the_dense_ones(signed):
 
 def test_normalizer_is_the_dense_one(signed):
     K, h, lam = signed
-    posterior = SignedPosterior(K, h, lam)
+    posterior = ConditionedPredictors(K, h, lam)
     log_det = np.linalg.slogdet(np.eye(h.size) + np.diag(lam) @ K)[1]
     assert posterior.log_det == pytest.approx(log_det, rel=1e-10)
     expected = 0.5 * (h @ dense(K, lam) @ h - log_det)
@@ -42,7 +42,7 @@ def test_normalizer_is_the_dense_one(signed):
 
 def test_response_gives_the_covariance(signed):
     K, h, lam = signed
-    posterior, cov = SignedPosterior(K, h, lam), dense(K, lam)
+    posterior, cov = ConditionedPredictors(K, h, lam), dense(K, lam)
     np.testing.assert_allclose(K - K @ posterior.response() @ K, cov, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(K - posterior.explained(K), cov, rtol=1e-8, atol=1e-10)
     explained = np.diagonal(K) - np.diagonal(cov)
@@ -53,9 +53,9 @@ def test_precisions_that_outweigh_the_prior_are_refused(ordinary):
     lam = ordinary.lam.copy()
     lam[2] = -50.0
     with pytest.raises(NotPositiveDefiniteError, match="outweigh the prior"):
-        SignedPosterior(ordinary.K, ordinary.h, lam)
+        ConditionedPredictors(ordinary.K, ordinary.h, lam)
 
 
 def test_sites_that_are_not_finite_are_refused(ordinary):
     with pytest.raises(NotPositiveDefiniteError, match="finite sites"):
-        SignedPosterior(ordinary.K, ordinary.h, np.full_like(ordinary.lam, np.nan))
+        ConditionedPredictors(ordinary.K, ordinary.h, np.full_like(ordinary.lam, np.nan))

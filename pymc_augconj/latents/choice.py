@@ -1,0 +1,276 @@
+"""Choosing the solver by its cost, and others where rounding leaves it no digits.
+
+All solvers give the same numbers. Each estimates the rounding error of its log normaliser, and the
+accurate one depends on θ: a covariance of 10⁵⁸ may have a well-scaled precision, and wide effects,
+too many for a border, that dominate a covariance do not dominate the precision of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
+
+import numpy as np
+
+from pymc_augconj.errors import (
+    AugmentationError,
+    NotPositiveDefiniteError,
+    UncertainEvidenceError,
+)
+from pymc_augconj.linalg.linear_map import LinearMap
+from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
+from pymc_augconj.model import LatentBlock
+from pymc_augconj.typing import Array
+
+from .by_copies import CopiesSolver
+from .by_gram import GramSolver, can_sum_out, whitened_parts
+from .by_observations import ObservationSolver
+from .by_precision import PrecisionSolver
+from .by_weights import WeightSolver
+from .gram_pattern import GramPattern
+from .joint import LatentPrior
+from .posterior import Posterior
+from .rows import RowGroups, SiteSum
+from .solver import Solver
+
+__all__ = [
+    "SOLVERS",
+    "CertifiedSolver",
+    "cheapest_solver",
+    "choose_solver",
+    "condition",
+    "solver_of_fit",
+    "solver_of_step",
+]
+
+
+#: Solvers by name; the first wins a tie in cost.
+SOLVERS: dict[str, type[Solver]] = {
+    kind.name: kind for kind in (ObservationSolver, WeightSolver, CopiesSolver, PrecisionSolver)
+}
+
+#: Rows of the largest matrix that is allowed: 7 GB, of which a fit holds three.
+LARGEST_MATRIX = 30_000
+#: The same for solvers that are only tried for accuracy.
+LARGEST_ALTERNATIVE = 5_000
+
+# Below this number of multiplications call overhead dominates.
+_FEW = 64.0**3 / 3.0
+
+# A solver that is refused so many times, and in this share of times, is not preferred any more.
+_FEWEST_REFUSED, _OFTEN = 5, 0.005
+
+
+def cheapest_solver(blocks: Sequence[LatentBlock], groups: RowGroups) -> type[Solver]:
+    """Return the solver with the fewest multiplications."""
+    return min(SOLVERS.values(), key=lambda kind: kind.multiplications(blocks, groups))
+
+
+def choose_solver(blocks: Sequence[LatentBlock], groups: RowGroups) -> type[Solver]:
+    """Return the cheapest solver.
+
+    Raises
+    ------
+    AugmentationError
+        If its matrices are too large to hold.
+    """
+    kind = cheapest_solver(blocks, groups)
+    size = kind.largest_order(blocks, groups)
+    if size > LARGEST_MATRIX:
+        raise AugmentationError(
+            f"{groups.size} distinct predictors of {sum(b.total_size for b in blocks)} latent "
+            f"values take matrices of {size} × {size} numbers, {8e-9 * size**2:,.0f} GB each; "
+            f"expected at most {LARGEST_MATRIX} × {LARGEST_MATRIX}; use "
+            "pac.fit(method='svi', gp=gp, inducing=…), which needs none of that size"
+        )
+    return kind
+
+
+class CertifiedSolver:
+    """Conditions by one solver, and by others where its log normaliser has no digits.
+
+    Parameters
+    ----------
+    ways : sequence of callable
+        Each makes a :class:`.Solver` when it is first used; the preferred one first.
+    """
+
+    def __init__(self, ways: Sequence[Callable[[], Solver]]) -> None:
+        self._makers = list(ways)
+        self._solvers: list[Solver] = []
+        # Posteriors by the preferred solver alone since it was settled, and those without digits.
+        self._asked = self._refused = 0
+
+    @property
+    def preferred(self) -> Solver:
+        """The solver that is tried first."""
+        if not self._solvers:
+            self._solvers.append(self._makers[0]())
+        return self._solvers[0]
+
+    def posterior(
+        self,
+        prior: LatentPrior,
+        sites: SiteSum,
+        *,
+        alone: bool = False,
+        settle: bool = False,
+        for_draws: bool = False,
+    ) -> Posterior:
+        """Return the posterior of the latents; valid until another factorisation.
+
+        Parameters
+        ----------
+        prior : LatentPrior
+        sites : SiteSum
+        alone : bool
+            Whether to use the preferred solver only.
+        settle : bool
+            Whether to prefer from now on the solver that the posterior is made by.
+        for_draws : bool
+            Whether only the factor need have digits, and not the log normaliser.
+
+        Raises
+        ------
+        UncertainEvidenceError
+            If the estimated rounding error of the log normaliser is above one nat, or no solver
+            has a posterior.
+        """
+        if settle:
+            self._reconsider()
+        self._asked += alone
+        tried = self._makers[:1] if alone else self._makers
+        error = _FACTOR_ERROR if for_draws else _ERROR
+        posterior, which, failure = self._best(prior, sites, len(tried), error)
+        if settle and which and posterior is not None and error(posterior) <= SMALL_ERROR:
+            self._makers.insert(0, self._makers.pop(which))
+            self._solvers.insert(0, self._solvers.pop(which))
+        if posterior is None or not error(posterior) <= LARGEST_ERROR:
+            self._refused += alone
+            found = failure or f"about {np.inf if posterior is None else error(posterior):.1g}"
+            names = " and ".join(repr(b.block.name) for b in prior.blocks)
+            raise UncertainEvidenceError(
+                f"latent variables {names}: expected a log evidence with a rounding error of at "
+                f"most {LARGEST_ERROR:g} nat, found {found}; give them priors of more similar "
+                "scales, or start elsewhere (initvals=…)"
+            ) from failure
+        return posterior
+
+    def of_fit(
+        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None = None
+    ) -> Posterior:
+        """Return the posterior with accurate moments, or the most accurate there is.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If there is no posterior.
+        """
+        posterior, _, failure = self._best(prior, sites, len(self._makers), _MOMENTS_ERROR, keep)
+        if posterior is None:
+            assert failure is not None
+            raise failure
+        return posterior
+
+    def _best(
+        self,
+        prior: LatentPrior,
+        sites: SiteSum,
+        count: int,
+        error: Callable[[Posterior], float],
+        keep: Posterior | None = None,
+    ) -> tuple[Posterior | None, int, NotPositiveDefiniteError | None]:
+        """Return the first accurate posterior, or the most accurate one; its solver's number."""
+        failure: NotPositiveDefiniteError | None = None
+        best, number, least = None, 0, np.inf
+        for which in range(count):
+            if which == len(self._solvers):
+                self._solvers.append(self._makers[which]())
+            try:
+                posterior = self._solvers[which].posterior(prior, sites, keep)
+            except NotPositiveDefiniteError as refusal:
+                failure = failure or refusal
+                continue
+            found = error(posterior)
+            if found <= SMALL_ERROR:
+                return posterior, which, failure
+            if best is None or found < least or np.isnan(least):
+                best, number, least = posterior, which, found
+        return best, number, failure
+
+    def _reconsider(self) -> None:
+        """Try the preferred solver last from now on, where it often had no digits when alone."""
+        often = self._refused >= _FEWEST_REFUSED and self._refused > _OFTEN * self._asked
+        self._asked = self._refused = 0
+        if often and len(self._makers) > 1:
+            self._makers.append(self._makers.pop(0))
+            # The others are made when they are asked.
+            self._solvers = []
+
+
+_ERROR: Callable[[Posterior], float] = attrgetter("error")
+_FACTOR_ERROR: Callable[[Posterior], float] = attrgetter("factor_error")
+_MOMENTS_ERROR: Callable[[Posterior], float] = attrgetter("divergence_error")
+
+
+def solver_of_step(
+    blocks: Sequence[LatentBlock], groups: RowGroups, maps: Sequence[LinearMap]
+) -> CertifiedSolver:
+    """Return the solver of the Gibbs sampler; raises like :func:`choose_solver`.
+
+    Parameters
+    ----------
+    blocks : sequence of LatentBlock
+    groups : RowGroups
+    maps : sequence of LinearMap
+        A_b on the merged rows at the chain's start.
+    """
+    ways: list[Callable[[], Solver]] = []
+    cheapest = cheapest_solver(blocks, groups)
+    if not groups.coupling.rows and can_sum_out(blocks, maps):
+        pattern = GramPattern(whitened_parts(blocks, maps))
+        least = max(_FEW, cheapest.multiplications(blocks, groups))
+        if pattern.multiplications <= least and pattern.pattern.corner <= LARGEST_MATRIX:
+            ways.append(partial(GramSolver, groups, pattern))
+    if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
+        kinds = [choose_solver(blocks, groups), *_others(blocks, groups, cheapest)]
+        ways += [partial(kind, blocks, groups) for kind in kinds]
+    return CertifiedSolver(ways)
+
+
+def _others(
+    blocks: Sequence[LatentBlock], groups: RowGroups, cheapest: type[Solver]
+) -> list[type[Solver]]:
+    """Return the other solvers with matrices of a possible size, the precision's own first."""
+    cost = {kind: kind.multiplications(blocks, groups) for kind in SOLVERS.values()}
+    possible = [
+        kind
+        for kind in cost
+        if kind is not cheapest
+        and np.isfinite(cost[kind])
+        and kind.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE
+    ]
+    # A structured prior is often accurate in its own precision where covariances are not.
+    return sorted(possible, key=lambda kind: (kind is not PrecisionSolver, cost[kind]))
+
+
+def solver_of_fit(blocks: Sequence[LatentBlock], groups: RowGroups, name: str) -> CertifiedSolver:
+    """Return the solver of a fit, the one of this name preferred."""
+    names = [name]
+    if max(sum(b.total_size for b in blocks), groups.size) <= LARGEST_ALTERNATIVE:
+        structured = any(b.entries is not None for b in blocks)
+        others = ["precision"] * structured + ["weight", "observation"]
+        names += [other for other in others if other != name]
+    return CertifiedSolver([partial(SOLVERS[name], blocks, groups) for name in names])
+
+
+def condition(
+    prior: LatentPrior, groups: RowGroups, h: Array, lam: Array, *, solver: str
+) -> Posterior:
+    """Return the posterior given the sites (h, λ) of every row, which stays valid.
+
+    ``solver`` is the name of the preferred one. Raises like :meth:`CertifiedSolver.of_fit`.
+    """
+    own = solver_of_fit([b.block for b in prior.blocks], groups, solver)
+    return own.of_fit(prior, groups.sites(h, lam, prior.offset))
