@@ -315,7 +315,16 @@ class Site:
 
 
 class EntryDensities(Protocol):
-    """Log densities of the entries of a vector that are independent given everything else."""
+    """Log densities of the entries of a vector that are independent given everything else.
+
+    Attributes
+    ----------
+    exchanges : mapping
+        Scalars in the point that may grow by what all entries lose: then nothing changes but the
+        log prior of both, which is the value.
+    """
+
+    exchanges: Mapping[str, PointMap[Array]]
 
     def __call__(self, point: Point) -> Array:
         """Return the log density of each entry up to a constant, flat."""

@@ -27,6 +27,7 @@ from .model import Hyperparameter, LatentGaussianModel
 
 __all__ = [
     "BY_ENTRY",
+    "EXCHANGE",
     "Factors",
     "Plan",
     "can_use_gradient",
@@ -41,6 +42,8 @@ _FEWEST_FOR_GRADIENT = 6
 
 #: Prefix of the names of updates of all entries of a vector at once.
 BY_ENTRY = "entries of "
+#: Prefix of the names of updates of a vector and a scalar that multiply each other.
+EXCHANGE = "exchange of "
 # Larger vectors are left to PyMC.
 LARGEST_SLICED = 60
 
@@ -91,7 +94,20 @@ class Plan:
             "collapsed": self.collapsed,
         }
         found |= {f"{BY_ENTRY}{h.name}": (h,) for h in self.by_entry}
+        found |= {f"{EXCHANGE}{vector.name}, {h.name}": (h,) for vector, h in self.exchanges}
         return found | {f"collapsed {name}": own for name, own in self.of_blocks.items()}
+
+    @cached_property
+    def exchanges(self) -> tuple[tuple[Hyperparameter, Hyperparameter], ...]:
+        """Vectors that are updated by entry, and scalars that they are exchanged with."""
+        own = (*self.joint, *self.collapsed, *self.likelihood, *self.prior_only)
+        own += tuple(h for members in self.of_blocks.values() for h in members)
+        return tuple(
+            (vector, h)
+            for vector in self.by_entry
+            for h in own
+            if vector.entries is not None and h.value_name in vector.entries.exchanges
+        )
 
     @cached_property
     def updated(self) -> tuple[Hyperparameter, ...]:

@@ -110,6 +110,7 @@ class GibbsSampler:
         self._keep_possible(point)
         given_latents.update_prior_only(rng, chain, state)
         given_latents.update_entries(rng, chain, state)
+        given_latents.update_exchanges(rng, chain, state)
         given_latents.update_joint(rng, chain, state)
         given_latents.update_likelihood(rng, chain, state)
         for level in self.levels:
@@ -118,6 +119,7 @@ class GibbsSampler:
             self._draw_part(rng, state, part)
         for _ in range(self.sweeps - 1):
             given_latents.update_entries(rng, chain, state)
+            given_latents.update_exchanges(rng, chain, state)
             state.info.log_evidence = 0.0
             for part in self.parts:
                 if part.factors:

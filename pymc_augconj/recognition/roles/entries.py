@@ -9,20 +9,32 @@ and all entries are updated at once. Which term belongs to which entry is found 
 terms where sets of entries move: those whose number has a bit set, and those where it has not. A
 term of one entry is changed by one set of each pair and so tells the entry's number; a term of two
 is changed by both sets of some pair.
+
+A scalar τ that enters by its products with the entries λⱼ alone is hard to move given these, and
+they given τ. While log τ grows by what every log λⱼ loses, nothing but their priors changes (Liu &
+Sabatti 2000): they are *exchanged*.
+
+References
+----------
+Liu, J. S. & Sabatti, C. (2000). Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian
+computation. Biometrika 87.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
+from pymc.logprob.transforms import LogTransform
+from pymc.model import Model
+from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import EntryDensities, Point
+from pymc_augconj.model import EntryDensities, Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Array, Index, Mask
 
-__all__ = ["FEWEST", "SeparateEntries", "separate_entries"]
+__all__ = ["FEWEST", "SeparateEntries", "is_invariant", "is_log", "separate_entries"]
 
 #: Entries of the shortest vector whose terms are separated.
 FEWEST = 10
@@ -49,6 +61,7 @@ class SeparateEntries(EntryDensities):
     def __init__(self, name: str, terms: PointFunction, owner: Index, size: int) -> None:
         self._name, self._terms, self._size = name, terms, size
         self._owner, self._own = owner, np.flatnonzero(owner >= 0)
+        self.exchanges: Mapping[str, PointMap[Array]] = {}
         self.names = terms.names
 
     def __call__(self, point: Point) -> Array:
@@ -86,12 +99,7 @@ def separate_entries(
     owner: Index | None = None
     for seed, point in enumerate(points):
         rng = np.random.default_rng(seed)
-        # Latents are zero in PyMC's initial point, where their coefficients do not matter.
-        moved = {
-            key: value + rng.standard_normal(value.shape) if value.dtype.kind == "f" else value
-            for key, value in point.items()
-        }
-        found = _owners(name, terms, moved, rng)
+        found = _owners(name, terms, _away_from_zero(point, rng), rng)
         if found is None:
             return None
         # A term may be constant in some part of the space.
@@ -103,6 +111,22 @@ def separate_entries(
             owner = np.maximum(owner, found)
     assert owner is not None
     return SeparateEntries(name, terms, owner, points[0][name].size)
+
+
+def is_log(model: Model, value: Variable) -> bool:
+    """Return whether the entry of the point is a logarithm."""
+    return isinstance(model.rvs_to_transforms[model.values_to_rvs[value]], LogTransform)
+
+
+def is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequence[Point]) -> bool:
+    """Return whether terms stay the same where one entry grows by what another one loses."""
+    for seed, point in enumerate(points):
+        moved = _away_from_zero(point, np.random.default_rng(seed))
+        other = moved | {scalar: moved[scalar] + _MOVE, vector: moved[vector] - _MOVE}
+        before, after = _flat(terms, moved), _flat(terms, other)
+        if not np.allclose(before, after, rtol=_ROUNDING, atol=_ROUNDING, equal_nan=True):
+            return False
+    return True
 
 
 def _owners(
@@ -131,3 +155,11 @@ def _owners(
 def _flat(terms: PointFunction, point: Point) -> Array:
     with np.errstate(all="ignore"):
         return np.concatenate([np.ravel(term) for term in terms(point)])
+
+
+def _away_from_zero(point: Point, rng: np.random.Generator) -> dict[str, Array]:
+    # Latents are zero in PyMC's initial point, where their coefficients do not matter.
+    return {
+        key: value + rng.standard_normal(value.shape) if value.dtype.kind == "f" else value
+        for key, value in point.items()
+    }

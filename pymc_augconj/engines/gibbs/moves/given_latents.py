@@ -10,12 +10,13 @@ from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.levels import Level
 from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.engines.gibbs.state import State
-from pymc_augconj.model import Point
-from pymc_augconj.plan import BY_ENTRY
+from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.plan import BY_ENTRY, EXCHANGE
 from pymc_augconj.typing import Array
 
 __all__ = [
     "update_entries",
+    "update_exchanges",
     "update_joint",
     "update_level",
     "update_likelihood",
@@ -41,6 +42,29 @@ def update_entries(rng: np.random.Generator, chain: Chain, state: State) -> None
         if chain.verifies:
             moved = np.arange(member.size) % 2 == int(rng.integers(2))
             member.entries.check(old, state.point, moved)
+
+
+def update_exchanges(rng: np.random.Generator, chain: Chain, state: State) -> None:
+    """Update scalars while vectors that they multiply move against them: the products stay."""
+    for vector, member in chain.plan.exchanges:
+        _exchange(rng, state, vector, member)
+
+
+def _exchange(
+    rng: np.random.Generator, state: State, vector: Hyperparameter, member: Hyperparameter
+) -> None:
+    assert vector.entries is not None
+    log_prior = vector.entries.exchanges[member.value_name]
+    scale, entries = state.point[member.value_name], state.point[vector.value_name]
+
+    def against(point: Point) -> Array:
+        return np.asarray(entries - (point[member.value_name] - scale).ravel())
+
+    def log_density(candidate: Point) -> float:
+        return float(log_prior({**candidate, vector.value_name: against(candidate)}))
+
+    state.update(rng, f"{EXCHANGE}{vector.name}, {member.name}", (member,), log_density)
+    state.point[vector.value_name] = against(state.point)
 
 
 def update_joint(rng: np.random.Generator, chain: Chain, state: State) -> None:
