@@ -37,13 +37,7 @@ _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
 
 
 class Chains:
-    """The chains of one call, as PyMC's callback: calls the user's, and keeps what it is given.
-
-    Parameters
-    ----------
-    callback : callable, optional
-        The user's.
-    """
+    """The chains of one call, as PyMC's callback: calls the user's, and keeps what it is given."""
 
     def __init__(self, callback: Callable[..., None] | None) -> None:
         self._callback = callback

@@ -13,8 +13,8 @@ import numpy as np
 from pymc.model import Model, modelcontext
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-from pymc_augconj.engines.base import FitProblem, FitState, LogPrior
-from pymc_augconj.engines.options import COMMON, InducingOptions, SVIOptions
+from pymc_augconj.engines.base import FitOutcome, FitProblem, FitState, LogPrior
+from pymc_augconj.engines.options import COMMON, InducingOptions, Options, SVIOptions
 from pymc_augconj.engines.registry import ENGINES, Engine, given_options, minibatch_engines
 from pymc_augconj.engines.sparse.chunks import ChunkedData
 from pymc_augconj.errors import AugmentationError
@@ -30,6 +30,7 @@ from pymc_augconj.recognition.prediction.evaluate import (
 )
 from pymc_augconj.recognition.processes.minibatch import batch_size_of, with_all_data
 from pymc_augconj.recognition.processes.other_rows import OtherRows
+from pymc_augconj.recognition.processes.process import name_of
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
@@ -189,7 +190,8 @@ def fit(
         if data is None:
             recognition.require_proper()
         if not sparse:
-            _check_gps(gp, lgm)
+            for process in listed(gp):
+                name_of(process, lgm)
         values = start.theta if isinstance(start, Approximation) else start
         first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
@@ -206,8 +208,7 @@ def fit(
             chosen = replace(chosen, batch_size=batch_size)
         chunked = None
         if data is not None:
-            moves = SVIOptions.of(chosen).optimize_inducing
-            read = _reader(written, lgm, gp, data, first, compile_kwargs, moves=moves)
+            read = _reader(written, lgm, gp, data, first, chosen, compile_kwargs)
             run = stack.enter_context(executor_of(client))
             chunked = ChunkedData(run, read, chunks_of(data, run), read.follows)
         problem = FitProblem(
@@ -229,17 +230,21 @@ def fit(
         optimisation=optimised - recognised,
         total=time.perf_counter() - begin,
     )
-    error = outcome.evidence_error
-    sentences = [] if result.converged else [result.message]
+    for sentence in _warnings(outcome):
+        warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
+    return result
+
+
+def _warnings(outcome: FitOutcome) -> list[str]:
+    """Return sentences about a fit that did not converge, or whose evidence has few digits."""
+    sentences, error = [] if outcome.converged else [outcome.message], outcome.evidence_error
     if error > max(SMALL_ERROR, _RELATIVE_ERROR * abs(outcome.evidence)):
         sentences.append(
             f"the log evidence has a rounding error of about {error:.1g} nats, in whichever way it "
             "is computed; bring priors and data to similar scales before comparing it, or "
             "hyperparameters optimised by it"
         )
-    for sentence in sentences:
-        warnings.warn(f"pac.fit(method={method!r}): {sentence}", RuntimeWarning, stacklevel=2)
-    return result
+    return sentences
 
 
 def _no_prior(point: Point) -> tuple[float, dict[str, np.ndarray]]:
@@ -281,27 +286,18 @@ def _with_all_data(written: Model, engine: Engine, data: Any) -> Model:
 
 def _reader(
     written: Model, lgm: LatentGaussianModel, gp: Any, data: Mapping[str, Any], first: Point,
-    compile_kwargs: Any, *, moves: bool,
+    options: Options, compile_kwargs: Any,
 ) -> OtherRows:  # fmt: skip
-    """Return the model at the rows of a chunk; ``moves`` is whether inducing inputs do."""
+    """Return the model at the rows of a chunk."""
     if not lgm.is_of_one_predictor:
         raise AugmentationError(
             "data: expected likelihoods of one predictor and processes of one output, "
             "found several; fit without data=…, by minibatches of arrays or memory maps"
         )
+    moves = SVIOptions.of(options).optimize_inducing
     return OtherRows(
         written, listed(gp), tuple(data), first, compile_kwargs, gradient_of_inducing=moves
     )
-
-
-def _check_gps(gp: Any, lgm: LatentGaussianModel) -> None:
-    names = [block.name for block in lgm.blocks]
-    for one in listed(gp):
-        if getattr(getattr(one, "f", None), "name", None) not in names:
-            raise AugmentationError(
-                "gp: expected the pm.gp.Latent whose prior is one of the model's latents "
-                f"{names}, got {one!r}"
-            )
 
 
 def _members(lgm: LatentGaussianModel) -> tuple[Hyperparameter, ...]:

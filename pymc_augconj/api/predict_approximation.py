@@ -174,20 +174,9 @@ def _given_sites(
 ) -> tuple[Array, Array]:
     """Return moments of new values f* + Σ row @ innovation of a block, given the sites.
 
-    Parameters
-    ----------
-    result : Approximation
-    cross : ndarray, shape (P, R)
-        Prior covariance of f* with the merged old predictors.
-    rows : mapping
-        By the index of a block, (P, size) or (size,).
-    full_cov : bool
-
-    Returns
-    -------
-    mean : ndarray, shape (P,)
-    cov : ndarray, shape (P,) or (P, P)
-        To be added to the prior variances, or covariance, of f*.
+    ``cross``, shape (P, R), is the prior covariance of f* with the merged old predictors; ``rows``
+    are of shape (P, size) or (size,), by the index of a block. Returned are means, and what is to
+    be added to the prior variances of f*, or with ``full_cov`` to their covariance.
     """
     latents, posterior = result._latents, result._posterior
     product = _outer if full_cov else np.vecdot

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -17,7 +17,6 @@ from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import LatentBlock, Site
 from pymc_augconj.plan import describe, make_plan
 from pymc_augconj.recognition.recognition import Recognition
@@ -104,14 +103,27 @@ class RecognitionReport(Recognition):
         held = choose_held(self.model, self.start, probes=self.probes)
         groups = LatentPriors(self.model, (self.start, *self.probes)).groups
         plan = make_plan(self.model, held, choose_factors(self.model, held, self.start, groups))
-        tables: list[Table | Text] = [self._latents(), self._sites(held)]
-        if self.model.hyperparameters:
-            table = _table("Hyperparameters", "variable", "shape", "sampled by")
-            nuts = uses_gradient(self.model, plan, held, cheapest_solver(self.model.blocks, groups))
-            for hyper in self.model.hyperparameters:
-                how = describe(plan, hyper, by_gradient=nuts, held=bool(held))
-                table.add_row(hyper.name, _shape(hyper.shape), how)
-            tables.append(table)
+        model, of_latents = self.model, zip(self.model.blocks, self.kinds, strict=True)
+        forms = {block.name: block.form for block in model.blocks}
+        tables: list[Table | Text] = [
+            _table(
+                "Gaussian latents",
+                ("variable", "size", "form", "enters through"),
+                [(block.name, _size(block), block.form, kind) for block, kind in of_latents],
+            ),
+            _table(
+                "Observed",
+                ("variable", "size", "likelihood", "link", "sites"),
+                [_row(s, forms, self._link(s), _kind(s, held)) for s in model.sites],
+            ),
+        ]
+        if model.hyperparameters:
+            nuts = uses_gradient(model, plan, held, cheapest_solver(model.blocks, groups))
+            rows = [
+                (h.name, _shape(h.shape), describe(plan, h, by_gradient=nuts, held=bool(held)))
+                for h in model.hyperparameters
+            ]
+            tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
         if plan.factors is not None:
             names = [[self.model.blocks[i].name for i in own] for own in plan.factors.blocks]
             listed = "; ".join(" and ".join(own) for own in names)
@@ -121,26 +133,6 @@ class RecognitionReport(Recognition):
         for name in self.factors:
             tables.append(Text(f"{name}: depends on hyperparameters alone, part of their prior"))
         return Group(*tables)
-
-    def _latents(self) -> Table:
-        table = _table("Gaussian latents", "variable", "size", "form", "enters through")
-        for block, kind in zip(self.model.blocks, self.kinds, strict=True):
-            table.add_row(block.name, _size(block), block.form, kind)
-        return table
-
-    def _sites(self, held: Collection[str]) -> Table:
-        table = _table("Observed", "variable", "size", "likelihood", "link", "sites")
-        forms = {block.name: block.form for block in self.model.blocks}
-        for site in self.model.sites:
-            likelihood = site.likelihood
-            table.add_row(
-                site.label if site.is_prior else site.name,
-                f"{site.size:,}",
-                forms[site.name] if site.is_prior else likelihood.name,
-                self._link(site),
-                _kind(likelihood, site.name in held),
-            )
-        return table
 
     def _link(self, site: Site) -> str:
         """Return the link; of several predictors, which latents enter each."""
@@ -183,20 +175,26 @@ class RecognitionReport(Recognition):
         return f"<Recognition: latents {blocks}; observed {sites}>"
 
 
-def _kind(likelihood: Density, held: bool) -> str:
-    if held:
+def _row(site: Site, forms: Mapping[str, str], link: str, kind: str) -> tuple[str, ...]:
+    """Return the row of an observed variable, or of a latent's prior."""
+    if site.is_prior:
+        return site.label, f"{site.size:,}", forms[site.name], link, kind
+    return site.name, f"{site.size:,}", site.likelihood.name, link, kind
+
+
+def _kind(site: Site, held: Collection[str]) -> str:
+    if site.name in held:
         return "held sites (density alone)"
-    return (
-        f"augmented: {likelihood.augmentation}"
-        if likelihood.has_auxiliary
-        else likelihood.augmentation
-    )
+    written = site.likelihood.augmentation
+    return f"augmented: {written}" if site.likelihood.has_auxiliary else written
 
 
-def _table(title: str, *columns: str) -> Table:
+def _table(title: str, columns: Sequence[str], rows: Sequence[tuple[str, ...]]) -> Table:
     table = Table(title=title, title_justify="left")
     for column in columns:
         table.add_column(column, justify="right" if column == "size" else "left")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 

@@ -36,16 +36,7 @@ _LARGEST = 0.1
 
 
 class SparseGibbs(AugmentedGibbs):
-    """:class:`.AugmentedGibbs` of a sparsified model, every site of which is held.
-
-    Parameters
-    ----------
-    vars, model
-        As for every step method; ``model`` is ``sparsified.model``.
-    sparsified : Sparsified
-    **kwargs
-        Other options of :class:`.AugmentedGibbs`, except ``sites``.
-    """
+    """:class:`.AugmentedGibbs` of ``sparsified.model``, every site of which is held."""
 
     def __init__(
         self,
@@ -60,18 +51,12 @@ class SparseGibbs(AugmentedGibbs):
         # Has been read; the graphs of a model need not go to worker processes.
         self._given = None
 
-    def _recognize(
-        self, model: Model, vars: Sequence[Any] | None, compile_kwargs: Any
-    ) -> Recognition:
-        assert self._given is not None  # in the constructor
-        return self._given.recognition
-
-    def _choose_held(self, sites: str) -> tuple[str, ...]:
-        return tuple(site.name for site in self.recognition.model.sites)
-
-    def _density_of(self, model: Model) -> WholeDensity | None:
-        assert self._given is not None  # in the constructor
-        lgm = self.recognition.model
+    def _read(
+        self, model: Model, vars: Sequence[Any] | None, sites: str, compile_kwargs: Any
+    ) -> tuple[Recognition, tuple[str, ...], WholeDensity | None]:
+        given = self._given
+        assert given is not None  # in the constructor
+        lgm = given.recognition.model
         largest, by_rule = lgm.n_rows * lgm.latent_size, False
         for site in lgm.sites:
             assert isinstance(site.likelihood, ExpectedDensity)
@@ -81,7 +66,8 @@ class SparseGibbs(AugmentedGibbs):
             _, weights = nodes_of(max(site.params.outputs, 1), site.shape[0])
             largest = max(largest, weights.size * site.row_numbers.size)
         large = largest > _LARGEST_COMPARED
-        return None if self._given.inexact or by_rule or large else WholeDensity(model)
+        density = None if given.inexact or by_rule or large else WholeDensity(model)
+        return given.recognition, tuple(site.name for site in lgm.sites), density
 
     def _warn(self, trials: float) -> SamplerWarning | None:
         first = not (self.tune or self._warned)

@@ -158,7 +158,7 @@ def sparsified(
     return Sparsified(
         written,
         Recognition(sparse, kinds, recognition.factors, start),
-        _inexact(sparse, start),
+        tuple(site.name for site in sparse.sites if not _is_exact(sparse, site, start)),
     )
 
 
@@ -178,12 +178,8 @@ def _of_fit(fit: Approximation, names: Sequence[str]) -> tuple[Any, Mapping[str,
     return {name: fit.inducing[name] for name in names}, fit.theta
 
 
-def _inexact(lgm: LatentGaussianModel, start: Mapping[str, np.ndarray]) -> tuple[str, ...]:
-    """Return the observed variables whose expectation the PyMC model does not have exactly."""
-    return tuple(site.name for site in lgm.sites if not _is_exact(lgm, site, start))
-
-
 def _is_exact(lgm: LatentGaussianModel, site: Site, start: Mapping[str, np.ndarray]) -> bool:
+    """Return whether the PyMC model has the expectation of an observed variable exactly."""
     assert isinstance(site.likelihood, ExpectedDensity)
     assert isinstance(site.params, WithResidual)
     P, outputs = site.shape[0], site.params.outputs
@@ -237,14 +233,10 @@ def _weights_of(
 
     With several predictors there is one for each of them, and the fit starts anew.
     """
-    if not lgm.is_of_one_predictor:
+    if not (lgm.is_of_one_predictor and isinstance(earlier, SparseApproximation)):
         return None
-    names = [process.name for process in processes]
-    if not isinstance(earlier, SparseApproximation):
-        return None
-    if list(earlier.inducing) != names or not all(
-        np.array_equal(earlier.inducing[name], Z) for name, Z in zip(names, inducing, strict=True)
-    ):
+    same = map(np.array_equal, earlier.inducing.values(), inducing)
+    if list(earlier.inducing) != [process.name for process in processes] or not all(same):
         return None
     count = len(earlier.history) if earlier.method == "svi" else 0
     return FirstWeights(*earlier.natural_weights(), count)

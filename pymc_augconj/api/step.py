@@ -184,8 +184,7 @@ class AugmentedGibbs(BlockedStep):
         if vars is not None:
             vars = [vars] if isinstance(vars, str) or not isinstance(vars, list | tuple) else vars
             vars = [model[var] if isinstance(var, str) else var for var in vars]
-        self.recognition = self._recognize(model, vars, compile_kwargs)
-        self.held = self._choose_held(sites)
+        self.recognition, self.held, self._pymc = self._read(model, vars, sites, compile_kwargs)
         if self.held:
             self.stats_dtypes_shapes = {**self.stats_dtypes_shapes, **_HELD_STATS}
             self.stats_dtypes = [{name: t for name, (t, _) in self.stats_dtypes_shapes.items()}]
@@ -206,7 +205,6 @@ class AugmentedGibbs(BlockedStep):
         self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._solver)
         self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=is_sparse)
         self._default_start = dict(self.recognition.start)
-        self._pymc = self._density_of(model)
         prepare(self.recognition, self.held)
         self.rng = np.random.default_rng(rng)
         self._reset()
@@ -215,18 +213,16 @@ class AugmentedGibbs(BlockedStep):
                 own.solver.preferred.compile()
         self.tune = True
 
-    def _recognize(
-        self, model: Model, vars: Sequence[Any] | None, compile_kwargs: Any
-    ) -> Recognition:
-        return recognize(model, vars=vars, compile_kwargs=compile_kwargs)
+    def _read(
+        self, model: Model, vars: Sequence[Any] | None, sites: str, compile_kwargs: Any
+    ) -> tuple[Recognition, tuple[str, ...], WholeDensity | None]:
+        """Return the model, the observed variables with held sites, and PyMC's log density.
 
-    def _choose_held(self, sites: str) -> tuple[str, ...]:
-        found = self.recognition
-        return choose_held(found.model, found.start, sites, found.probes)
-
-    def _density_of(self, model: Model) -> WholeDensity | None:
-        """Return PyMC's log density of the model, to compare with; None to compare nothing."""
-        return WholeDensity(model)
+        The last is to be compared with; None compares nothing.
+        """
+        found = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
+        held = choose_held(found.model, found.start, sites, found.probes)
+        return found, held, WholeDensity(model)
 
     def _reset(self) -> None:
         self._sampler: GibbsSampler | None = None

@@ -52,12 +52,8 @@ class SliceUpdate:
     """Slice sampling along the principal axes of the posterior, as learned during tuning.
 
     Until the first estimate of the covariance, coordinates are updated one by one, with stepping
-    out from intervals whose lengths are averages of those that slices had.
-
-    Parameters
-    ----------
-    size : int
-        Number of scalars.
+    out from intervals whose lengths are averages of those that slices had. ``size`` is the number
+    of scalars.
 
     References
     ----------
@@ -66,6 +62,8 @@ class SliceUpdate:
 
     def __init__(self, size: int) -> None:
         self.size = size
+        #: Elliptical slices a step, and slices along axes, see :class:`.kernel.Learned`.
+        self.schedule = (0, 2)
         self.state: dict[str, Any] = {
             "widths": np.ones(size),
             "n_tunes": 0,
@@ -95,11 +93,6 @@ class SliceUpdate:
         if tune:
             self._learn(x)
         return x
-
-    @property
-    def schedule(self) -> tuple[int, int]:
-        """Elliptical slices a step, and slices along axes, see :class:`.kernel.Learned`."""
-        return 0, 2
 
     def _along_one_axis(self, target: Target, start: Array, rng: np.random.Generator) -> Array:
         """Return the next value on a line along a principal axis, chosen at random."""
@@ -148,12 +141,8 @@ class EllipticalUpdate(SliceUpdate):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
+        self.schedule = (1, 0)
         self._inverse, self._inverted = np.empty((0, 0)), None
-
-    @property
-    def schedule(self) -> tuple[int, int]:
-        """See :class:`.SliceUpdate`."""
-        return 1, 0
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
@@ -190,16 +179,15 @@ class MixedUpdate(EllipticalUpdate):
     whether, is drawn without regard to the values.
     """
 
-    @property
-    def schedule(self) -> tuple[int, int]:
-        """See :class:`.SliceUpdate`."""
-        return min(_ELLIPSES, self.size), 1
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self.schedule = (min(_ELLIPSES, size), 1)
 
     def __call__(self, target: Target, start: Array, rng: np.random.Generator, tune: bool) -> Array:
         """Return the next value."""
         if self.state["axes"] is None:
             return super().__call__(target, start, rng, tune)
-        for _ in range(min(_ELLIPSES, self.size)):
+        for _ in range(self.schedule[0]):
             start = super().__call__(target, start, rng, tune)
         return self._along_one_axis(target, start, rng) if rng.random() < _ALONG_AXES else start
 
@@ -274,13 +262,7 @@ def _slice(
 
 
 class EntrywiseSliceUpdate:
-    """Slice sampling of all entries of a vector at once, which are independent.
-
-    Parameters
-    ----------
-    size : int
-        Number of scalars.
-    """
+    """Slice sampling of all ``size`` entries of a vector at once, which are independent."""
 
     def __init__(self, size: int) -> None:
         self.state: dict[str, Any] = {"widths": np.ones(size), "n_tunes": 0}
@@ -301,13 +283,7 @@ class EntrywiseSliceUpdate:
 
 
 class GradientUpdate(NUTS):
-    """PyMC's NUTS on the density of one step, with its gradient; step size and scales are kept.
-
-    Parameters
-    ----------
-    size : int
-        Number of scalars.
-    """
+    """PyMC's NUTS on the density of one step, with its gradient; step size and scales are kept."""
 
     # The target changes at every step, so that long trajectories are not worth their cost.
     _MAX_TREEDEPTH = 6

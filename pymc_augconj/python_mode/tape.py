@@ -46,11 +46,12 @@ __all__ = ["NoTapeError", "OnTape", "Registers", "Tape", "TapeBuilder"]
 
 # Names of scalar operations in the order of their opcodes, see :mod:`.tape_kernel`.
 _NAMES = (
-    *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Sqr", "Reciprocal", "Exp", "Log", "Log1p"),
-    *("Expm1", "Sqrt", "Pow", "Abs", "GT", "GE", "LT", "LE", "EQ", "NEQ", "AND", "OR", "Invert"),
-    *("Switch", "Maximum", "Minimum", "GammaLn", "Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid"),
-    *("Softplus", "Log1mexp", "IsNan", "Sign"),
+    *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
+    *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
+    *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
 )
+# Operations that are others of other arguments.
+_SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
 _OPCODES = {name: code for code, name in enumerate(_NAMES)}
 # Operations that move entries, with how many of their arguments have these; None for all.
 _MOVING: dict[type, int | None] = {
@@ -154,6 +155,9 @@ class TapeBuilder:
 
     def apply(self, name: str, *arguments: Index) -> Index:
         """Return the registers of an elementwise operation."""
+        if name in _SAME:
+            others = {"Sqr": arguments * 2, "Reciprocal": (self.constants(1.0), *arguments)}
+            name, arguments = _SAME[name], others.get(name, arguments[::-1])
         if name not in _OPCODES:
             raise NoTapeError(name)
         shape = np.broadcast_shapes(*(x.shape for x in arguments))

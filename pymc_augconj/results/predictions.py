@@ -54,17 +54,8 @@ def predictions_tree(
 ) -> xr.DataTree:
     """Return a DataTree of one group.
 
-    Parameters
-    ----------
-    variables : mapping
-        Dims and values of each variable. A dim ``"sample"`` stands for chains and draws together.
-    coords : mapping
-        Labels of dims.
-    attrs : mapping
-    sampled : tuple of ndarray, optional
-        Coordinates of chain and draw, if a variable has the dim ``"sample"``.
-    group : str
-        Its name.
+    A dim ``"sample"`` of a variable stands for chains and draws together, of which ``sampled`` are
+    the coordinates. ``coords`` has the labels of all other dims, and perhaps more.
     """
     data, coords = {}, dict(coords)
     for name, (dims, values) in variables.items():

@@ -62,6 +62,12 @@ def test_options_are_refused_before_anything_is_computed(method, options, senten
         pac.fit(method, **options, **QUIET)
 
 
+@pytest.mark.parametrize("call", [pac.fit, lambda **options: pac.predict(None, None, **options)])
+def test_an_unknown_option_is_named(call):
+    with pm.Model(), pytest.raises(TypeError, match="unexpected keyword argument 'powr'"):
+        call(powr=0.5)
+
+
 def test_options_arrive(model):
     fixed = {"model": model, "hyper": "fixed", "tol": 1e-8, **QUIET}
     plain = pac.fit("ep", **fixed)

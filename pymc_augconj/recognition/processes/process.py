@@ -26,7 +26,7 @@ from .input_data import data_as_constants
 from .minibatch import all_data_of
 from .stationary import StationaryCovariance
 
-__all__ = ["JITTER", "LatentProcess"]
+__all__ = ["JITTER", "LatentProcess", "name_of"]
 
 # A generic value of hyperparameters, unconstrained, at which formulas are compared with graphs.
 _ANYWHERE = 0.3
@@ -64,7 +64,7 @@ class LatentProcess:
         *,
         gradient_of_inducing: bool = False,
     ) -> None:
-        self.name = _name(gp, lgm)
+        self.name = name_of(gp, lgm)
         self.read_inputs(gp)
         self._hyper = {h.value_name for h in lgm.hyperparameters}
         by_name = {value.name: value for value in model.value_vars}
@@ -146,7 +146,8 @@ class LatentProcess:
         return np.array(self._mean({**point, INPUTS: X}), dtype=float)
 
 
-def _name(gp: Any, lgm: LatentGaussianModel) -> str:
+def name_of(gp: Any, lgm: LatentGaussianModel) -> str:
+    """Return the latent whose prior a process is; AugmentationError if there is none."""
     names = [block.name for block in lgm.blocks]
     name = getattr(getattr(gp, "f", None), "name", None)
     if name not in names or not hasattr(gp, "cov_func"):

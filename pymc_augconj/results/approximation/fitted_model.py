@@ -71,8 +71,7 @@ class FittedLatents:
 
     Attributes
     ----------
-    prior : LatentPrior
-    groups : RowGroups
+    prior, groups
     space : str
         The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
     means : sequence of AffineMean
@@ -165,12 +164,9 @@ class PointwiseLogLikelihood:
     shapes: dict[str, tuple[int, ...]]
 
     def __call__(self, eta: Array) -> dict[str, Array]:
-        """Return the log densities by observed variable or potential, shape (S, …).
+        """Return the log densities at S draws of the stacked predictors, ``eta`` of shape (S, N).
 
-        Parameters
-        ----------
-        eta : ndarray, shape (S, N)
-            Draws of the stacked predictors.
+        They are of shape (S, …), by observed variable or potential.
         """
         densities = {}
         for site in self.lgm.sites:

@@ -59,15 +59,7 @@ def fitting_dims(
     """Return dims with new names for axes whose length differs from their coordinate's.
 
     Without them the results would be refused after all the work. Each new name gives a warning.
-
-    Parameters
-    ----------
-    dims : mapping
-        Dims of the model, by variable.
-    coords : mapping
-        Labels by dim, None for dims without labels.
-    shapes : mapping
-        Known shapes by variable; other variables are left out.
+    Dims without labels have None in ``coords``; variables that ``shapes`` lacks are left out.
     """
     lengths = {dim: len(labels) for dim, labels in coords.items() if labels is not None}
     fitting: dict[str, list[str | None]] = {}

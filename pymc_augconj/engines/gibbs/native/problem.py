@@ -132,13 +132,8 @@ def make_problem(
 ) -> tuple[Problem, Layout]:
     """Return a model for the native loop, and what it records.
 
-    Parameters
-    ----------
-    chain : Chain
-    point : mapping
-        The chain's point.
-    recorded : OnTape, optional
-        A function of the point that is recorded too, unless it has no tape.
+    ``point`` is that of the chain. ``recorded`` is a function of the point whose values are
+    recorded too, unless it has no tape.
 
     Raises
     ------
