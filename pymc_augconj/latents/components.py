@@ -147,21 +147,6 @@ class _RowsOf:
         return part
 
 
-@dataclass(frozen=True)
-class _EntriesOf:
-    """Some entries of a vector that is a function of the point."""
-
-    whole: PointMap[Array]
-    entries: Index
-
-    @property
-    def names(self) -> tuple[Key, ...]:
-        return self.whole.names
-
-    def __call__(self, point: Point) -> Array:
-        return self.whole(point)[self.entries]
-
-
 def restricted_model(
     model: LatentGaussianModel, component: Component, rows: Index
 ) -> LatentGaussianModel:
@@ -183,7 +168,7 @@ def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
     """Return some pieces of a block."""
     if latents.size == block.total_size:
         return block
-    mean = None if block.mean is None else _EntriesOf(block.mean, latents)
+    mean = None if block.mean is None else _RowsOf(block.mean, latents)
     if not block.is_independent:
         copies = latents.size // block.size
         return replace(block, copies=copies, shape=(latents.size,), mean=mean)
@@ -201,6 +186,6 @@ def _restricted_block(block: LatentBlock, latents: Index) -> LatentBlock:
         copies=1,
         shape=(latents.size,),
         mean=mean,
-        scale=_EntriesOf(block.scale, latents),
+        scale=_RowsOf(block.scale, latents),
         scale_pullback=None if pull is None else pullback,
     )
