@@ -234,35 +234,29 @@ def solver_of_step(
         if pattern.multiplications <= least and pattern.pattern.corner <= LARGEST_MATRIX:
             ways.append(partial(GramSolver, groups, pattern))
     if not ways or cheapest.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE:
-        kinds = [choose_solver(blocks, groups), *_others(blocks, groups, cheapest)]
+        kinds = [choose_solver(blocks, groups), *_alternatives(blocks, groups, cheapest)]
         ways += [partial(kind, blocks, groups) for kind in kinds]
     return CertifiedSolver(ways)
 
 
-def _others(
-    blocks: Sequence[LatentBlock], groups: RowGroups, cheapest: type[Solver]
-) -> list[type[Solver]]:
-    """Return the other solvers with matrices of a possible size, the precision's own first."""
-    cost = {kind: kind.multiplications(blocks, groups) for kind in SOLVERS.values()}
-    possible = [
-        kind
-        for kind in cost
-        if kind is not cheapest
-        and np.isfinite(cost[kind])
-        and kind.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE
-    ]
-    # A structured prior is often accurate in its own precision where covariances are not.
-    return sorted(possible, key=lambda kind: (kind is not PrecisionSolver, cost[kind]))
-
-
 def solver_of_fit(blocks: Sequence[LatentBlock], groups: RowGroups, name: str) -> CertifiedSolver:
     """Return the solver of a fit, the one of this name preferred."""
-    names = [name]
-    if max(sum(b.total_size for b in blocks), groups.size) <= LARGEST_ALTERNATIVE:
-        structured = any(b.entries is not None for b in blocks)
-        others = ["precision"] * structured + ["weight", "observation"]
-        names += [other for other in others if other != name]
-    return CertifiedSolver([partial(SOLVERS[name], blocks, groups) for name in names])
+    kinds = [SOLVERS[name], *_alternatives(blocks, groups, SOLVERS[name])]
+    return CertifiedSolver([partial(kind, blocks, groups) for kind in kinds])
+
+
+def _alternatives(
+    blocks: Sequence[LatentBlock], groups: RowGroups, preferred: type[Solver]
+) -> list[type[Solver]]:
+    """Return other solvers with matrices of a possible size."""
+    # A structured prior is often accurate in its own precision where covariances are not.
+    structured = any(b.entries is not None for b in blocks)
+    kinds = [PrecisionSolver] * structured + [WeightSolver, ObservationSolver]
+    return [
+        kind
+        for kind in kinds
+        if kind is not preferred and kind.largest_order(blocks, groups) <= LARGEST_ALTERNATIVE
+    ]
 
 
 def condition(
