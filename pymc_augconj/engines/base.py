@@ -18,8 +18,7 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.contract import MultiLikelihood
-from pymc_augconj.model import Hyperparameter, Key, LatentGaussianModel, Point
+from pymc_augconj.model import Hyperparameter, Key, LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array
 
 __all__ = [
@@ -51,19 +50,17 @@ class SiteRule(Protocol):
     #: True if the rule needs an augmentation.
     augmented: bool
 
-    def full(self, terms: MultiLikelihood) -> bool:
+    def full(self, site: Site) -> bool:
         """Return whether the rule uses covariances of predictors and full Λ, (P, P, N).
 
         Otherwise it uses variances and the diagonal of Λ, (P, N).
         """
 
-    def value(
-        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
-    ) -> Array:
-        """Return ℓ(m, V) of every observation, shape (N,), for ``mean`` of shape (P, N)."""
+    def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
+        """Return ℓ(m, V) of observations y of a site, shape (N,), for ``mean`` of shape (P, N)."""
 
     def targets(
-        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
+        self, site: Site, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
         """Return ℓ and the target sites (ĥ, Λ̂), of the shapes of ``mean`` and ``cov``."""
 

@@ -13,7 +13,6 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``cauchy``                  Cauchy, as normal of random precision
 ``contract``                the contract with P predictors, to which formulas of one are lifted
 ``density``                 a likelihood with its observations, for integration over one predictor
-``folded_normal``           the mean absolute value of a normal variable
 ``generic``                 any likelihood, censored or not, known by its log density
 ``heteroscedastic``         normal of a bounded precision, by thinning and Pólya–Gamma
 ``heteroscedastic_log``     normal of a log standard deviation, by its density

@@ -1,4 +1,4 @@
-"""The contract between a likelihood and the rest of the package.
+"""Likelihoods of one predictor, as they are written.
 
 A likelihood is one observed variable's density log p(y | η), which is all that the engines need
 that integrate over one site at a time: a :class:`DensityLikelihood`. A :class:`Likelihood` is
@@ -6,18 +6,15 @@ written so that, besides, given an auxiliary variable ω, every observation beco
 
     log p(y, ω | η) = h(ω) η − ½ λ(ω) η² + log_base(y, ω),        ω | y, η  drawn exactly.
 
-Everything an engine needs follows from the methods below, and nothing else in the package knows
-one likelihood from another. The contract test (``tests/likelihoods/test_contract.py``) checks,
-for every registered likelihood with an ω, that log p(y, ω | η) − log p(ω | y, η) does not depend on
-ω and equals log p(y | η).
+The rest of the package sees these formulas through :mod:`.contract`, in arrays of P predictors, and
+nothing else in it knows one likelihood from another. The contract test
+(``tests/likelihoods/test_contract.py``) checks, for every registered likelihood with an ω, that
+log p(y, ω | η) − log p(ω | y, η) does not depend on ω and equals log p(y | η).
 
 Shapes: ``y``, ``eta``, ``h`` and ``lam`` are float64 arrays of shape (N,); every entry of
 ``params`` is float64 too (PyMC stores a constant 127 as an int8) and broadcasts against (N,). The
 auxiliary variable is whatever :meth:`Likelihood.draw_auxiliary` returns: an array of shape (N,), a
 tuple of such arrays, or None where there is none.
-
-This is how a likelihood of one predictor is written. Engines see arrays of P predictors, of which
-:mod:`.contract` has the contract; a likelihood of several predictors is written in that.
 """
 
 from __future__ import annotations

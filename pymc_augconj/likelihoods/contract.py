@@ -68,7 +68,6 @@ class Traits:
 class MultiDensity(Density):
     """One observation model of P predictors, known by its density."""
 
-    augmentation = "none: vgp"
     traits: Traits = Traits()
     #: K, if y is a class 0, …, K − 1, or counts of classes; None otherwise.
     n_classes: int | None = None

@@ -69,8 +69,6 @@ class GenericLikelihood(MultiDensity):
         self.name, self.link, self.discrete = name, link, discrete
         self.n_predictors, self.n_classes = n_predictors, n_classes
         self._log_density, self._log_cdf, self._censored = log_density, log_cdf, censored
-        if n_predictors == 1:
-            self.augmentation = "none"
 
     def bounds(self, params: Params) -> tuple[Array, Array] | None:
         if not self._censored:

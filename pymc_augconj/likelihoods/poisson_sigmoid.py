@@ -36,6 +36,7 @@ from pymc_augconj.typing import Array
 from .base import Likelihood, Params, Pattern, Sites, is_count, refusal
 from .joint import Joint, JointWriter
 from .registry import register
+from .thinning import log_shrunk
 
 __all__ = ["PoissonSigmoid"]
 
@@ -74,16 +75,16 @@ class PoissonSigmoid(Likelihood):
         return 0.5 * (y - n), polya_gamma
 
     def expected_sites(self, y: Array, mean: Array, var: Array, params: Params) -> Sites:
-        c = np.sqrt(mean**2 + var)
-        n = _expected_count(mean, c, params)
+        c, log_thinned = log_shrunk(mean, var)
+        n = params["rate"] * np.exp(log_thinned)
         return 0.5 * (y - n), mean_polya_gamma(y + n, c)
 
     def expected_log_bound(self, y: Array, mean: Array, var: Array, params: Params) -> Array:
         # Given n the bound is that of a binomial atom; the sum over n is an exponential series.
-        rate, c = params["rate"], np.sqrt(mean**2 + var)
+        rate, (c, log_thinned) = params["rate"], log_shrunk(mean, var)
         log_laplace = -np.logaddexp(0.5 * c, -0.5 * c)
         log_power = xlogy(y, rate) + y * (0.5 * mean + log_laplace)
-        return log_power + _expected_count(mean, c, params) - rate - gammaln(y + 1.0)
+        return log_power + rate * np.expm1(log_thinned) - gammaln(y + 1.0)
 
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         mean = params["rate"] * expit(eta)
@@ -120,8 +121,3 @@ class PoissonSigmoid(Likelihood):
             return log_constant + 0.5 * (y - n) * eta - 0.5 * lam * eta**2
 
         return [n, omega], log_factor
-
-
-def _expected_count(mean: Array, c: Array, params: Params) -> Array:
-    """Return γ; c ≥ |m|, so that neither exponential overflows."""
-    return params["rate"] * np.exp(-0.5 * (mean + c)) / (1.0 + np.exp(-c))

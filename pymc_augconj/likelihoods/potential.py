@@ -48,7 +48,6 @@ class PotentialLikelihood(MultiDensity):
 
     name, link = "potential", "its own"
     patterns = ()
-    augmentation = "none"
     is_normalized, has_observations = False, False
     unpredictable = (
         "expected an observed variable, found a potential, which has no observations to "

@@ -17,13 +17,12 @@ from typing import Any
 
 import numpy as np
 from numpy.random import Generator
-from scipy.special import gammaln
+from scipy.special import erf, gammaln
 
 from pymc_augconj.auxiliary.inverse_gaussian import logpdf_inverse_gaussian, random_inverse_gaussian
 from pymc_augconj.typing import Array
 
 from .base import Expected, Likelihood, Params, Sites
-from .folded_normal import folded_normal
 from .joint import Joint, JointWriter, normal_factor
 
 __all__ = ["GammaMixture", "NormalMixture", "SymmetricNoise", "TiltedLaplace", "log_gamma_density"]
@@ -171,7 +170,7 @@ class TiltedLaplace(NormalMixture):
 
     def expected_log_density(self, y: Array, mean: Array, var: Array, params: Params) -> Expected:
         a, d = self.slopes(y, params)
-        distance, d_mean, d_var = folded_normal(y - mean, var)
+        distance, d_mean, d_var = _folded_normal(y - mean, var)
         value = self.log_norm(params) - a * distance - d * (y - mean)
         return value, a * d_mean + d, -a * d_var
 
@@ -201,3 +200,14 @@ class TiltedLaplace(NormalMixture):
 def log_gamma_density(x: Array, shape: Array | float, rate: Array) -> Array:
     """Return the log density of a gamma distribution."""
     return shape * np.log(rate) - gammaln(shape) + (shape - 1.0) * np.log(x) - rate * x
+
+
+def _folded_normal(mean: Array, var: Array) -> Expected:
+    """Return E|e| for e ~ N(mean, var), and its derivatives by mean and by var; var > 0.
+
+    With z = m/√v, E|e| = 2√v φ(z) + m (2 Φ(z) − 1), ∂/∂m = 2 Φ(z) − 1 and ∂/∂v = φ(z)/√v.
+    """
+    std = np.sqrt(var)
+    density = np.exp(-0.5 * (mean / std) ** 2 - _HALF_LOG_2PI) / std
+    slope = erf(mean / (std * np.sqrt(2.0)))
+    return 2.0 * var * density + mean * slope, slope, density

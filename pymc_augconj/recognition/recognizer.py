@@ -10,6 +10,7 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.model import EntryDensities, LatentGaussianModel, Point, Site
 from pymc_augconj.python_mode import untraced
 
@@ -217,7 +218,7 @@ def _sites(
         sites.append(
             Site(
                 name=observed.variable.name,
-                likelihood=observed.likelihood,
+                likelihood=lift(observed.likelihood),
                 size=observed.size,
                 rows=rows,
                 y=Observations(

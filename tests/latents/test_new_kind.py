@@ -13,6 +13,7 @@ from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.latents import registry
+from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.model import LatentGaussianModel, Site
@@ -31,7 +32,7 @@ def model(monkeypatch) -> LatentGaussianModel:
     monkeypatch.setitem(registry._KINDS, RandomWalk.kind, RandomWalk)
     block = replace(a_block(RandomWalk, SIZE), scale=Constant(np.array(STEP)))
     site = Site(
-        name="y", likelihood=Normal(), size=Y.size, rows=slice(0, Y.size), y=Constant(Y),
+        name="y", likelihood=lift(Normal()), size=Y.size, rows=slice(0, Y.size), y=Constant(Y),
         params=Constant({"sigma": np.array(SIGMA)}),
     )  # fmt: skip
     return LatentGaussianModel(

@@ -20,9 +20,8 @@ from pymc_augconj.engines.variational.bound import BoundFamily
 from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.likelihoods.density import LikelihoodDensity
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.typing import Array
 
@@ -79,15 +78,14 @@ class _FixedTilted:
         self._bound, self._evaluation = bound, evaluation
 
     @cached_property
-    def _quadratures(self) -> dict[int, Quadrature]:
+    def _quadratures(self) -> dict[str, Quadrature]:
         # On demand, as many likelihoods have no parameters.
+        names = [site.name for site in self._bound.family.model.sites]
         found = tilted_quadratures(self._bound.objective, self._evaluation)
-        return {id(y): one for y, one in zip(self._bound.family.y, found, strict=True)}
+        return dict(zip(names, found, strict=True))
 
-    def value(
-        self, terms: MultiLikelihood, y: Array, mean: Array, var: Array, params: Params
-    ) -> Array:
-        return self._quadratures[id(y)].expect(LikelihoodDensity(terms, y, params))
+    def value(self, site: Site, y: Array, mean: Array, var: Array, params: Params) -> Array:
+        return self._quadratures[site.name].expect(LikelihoodDensity(site.likelihood, y, params))
 
 
 def _gradient(bound: _EPBound, evaluation: EPEvaluation) -> dict[str, Array]:

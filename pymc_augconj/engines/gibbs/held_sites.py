@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.engines.base import SiteRule
 from pymc_augconj.engines.ep.fit import EPFamily
 from pymc_augconj.engines.ep.record import EPState
 from pymc_augconj.engines.ep.solve import solve
@@ -31,8 +32,7 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.likelihoods.contract import MultiDensity
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array
 
 __all__ = ["HeldSites"]
@@ -59,24 +59,22 @@ class _Rule:
 
     monotone = augmented = False
 
-    def __init__(self, held: Sequence[MultiDensity]) -> None:
+    def __init__(self, held: Collection[str]) -> None:
         self._held, self._cavi = held, CoordinateAscent()
         self._vgp = VariationalGaussian(rough=True)
 
-    def _of(self, terms: MultiDensity) -> Any:
-        # By identity, which copies of a whole chain keep, and not by id, which they do not.
-        return self._vgp if any(terms is held for held in self._held) else self._cavi
+    def _of(self, site: Site) -> SiteRule:
+        return self._vgp if site.name in self._held else self._cavi
 
-    def full(self, terms: MultiDensity) -> bool:
+    def full(self, site: Site) -> bool:
         # Held sites couple the predictors, or may do so.
-        rule = self._of(terms)
-        return bool(rule is self._vgp or rule.full(terms))
+        return site.name in self._held or self._cavi.full(site)
 
-    def value(self, terms: MultiDensity, *at: Any) -> Any:
-        return self._of(terms).value(terms, *at)
+    def value(self, site: Site, *at: Any) -> Array:
+        return self._of(site).value(site, *at)
 
-    def targets(self, terms: MultiDensity, *at: Any) -> Any:
-        return self._of(terms).targets(terms, *at)
+    def targets(self, site: Site, *at: Any) -> tuple[Array, Array, Array]:
+        return self._of(site).targets(site, *at)
 
 
 class HeldSites:
@@ -114,10 +112,10 @@ class HeldSites:
     ) -> None:
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
         self.held = frozenset(held)
-        self._rule = _Rule([site.likelihood for site in model.sites if site.name in held])
+        self._rule = _Rule(self.held)
         self._layout = SiteLayout(
             [site.shape for site in model.sites],
-            [self._rule.full(site.likelihood) for site in model.sites],
+            [self._rule.full(site) for site in model.sites],
         )
         self._index = {site.name: i for i, site in enumerate(model.sites)}
         self.h: Array | None = None

@@ -13,7 +13,7 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.contract import MultiLikelihood
+from pymc_augconj.likelihoods.density import select_params
 from pymc_augconj.model import LatentGaussianModel, Point, Site
 from pymc_augconj.typing import Array, Index
 
@@ -39,9 +39,7 @@ class SparseSites:
     """
 
     def __init__(self, lgm: LatentGaussianModel, rule: SiteRule, point: Point) -> None:
-        coupled = [
-            site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site.likelihood)
-        ]
+        coupled = [site.name for site in lgm.sites if site.shape[0] > 1 and rule.full(site)]
         if coupled:
             raise AugmentationError(
                 f"{coupled}: expected likelihoods whose sites factorise over predictors for "
@@ -87,7 +85,7 @@ class SparseSites:
         for site, y, own in zip(self.sites, self._y, chosen, strict=True):
             if own.size:
                 where = slice(start, start + site.shape[0] * own.size)
-                layout = SiteLayout([(site.shape[0], own.size)], [self.rule.full(site.likelihood)])
+                layout = SiteLayout([(site.shape[0], own.size)], [self.rule.full(site)])
                 (moments,) = layout.moments(mean[where], var[where])
                 yield _Observed(site, y[own], own, where, layout, moments)
                 start = where.stop
@@ -104,14 +102,10 @@ class _Observed:
     layout: SiteLayout
     moments: tuple[Array, Array]
 
-    def arguments(self, point: Point) -> tuple[MultiLikelihood, Array, Array, Array, Params]:
+    def arguments(self, point: Point) -> tuple[Site, Array, Array, Array, Params]:
         """Return the arguments of a :class:`.SiteRule`."""
-        site = self.site
-        params = {
-            name: value[self.own] if np.shape(value) == (site.size,) else value
-            for name, value in site.params(point).items()
-        }
-        return site.likelihood, self.y, *self.moments, params
+        params = select_params(self.site.params(point), self.own, self.site.size)
+        return self.site, self.y, *self.moments, params
 
 
 def mean_field_rule(rule: type[SiteRule], lgm: LatentGaussianModel) -> SiteRule:

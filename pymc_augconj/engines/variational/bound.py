@@ -72,7 +72,7 @@ class BoundFamily:
         self.warms_up = model.has_bounded_densities
         self.layout = SiteLayout(
             [site.shape for site in model.sites],
-            [rule is not None and rule.full(site.likelihood) for site in model.sites],
+            [rule is not None and rule.full(site) for site in model.sites],
         )
         self.priors = LatentPriors(model, points, self.layout.coupling)
         groups = self.priors.groups
@@ -162,7 +162,7 @@ class Bound:
         )
         total = 0.0
         for site, y, params, own in parts:
-            total += np.sum(family.rule.value(site.likelihood, y, *own, params))
+            total += np.sum(family.rule.value(site, y, *own, params))
         return float(total)
 
     def _targets(self, mean: Array, cov: Array) -> tuple[float, float, Array, Array]:
@@ -176,7 +176,7 @@ class Bound:
             family.layout.moments(mean, cov),
             strict=True,
         ):
-            value, h, lam = family.rule.targets(site.likelihood, y, *own, params)
+            value, h, lam = family.rule.targets(site, y, *own, params)
             total += float(np.sum(value))
             magnitude += float(np.sum(np.abs(value)))
             linear.append(h)

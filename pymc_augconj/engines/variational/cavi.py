@@ -18,7 +18,7 @@ non-conjugate Gaussian process models. AISTATS, algorithm 1.
 from __future__ import annotations
 
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.likelihoods.contract import MultiLikelihood
+from pymc_augconj.model import Site
 from pymc_augconj.typing import Array
 
 __all__ = ["CoordinateAscent"]
@@ -30,16 +30,14 @@ class CoordinateAscent:
     monotone = True
     augmented = True
 
-    def full(self, terms: MultiLikelihood) -> bool:
-        return terms.traits.coupled
+    def full(self, site: Site) -> bool:
+        return site.likelihood.traits.coupled
 
-    def value(
-        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
-    ) -> Array:
-        return terms.expected_log_bound(y, mean, cov, params)
+    def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
+        return site.likelihood.expected_log_bound(y, mean, cov, params)
 
     def targets(
-        self, terms: MultiLikelihood, y: Array, mean: Array, cov: Array, params: Params
+        self, site: Site, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        value = terms.expected_log_bound(y, mean, cov, params)
-        return value, *terms.expected_sites(y, mean, cov, params)
+        value = site.likelihood.expected_log_bound(y, mean, cov, params)
+        return value, *site.likelihood.expected_sites(y, mean, cov, params)

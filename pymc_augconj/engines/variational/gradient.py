@@ -100,5 +100,5 @@ def _expected(
     rule: SiteRule, site: Site, y: Array, moments: tuple[Array, Array], point: Point
 ) -> float:
     """Return Σ ℓ of one observed variable at fixed moments."""
-    value = rule.value(site.likelihood, y, *moments, site.params(point))
+    value = rule.value(site, y, *moments, site.params(point))
     return float(np.sum(np.broadcast_to(value, y.shape)))

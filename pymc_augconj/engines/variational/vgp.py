@@ -28,8 +28,9 @@ from __future__ import annotations
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.base import Params
+from pymc_augconj.likelihoods.base import Expected, Params
 from pymc_augconj.likelihoods.contract import MultiDensity
+from pymc_augconj.model import Site
 from pymc_augconj.quadrature.cubature import MOST_PREDICTORS, gaussian_cubature
 from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo_by_values
 from pymc_augconj.typing import Array, Index
@@ -58,18 +59,16 @@ class VariationalGaussian:
     def __init__(self, factorised: bool = False, *, rough: bool = False) -> None:
         self.factorised, self.rough = factorised, rough
 
-    def full(self, terms: MultiDensity) -> bool:
-        return not (self.factorised or terms.traits.factorises)
+    def full(self, site: Site) -> bool:
+        return not (self.factorised or site.likelihood.traits.factorises)
 
-    def value(
-        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
-    ) -> Array:
-        return expectations(terms, y, mean, cov, params, rough=self.rough)[0]
+    def value(self, site: Site, y: Array, mean: Array, cov: Array, params: Params) -> Array:
+        return expectations(site.likelihood, y, mean, cov, params, rough=self.rough)[0]
 
     def targets(
-        self, terms: MultiDensity, y: Array, mean: Array, cov: Array, params: Params
+        self, site: Site, y: Array, mean: Array, cov: Array, params: Params
     ) -> tuple[Array, Array, Array]:
-        value, d_mean, d_cov = expectations(terms, y, mean, cov, params, rough=self.rough)
+        value, d_mean, d_cov = expectations(site.likelihood, y, mean, cov, params, rough=self.rough)
         if cov.ndim == mean.ndim:
             lam = -2.0 * d_cov
             return value, d_mean + lam * mean, lam
@@ -85,7 +84,7 @@ def expectations(
     params: Params,
     *,
     rough: bool = False,
-) -> tuple[Array, Array, Array]:
+) -> Expected:
     """Return E[log p(y | η)], η ~ N(mean, cov), and its derivatives by mean and by cov.
 
     Shapes are those of :meth:`.MultiDensity.expected_log_density`. For independent predictors

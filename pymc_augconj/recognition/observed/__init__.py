@@ -3,24 +3,21 @@
 ======================  ==========================================================
 ``affine_parts``        the affine predictors through which graphs depend on the latents
 ``censoring``           PyMC's ``Censored``
-``custom``              ``pm.CustomDist`` with a log density of |y − f|
 ``data``                refusing data that no engine could use
 ``errors``              messages where there is no augmentation
-``flat``                one entry for each observation
 ``generic``             any distribution, through PyMC's own log density
 ``indices``             axes and indices next to the predictor
 ``link_probe``          finding a link numerically
-``links``               peeling the link off a parameter
+``links``               peeling links and powers off a parameter
 ``match``               matching observed variables to likelihoods
-``observed_graph``      what is matched, with its graphs
+``observed_graph``      what is matched, as flat graphs
 ``patterns``            matching the patterns of likelihoods
 ``potentials``          reading ``pm.Potential`` as a density
-``powers``              a parameter as a power of a function of the latents
 ``priors``              priors that are no normal distribution, as observations without data
 ``row_parameters``      parameters of a density: one number, or one per observation
 ``row_reader``          graphs of N observations as functions of rows
 ``rows``                densities of single observations, for any number of rows
 ``separate``            whether each entry depends on one entry of the predictor
-``super_gaussian``      super-Gaussian likelihoods stated by log φ
+``super_gaussian``      super-Gaussian likelihoods, stated by log φ or |y − f|
 ======================  ==========================================================
 """

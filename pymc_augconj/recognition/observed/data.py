@@ -9,7 +9,7 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.basic import Constant, Variable
 
 from pymc_augconj.errors import DataError
-from pymc_augconj.likelihoods.contract import MultiLikelihood
+from pymc_augconj.likelihoods.base import Density
 from pymc_augconj.model import Point
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
@@ -113,7 +113,7 @@ class Observations:
     label : str
         What messages call the observed variable.
     size : int
-    likelihood : MultiLikelihood
+    likelihood : Density
     values : PointFunction
         The observations; it reads shared data and no entry of the point.
     params : NamedValues
@@ -130,7 +130,7 @@ class Observations:
         self,
         label: str,
         size: int,
-        likelihood: MultiLikelihood,
+        likelihood: Density,
         values: PointFunction,
         params: NamedValues,
         point: Point,

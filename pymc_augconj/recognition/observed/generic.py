@@ -18,7 +18,6 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
 from pytensor.tensor.random.op import RandomVariable
 
-from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.generic import GenericLikelihood
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import (
@@ -35,11 +34,9 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable, varia
 
 from .affine_parts import AffinePart, between, find_predictors
 from .censoring import censored_base, read_censoring
-from .flat import flatten
 from .indices import with_indices_inside
-from .links import peel
-from .observed_graph import ObservedGraph
-from .powers import split_power
+from .links import peel, split_power
+from .observed_graph import ObservedGraph, flatten
 from .row_parameters import RowParameters
 from .row_reader import RowReader
 
@@ -166,7 +163,7 @@ def _read(
     return ObservedGraph(
         variable=rv,
         value=model.rvs_to_values[rv],
-        likelihood=lift(likelihood),
+        likelihood=likelihood,
         predictors=simplify([flatten(eta, shape, rv) for eta in predictors]),
         params=parameters.graphs(),
         shape=shape,

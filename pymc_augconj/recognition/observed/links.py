@@ -1,4 +1,4 @@
-"""Peeling the link off a distribution parameter: from p = σ(η) to the graph of η.
+"""Peeling links and powers off a distribution parameter: from p = σ(η) to the graph of η.
 
 The graph is in simplified form when it comes here, where one spelling of each link is left; what
 remains is to look through reshaping and indexing applied after the link.
@@ -12,12 +12,14 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 from pytensor.tensor.elemwise import Elemwise
+from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.recognition.graph.affine import depends_on
+from pymc_augconj.recognition.graph.affine import depends_on, scalar_name
+from pymc_augconj.recognition.graph.constants import constant_number
 
 from .link_probe import probe_link
 
-__all__ = ["as_probit", "describe_link", "is_one", "peel"]
+__all__ = ["as_probit", "describe_link", "is_one", "peel", "split_power"]
 
 # Ops that move, repeat or pick entries without changing them.
 _STRUCTURAL = frozenset(
@@ -202,3 +204,49 @@ def describe_link(graph: Variable, latents: Sequence[Variable]) -> str:
         if peel(graph, name, latents) is not None:
             return {"scaled_logit": "scaled logit", "scaled_square": "square"}.get(name, name)
     return f"a link that ends in {_op_name(graph) or 'nothing known'}"
+
+
+def split_power(
+    graph: Variable, latents: Sequence[Variable]
+) -> tuple[Variable, float, TensorVariable]:
+    """Return b, e and c such that ``graph`` is c·bᵉ, where c does not depend on the latents.
+
+    PyMC writes the standard deviation of a precision τ as |τ|^(−½) sign(τ), which is that of τ > 0.
+    """
+    base, exponent, factor, signed = graph, 1.0, pt.as_tensor(np.float64(1.0)), False
+    while True:
+        name = scalar_name(base)
+        parts = [] if base.owner is None else list(base.owner.inputs)
+        if name == "Mul":
+            signs = [part for part in parts if scalar_name(part) == "Sign"]
+            moving = [p for p in parts if p not in signs and depends_on(p, latents)]
+            if len(moving) != 1:
+                break
+            signed = signed or bool(signs)
+            for part in parts:
+                if part not in signs and part not in moving:
+                    factor = factor * _unsigned(part, signed) ** exponent
+            (base,) = moving
+        elif name == "TrueDiv" and not all(depends_on(part, latents) for part in parts):
+            upper, lower = parts
+            if depends_on(upper, latents):
+                base, factor = upper, factor * _unsigned(lower, signed) ** -exponent
+            else:
+                factor = factor * _unsigned(upper, signed) ** exponent
+                base, exponent = lower, -exponent
+        elif name in ("Reciprocal", "Sqrt", "Sqr"):
+            exponent *= {"Reciprocal": -1.0, "Sqrt": 0.5, "Sqr": 2.0}[name]
+            (base,) = parts
+        elif name == "Pow" and (number := constant_number(parts[1])) is not None:
+            exponent *= float(number[0])
+            base = parts[0]
+        elif name == "Abs" and signed:
+            (base,) = parts
+        else:
+            break
+    return base, exponent, factor
+
+
+def _unsigned(factor: TensorVariable, signed: bool) -> TensorVariable:
+    """Return x for a factor |x| of a τ: not a number below zero, where PyMC has no density."""
+    return factor.owner.inputs[0] if signed and scalar_name(factor) == "Abs" else factor

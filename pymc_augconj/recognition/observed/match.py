@@ -25,7 +25,6 @@ from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
-from .custom import is_custom, read_custom
 from .errors import (
     DENSITY_ENGINES,
     SEVERAL_ENGINES,
@@ -35,8 +34,8 @@ from .errors import (
 )
 from .generic import read_generic
 from .observed_graph import ObservedGraph
-from .patterns import candidates_of, match_patterns
-from .super_gaussian import likelihood_of, parameters_of_family
+from .patterns import Candidate, candidates_of, match_patterns
+from .super_gaussian import is_custom, likelihood_of, parameters_of_family, read_custom
 
 __all__ = ["Matcher", "Scope"]
 
@@ -68,8 +67,7 @@ class Matcher:
 
     def depends(self, rv: Variable, latents: Sequence[GaussianVariable]) -> bool:
         """Return whether the distribution of an observed variable depends on one of the latents."""
-        inputs = [latent.input for latent in latents]
-        return depends_on(self._reading(rv, latents).graphs, inputs)
+        return self._reading(rv, latents).depends
 
     def match(
         self, rv: Variable, latents: Sequence[GaussianVariable], scope: Scope
@@ -132,92 +130,87 @@ class _Reading:
 
     def __init__(self, model: Model, rv: Variable, latents: Sequence[GaussianVariable]) -> None:
         self._model, self._rv, self._latents = model, rv, latents
+        self._inputs = [latent.input for latent in latents]
         self.graphs = in_innovations(model, distribution_parameters(rv), latents)
 
-    @cached_property
-    def params(self) -> list[Variable]:
-        return simplify(self.graphs)
+    @property
+    def depends(self) -> bool:
+        """Whether the variable depends on one of the latents."""
+        return depends_on(self.graphs, self._inputs)
 
     @cached_property
     def augmented(self) -> ObservedGraph | NotAffineError | UnknownLikelihoodError:
+        """A likelihood with an augmentation, or why there is none."""
+        op = self._rv.owner.op
         try:
-            return _match_augmented(self._model, self._rv, self.params, self._latents)
+            if isinstance(op, SuperGaussianRV):
+                return self._super_gaussian(op.family, self._params)
+            if is_custom(self._rv):
+                found = read_custom(self._model, self._rv, self._params, self._inputs)
+                return self._super_gaussian(*found)
+            return self._augmented()
         except (NotAffineError, UnknownLikelihoodError) as error:
             return error
 
     @cached_property
     def density(self) -> ObservedGraph | str:
-        return _match_density(self._model, self._rv, self.params, self._latents, several=False)
+        """A likelihood of one predictor without an augmentation, or what was found instead."""
+        return self._by_density(several=False)
 
     @cached_property
     def several(self) -> ObservedGraph | str:
-        return _match_density(self._model, self._rv, self.params, self._latents, several=True)
+        """Likewise of several predictors."""
+        return self._by_density(several=True)
 
+    @cached_property
+    def _params(self) -> list[Variable]:
+        return simplify(self.graphs)
 
-def _match_augmented(
-    model: Model, rv: Variable, params: Sequence[Variable], latents: Sequence[GaussianVariable]
-) -> ObservedGraph:
-    inputs = [latent.input for latent in latents]
-    if isinstance(rv.owner.op, SuperGaussianRV):
-        return _match_super_gaussian(model, rv, rv.owner.op.family, params, latents)
-    if is_custom(rv):
-        family, params = read_custom(model, rv, params, inputs)
-        return _match_super_gaussian(model, rv, family, params, latents)
-    candidates = candidates_of(rv, len(params), augmented=True)
-    found = match_patterns(model, rv, params, latents, candidates)
-    if isinstance(found, ObservedGraph):
-        return found
-    candidates = [own for own in candidates if not own[1].several]
-    if not candidates:
-        raise UnknownLikelihoodError(unknown_distribution(rv))
-    if found is not None:
-        raise UnknownLikelihoodError(
-            f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
-            f"Gaussian variable, but so does the parameter {found!r} of "
-            f"{distribution_name(rv)}; give that parameter a separate prior, or sample "
-            "this model with pm.sample's NUTS"
-        )
-    raise UnknownLikelihoodError(unknown_link(rv, candidates, params, inputs))
+    def _match(
+        self, params: Sequence[Variable], candidates: Sequence[Candidate]
+    ) -> ObservedGraph | str | None:
+        return match_patterns(self._model, self._rv, params, self._latents, candidates)
 
+    def _by_density(self, *, several: bool) -> ObservedGraph | str:
+        known = candidates_of(self._rv, len(self._params), augmented=False)
+        with suppress(NotAffineError):
+            found = self._match(self._params, [own for own in known if own[1].several == several])
+            if isinstance(found, ObservedGraph):
+                return found
+        return read_generic(self._model, self._rv, self._latents, several=several)
 
-def _match_density(
-    model: Model,
-    rv: Variable,
-    params: Sequence[Variable],
-    latents: Sequence[GaussianVariable],
-    *,
-    several: bool,
-) -> ObservedGraph | str:
-    """Match a likelihood that has no augmentation, or return what was found."""
-    known = candidates_of(rv, len(params), augmented=False)
-    candidates = [own for own in known if own[1].several == several]
-    with suppress(NotAffineError):
-        found = match_patterns(model, rv, params, latents, candidates)
+    def _augmented(self) -> ObservedGraph:
+        rv, params = self._rv, self._params
+        candidates = candidates_of(rv, len(params), augmented=True)
+        found = self._match(params, candidates)
         if isinstance(found, ObservedGraph):
             return found
-    return read_generic(model, rv, latents, several=several)
+        candidates = [own for own in candidates if not own[1].several]
+        if not candidates:
+            raise UnknownLikelihoodError(unknown_distribution(rv))
+        if found is not None:
+            raise UnknownLikelihoodError(
+                f"observed variable {rv.name!r}: expected only the predictor to depend on a latent "
+                f"Gaussian variable, but so does the parameter {found!r} of "
+                f"{distribution_name(rv)}; give that parameter a separate prior, or sample "
+                "this model with pm.sample's NUTS"
+            )
+        raise UnknownLikelihoodError(unknown_link(rv, candidates, params, self._inputs))
 
-
-def _match_super_gaussian(
-    model: Model,
-    rv: Variable,
-    family: Family,
-    params: Sequence[Variable],
-    latents: Sequence[GaussianVariable],
-) -> ObservedGraph:
-    graph, *parameters = params
-    named = parameters_of_family(family, model.rvs_to_values[rv], parameters)
-    pattern = Pattern(type(rv.owner.op).__name__, ("f", *named), "f")
-    candidates = [(lambda: likelihood_of(model, rv, family), pattern)]
-    found = match_patterns(model, rv, [graph, *named.values()], latents, candidates)
-    if isinstance(found, ObservedGraph):
-        return found
-    if found is None:
-        inputs = [latent.input for latent in latents]
-        raise UnknownLikelihoodError(unknown_link(rv, candidates, params, inputs))
-    raise UnknownLikelihoodError(
-        f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
-        "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
-        "general form; give that parameter a separate prior, or sample this model with "
-        "pm.sample's NUTS"
-    )
+    def _super_gaussian(self, family: Family, params: Sequence[Variable]) -> ObservedGraph:
+        model, rv = self._model, self._rv
+        graph, *parameters = params
+        named = parameters_of_family(family, model.rvs_to_values[rv], parameters)
+        pattern = Pattern(type(rv.owner.op).__name__, ("f", *named), "f")
+        candidates = [(lambda: likelihood_of(model, rv, family), pattern)]
+        found = self._match([graph, *named.values()], candidates)
+        if isinstance(found, ObservedGraph):
+            return found
+        if found is None:
+            raise UnknownLikelihoodError(unknown_link(rv, candidates, params, self._inputs))
+        raise UnknownLikelihoodError(
+            f"observed variable {rv.name!r}: expected only the predictor f of SuperGaussian to "
+            "depend on a latent Gaussian variable, but so does a parameter of log_phi or of the "
+            "general form; give that parameter a separate prior, or sample this model with "
+            "pm.sample's NUTS"
+        )

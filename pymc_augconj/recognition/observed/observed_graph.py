@@ -1,4 +1,4 @@
-"""An observed variable or potential, whose density depends on predictors."""
+"""An observed variable or potential, whose density depends on predictors, as flat graphs."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pytensor.tensor as pt
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.errors import AugmentationError
-from pymc_augconj.likelihoods.contract import MultiLikelihood
+from pymc_augconj.errors import AugmentationError, RecognitionError
+from pymc_augconj.likelihoods.base import Density
+from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 
-__all__ = ["ObservedGraph"]
+__all__ = ["ObservedGraph", "flatten", "flatten_parameter"]
 
 
 @dataclass(eq=False)
@@ -29,7 +31,7 @@ class ObservedGraph:
     value : Variable
         Its observations. A potential has none: its value says which of its terms an entry of its
         density belongs to.
-    likelihood : MultiLikelihood
+    likelihood : Density
     predictors : list of TensorVariable
         Graphs of η, each of shape (size,), in the innovations.
     params : dict
@@ -51,7 +53,7 @@ class ObservedGraph:
 
     variable: Variable
     value: Variable
-    likelihood: MultiLikelihood
+    likelihood: Density
     predictors: list[TensorVariable]
     params: dict[str, TensorVariable]
     shape: tuple[int, ...]
@@ -78,3 +80,35 @@ class ObservedGraph:
             return self.density
         within = variable_in_innovations(model, self.variable, latents)
         return log_density_of(model, within, self.value)
+
+
+def flatten(
+    graph: TensorVariable, shape: tuple[int, ...], rv: Variable, what: str = "predictor"
+) -> TensorVariable:
+    """Return ``graph`` broadcast to one entry per observation, of shape (size,)."""
+    graph = graph.astype("float64")
+    found = graph.type.shape
+    if None in found:
+        found = static_shape(graph)
+    try:
+        fits = np.broadcast_shapes(found, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise RecognitionError(
+            f"observed variable {rv.name!r}: expected a {what} of the observations' shape {shape}, "
+            f"found shape {found}; index it (f[idx]) so that it has one entry per observation"
+        )
+    if found == shape and len(shape) == 1:
+        return pt.specify_shape(graph, shape)
+    return pt.broadcast_to(graph, shape).reshape((int(np.prod(shape)),))
+
+
+def flatten_parameter(
+    graph: Variable, shape: tuple[int, ...], rv: Variable, name: str
+) -> TensorVariable:
+    """Return a parameter as one number, or likewise."""
+    graph = pt.as_tensor(graph).astype("float64")
+    if all(graph.type.broadcastable):
+        return graph.reshape(())
+    return flatten(graph, shape, rv, f"parameter {name!r}")

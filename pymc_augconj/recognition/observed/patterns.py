@@ -20,7 +20,6 @@ from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import NotAffineError
 from pymc_augconj.likelihoods.base import Pattern, PredictorInput
-from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.registry import known_likelihoods
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.constants import constant_number
@@ -30,10 +29,8 @@ from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .affine_parts import column_of, is_zero
 from .errors import LARGEST_MATRIX, not_affine
-from .flat import flatten, flatten_parameter
-from .links import peel
-from .observed_graph import ObservedGraph
-from .powers import split_power
+from .links import peel, split_power
+from .observed_graph import ObservedGraph, flatten, flatten_parameter
 
 __all__ = ["Candidate", "candidates_of", "match_patterns"]
 
@@ -159,7 +156,7 @@ def _read(
     return ObservedGraph(
         variable=rv,
         value=value,
-        likelihood=lift(likelihood(**arguments)),
+        likelihood=likelihood(**arguments),
         predictors=predictors,
         params=params,
         shape=shape,
@@ -219,13 +216,8 @@ def _peeled(
     eta, scale = matched
     if own.scale is not None:
         return eta, (factor if scale is None else factor * scale)
-    return (eta, None) if is_one(factor) else None
-
-
-def is_one(factor: Variable) -> bool:
-    """Return whether a factor is the number one."""
     number = constant_number(factor)
-    return number is not None and bool(np.all(number == 1.0))
+    return (eta, None) if number is not None and np.all(number == 1.0) else None
 
 
 # -- an axis of classes ---------------------------------------------------------------------------

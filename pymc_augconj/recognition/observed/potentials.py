@@ -27,7 +27,6 @@ from pytensor.tensor.math import Dot, Sum
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import AugmentationError, NotAffineError, UnknownLikelihoodError
-from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.likelihoods.potential import PotentialLikelihood, PotentialTerm
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.complements import with_exact_complements
@@ -149,7 +148,7 @@ def _together(
     return ObservedGraph(
         variable=variable,
         value=pt.constant(np.repeat(np.arange(float(len(readings))), sizes)),
-        likelihood=lift(PotentialLikelihood(terms)),
+        likelihood=PotentialLikelihood(terms),
         predictors=[_concatenated([reading.predictor for reading in readings])],
         params=params,
         shape=(total,),

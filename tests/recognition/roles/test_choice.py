@@ -289,13 +289,13 @@ def test_the_table_names_everything(read):
 def test_what_was_found_for_some_latents_is_found_no_second_time(monkeypatch):
     """Scopes are tried one after the other, with the same sets of latents."""
     tried = []
-    match_augmented = match._match_augmented
+    augmented = match._Reading._augmented
 
-    def counted(model, rv, params, latents):
-        tried.append(tuple(latent.name for latent in latents))
-        return match_augmented(model, rv, params, latents)
+    def counted(self):
+        tried.append(tuple(latent.name for latent in self._latents))
+        return augmented(self)
 
-    monkeypatch.setattr(match, "_match_augmented", counted)
+    monkeypatch.setattr(match._Reading, "_augmented", counted)
     with pm.Model() as model:
         pm.Normal("y", process("f"), exp(process("g")), observed=REAL)
     assert recognize(model).model.blocks[1].name == "g"
