@@ -25,8 +25,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
-from .flat import flatten, flatten_parameter
-from .observed_graph import ObservedGraph
+from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .patterns import candidates_of
 from .potentials import read_density
 
