@@ -111,11 +111,16 @@ class Reading:
                 terms = site.likelihood.log_density(
                     site.y(point), site.select(eta), site.params(point)
                 )
+                if site.is_prior:
+                    # PyMC's has the Jacobian of a transform, which the block's density has here.
+                    found[REST] = found[REST] + np.sum(np.broadcast_to(terms, (site.size,)))
+                    continue
                 found[site.name] = np.ravel(np.broadcast_to(terms, (site.size,)))
             for at, u in zip(prior.blocks, innovations, strict=True):
                 v = point[at.block.value_name].ravel() if at.block.whitened else at.unscale(u)
                 # The constant of a density that is known by its Hessian is among the rest.
-                name = REST if at.block.entries is not None else self._name_of[at.block.name]
+                is_rest = at.block.entries is not None or at.block.is_flat
+                name = REST if is_rest else self._name_of[at.block.name]
                 found[name] = found.get(name, 0.0) + np.atleast_1d(at.log_density(v))
         values = self._sampler.chain.latent_values(point, prior)
         for variable in self.lgm.forward:

@@ -318,9 +318,9 @@ def _of_classes(found: dict[TensorVariable, int], latents: Sequence[Variable]) -
     parts: list[AffinePart] = []
     for var, axis in found.items():
         for i, part in enumerate(parts):
-            if part.class_axis != axis:
-                continue
             base = next(iter(part.offsets))
+            if part.class_axis != axis or static_shape(var)[axis] != static_shape(base)[axis]:
+                continue
             (difference,) = simplify([var - base])
             if not depends_on(difference, latents):
                 parts[i] = replace(part, offsets={**part.offsets, var: difference})

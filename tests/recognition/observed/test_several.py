@@ -446,3 +446,16 @@ def test_a_single_observation_of_reshaped_predictors():
         nu = nu + pt.tanh(pm.Laplace("l", 0, 1)) * 0.6
         pm.Beta("y", mu=pm.math.sigmoid(eta), nu=pt.exp(nu), observed=np.array([0.88]))
     assert {block.name for block in pac.recognize(model).model.blocks} >= {"p", "f"}
+
+
+def test_tables_with_other_numbers_of_columns_are_no_classes():
+    """A coefficient inside the columns of a design is tried as a latent, and is none."""
+    with pm.Model() as model:
+        rate = pm.TruncatedNormal("rate", mu=1.0, sigma=0.5, lower=0.0)
+        design = pt.stack([REAL, exp(-rate * REAL)], axis=1)
+        first = design @ pm.Normal("effect", 0, 1, shape=2) + pm.Normal("b", 0, 1, shape=N)
+        logits = pt.stack([first, pm.Normal("a", 0, 1) * REAL, latent("f")], axis=-1)
+        categorical(logit_p=logits)
+    found = pac.recognize(model).model
+    assert {block.name for block in found.blocks} == {"effect", "b", "a", "f"}
+    assert [h.name for h in found.hyperparameters] == ["rate"]
