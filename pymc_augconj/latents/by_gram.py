@@ -23,20 +23,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from math import exp
 from operator import is_
 
 import numpy as np
 
-from pymc_augconj.linalg.bordered import BorderedFactor
+from pymc_augconj.linalg.factors import SparseFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
+from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
-from .affine import Conditioner, FactorMemory, WhitenedCoordinates
+from .affine import Conditioner, FactorMemory
 from .base import BlockPrior
+from .by_precision import AffineByFactor
 from .dense import DensePrior
 from .factor import FactorPrior
 from .gram_pattern import GramPattern, is_dense
@@ -117,43 +119,34 @@ def _parts_of(A: LinearMap) -> tuple[tuple[RowSelection, ...], Array]:
     return (base,), np.array([c])
 
 
-class AffineByGram(WhitenedCoordinates):
-    """An :class:`.AffinePosterior` from the factor of M, in its elimination order."""
+class AffineByGram(AffineByFactor):
+    """An :class:`.AffinePosterior` in whitened coordinates, in the order of elimination."""
 
-    def __init__(self, factor: BorderedFactor, order: Index) -> None:
-        self._factor, self._order = factor, order
-        self.size = factor.half.size
-        square = float(factor.half @ factor.half)
-        self.log_volume = -0.5 * factor.log_det
-        self.log_evidence = 0.5 * square + self.log_volume
-        # I + S M S is at least I: none of its eigenvalues is above its determinant.
+    def __init__(self, factor: SparseFactor, half: Array, pattern: SparsePattern) -> None:
+        super().__init__(factor, half, factor.log_det)
+        self._pattern = pattern
+        # M is at least I: none of its eigenvalues is above its determinant.
         self.factor_error = EPS * self.size**2 * exp(min(factor.log_det, 100.0))
-        self.error = self.factor_error * (1.0 + square)
+        self.error = self.factor_error * (1.0 + self._square)
         if self.error > SMALL_BOUND:
-            self.factor_error = factor.error
+            # Nor is the trace of H⁻¹ above that of M.
+            bound = EPS * self.size * float(factor.diagonal.sum())
+            self.factor_error = bound if bound <= SMALL_BOUND else factor.error
             self.error = precision_error(
-                self.factor_error, square, factor.diagonal, lambda: self.mean[order]
+                self.factor_error, self._square, lambda: factor.diagonal, lambda: self.mean
             )
 
-    @cached_property
-    def mean(self) -> Array:
-        """E[v]."""
-        return self._ordered(self._factor.solve_transpose(self._factor.half))
-
-    def apply(self, nu: Array) -> Array:
+    def coordinates(self, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        if nu.ndim == 2:
-            return np.array([self.apply(row) for row in nu])
-        return self._ordered(self._factor.solve_transpose(self._factor.half + nu))
+        return self._pattern.forward(v)
 
-    def solve(self, rng: np.random.Generator, v: Array) -> Array:
+    def whitened(self, x: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        return self._factor.transpose_product(v[self._order]) - self._factor.half
+        return self._pattern.back(x)
 
-    def _ordered(self, eliminated: Array) -> Array:
-        v = np.empty_like(eliminated)
-        v[self._order] = eliminated
-        return v
+    def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
+        """See :class:`.AffinePosterior`."""
+        return prior.innovations(self.whitened(x))
 
 
 class GramSpace(Conditioner):
@@ -177,7 +170,8 @@ class GramSpace(Conditioner):
         """See :class:`.Conditioner`."""
         pattern = self.pattern.pattern
         zeros = np.zeros(pattern.order.size)
-        pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
+        factor, _ = pattern.factorize_scaled(np.zeros(pattern.n_flat), zeros, zeros)
+        factor.transpose_solve(zeros)
 
     def posterior(self, prior: LatentPrior, sites: SiteSum) -> AffineByGram:
         """See :class:`.Conditioner`."""
@@ -206,8 +200,9 @@ class GramSpace(Conditioner):
                 for (c, A), b, factor in zip(multiples, prior.blocks, factors, strict=True)
             ]
         )[self.pattern.pattern.order]
-        factor = self.pattern.pattern.factorize(gram, s, s * right)
-        return AffineByGram(factor, self.pattern.pattern.order)
+        pattern = self.pattern.pattern
+        factor, half = pattern.factorize_scaled(gram, s, s * right)
+        return AffineByGram(factor, half, pattern)
 
     def _in_whitened(self, prior: LatentPrior) -> list[LinearMap]:
         """Return the maps, those of copies with S in their coefficients."""

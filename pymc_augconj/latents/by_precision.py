@@ -14,6 +14,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
+from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor
 from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.linalg.rounding import precision_error
 from pymc_augconj.model import LatentGaussianModel
@@ -29,50 +30,67 @@ from .precision_pattern import PrecisionPattern, scaled
 from .registry import kind_of
 from .rows import RowGroups, SiteSum
 
-__all__ = ["PrecisionPosterior", "PrecisionSpace"]
+__all__ = ["AffineByFactor", "PrecisionPosterior", "PrecisionSpace"]
 
 # Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0
 
 
-class AffineByPrecision:
-    """An :class:`.AffinePosterior` from the factor of M."""
+class AffineByFactor:
+    """The affine map x = L⁻ᵀ (L⁻¹g + ν) of coordinates with the precision M = L Lᵀ.
 
-    def __init__(self, factor: PrecisionFactor, prior: LatentPrior) -> None:
-        self._factor, self._prior, self._half = factor, prior, factor.half
-        self.size = self._half.size
-        square = float(self._half @ self._half)
-        self.log_volume = -0.5 * factor.log_det
-        self.log_evidence = 0.5 * square + self.log_volume
-        self.factor_error = factor.error + prior.log_det_error
-        self.error = prior.log_det_error + precision_error(
-            factor.error, square, lambda: factor.diagonal, lambda: self.mean
-        )
+    Parameters
+    ----------
+    factor : SparseFactor or BorderedFactor
+        L.
+    half : ndarray, shape (D,)
+        L⁻¹ g.
+    log_det : float
+        log|M| − log|Q|.
+    """
+
+    def __init__(self, factor: SparseFactor | BorderedFactor, half: Array, log_det: float) -> None:
+        self._root, self._half, self.size = factor, half, half.size
+        self._square = float(half @ half)
+        self.log_volume = -0.5 * log_det
+        self.log_evidence = 0.5 * self._square + self.log_volume
 
     @cached_property
     def mean(self) -> Array:
         """E[x]."""
-        return self._factor.transpose_solve(self._half)
+        return self._root.transpose_solve(self._half)
 
     def apply(self, nu: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        return self._factor.transpose_solve(self._half + nu)
+        return self._root.transpose_solve(self._half + nu)
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        return self._factor.transpose_product(x) - self._half
+        return self._root.transpose_product(x) - self._half
+
+
+class AffineByPrecision(AffineByFactor):
+    """An :class:`.AffinePosterior` from the factor of M."""
+
+    def __init__(self, factor: PrecisionFactor, prior: LatentPrior) -> None:
+        super().__init__(factor.factor, factor.half, factor.log_det)
+        self._pattern, self._prior = factor.pattern, prior
+        self.factor_error = factor.error + prior.log_det_error
+        self.error = prior.log_det_error + precision_error(
+            factor.error, self._square, lambda: factor.diagonal, lambda: self.mean
+        )
 
     def coordinates(self, v: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        return self._factor.pattern.from_whitened(self._prior, v)
+        return self._pattern.from_whitened(self._prior, v)
 
     def whitened(self, x: Array) -> Array:
         """See :class:`.AffinePosterior`."""
-        return self._factor.pattern.to_whitened(self._prior, x)
+        return self._pattern.to_whitened(self._prior, x)
 
     def innovations(self, prior: LatentPrior, x: Array) -> list[Array]:
         """See :class:`.AffinePosterior`."""
-        return self._factor.pattern.innovations(prior, x)
+        return self._pattern.innovations(prior, x)
 
 
 class PrecisionSpace(Conditioner):
@@ -164,7 +182,7 @@ class PrecisionPosterior(SitePosterior):
         system = PrecisionSystem(pattern)
         factor = self._factor = system.factorize(self.prior, self.merged_lam, self.merged_h)
         half = factor.half
-        self._x = factor.transpose_solve(half)
+        self._x = factor.factor.transpose_solve(half)
         self.error = self.prior.log_det_error + precision_error(
             factor.error, float(half @ half), lambda: factor.diagonal, lambda: self._x
         )
@@ -186,7 +204,7 @@ class PrecisionPosterior(SitePosterior):
         pattern, blocks = self._factor.pattern, self.prior.blocks
         zeros = [np.zeros((blocks[first].block.total_size, b.block.total_size)) for b in blocks]
         zeros[first] = np.eye(blocks[first].block.total_size)
-        columns = self._factor.solve(pattern.joined_weights(zeros))
+        columns = self._factor.factor.solve(pattern.joined_weights(zeros))
         cov = scaled(self.prior.blocks[second], pattern.part(second, columns))
         return scaled(self.prior.blocks[first], cov.T).T
 
@@ -203,7 +221,7 @@ class PrecisionPosterior(SitePosterior):
         coupling, factor, size = self.groups.merged, self._factor, self.prior.blocks[index].block
         parts = [np.zeros((size.total_size, b.block.total_size)) for b in self.prior.blocks]
         parts[index] = np.eye(size.total_size)
-        columns = factor.solve(factor.pattern.joined_weights(parts))
+        columns = factor.factor.solve(factor.pattern.joined_weights(parts))
         rows = [coupling.product(self.merged_lam, factor.design.apply(x)) for x in columns]
         return self.prior.blocks[index].scale(np.array(rows).T)
 
@@ -218,13 +236,13 @@ class PrecisionPosterior(SitePosterior):
         coupling, factor = self.groups.merged, self._factor
         weighted = np.array([coupling.product(self.merged_lam, x) for x in X.T]).reshape(X.T.shape)
         right = np.array([factor.design.transpose(w) for w in weighted])
-        back = [factor.design.apply(x) for x in factor.solve(right.reshape(len(right), -1))]
+        back = [factor.design.apply(x) for x in factor.factor.solve(right.reshape(len(right), -1))]
         taken = [coupling.product(self.merged_lam, eta) for eta in back]
         return (weighted - np.array(taken).reshape(weighted.shape)).T
 
     def draw(self, rng: np.random.Generator, size: int) -> list[Array]:
         nu = rng.standard_normal((size, self._x.size))
-        x = self._x + self._factor.transpose_solve(nu)
+        x = self._x + self._factor.factor.transpose_solve(nu)
         return self.prior.split(self._factor.pattern.to_whitened(self.prior, x))
 
     # -- derivatives -------------------------------------------------------------------------------
@@ -242,7 +260,7 @@ class PrecisionPosterior(SitePosterior):
             if isinstance(block, IntrinsicPrior):
                 # The differences x suffice for B, whose rows sum to zero.
                 sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
-                square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
+                square = np.sum(factor.factor.half_solve(sums) ** 2) + (sums @ self._x) ** 2
                 second = np.append(second, square / block.common)
             slopes = block.log_det_slopes()
             slopes[: second.size] -= second
