@@ -72,20 +72,28 @@ class Factor(ABC):
         return trace_error(self.half_solve(probes(self.diagonal)))
 
     @abstractmethod
+    def _solve(self, x: Array, transpose: bool) -> Array:
+        """Return L⁻¹ x or L⁻ᵀ x."""
+
+    @abstractmethod
+    def _multiply(self, x: Array, transpose: bool) -> Array:
+        """Return L x or Lᵀ x."""
+
     def half_solve(self, x: Array) -> Array:
         """Return L⁻¹ x."""
+        return self._solve(x, False)
 
-    @abstractmethod
     def transpose_solve(self, x: Array) -> Array:
         """Return L⁻ᵀ x: a draw from N(0, Q⁻¹) where x is one from N(0, I)."""
+        return self._solve(x, True)
 
-    @abstractmethod
     def product(self, x: Array) -> Array:
         """Return L x."""
+        return self._multiply(x, False)
 
-    @abstractmethod
     def transpose_product(self, x: Array) -> Array:
         """Return Lᵀ x."""
+        return self._multiply(x, True)
 
     @abstractmethod
     def inverse(self) -> Array:
@@ -183,18 +191,6 @@ class BandedFactor(Factor):
         super().__init__(diagonal.size, log_det, lambda: diagonal)
         self.band = band
 
-    def half_solve(self, x: Array) -> Array:
-        return self._solve_triangle(x, "N")
-
-    def transpose_solve(self, x: Array) -> Array:
-        return self._solve_triangle(x, "T")
-
-    def product(self, x: Array) -> Array:
-        return self._multiply(x, 0)
-
-    def transpose_product(self, x: Array) -> Array:
-        return self._multiply(x, 1)
-
     def inverse(self) -> Array:
         # Imported here, as only variances need Numba.
         from .sparse_kernels import inverse_within_band
@@ -211,15 +207,16 @@ class BandedFactor(Factor):
         lower = np.tril(dpotri(L, lower=1, overwrite_c=1)[0])
         return np.asfortranarray(lower + np.tril(lower, -1).T)
 
-    def _solve_triangle(self, x: Array, trans: str) -> Array:
+    def _solve(self, x: Array, transpose: bool) -> Array:
         if not x.size:
             return x.copy()
         if self._is_bidiagonal:
             from .sparse_kernels import solve_bidiagonal
 
             rows = np.ascontiguousarray(np.atleast_2d(x))
-            return solve_bidiagonal(self.band.T, rows, trans == "T").reshape(x.shape)
+            return solve_bidiagonal(self.band.T, rows, transpose).reshape(x.shape)
         columns = np.array(np.atleast_2d(x), order="C").T
+        trans = "T" if transpose else "N"
         solved, _ = dtbtrs(self.band, columns, uplo="L", trans=trans, overwrite_b=1)
         return solved.T.reshape(x.shape)
 
@@ -228,16 +225,17 @@ class BandedFactor(Factor):
         """Whether L has two diagonals, for which a BLAS call per column costs more than a loop."""
         return len(self.band) == 2
 
-    def _multiply(self, x: Array, trans: int) -> Array:
+    def _multiply(self, x: Array, transpose: bool) -> Array:
         if self._is_bidiagonal:
             product, below = self.band[0] * x, self.band[1, :-1]
-            if trans:
+            if transpose:
                 product[..., :-1] += below * x[..., 1:]
             else:
                 product[..., 1:] += below * x[..., :-1]
             return product
         if x.ndim == 2:
-            return np.array([self._multiply(row, trans) for row in x]).reshape(x.shape)
+            return np.array([self._multiply(row, transpose) for row in x]).reshape(x.shape)
+        trans = int(transpose)
         return dtbmv(len(self.band) - 1, self.band, x, lower=1, trans=trans) if x.size else x
 
 
@@ -262,18 +260,6 @@ class SparseFactor(Factor):
     ) -> None:
         super().__init__(len(parts[1]) + len(parts[2]), log_det, diagonal)
         self._arrays, self._parts = arrays, parts
-
-    def half_solve(self, x: Array) -> Array:
-        return self._solve(x, False)
-
-    def transpose_solve(self, x: Array) -> Array:
-        return self._solve(x, True)
-
-    def product(self, x: Array) -> Array:
-        return self._multiply(x, False)
-
-    def transpose_product(self, x: Array) -> Array:
-        return self._multiply(x, True)
 
     def inverse(self) -> Array:
         # Imported here, as only such matrices need Numba.

@@ -281,7 +281,8 @@ class SparsePattern(SymmetricPattern):
             # Imported here, as only such matrices need Numba.
             from .sparse_kernels import product_runs
 
-            runs = product_runs(starts, rows)
+            runs, used = product_runs(starts, rows)
+            runs = runs[:used].copy()
         self.arrays = starts, rows, cols, runs
 
     def positions(self, rows: Index, cols: Index) -> Index:

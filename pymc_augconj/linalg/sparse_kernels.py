@@ -89,12 +89,12 @@ def rows_below(starts: Index, neighbours: Index, parent: Index, offsets: Index) 
 
 
 @njit(cache=True)
-def product_runs(starts: Index, rows: Index) -> Index:
+def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
     """Return where the elimination subtracts products of entries from sparse columns.
 
     For every entry b of a column that is in the row of another sparse column, its products with
     the entries below it are subtracted from runs of that column: their starts and lengths, in
-    turn, shape (2 · runs,).
+    turn, and the number of these.
     """
     n, most = starts.size - 1, 0
     for j in range(n):
@@ -120,7 +120,7 @@ def product_runs(starts: Index, rows: Index) -> Index:
                     length += 1
                 runs[free], runs[free + 1] = place, length
                 free, a, place = free + 2, a + length, place + length
-    return runs[:free].copy()
+    return runs, free
 
 
 @njit(cache=True, error_model="numpy")
@@ -177,10 +177,17 @@ def eliminate(
             corner[i, i] += 1.0
             place += size
     else:
-        stop = place + n * n_border
-        values[:] = flat[:place]
-        border[:] = flat[place:stop].reshape(n, n_border)
-        corner[:] = flat[stop:].reshape(size, size)
+        # Loops, as Numba takes seconds to compile assignments of arrays.
+        for e in range(place):
+            values[e] = flat[e]
+        for i in range(n):
+            for k in range(n_border):
+                border[i, k] = flat[place]
+                place += 1
+        for i in range(size):
+            for k in range(i + 1):
+                corner[i, k] = flat[place + k]
+            place += size
     log_det, run = 0.0, 0
     for j in range(n):
         pivot = values[j]
@@ -341,7 +348,8 @@ def invert(
     n, run = starts.size - 1, runs.size
     for j in range(n - 1, -1, -1):
         first, last = starts[j], starts[j + 1]
-        inverse[first:last] = 0.0
+        for a in range(first, last):
+            inverse[a] = 0.0
         for b in range(last - 1, first - 1, -1):
             row, value, total, stop = rows[b], values[b], 0.0, last
             if row < n:
