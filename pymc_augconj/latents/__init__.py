@@ -18,7 +18,6 @@
 ``joint``              the prior of all blocks and of the predictors, at one θ
 ``posterior``          the contract of the Gaussian posterior given a set of sites
 ``precision``          a prior given by its precision matrix
-``precision_design``   the predictors of structured latents at one θ
 ``precision_factor``   the factor of their posterior precision, and its moments
 ``precision_pattern``  the precision of structured latents given sites: sparse, with a border
 ``registry``           the kinds of prior

@@ -29,13 +29,15 @@ from operator import is_
 
 import numpy as np
 
-from pymc_augconj.linalg.bordered import BorderedFactor
+from pymc_augconj.linalg.factors import SparseFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
+from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior
+from .by_precision import FactorPosterior
 from .dense import DensePrior
 from .gram_pattern import GramPattern, is_dense
 from .joint import LatentPrior
@@ -116,8 +118,8 @@ def _parts_of(A: LinearMap) -> tuple[tuple[RowSelection, ...], Array]:
     return (base,), np.array([c])
 
 
-class GramPosterior(Posterior):
-    """Posterior by the factor of M, in its elimination order."""
+class GramPosterior(FactorPosterior):
+    """Posterior in whitened coordinates, in the order of elimination."""
 
     differentiable = False
 
@@ -126,42 +128,39 @@ class GramPosterior(Posterior):
         prior: LatentPrior,
         groups: RowGroups,
         sites: SiteSum,
-        factor: BorderedFactor,
-        order: Index,
+        factor: SparseFactor,
+        half: Array,
+        pattern: SparsePattern,
     ) -> None:
-        super().__init__(prior, groups, sites)
-        self._factor, self._order = factor, order
-        self.size, self.log_det = factor.half.size, factor.log_det
-        square = float(factor.half @ factor.half)
-        self.log_normalizer = 0.5 * (square - factor.log_det)
-        # I + S M S is at least I: none of its eigenvalues is above its determinant.
+        super().__init__(prior, groups, sites, factor, half, factor.log_det)
+        self._pattern = pattern
+        # M is at least I: none of its eigenvalues is above its determinant.
         self.factor_error = EPS * self.size**2 * exp(min(factor.log_det, 100.0))
-        self.error = self.factor_error * (1.0 + square)
+        self.error = self.factor_error * (1.0 + self._square)
         if self.error > SMALL_BOUND:
-            self.factor_error = factor.error
+            # Nor is the trace of H⁻¹ above that of M.
+            bound = EPS * self.size * float(factor.diagonal.sum())
+            self.factor_error = bound if bound <= SMALL_BOUND else factor.error
             self.error = precision_error(
-                self.factor_error, square, factor.diagonal, lambda: self.latent_mean[order]
+                self.factor_error, self._square, lambda: factor.diagonal, lambda: self.latent_mean
             )
 
+    def coordinates(self, v: Array) -> Array:
+        return self._pattern.forward(v)
+
+    def whitened(self, x: Array) -> Array:
+        return self._pattern.back(x)
+
+    def innovations(self, x: Array) -> list[Array]:
+        return self.prior.innovations(self.whitened(x))
+
+    def innovations_transpose(self, slopes: list[Array]) -> Array:
+        return self.coordinates(self.prior.innovations_transpose(slopes))
+
     @cached_property
-    def latent_mean(self) -> Array:
-        return self._ordered(self._factor.solve_transpose(self._factor.half))
-
-    def root(self, nu: Array) -> Array:
-        if nu.ndim == 2:
-            return np.array([self.root(row) for row in nu])
-        return self._ordered(self._factor.solve_transpose(nu))
-
-    def pull(self, slope: Array) -> Array:
-        raise NotImplementedError("the factor of a Gram matrix has no solution of L x = b")
-
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        return self._factor.transpose_product(x[self._order]) - self._factor.half
-
-    def _ordered(self, eliminated: Array) -> Array:
-        v = np.empty_like(eliminated)
-        v[self._order] = eliminated
-        return v
+    def merged_cov(self) -> Array:
+        half = self.pull(self.coordinates(self.prior.whitened_design))
+        return np.vecdot(half, half)
 
 
 class GramSolver(Solver):
@@ -187,7 +186,8 @@ class GramSolver(Solver):
     def compile(self) -> None:
         pattern = self.pattern.pattern
         zeros = np.zeros(pattern.order.size)
-        pattern.factorize(np.zeros(pattern.n_entries), zeros, zeros).solve_transpose(zeros)
+        factor, _ = pattern.factorize_scaled(np.zeros(pattern.n_flat), zeros, zeros)
+        factor.transpose_solve(zeros)
 
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
@@ -214,9 +214,9 @@ class GramSolver(Solver):
                 for (c, A), b, factor in zip(multiples, prior.blocks, factors, strict=True)
             ]
         )[self.pattern.pattern.order]
-        factor = self.pattern.pattern.factorize(gram, s, s * right)
-        order = self.pattern.pattern.order
-        return GramPosterior(prior, self.groups, sites, factor, order)
+        pattern = self.pattern.pattern
+        factor, half = pattern.factorize_scaled(gram, s, s * right)
+        return GramPosterior(prior, self.groups, sites, factor, half, pattern)
 
     def _in_whitened(self, prior: LatentPrior) -> list[LinearMap]:
         """Return the maps, those of copies with S in their coefficients."""

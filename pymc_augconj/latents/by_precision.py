@@ -15,6 +15,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
+from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import precision_error
 from pymc_augconj.model import LatentBlock
@@ -30,40 +31,67 @@ from .registry import kind_of
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["PrecisionSolver"]
+__all__ = ["FactorPosterior", "PrecisionSolver"]
 
 # Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0
 
 
-class PrecisionPosterior(Posterior):
+class FactorPosterior(Posterior):
+    """Posterior x = L⁻ᵀ (L⁻¹g + ν) of coordinates with the precision M = L Lᵀ.
+
+    Parameters
+    ----------
+    prior, groups, sites
+        As for :class:`.Posterior`.
+    factor : SparseFactor or BorderedFactor
+        L.
+    half : ndarray, shape (D,)
+        L⁻¹ g.
+    log_det : float
+        log|M| − log|Q|.
+    """
+
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        factor: SparseFactor | BorderedFactor,
+        half: Array,
+        log_det: float,
+    ) -> None:
+        super().__init__(prior, groups, sites)
+        self._root, self._half, self.size, self.log_det = factor, half, half.size, log_det
+        self._square = float(half @ half)
+        self.log_normalizer = 0.5 * (self._square - log_det)
+
+    @cached_property
+    def latent_mean(self) -> Array:
+        return self._root.transpose_solve(self._half)
+
+    def root(self, nu: Array) -> Array:
+        return self._root.transpose_solve(nu)
+
+    def pull(self, slope: Array) -> Array:
+        return self._root.half_solve(slope)
+
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        return self._root.transpose_product(x) - self._half
+
+
+class PrecisionPosterior(FactorPosterior):
     """Posterior by the factor of M, in coordinates of its own."""
 
     def __init__(
         self, prior: LatentPrior, groups: RowGroups, sites: SiteSum, factor: PrecisionFactor
     ) -> None:
-        super().__init__(prior, groups, sites)
-        self._factor, self._half, self.log_det = factor, factor.half, factor.log_det
-        self.size = self._half.size
-        square = float(self._half @ self._half)
-        self.log_normalizer = 0.5 * (square - factor.log_det)
+        super().__init__(prior, groups, sites, factor.factor, factor.half, factor.log_det)
+        self._factor = factor
         self.factor_error = factor.error + prior.log_det_error
         self.error = prior.log_det_error + precision_error(
-            factor.error, square, lambda: factor.diagonal, lambda: self.latent_mean
+            factor.error, self._square, lambda: factor.diagonal, lambda: self.latent_mean
         )
-
-    @cached_property
-    def latent_mean(self) -> Array:
-        return self._factor.transpose_solve(self._half)
-
-    def root(self, nu: Array) -> Array:
-        return self._factor.transpose_solve(nu)
-
-    def pull(self, slope: Array) -> Array:
-        return self._factor.half_solve(slope)
-
-    def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        return self._factor.transpose_product(x) - self._half
 
     def coordinates(self, v: Array) -> Array:
         return self._factor.pattern.from_whitened(self.prior, v)
@@ -116,7 +144,9 @@ class PrecisionPosterior(Posterior):
             if isinstance(block, IntrinsicPrior):
                 # The differences x suffice for B, whose rows sum to zero.
                 sums = pattern.of_sums(self.prior)[pattern.intrinsic.index(index)]
-                square = np.sum(factor.half_solve(sums) ** 2) + (sums @ self.latent_mean) ** 2
+                square = (
+                    np.sum(factor.factor.half_solve(sums) ** 2) + (sums @ self.latent_mean) ** 2
+                )
                 second = np.append(second, square / block.common)
             slopes = block.log_det_slopes()
             slopes[: second.size] -= second

@@ -8,8 +8,8 @@ from typing import TypeGuard
 import numpy as np
 from scipy.sparse import csr_array
 
-from pymc_augconj.linalg.bordered import BorderedPattern
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
+from pymc_augconj.linalg.sparse import SparsePattern
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["GramPattern", "is_dense"]
@@ -53,17 +53,21 @@ class GramPattern:
         # Levels of a factor meet through others alone: those of the largest factor come first.
         largest = np.argsort([-A.size for A in maps], kind="stable")
         given = np.concatenate([every[starts[b] : starts[b + 1]] for b in largest])
-        self.pattern = BorderedPattern(self.size, row, col, forced, given)
+        self.pattern = SparsePattern(self.size, row, col, given=given, dense=forced)
         self._pairs = pairs
         self._set_products(first, second)
         targets = self.pattern.positions(row, col)[inverse.ravel()]
-        self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_entries
-        self._transposed = [
-            _Transposed(A, self.pattern.place[starts[b] : starts[b + 1]]) for b, _, A in chosen
+        self._targets = targets + np.repeat(self._product_of, n_rows) * self.pattern.n_flat
+        self._transposed = [_Transposed(A, int(starts[b])) for b, _, A in chosen]
+        self._positions = [
+            self.pattern.positions(block.latents[:, None], self._dense_columns)
+            for block in self._transposed
         ]
+        heights = np.diff(self.pattern.arrays[0]) + self.pattern.border + 1.0
         self.multiplications = (
-            self.pattern.multiplications
-            + len(self._products) * self.pattern.n_entries
+            0.5 * float(heights @ heights)
+            + self.pattern.corner**3 / 3.0
+            + len(self._products) * self.pattern.n_flat
             + float(n_rows * len(pairs) + self._rows_of(maps) * self._dense_columns.size**2)
         )
 
@@ -103,8 +107,7 @@ class GramPattern:
 
         The shape is (products, entries).
         """
-        pattern, n = self.pattern, self.pattern.size
-        shape = len(self._products), pattern.n_entries
+        shape = len(self._products), self.pattern.n_flat
         total = np.zeros(shape)
         chosen = [A for _, _, A in _selections(maps)]
         if chosen:
@@ -117,19 +120,13 @@ class GramPattern:
             total = flat.reshape(shape)
         matrices = [A.matrix for A in maps if is_dense(A)]
         if matrices:
-            X = np.hstack(matrices)
-            places = self.pattern.place[self._dense_columns] - n
+            X, columns = np.hstack(matrices), self._dense_columns
             weighted_rows = lam[:, None] * X
-            _, border, corner = pattern.parts(total[0])
-            corner[places[:, None], places] = X.T @ weighted_rows
-            for A, number, block in zip(chosen, self._numbers, self._transposed, strict=True):
-                _, border, corner = pattern.parts(total[self._products[0, number]])
+            total[0, self.pattern.positions(columns[:, None], columns)] = X.T @ weighted_rows
+            of_parts = zip(chosen, self._numbers, self._transposed, self._positions, strict=True)
+            for A, number, block, positions in of_parts:
                 products = block.matrix(A.coef) @ weighted_rows
-                inner = block.places < n
-                border[block.places[inner][:, None], places] += products[inner]
-                outer = block.places[~inner] - n
-                corner[outer[:, None], places] += products[~inner]
-                corner[places[:, None], outer] += products[~inner].T
+                total[self._products[0, number], positions] += products
         return total
 
     def project(self, maps: Sequence[LinearMap], h: Array) -> Array:
@@ -180,10 +177,10 @@ def _selections(maps: Sequence[LinearMap]) -> list[tuple[int, int, RowSelection]
 
 
 class _Transposed:
-    """Aᵀ of a selection as a sparse matrix, and the positions of its latents."""
+    """Aᵀ of a selection as a sparse matrix, and its latents."""
 
-    def __init__(self, A: RowSelection, places: Index) -> None:
-        self.A, self.places = A, places
+    def __init__(self, A: RowSelection, start: int) -> None:
+        self.A, self.latents = A, start + np.arange(A.size)
         self._order = np.argsort(A.index, kind="stable")
         self._starts = np.concatenate([[0], np.cumsum(np.bincount(A.index, minlength=A.size))])
         self._shape = (A.size, A.index.size)

@@ -14,9 +14,9 @@ from functools import cached_property
 
 import numpy as np
 
-from pymc_augconj.linalg.banded import BandPattern, factor_of_walks
+from pymc_augconj.linalg.factors import Factor, factor_of_walks
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.sparse import SymmetricFactor
+from pymc_augconj.linalg.sparse import BandPattern
 from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
@@ -35,7 +35,7 @@ class PrecisionPrior(DensePrior):
     kind = "precision"
     #: τ₀.
     firsts: Array = np.empty(0)
-    factor: SymmetricFactor
+    factor: Factor
 
     def __init__(self, block: LatentBlock, array: Array, jitter: float = 0.0) -> None:
         BlockPrior.__init__(self, block, array, jitter)
@@ -139,7 +139,7 @@ class PrecisionPrior(DensePrior):
         return -(self.cov @ by_cov @ self.cov)[rows, cols]
 
 
-def pull_root(factor: SymmetricFactor, weights: Array) -> Array:
+def pull_root(factor: Factor, weights: Array) -> Array:
     """Return the derivative of ⟨W, L⁻ᵀ⟩ by L Lᵀ, a symmetric matrix.
 
     With X = L⁻¹ ∂Q L⁻ᵀ and Φ(X) its lower triangle with half its diagonal, ∂L = L Φ(X), so that

@@ -1,24 +1,91 @@
-"""The Cholesky factor of the precision of a :class:`.PrecisionPattern`, and its moments."""
+"""Predictors of a :class:`.PrecisionPattern` at one θ, the factor of its precision, and moments."""
 
 from __future__ import annotations
 
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg.lapack import dpotrf, dpotri, dtrtrs
+from scipy.linalg.lapack import dpotri
 
-from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.linear_map import times
+from pymc_augconj.linalg.factors import BorderedFactor, UpdatedFactor
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, times
 from pymc_augconj.linalg.rounding import dense_error, probes, trace_error
-from pymc_augconj.linalg.sparse import UpdatedFactor
 from pymc_augconj.typing import Array, Index
 
+from .base import BlockPrior
 from .joint import LatentPrior
 from .precision import PrecisionPrior
-from .precision_design import PrecisionDesign
 from .precision_pattern import PrecisionPattern, Products
 
 __all__ = ["PrecisionFactor", "PrecisionSystem"]
+
+_NO_FACTOR = (
+    "the posterior precision of the latents has no Cholesky factor: expected a finite design and "
+    "precisions whose negative ones do not outweigh the prior"
+)
+
+
+class PrecisionDesign:
+    """Φ at one θ: coefficients of the blocks in B, and the matrix of the border."""
+
+    def __init__(self, pattern: PrecisionPattern, prior: LatentPrior) -> None:
+        self.pattern = pattern
+        self.maps = {i: _in_coordinates(prior.maps[i], prior.blocks[i]) for i in pattern.within}
+        n_rows = next(iter(self.maps.values())).index.size
+        parts = [prior.blocks[i].whitened_design(prior.maps[i]) for i in pattern.outside]
+        for i in pattern.intrinsic:
+            A = self.maps[i]
+            parts.append(A.apply(np.ones(A.size))[:, None])
+        self.border = np.hstack([np.empty((n_rows, 0)), *parts])
+
+    def products(self, which: Products, weights: Array) -> Array:
+        """Return weighted products of entries of Φ in pairs of rows, one entry in each row."""
+        coupling = self.pattern.coupling
+        terms = which.taken(weights)
+        for block, rows in ((which.first, coupling.first), (which.second, coupling.second)):
+            coef = self.maps[block].coef
+            if coef is not None:
+                terms = terms * which.taken(coef[rows] if which.coupled else coef)
+        return terms if which.twice is None else terms * which.twice
+
+    def transpose_within(self, weights: Array) -> Array:
+        """Return Φᵀw of the blocks in B, shape (count, n), for each row of w."""
+        return self._in_order([A.transpose_rows(weights) for A in self.maps.values()])
+
+    def transpose(self, w: Array) -> Array:
+        """Return Φᵀw."""
+        within = self._in_order([A.apply_transpose(w) for A in self.maps.values()])
+        return np.concatenate([within, w @ self.border])
+
+    def _in_order(self, parts: list[Array]) -> Array:
+        pattern = self.pattern
+        for k, i in enumerate(self.maps):
+            if i in pattern.intrinsic:
+                parts[k] = parts[k][..., pattern.columns(i) >= 0]
+        return pattern.sparsity.forward(np.concatenate(parts, axis=-1))
+
+    def apply(self, x: Array) -> Array:
+        """Return Φ x."""
+        total = self.border @ x[self.pattern.size :]
+        for i, A in self.maps.items():
+            total += A.apply(self.pattern.within_block(i, x))
+        return total
+
+    def apply_within(self, x: Array) -> Array:
+        """Return the part of Φ x of the blocks in B, for each row of x."""
+        parts = ((A, self.pattern.within_block(i, x)) for i, A in self.maps.items())
+        return sum((A.apply_rows(part) for A, part in parts), np.zeros(()))
+
+
+def _in_coordinates(A: LinearMap, block: BlockPrior) -> RowSelection:
+    """Return the map from a block's coordinates: u of structured blocks, v of diagonal ones."""
+    assert isinstance(A, RowSelection)
+    if isinstance(block, PrecisionPrior):
+        return A
+    scale = block.diagonal_scale
+    assert scale is not None  # see PrecisionPattern
+    coef = scale[A.index]
+    return RowSelection(A.index, coef if A.coef is None else coef * A.coef, A.size)
 
 
 class PrecisionSystem:
@@ -86,22 +153,14 @@ class PrecisionSystem:
                 np.eye(len(sums)) + within.rows @ within.rows.T, left
             )
             half = within.shrink(half + second.T @ within.rows)
-        chol, info = dpotrf(corner, lower=1) if pattern.border else (corner, 0)
-        log_det = within.log_det + 2.0 * float(np.log(np.diagonal(chol)).sum())
-        if info != 0 or not np.isfinite(log_det):
-            raise NotPositiveDefiniteError(
-                "the posterior precision of the latents has no Cholesky factor: expected a finite "
-                "design and precisions whose negative ones do not outweigh the prior"
-            )
+        bordered = BorderedFactor.eliminated(within, half, corner, _NO_FACTOR)
         if pattern.border:
-            error += dense_error(chol, of_corner)
+            error += dense_error(bordered.corner, of_corner)
         structured = [block for block in prior.blocks if isinstance(block, PrecisionPrior)]
-        log_det += 2.0 * sum(block.log_det_scale() for block in structured)
-        linear_parts = of_linear, linear[pattern.size :]
+        log_det = bordered.log_det + 2.0 * sum(block.log_det_scale() for block in structured)
+        half = bordered.joined_half(within.shrink(of_linear), linear[pattern.size :])
         diagonal = np.concatenate([factor.diagonal, of_corner])
-        return PrecisionFactor(
-            pattern, design, within, half, chol, log_det, linear_parts, error, diagonal
-        )
+        return PrecisionFactor(pattern, design, bordered, half, log_det, error, diagonal)
 
 
 class PrecisionFactor:
@@ -111,6 +170,8 @@ class PrecisionFactor:
     ----------
     pattern : PrecisionPattern
     design : PrecisionDesign
+    factor : BorderedFactor
+        L.
     half : ndarray, shape (D,)
         L⁻¹ Φᵀh.
     log_det : float
@@ -125,55 +186,17 @@ class PrecisionFactor:
         self,
         pattern: PrecisionPattern,
         design: PrecisionDesign,
-        within: UpdatedFactor,
-        half_border: Array,
-        chol: Array,
+        factor: BorderedFactor,
+        half: Array,
         log_det: float,
-        linear: tuple[Array, Array],
         error: float,
         diagonal: Array,
     ) -> None:
-        self.pattern, self.design, self.log_det = pattern, design, log_det
-        self.error, self.diagonal = error, diagonal
-        self._within, self._half_border, self._chol = within, half_border, chol
-        self.half = self._joined_half(*linear)
-
-    def half_solve(self, x: Array) -> Array:
-        """Return L⁻¹ x for x of shape (D,) or (count, D)."""
-        first, second = self._split(x)
-        return self._joined_half(self._within.factor.half_solve(first), second)
-
-    def _joined_half(self, solved: Array, second: Array) -> Array:
-        """Return L⁻¹ x, given L₁⁻¹ x₁ and x₂."""
-        first = self._within.shrink(solved)
-        second = self._corner(second - first @ self._half_border.T, 0)
-        return np.concatenate([first, second], axis=-1)
-
-    def transpose_solve(self, x: Array) -> Array:
-        """Return L⁻ᵀ x."""
-        first, second = self._split(x)
-        second = self._corner(second, 1)
-        first = self._within.transpose_solve(first - second @ self._half_border)
-        return np.concatenate([first, second], axis=-1)
-
-    def transpose_product(self, x: Array) -> Array:
-        """Return Lᵀ x."""
-        first, second = self._split(x)
-        first = self._within.transpose_product(first) + second @ self._half_border
-        return np.concatenate([first, second @ np.tril(self._chol)], axis=-1)
-
-    def solve(self, x: Array) -> Array:
-        """Return M⁻¹ x."""
-        return self.transpose_solve(self.half_solve(x))
-
-    def _split(self, x: Array) -> tuple[Array, Array]:
-        return x[..., : self.pattern.size], x[..., self.pattern.size :]
-
-    def _corner(self, x: Array, trans: int) -> Array:
-        if not x.size:
-            return x
-        solved, _ = dtrtrs(self._chol, np.atleast_2d(x).T, lower=1, trans=trans)
-        return solved.T.reshape(x.shape)
+        self.pattern, self.design, self.factor, self.half = pattern, design, factor, half
+        self.log_det, self.error, self.diagonal = log_det, error, diagonal
+        within = factor.leading
+        assert isinstance(within, UpdatedFactor)
+        self._within = within
 
     # -- moments -----------------------------------------------------------------------------------
 
@@ -181,8 +204,8 @@ class PrecisionFactor:
     def corner_cov(self) -> Array:
         """The covariance of the border."""
         if not self.pattern.border:
-            return self._chol
-        cov, _ = dpotri(self._chol, lower=1)
+            return self.factor.corner
+        cov, _ = dpotri(self.factor.corner, lower=1)
         return np.tril(cov) + np.tril(cov, -1).T
 
     @cached_property
@@ -196,7 +219,7 @@ class PrecisionFactor:
 
         Its rows are the regression of the border on B, and the low-rank terms of sums.
         """
-        of_border = self._within.transpose_solve(self._half_border)
+        of_border = self._within.transpose_solve(self.factor.border)
         return np.vstack([of_border, self._within.factor.transpose_solve(self._within.basis)])
 
     @cached_property

@@ -1,12 +1,17 @@
-"""Sparse symmetric positive definite matrices, such as precisions of maps.
+"""Symmetric matrices with few entries: their patterns, and orders in which L has few as well.
+
+The factor of a *band* has the band of the matrix: the reverse order of the rows, or that of Cuthill
+and McKee where it is narrower. It takes O(n b²) for b diagonals, a solution or a draw O(n b).
 
 The band of a map of n areas has √n diagonals or so, and most of it is zero. In an order of minimum
 degree the factor has fewer entries: areas that others surround are eliminated before these, and
-values that meet one other value alone (an area's own effect) before everything. Columns that have
-the same rows below them are a *panel*, which is factorised as a dense matrix.
+values that meet one other value alone (an area's own effect) before everything; of two crossed
+factors the larger comes first. As long as that costs less than to treat the remaining columns,
+which fill in, as a dense matrix: LAPACK factorises this *corner*.
 
 References
 ----------
+Cuthill & McKee (1969), Reducing the bandwidth of sparse symmetric matrices. ACM '69.
 George & Liu (1989), The evolution of the minimum degree ordering algorithm. SIAM Review 31.
 Davis (2006), Direct Methods for Sparse Linear Systems, chapters 4 and 7.
 Takahashi, Fagan & Chin (1973), Formation of a sparse bus impedance matrix (the inverse).
@@ -14,35 +19,103 @@ Takahashi, Fagan & Chin (1973), Formation of a sparse bus impedance matrix (the 
 
 from __future__ import annotations
 
-from functools import cached_property
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
 
 import numpy as np
+from scipy.linalg.blas import dtrsv
+from scipy.linalg.lapack import dpotrf
 from scipy.sparse import csc_array, csr_array, eye_array
+from scipy.sparse.csgraph import reverse_cuthill_mckee
 from scipy.sparse.linalg import spilu
 
-from pymc_augconj.typing import Array, Index
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array, Index, Mask
 
-from .banded import BandedFactor, BandPattern, refuse_improper
-from .rounding import probes, trace_error
+from .factors import (
+    BandedFactor,
+    Factor,
+    SparseFactor,
+    factorize_band,
+    refuse_improper,
+)
 
-__all__ = [
-    "SparseFactor",
-    "SparsePattern",
-    "SymmetricFactor",
-    "SymmetricPattern",
-    "UpdatedFactor",
-    "find_pattern",
-    "minimum_degree",
-    "reordered",
-]
+__all__ = ["BandPattern", "SparsePattern", "SymmetricPattern", "find_pattern"]
 
 # No other order is tried where a band takes fewer multiplications than this, or is fuller.
 _FEWEST, _FULLEST = 2e5, 0.25
-# Cost of a multiplication among panels, and overhead of a column, in multiplications within a band.
-# Measured with eight solutions a factor, as in a step, on grids of 56 to 10 000 areas.
-_QUOTIENT, _PER_COLUMN = 3.0, 100.0
+# Cost of a multiplication among sparse columns, overhead of a sparse column, and of an entry of the
+# corner, in multiplications within a large dense matrix; and cost of one of these within a band.
+_SPARSE, _PER_COLUMN, _PER_ENTRY = 8.0, 50.0, 20.0
+_QUOTIENT = 0.5
+# Beside a given order that of minimum degree is tried where columns meet at most so many others, on
+# average. Where they meet more it takes long to find, and they fill in anyway.
+_FEW_NEIGHBOURS = 8
+# A corner of so many columns is factorised by loops; below it the call of LAPACK costs more.
+_SMALL_CORNER = 16
+# A column of the corner with entries in a larger share of B's columns belongs to the border.
+_FULL = 0.5
 # Off-diagonal value of the matrix that is factorised for its order alone.
 _WEAK = 1e-3
+
+
+class SymmetricPattern(ABC):
+    """Pattern of a symmetric matrix, and an order of elimination.
+
+    Values are stored flat: those of L, of which the matrix has some.
+
+    Attributes
+    ----------
+    size : int
+        n.
+    order, place : ndarray of int, shape (n,)
+        Rows in the order of elimination, and the position of each row in it.
+    is_reversed : bool
+        Whether the order is the reverse of the rows' own.
+    diagonal : slice or ndarray of int, shape (n,)
+        Positions of the diagonal in the flat values.
+    n_flat : int
+        Length of the flat values.
+    multiplications : float
+        Cost of a factorisation, in the unit of LAPACK's within a band.
+    """
+
+    size: int
+    order: Index
+    place: Index
+    is_reversed: bool
+    diagonal: slice | Index
+    n_flat: int
+    multiplications: float
+
+    @abstractmethod
+    def positions(self, rows: Index, cols: Index) -> Index:
+        """Return the positions of entries, of either triangle, in the flat values."""
+
+    @abstractmethod
+    def factorize(self, flat: Array, name: str = "a sparse matrix") -> Factor:
+        """Return the Cholesky factor of flat values, which it may overwrite.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If the matrix is not positive definite to working precision, or an entry is not
+            finite; the message has ``name``.
+        """
+
+    def forward(self, x: Array) -> Array:
+        """Return x with its last axis in the order of elimination."""
+        return x[..., ::-1] if self.is_reversed else x[..., self.order]
+
+    def back(self, x: Array) -> Array:
+        """Return x, given in the order of elimination, in the original order."""
+        return x[..., ::-1] if self.is_reversed else x[..., self.place]
+
+    def _set_order(self, order: Index) -> None:
+        self.order, self.place = order.astype(np.intp), np.empty(order.size, dtype=np.intp)
+        self.place[order] = np.arange(order.size)
 
 
 def find_pattern(size: int, rows: Index, cols: Index) -> SymmetricPattern:
@@ -66,29 +139,84 @@ def find_pattern(size: int, rows: Index, cols: Index) -> SymmetricPattern:
     return sparse if sparse.multiplications < band.multiplications else band
 
 
-class SparsePattern:
-    """Pattern of a symmetric matrix, with an order in which its factor is sparse.
+class BandPattern(SymmetricPattern):
+    """Pattern of a band, stored column by column: the diagonal and the b entries below it.
 
-    Same interface as :class:`.BandPattern`. Panels are stored flat, one after another, by columns,
-    fill and some zeros above the diagonal included.
+    Parameters
+    ----------
+    size : int
+        n.
+    rows, cols : ndarray of int
+        Indices of the entries, in any order; one triangle without its diagonal suffices.
+
+    Attributes
+    ----------
+    width : int
+        b.
+    """
+
+    def __init__(self, size: int, rows: Index, cols: Index) -> None:
+        self.size = size
+        distance = np.abs(rows - cols)
+        self.width = int(distance.max(initial=0))
+        # With the reverse order Pᵀ L⁻ᵀ P is the lower Cholesky factor of Q⁻¹.
+        self._set_order(np.arange(size)[::-1])
+        self.is_reversed = True
+        # No order is narrower than two diagonals.
+        if self.width > 1:
+            graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
+            order = reverse_cuthill_mckee((graph + graph.T).tocsr(), symmetric_mode=True)
+            place = np.argsort(order)
+            width = int(np.abs(place[rows] - place[cols]).max(initial=0))
+            if width < self.width:
+                self._set_order(order)
+                self.width, self.is_reversed = width, False
+        self.n_flat = size * (self.width + 1)
+        self.diagonal = slice(None, None, self.width + 1)
+        self.multiplications = size * (self.width + 1.0) ** 2
+
+    def positions(self, rows: Index, cols: Index) -> Index:
+        i, j = self.place[rows], self.place[cols]
+        return np.minimum(i, j) * (self.width + 1) + np.abs(i - j)
+
+    def factorize(self, flat: Array, name: str = "a sparse matrix") -> BandedFactor:
+        return factorize_band(flat.reshape(-1, self.width + 1).T, name)
+
+
+class SparsePattern(SymmetricPattern):
+    """Pattern of a matrix with sparse columns first, and a dense corner D.
+
+    The factor of
+
+        M = [B  Cᵀ]            is            [L₁        0 ]
+            [C  D ]                          [C L₁⁻ᵀ    L₂],
+
+    with L₁ and C L₁⁻ᵀ as sparse as B and C with their fill. The first columns of the corner may
+    meet most of B (an intercept, a slope). They are its *border*: their part of L₁⁻¹ Cᵀ is a dense
+    matrix. Values are stored flat: the sparse columns, the border's part of Cᵀ by rows, and D by
+    rows, of which the lower triangle is read.
 
     Parameters
     ----------
     size, rows, cols
-        As of a :class:`.BandPattern`.
+        As of a :class:`.BandPattern`; each entry once or more.
     limit : int, optional
-        The most entries that L may have.
+        The most entries that L may have in an order of minimum degree.
+    given : ndarray of int, optional
+        An order of elimination, taken where that of minimum degree is not better; columns that meet
+        most others then belong to the border.
+    dense : ndarray of int, optional
+        Columns that belong to the border whatever their entries.
 
     Attributes
     ----------
-    order, place : ndarray of int, shape (n,)
-        Rows in the order of elimination, and the position of each row in it.
-    diagonal : ndarray of int, shape (n,)
-        Positions of the diagonal in the flat values.
-    n_flat : int
-        Length of the flat values.
-    multiplications : float
-        Cost of a factorisation, in the unit of :attr:`.BandPattern.multiplications`.
+    corner, border : int
+        n₂, and the number of columns of the border, which are the corner's first.
+    arrays : tuple of ndarray of int
+        Start of the values below the diagonal of each sparse column; rows and columns of the flat
+        values of the sparse columns, the diagonal first, then the entries below it column by
+        column, fill included and the border's excluded; and where products of these are
+        subtracted, see :func:`.product_runs`.
 
     Raises
     ------
@@ -97,199 +225,216 @@ class SparsePattern:
     """
 
     is_reversed = False
+    diagonal: Index
 
-    def __init__(self, size: int, rows: Index, cols: Index, limit: int | None = None) -> None:
-        # Imported here, as only such matrices need Numba.
-        from .sparse_kernels import count_below, elimination_tree, postorder, rows_below
-
-        self.size = size
-        graph = csr_array((np.ones(rows.size), (rows, cols)), shape=(size, size))
-        graph = ((graph + graph.T) != 0.0).astype(float)
-        by_degree = minimum_degree(graph)
-        parent = elimination_tree(*reordered(graph, by_degree))
-        self.place: Index = postorder(parent)[by_degree]
-        self.order: Index = np.empty(size, dtype=np.intp)
-        self.order[self.place] = np.arange(size)
-        starts, neighbours = reordered(graph, self.place)
-        parent = elimination_tree(starts, neighbours)
-        counts = count_below(starts, neighbours, parent, size**2 if limit is None else limit)
-        if counts.size < size:
-            raise ValueError(f"expected at most {limit} entries below the diagonal, found more")
-        self.multiplications = float(_QUOTIENT * np.sum((counts + 1.0) ** 2) + _PER_COLUMN * size)
-        is_first = np.ones(size, dtype=bool)
-        is_first[1:] = (parent[:-1] != np.arange(1, size)) | (counts[:-1] != counts[1:] + 1)
-        first = np.flatnonzero(is_first)
-        self._panel_of = np.cumsum(is_first) - 1
-        self._first = np.append(first, size)
-        heights = counts[first] + 1
-        self._offsets = np.append(0, np.cumsum(heights))
-        self._rows = rows_below(
-            starts, neighbours, parent, self._panel_of, self._first, self._offsets
+    def __init__(
+        self,
+        size: int,
+        rows: Index,
+        cols: Index,
+        *,
+        limit: int | None = None,
+        given: Index | None = None,
+        dense: Index | None = None,
+    ) -> None:
+        forced = np.zeros(size, dtype=bool)
+        forced[dense if dense is not None else []] = True
+        inner = np.arange(size) if given is None else given
+        inner, m = inner[~forced[inner]], int(np.count_nonzero(forced))
+        n, starts, below = 0, np.zeros(1, dtype=np.intp), np.empty(0, dtype=np.intp)
+        self.multiplications = size**3 / 3.0
+        if inner.size:
+            number = np.empty(size, dtype=np.intp)
+            number[inner] = np.arange(inner.size)
+            meet = ~forced[rows] & ~forced[cols] & (rows != cols)
+            pairs = number[rows[meet]], number[cols[meet]]
+            graph = csr_array((np.ones(pairs[0].size), pairs), shape=(inner.size, inner.size))
+            tree = _Tree.best(((graph + graph.T) != 0.0).astype(float), m, limit, given is None)
+            n, inner, (starts, below) = tree.sparse, inner[np.argsort(tree.place)], tree.rows()
+            self.multiplications = _QUOTIENT * tree.cost
+        # The forced columns come first in the corner, then those that meet nearly all of B.
+        of_corner = inner[n:]
+        full = np.bincount(below[below >= n] - n, minlength=of_corner.size) > _FULL * n
+        full &= given is not None
+        in_border = np.append(np.zeros(n, dtype=bool), full)
+        self.size, self.corner, self.border = size, size - n, m + int(np.count_nonzero(full))
+        self._set_order(
+            np.concatenate([inner[:n], np.flatnonzero(forced), of_corner[full], of_corner[~full]])
         )
-        self._starts = np.append(0, np.cumsum(heights * np.diff(self._first)))
-        self.n_flat = int(self._starts[-1])
-        # Rows of panels are in ascending order: one search finds the row in the panel.
-        self._keys = np.repeat(np.arange(first.size), heights) * size + self._rows
-        self.diagonal: Index = self.positions(self.order, self.order)
+        self._set_entries(starts, below, self.place[inner], in_border)
+        start = self.n_sparse + n * self.border
+        self.n_flat = start + self.corner**2
+        corner = start + (self.corner + 1) * np.arange(self.corner)
+        self.diagonal = np.concatenate([np.arange(n), corner])
+
+    def _set_entries(self, starts: Index, below: Index, place: Index, in_border: Mask) -> None:
+        """Index the values of the sparse columns, given the rows below the diagonal of each."""
+        n, column = starts.size - 1, np.repeat(np.arange(starts.size - 1), np.diff(starts))
+        column, row = column[~in_border[below]], place[below[~in_border[below]]]
+        ascending = np.lexsort((row, column))
+        column, row = column[ascending], row[ascending]
+        rows, cols = (np.concatenate([np.arange(n), own]) for own in (row, column))
+        starts = n + np.append(0, np.cumsum(np.bincount(column, minlength=n)))
+        self.n_sparse, self._keys = rows.size, column * self.size + row
+        runs = np.empty(0, dtype=np.intp)
+        if np.any(row < n):
+            # Imported here, as only such matrices need Numba.
+            from .sparse_kernels import product_runs
+
+            runs, used = product_runs(starts, rows)
+            runs = runs[:used].copy()
+        self.arrays = starts, rows, cols, runs
 
     def positions(self, rows: Index, cols: Index) -> Index:
-        """Return the positions of entries, of either triangle, in the flat values."""
-        i, j = self.place[rows], self.place[cols]
-        row, column = np.maximum(i, j), np.minimum(i, j)
-        panel = self._panel_of[column]
-        place = np.searchsorted(self._keys, panel * self.size + row) - self._offsets[panel]
-        height = self._offsets[panel + 1] - self._offsets[panel]
-        return self._starts[panel] + (column - self._first[panel]) * height + place
+        i, j, n = self.place[rows], self.place[cols], self.size - self.corner
+        low, high = np.minimum(i, j), np.maximum(i, j)
+        flat = n + np.searchsorted(self._keys, low * self.size + high)
+        flat = np.where(low == high, low, flat)
+        of_border = (low < n) & (high >= n) & (high < n + self.border)
+        flat = np.where(of_border, self.n_sparse + low * self.border + high - n, flat)
+        start = self.n_sparse + n * self.border
+        return np.where(low >= n, start + (high - n) * self.corner + (low - n), flat)
 
-    def forward(self, x: Array) -> Array:
-        """Return x with its last axis in the order of elimination."""
-        return x[..., self.order]
-
-    def back(self, x: Array) -> Array:
-        """Return x, given in the order of elimination, in the original order."""
-        return x[..., self.place]
+    def parts(self, flat: Array) -> tuple[Array, Array, Array]:
+        """Return views of the values of the sparse columns, the border and the corner."""
+        n, start = self.size - self.corner, self.n_sparse
+        stop = start + n * self.border
+        border = flat[start:stop].reshape(n, self.border)
+        return flat[:start], border, flat[stop:].reshape(self.corner, self.corner)
 
     def factorize(self, flat: Array, name: str = "a sparse matrix") -> SparseFactor:
-        """Return the Cholesky factor of flat values, which are overwritten.
+        before = flat[self.diagonal]
+        factor, _ = self._factorize(flat, flat[:0], np.zeros(self.size))
+        refuse_improper(name, before, factor.pivots(), factor.log_det)
+        return factor
+
+    def factorize_scaled(self, flat: Array, s: Array, right: Array) -> tuple[SparseFactor, Array]:
+        """Return the factor L of I + S M S for S = diag(s), and L⁻¹ b.
+
+        Parameters
+        ----------
+        flat : ndarray, shape (n_flat,)
+            M.
+        s, right : ndarray, shape (n,)
+            s and b, in the order of elimination.
 
         Raises
         ------
         NotPositiveDefiniteError
-            As :meth:`.BandPattern.factorize`.
+            If there is no Cholesky factor, or an entry is not finite.
         """
-        from .sparse_kernels import factorize_panels
+        factor, half = self._factorize(flat, s, right.copy())
+        if not isfinite(factor.log_det):
+            raise NotPositiveDefiniteError(
+                "the posterior precision has no Cholesky factor: expected a finite design, finite "
+                "scales and finite site precisions"
+            )
+        return factor, half
 
-        before = flat[self.diagonal]
-        log_det = factorize_panels(*self.panels, self._panel_of, flat)
-        refuse_improper(name, before, flat[self.diagonal], log_det)
-        return SparseFactor(self, flat, log_det, before)
+    def _factorize(self, flat: Array, s: Array, half: Array) -> tuple[SparseFactor, Array]:
+        """Return the factor of I + S M S, or of M where s is empty, and L⁻¹ b.
 
-    @property
-    def panels(self) -> tuple[Index, Index, Index, Index]:
-        """First column of each panel, start of its rows, all rows, start of its values."""
-        return self._first, self._offsets, self._rows, self._starts
+        ``half`` has b, and is overwritten.
+        """
+        n, m, log_det, info = self.size - self.corner, self.corner, 0.0, 0
+        # Loops factorise small corners, unless there is nothing else: then none is compiled.
+        largest = _SMALL_CORNER if n else 0
+        values, border, corner = (
+            np.empty(self.n_sparse),
+            np.empty((n, self.border)),
+            np.empty((m, m)),
+        )
+        if n:
+            # Imported here, as only such matrices need Numba.
+            from .sparse_kernels import eliminate
 
-    @property
-    def panel_of(self) -> Index:
-        """The panel of every column."""
-        return self._panel_of
+            parts = values, border, corner
+            log_det = eliminate(*self.arrays, flat, s, *parts, half, largest)
+        else:
+            corner[...] = flat.reshape(m, m)
+            if s.size:
+                corner *= s
+                corner *= s[:, None]
+                corner.ravel()[:: m + 1] += 1.0
+        if m > largest and isfinite(log_det):
+            # The transpose of D by rows is D by columns, whose upper triangle becomes L₂ᵀ.
+            upper, info = dpotrf(corner.T, lower=0, clean=0, overwrite_a=1)
+            if info == 0:
+                half[n:] = dtrsv(upper, half[n:], lower=0, trans=1)
+            log_det += 2.0 * float(np.log(upper.diagonal()).sum()) if info == 0 else np.nan
+        diagonal = partial(self._diagonal_of, flat, s)
+        return SparseFactor(self.arrays, (values, border, corner), log_det, diagonal), half
+
+    def _diagonal_of(self, flat: Array, s: Array) -> Array:
+        return 1.0 + flat[self.diagonal] * s**2 if s.size else flat[self.diagonal]
 
 
-class SparseFactor:
-    """L with P Q Pᵀ = L Lᵀ; same interface as :class:`.BandedFactor`.
+@dataclass(frozen=True)
+class _Tree:
+    """An order, its elimination tree, and the least cost of a factorisation in it.
 
-    Vectors are in the order of elimination, (n,), or (count, n) where there are several.
+    Attributes
+    ----------
+    place : ndarray of int
+        Position of every column.
+    graph : tuple of ndarray of int
+        Neighbours in the order, and where those of each column start.
+    parent, counts : ndarray of int
+        Parents, and entries below the diagonal.
+    sparse : int
+        Number of sparse columns.
+    cost : float
     """
 
-    def __init__(
-        self, pattern: SparsePattern, values: Array, log_det: float, diagonal: Array
-    ) -> None:
-        self._pattern, self._values, self.log_det = pattern, values, log_det
-        self.diagonal = diagonal
+    place: Index
+    graph: tuple[Index, Index]
+    parent: Index
+    counts: Index
+    sparse: int
+    cost: float
 
-    @cached_property
-    def error(self) -> float:
-        """See :attr:`.BandedFactor.error`."""
-        return trace_error(self.half_solve(probes(self.diagonal)))
+    @classmethod
+    def best(cls, graph: csr_array, n_border: int, limit: int | None, by_degree: bool) -> _Tree:
+        """Return that of the best order, with ``n_border`` further columns that meet all."""
+        size, trees = graph.shape[0], []
+        if not by_degree:
+            trees.append(cls.of(graph, np.arange(size), n_border, size**2))
+        if by_degree or graph.nnz <= _FEW_NEIGHBOURS * size:
+            trees.append(cls.of(graph, _minimum_degree(graph), n_border, limit or size**2))
+        return min(trees, key=lambda one: one.cost)
 
-    def half_solve(self, x: Array) -> Array:
-        """Return L⁻¹ x."""
-        return self._solve(x, False)
+    @classmethod
+    def of(cls, graph: csr_array, place: Index, n_border: int, limit: int) -> _Tree:
+        """Return that of an order."""
+        from .sparse_kernels import count_below, elimination_tree
 
-    def transpose_solve(self, x: Array) -> Array:
-        """Return L⁻ᵀ x: a draw from N(0, Q⁻¹) where x is one from N(0, I)."""
-        return self._solve(x, True)
+        size = place.size
+        permuted = graph[np.argsort(place)]
+        neighbours = permuted.indptr.astype(np.intp), place[permuted.indices].astype(np.intp)
+        parent = elimination_tree(*neighbours)
+        counts = count_below(*neighbours, parent, limit)
+        if counts.size < size:
+            raise ValueError(f"expected at most {limit} entries below the diagonal, found more")
+        # Cost with the first 0, 1, … columns sparse.
+        pairs = _PER_COLUMN + _SPARSE * (counts + n_border + 1.0) ** 2 / 2.0
+        left = n_border + np.arange(size, -1, -1.0)
+        costs = np.append(0.0, np.cumsum(pairs)) + left**3 / 3.0 + _PER_ENTRY * left**2
+        best = int(costs.argmin())
+        return cls(place, neighbours, parent, counts, best, float(costs[best]))
 
-    def solve(self, x: Array) -> Array:
-        """Return Q⁻¹ x."""
-        return self.transpose_solve(self.half_solve(x))
+    def rows(self) -> tuple[Index, Index]:
+        """Return where the rows below the diagonal of each sparse column start, and all rows."""
+        from .sparse_kernels import rows_below
 
-    def product(self, x: Array) -> Array:
-        """Return L x."""
-        return self._multiply(x, False)
-
-    def transpose_product(self, x: Array) -> Array:
-        """Return Lᵀ x."""
-        return self._multiply(x, True)
-
-    def inverse(self) -> Array:
-        """Return the entries of Q⁻¹ on the pattern of L, flat."""
-        from .sparse_kernels import invert_panels
-
-        return invert_panels(*self._pattern.panels, self._pattern.panel_of, self._values)
-
-    def dense_inverse(self) -> Array:
-        """Return Q⁻¹, shape (n, n), Fortran-ordered."""
-        lower = np.tril(self.solve(np.eye(self._pattern.size)))
-        return np.asfortranarray(lower + np.tril(lower, -1).T)
-
-    def _solve(self, x: Array, transpose: bool) -> Array:
-        from .sparse_kernels import solve
-
-        columns = np.array(np.atleast_2d(x).T, order="C")
-        solve(*self._pattern.panels, self._values, columns, transpose)
-        return np.ascontiguousarray(columns.T).reshape(x.shape)
-
-    def _multiply(self, x: Array, transpose: bool) -> Array:
-        from .sparse_kernels import multiply
-
-        columns = np.ascontiguousarray(np.atleast_2d(x).T)
-        product = multiply(*self._pattern.panels, self._values, columns, transpose)
-        return np.ascontiguousarray(product.T).reshape(x.shape)
+        offsets = np.append(0, np.cumsum(self.counts))
+        starts = offsets[: self.sparse + 1]
+        return starts, rows_below(*self.graph, self.parent, offsets)[: starts[-1]]
 
 
-SymmetricPattern = BandPattern | SparsePattern
-SymmetricFactor = BandedFactor | SparseFactor
-
-
-def minimum_degree(graph: csr_array) -> Index:
+def _minimum_degree(graph: csr_array) -> Index:
     """Return the position of each row of a symmetric graph in an order of minimum degree."""
     weak = (_WEAK / max(graph.sum(axis=0).max(initial=0.0), 1.0)) * graph
     return spilu(
         csc_array(weak + eye_array(graph.shape[0])),
         drop_tol=1.0, fill_factor=1.0, permc_spec="MMD_AT_PLUS_A",
     ).perm_c  # fmt: skip
-
-
-def reordered(graph: csr_array, place: Index) -> tuple[Index, Index]:
-    """Return the neighbours of each row, and their starts, after a permutation of the rows."""
-    order = np.empty(place.size, dtype=np.intp)
-    order[place] = np.arange(place.size)
-    permuted = graph[order]
-    return permuted.indptr.astype(np.intp), place[permuted.indices].astype(np.intp)
-
-
-class UpdatedFactor:
-    """Factor L (I + V Vᵀ)^½ of L Lᵀ + P Pᵀ, where Vᵀ = (L⁻¹P)ᵀ = ``rows``, shape (r, n)."""
-
-    def __init__(self, factor: SymmetricFactor, rows: Array) -> None:
-        self.factor, self.rows = factor, rows
-        # Vᵀ rotated so that its rows are orthogonal.
-        self.squares, self.basis, self.log_det = np.empty(0), rows, factor.log_det
-        if len(rows):
-            self.squares, vectors = np.linalg.eigh(rows @ rows.T)
-            self.basis = vectors.T @ rows
-            self.log_det += float(np.log1p(self.squares).sum())
-
-    def _along(self, x: Array, power: float) -> Array:
-        """Return (I + V Vᵀ)^power x."""
-        if not self.squares.size:
-            return x
-        factors = ((1.0 + self.squares) ** power - 1.0) / self.squares
-        return x + ((x @ self.basis.T) * factors) @ self.basis
-
-    def shrink(self, x: Array) -> Array:
-        """Return (I + V Vᵀ)^−½ x."""
-        return self._along(x, -0.5)
-
-    def half_solve(self, x: Array) -> Array:
-        """Return the inverse times x."""
-        return self.shrink(self.factor.half_solve(x))
-
-    def transpose_solve(self, x: Array) -> Array:
-        """Return the inverse of the transpose times x."""
-        return self.factor.transpose_solve(self.shrink(x))
-
-    def transpose_product(self, x: Array) -> Array:
-        """Return the transpose times x."""
-        return self._along(self.factor.transpose_product(x), 0.5)

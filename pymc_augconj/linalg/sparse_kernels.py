@@ -1,6 +1,6 @@
-"""The Numba loops of :mod:`.sparse`, in its notation.
+"""The Numba loops of :mod:`.sparse` and :mod:`.factors`.
 
-Panels are stored column by column; a row's place in a panel is looked up in ``where``.
+In their notation: n₁ sparse columns, n₂ in the corner.
 """
 
 import math
@@ -12,13 +12,15 @@ from pymc_augconj.typing import Array, Index
 
 __all__ = [
     "count_below",
+    "eliminate",
     "elimination_tree",
-    "factorize_panels",
-    "invert_panels",
+    "inverse_within_band",
+    "invert",
     "multiply",
-    "postorder",
+    "product_runs",
     "rows_below",
     "solve",
+    "solve_bidiagonal",
 ]
 
 
@@ -47,33 +49,6 @@ def elimination_tree(starts: Index, neighbours: Index) -> Index:
 
 
 @njit(cache=True)
-def postorder(parent: Index) -> Index:
-    """Return a position for every column: subtrees together, the largest sibling last."""
-    n = parent.size
-    size = np.ones(n + 1, dtype=np.int64)
-    for j in range(n):
-        size[parent[j]] += size[j]
-    # Place −1 of `size` and of `free` belongs to the parent of all roots.
-    free, largest = np.zeros(n + 1, dtype=np.int64), np.full(n + 1, -1)
-    for j in range(n):
-        above = parent[j]
-        if largest[above] < 0 or size[j] >= size[largest[above]]:
-            largest[above] = j
-    place = np.empty(n, dtype=np.int64)
-    for j in range(n - 1, -1, -1):
-        above = parent[j]
-        if largest[above] == j:
-            stop = n if above < 0 else place[above]
-            start = stop - size[j]
-        else:
-            start = free[above]
-            free[above] += size[j]
-        free[j] = start
-        place[j] = start + size[j] - 1
-    return place
-
-
-@njit(cache=True)
 def count_below(starts: Index, neighbours: Index, parent: Index, limit: int) -> Index:
     """Return the number of entries of each column of L below the diagonal, fill included.
 
@@ -96,213 +71,373 @@ def count_below(starts: Index, neighbours: Index, parent: Index, limit: int) -> 
 
 
 @njit(cache=True)
-def rows_below(
-    starts: Index, neighbours: Index, parent: Index, panel_of: Index, first: Index, offsets: Index
-) -> Index:
-    """Return the rows of every panel in ascending order, its own columns first."""
+def rows_below(starts: Index, neighbours: Index, parent: Index, offsets: Index) -> Index:
+    """Return the rows below the diagonal of every column of L, in ascending order."""
     n = parent.size
     rows, seen = np.empty(offsets[-1], dtype=np.int64), np.full(n, -1)
     free = offsets[:-1].copy()
     for i in range(n):
         seen[i] = i
-        if first[panel_of[i]] == i:
-            rows[free[panel_of[i]]] = i
-            free[panel_of[i]] += 1
         for e in range(starts[i], starts[i + 1]):
             k = neighbours[e]
             while k < i and seen[k] != i:
                 seen[k] = i
-                panel = panel_of[k]
-                if first[panel] == k:
-                    rows[free[panel]] = i
-                    free[panel] += 1
+                rows[free[k]] = i
+                free[k] += 1
                 k = parent[k]
     return rows
 
 
+@njit(cache=True)
+def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
+    """Return where the elimination subtracts products of entries from sparse columns.
+
+    For every entry b of a column that is in the row of another sparse column, its products with
+    the entries below it are subtracted from runs of that column: their starts and lengths, in
+    turn, and the number of these.
+    """
+    n, most = starts.size - 1, 0
+    for j in range(n):
+        for b in range(starts[j], starts[j + 1]):
+            if rows[b] < n:
+                most += starts[j + 1] - b
+    runs, free = np.empty(2 * most, dtype=np.int64), 0
+    for j in range(n):
+        last = starts[j + 1]
+        for b in range(starts[j], last):
+            if rows[b] >= n:
+                break
+            place, stop, a = starts[rows[b]], starts[rows[b] + 1], b + 1
+            while a < last:
+                while rows[place] != rows[a]:
+                    place += 1
+                length = 1
+                while (
+                    a + length < last
+                    and place + length < stop
+                    and rows[place + length] == rows[a + length]
+                ):
+                    length += 1
+                runs[free], runs[free + 1] = place, length
+                free, a, place = free + 2, a + length, place + length
+    return runs, free
+
+
 @njit(cache=True, error_model="numpy")
-def factorize_panels(
-    first: Index, offsets: Index, rows: Index, starts: Index, panel_of: Index, values: Array
+def eliminate(
+    starts: Index,
+    rows: Index,
+    cols: Index,
+    runs: Index,
+    flat: Array,
+    s: Array,
+    values: Array,
+    border: Array,
+    corner: Array,
+    half: Array,
+    largest: int,
 ) -> float:
-    """Overwrite a matrix with L; return its log determinant, NaN if there is no L."""
-    where = np.empty(panel_of.size, dtype=np.int64)
-    buffer = np.empty(panel_of.size)
-    log_det = 0.0
-    for s in range(first.size - 1):
-        own = rows[offsets[s] : offsets[s + 1]]
-        m, width = own.size, first[s + 1] - first[s]
-        panel = values[starts[s] : starts[s + 1]].reshape(width, m)
-        for c in range(width):
-            column = panel[c, c:]
-            for k in range(c):
-                factor = panel[k, c]
-                other = panel[k, c:]
-                for a in range(column.size):
-                    column[a] -= factor * other[a]
-            pivot = column[0]
-            if not 0.0 < pivot < math.inf:
-                return math.nan
-            log_det += math.log(pivot)
-            column[0] = math.sqrt(pivot)
-            inverse = 1.0 / column[0]
-            for a in range(1, column.size):
-                column[a] *= inverse
-        c = width
-        while c < m:
-            t = panel_of[own[c]]
-            others = rows[offsets[t] : offsets[t + 1]]
-            target = values[starts[t] : starts[t + 1]].reshape(-1, others.size)
-            if c < m - 1:
-                for a in range(others.size):
-                    where[others[a]] = a
+    """Eliminate the sparse columns of a matrix, and the dense ones where they are few.
+
+    Parameters
+    ----------
+    starts, rows, cols, runs, flat
+        Fields of the pattern, and M.
+    s : ndarray
+        The matrix is I + S M S for S = diag(s), or M where s is empty.
+    values, border, corner : ndarray
+        Written: L₁ and C L₁⁻ᵀ; and the lower triangle of the Schur complement of D, or of L₂ where
+        n₂ is small.
+    half : ndarray, shape (n,)
+        b; overwritten with L₁⁻¹ b₁ and b₂ − (C L₁⁻ᵀ) L₁⁻¹ b₁, which L₂⁻¹ multiplies where n₂ is
+        small.
+    largest : int
+        n₂ up to which it counts as small.
+
+    Returns
+    -------
+    float
+        log|B|, and where n₂ is small that of the matrix; NaN if that has no Cholesky factor.
+    """
+    n, n_border = border.shape
+    size = corner.shape[0]
+    place = rows.size
+    if s.size:
+        for e in range(n):
+            values[e] = flat[e] * s[e] * s[e] + 1.0
+        for e in range(n, place):
+            values[e] = flat[e] * s[rows[e]] * s[cols[e]]
+        for i in range(n):
+            for k in range(n_border):
+                border[i, k] = flat[place] * s[i] * s[n + k]
+                place += 1
+        for i in range(size):
+            for k in range(i + 1):
+                corner[i, k] = flat[place + k] * s[n + i] * s[n + k]
+            corner[i, i] += 1.0
+            place += size
+    else:
+        # Loops, as Numba takes seconds to compile assignments of arrays.
+        for e in range(place):
+            values[e] = flat[e]
+        for i in range(n):
+            for k in range(n_border):
+                border[i, k] = flat[place]
+                place += 1
+        for i in range(size):
+            for k in range(i + 1):
+                corner[i, k] = flat[place + k]
+            place += size
+    log_det, run = 0.0, 0
+    for j in range(n):
+        pivot = values[j]
+        if not 0.0 < pivot < math.inf:
+            return math.nan
+        log_det += math.log(pivot)
+        inverse = 1.0 / math.sqrt(pivot)
+        values[j] = inverse
+        half[j] *= inverse
+        for k in range(n_border):
+            border[j, k] *= inverse
+        last = starts[j + 1]
+        for a in range(starts[j], last):
+            values[a] *= inverse
+            half[rows[a]] -= values[a] * half[j]
+        # Rows are in ascending order: from `inner` on they are the corner's.
+        inner = starts[j]
+        for b in range(starts[j], last):
+            row, value, a = rows[b], values[b], b + 1
+            if row < n:
+                inner = a
+                values[row] -= value * value
+                for k in range(n_border):
+                    border[row, k] -= value * border[j, k]
+                while a < last:
+                    # Indices without a sign need no test whether they count from the end.
+                    to, of = np.uint64(runs[run]), np.uint64(a)
+                    for i in range(np.uint64(runs[run + 1])):
+                        values[to + i] -= value * values[of + i]
+                    a += runs[run + 1]
+                    run += 2
             else:
-                # The last row subtracts from the diagonal.
-                where[own[c]] = own[c] - first[t]
-            while c < m and own[c] < first[t + 1]:
-                taken = buffer[: m - c]
-                factor, source = panel[0, c], panel[0, c:]
-                for a in range(taken.size):
-                    taken[a] = factor * source[a]
-                for k in range(1, width):
-                    factor, source = panel[k, c], panel[k, c:]
-                    for a in range(taken.size):
-                        taken[a] += factor * source[a]
-                column = target[own[c] - first[t]]
-                for a in range(taken.size):
-                    column[where[own[c + a]]] -= taken[a]
-                c += 1
+                below = corner[row - n]
+                for k in range(n_border):
+                    below[k] -= value * border[j, k]
+                for c in range(inner, b + 1):
+                    below[rows[c] - n] -= value * values[c]
+        for i in range(n_border):
+            half[n + i] -= border[j, i] * half[j]
+            for k in range(i + 1):
+                corner[i, k] -= border[j, i] * border[j, k]
+    if size > largest:
+        return log_det
+    column = np.empty(size)
+    for j in range(size):
+        pivot = corner[j, j]
+        if not 0.0 < pivot < math.inf:
+            return math.nan
+        log_det += math.log(pivot)
+        corner[j, j] = math.sqrt(pivot)
+        half[n + j] /= corner[j, j]
+        for i in range(j + 1, size):
+            # A copy, so that the innermost loop is along rows.
+            column[i] = corner[i, j] = corner[i, j] / corner[j, j]
+            half[n + i] -= column[i] * half[n + j]
+            for k in range(j + 1, i + 1):
+                corner[i, k] -= column[i] * column[k]
     return log_det
 
 
 @njit(cache=True, error_model="numpy")
-def invert_panels(
-    first: Index, offsets: Index, rows: Index, starts: Index, panel_of: Index, values: Array
-) -> Array:
-    """Return the entries of (L Lᵀ)⁻¹ on the pattern of L, by Takahashi's recursion.
-
-    With J the columns of a panel, R its rows below them and Y = L_RJ L_JJ⁻¹, Z the inverse,
-
-        Z_RJ = −Z_RR Y,        Z_JJ = (L_JJ L_JJᵀ)⁻¹ − Yᵀ Z_RJ,
-
-    where Z_RR comes from later panels.
-    """
-    inverse = np.zeros(values.size)
-    where = np.empty(panel_of.size, dtype=np.int64)
-    for s in range(first.size - 2, -1, -1):
-        own = rows[offsets[s] : offsets[s + 1]]
-        m, width = own.size, first[s + 1] - first[s]
-        below = m - width
-        panel = values[starts[s] : starts[s + 1]].reshape(width, m)
-        block = inverse[starts[s] : starts[s + 1]].reshape(width, m)
-        known = np.empty((below, below))
-        c = width
-        while c < m:
-            t = panel_of[own[c]]
-            others = rows[offsets[t] : offsets[t + 1]]
-            for a in range(others.size):
-                where[others[a]] = a
-            source = inverse[starts[t] : starts[t + 1]].reshape(-1, others.size)
-            while c < m and own[c] < first[t + 1]:
-                column = source[own[c] - first[t]]
-                for a in range(c, m):
-                    known[c - width, a - width] = column[where[own[a]]]
-                    known[a - width, c - width] = known[c - width, a - width]
-                c += 1
-        # Yᵀ, and L_JJ⁻¹ by columns.
-        Y, triangle = np.empty((width, below)), np.zeros((width, width))
-        for c in range(width - 1, -1, -1):
-            scale = 1.0 / panel[c, c]
-            Y[c] = panel[c, width:]
-            for k in range(c + 1, width):
-                factor = panel[c, k]
-                for a in range(below):
-                    Y[c, a] -= factor * Y[k, a]
-            for a in range(below):
-                Y[c, a] *= scale
-            triangle[c, c] = scale
-            for a in range(c + 1, width):
-                total = 0.0
-                for k in range(c + 1, a + 1):
-                    total += triangle[k, a] * panel[c, k]
-                triangle[c, a] = -scale * total
-        for c in range(width):
-            column = block[c, width:]
-            for k in range(below):
-                factor = Y[c, k]
-                for a in range(below):
-                    column[a] -= factor * known[k, a]
-            for a in range(c, width):
-                total = 0.0
-                for k in range(a, width):
-                    total += triangle[c, k] * triangle[a, k]
-                for k in range(below):
-                    total -= Y[a, k] * column[k]
-                block[c, a] = total
-    return inverse
-
-
-@njit(cache=True, error_model="numpy")
 def solve(
-    first: Index,
-    offsets: Index,
-    rows: Index,
     starts: Index,
+    rows: Index,
     values: Array,
+    border: Array,
+    corner: Array,
     x: Array,
     transpose: bool,
 ) -> None:
-    """Overwrite each column of x, shape (n, count), with L⁻¹ x or L⁻ᵀ x."""
-    count, n_panels = x.shape[1], first.size - 1
-    total = np.empty(count)
-    for step in range(n_panels):
-        s = n_panels - 1 - step if transpose else step
-        own = rows[offsets[s] : offsets[s + 1]]
-        m, width = own.size, first[s + 1] - first[s]
-        panel = values[starts[s] : starts[s + 1]].reshape(width, m)
-        for each in range(width):
-            c = width - 1 - each if transpose else each
-            column, here = panel[c], x[own[c]]
-            inverse = 1.0 / column[c]
-            if transpose:
-                for r in range(count):
-                    total[r] = here[r]
-                for a in range(c + 1, m):
-                    factor, there = column[a], x[own[a]]
-                    for r in range(count):
-                        total[r] -= factor * there[r]
-                for r in range(count):
-                    here[r] = inverse * total[r]
-            else:
-                for r in range(count):
-                    here[r] *= inverse
-                    total[r] = here[r]
-                for a in range(c + 1, m):
-                    factor, there = column[a], x[own[a]]
-                    for r in range(count):
-                        there[r] -= factor * total[r]
+    """Overwrite each row of x, shape (count, n₁ + n₂), with L⁻¹ x or L⁻ᵀ x."""
+    n, n_border = border.shape
+    size = corner.shape[0]
+    for r in range(x.shape[0]):
+        solved = x[r]
+        if transpose:
+            for i in range(size - 1, -1, -1):
+                solved[n + i] /= corner[i, i]
+                for j in range(i):
+                    solved[n + j] -= corner[i, j] * solved[n + i]
+            for i in range(n - 1, -1, -1):
+                total = solved[i]
+                for j in range(n_border):
+                    total -= border[i, j] * solved[n + j]
+                for a in range(starts[i], starts[i + 1]):
+                    total -= values[a] * solved[rows[a]]
+                solved[i] = total * values[i]
+        else:
+            for i in range(n):
+                solved[i] *= values[i]
+                for j in range(n_border):
+                    solved[n + j] -= border[i, j] * solved[i]
+                for a in range(starts[i], starts[i + 1]):
+                    solved[rows[a]] -= values[a] * solved[i]
+            for i in range(size):
+                total = solved[n + i]
+                for j in range(i):
+                    total -= corner[i, j] * solved[n + j]
+                solved[n + i] = total / corner[i, i]
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy")
 def multiply(
-    first: Index,
-    offsets: Index,
-    rows: Index,
     starts: Index,
+    rows: Index,
     values: Array,
+    border: Array,
+    corner: Array,
     x: Array,
     transpose: bool,
 ) -> Array:
-    """Return L x, or Lᵀ x, for each column of x, shape (n, count)."""
-    count = x.shape[1]
+    """Return L x or Lᵀ x for each row of x, shape (count, n₁ + n₂)."""
+    n, n_border = border.shape
     product = np.zeros(x.shape)
-    for s in range(first.size - 1):
-        own = rows[offsets[s] : offsets[s + 1]]
-        m, width = own.size, first[s + 1] - first[s]
-        panel = values[starts[s] : starts[s + 1]].reshape(width, m)
-        for c in range(width):
-            for a in range(c, m):
-                factor = panel[c, a]
-                to, source = (own[c], x[own[a]]) if transpose else (own[a], x[own[c]])
-                for r in range(count):
-                    product[to, r] += factor * source[r]
+    for r in range(x.shape[0]):
+        out, given = product[r], x[r]
+        for i in range(n):
+            total = given[i] / values[i]
+            if transpose:
+                for j in range(n_border):
+                    total += border[i, j] * given[n + j]
+                for a in range(starts[i], starts[i + 1]):
+                    total += values[a] * given[rows[a]]
+            else:
+                for j in range(n_border):
+                    out[n + j] += border[i, j] * given[i]
+                for a in range(starts[i], starts[i + 1]):
+                    out[rows[a]] += values[a] * given[i]
+            out[i] += total
+        for i in range(corner.shape[0]):
+            for j in range(i + 1):
+                to, of = (j, i) if transpose else (i, j)
+                out[n + to] += corner[i, j] * given[n + of]
     return product
+
+
+@njit(cache=True, error_model="numpy")
+def invert(
+    starts: Index, rows: Index, runs: Index, values: Array, corner: Array, inverse: Array
+) -> None:
+    """Write the entries of (L Lᵀ)⁻¹ on the pattern of L₁ and C, by Takahashi's recursion.
+
+    With Z the inverse and l = L_Rj/L_jj the column below the diagonal, R its rows,
+
+        Z_Rj = −Z_RR l,        Z_jj = 1/L_jj² − lᵀ Z_Rj,
+
+    from the last column on. Z_RR has the places that the elimination of column j subtracts from.
+
+    Parameters
+    ----------
+    starts, rows, runs, values
+        As for :func:`eliminate`, without a border.
+    corner : ndarray, shape (n₂, n₂)
+        The lower triangle of the inverse of the Schur complement of D.
+    inverse : ndarray
+        Written, like ``values``.
+    """
+    n, run = starts.size - 1, runs.size
+    for j in range(n - 1, -1, -1):
+        first, last = starts[j], starts[j + 1]
+        for a in range(first, last):
+            inverse[a] = 0.0
+        for b in range(last - 1, first - 1, -1):
+            row, value, total, stop = rows[b], values[b], 0.0, last
+            if row < n:
+                while stop > b + 1:
+                    run -= 2
+                    known = runs[run]
+                    stop -= runs[run + 1]
+                    for i in range(runs[run + 1]):
+                        inverse[stop + i] -= inverse[known + i] * value
+                        total += inverse[known + i] * values[stop + i]
+                total += inverse[row] * value
+            else:
+                for a in range(b + 1, last):
+                    inverse[a] -= corner[rows[a] - n, row - n] * value
+                    total += corner[rows[a] - n, row - n] * values[a]
+                total += corner[row - n, row - n] * value
+            inverse[b] -= total
+        total = values[j]
+        for a in range(first, last):
+            inverse[a] *= values[j]
+            total -= values[a] * inverse[a]
+        inverse[j] = total * values[j]
+
+
+@njit(cache=True, error_model="numpy")
+def solve_bidiagonal(factor: Array, x: Array, transpose: bool) -> Array:
+    """Return L⁻¹ x, or L⁻ᵀ x, for each row of x, shape (count, n).
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, 2)
+        The diagonal of L and the entries below it.
+    x : ndarray, shape (count, n)
+    transpose : bool
+    """
+    count, n = x.shape
+    solved = np.empty((count, n))
+    for row in range(count):
+        last = 0.0
+        if transpose:
+            for i in range(n - 1, -1, -1):
+                below = factor[i, 1] if i < n - 1 else 0.0
+                last = (x[row, i] - below * last) * (1.0 / factor[i, 0])
+                solved[row, i] = last
+        else:
+            below = 0.0
+            for i in range(n):
+                last = (x[row, i] - below * last) * (1.0 / factor[i, 0])
+                solved[row, i] = last
+                below = factor[i, 1]
+    return solved
+
+
+@njit(cache=True, error_model="numpy")
+def inverse_within_band(factor: Array) -> Array:
+    """Return the entries of (L Lᵀ)⁻¹ within the band of L, by Takahashi's recursion.
+
+    With Z the inverse, Z L = L⁻ᵀ is upper triangular with the diagonal 1/Lⱼⱼ, so that
+
+        Lⱼⱼ Zᵢⱼ = [i = j]/Lⱼⱼ − Σ_{k > j} Zᵢₖ Lₖⱼ,        i ≥ j,
+
+    from the last column on; everything on the right is within the band.
+
+    Parameters
+    ----------
+    factor : ndarray, shape (n, b + 1)
+        The columns of L from the diagonal down.
+
+    Returns
+    -------
+    ndarray, shape (n, b + 1)
+        The columns of Z likewise.
+    """
+    n, diagonals = factor.shape
+    inverse = np.zeros((n, diagonals))
+    for j in range(n - 1, -1, -1):
+        last = min(diagonals - 1, n - 1 - j)
+        scale = 1.0 / factor[j, 0]
+        for i in range(last, 0, -1):
+            total = 0.0
+            for k in range(1, last + 1):
+                if k < i:
+                    total += factor[j, k] * inverse[j + k, i - k]
+                else:
+                    total += factor[j, k] * inverse[j + i, k - i]
+            inverse[j, i] = -scale * total
+        total = scale
+        for k in range(1, last + 1):
+            total -= factor[j, k] * inverse[j, k]
+        inverse[j, 0] = scale * total
+    return inverse

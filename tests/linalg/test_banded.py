@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.banded import BandPattern
+from pymc_augconj.linalg.sparse import BandPattern
 
 
 def walk(size, start=1.0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.bordered import BorderedPattern
+from pymc_augconj.linalg.sparse import SparsePattern
 
 
 def groups(n_groups, per_group, n_dense):
@@ -49,15 +49,16 @@ def nested(n_rows, levels, seed=0):
 
 def pattern_of(size, pairs, dense=None):
     rows, cols = np.array(pairs, dtype=np.intp).reshape(-1, 2).T
-    return BorderedPattern(size, rows, cols, dense)
+    return SparsePattern(size, rows, cols, given=np.arange(size), dense=dense)
 
 
 def dense(pattern, flat):
     """Return the matrix of flat entries."""
     values, border, corner = pattern.parts(flat)
-    n = pattern.size
-    matrix = np.zeros((pattern.order.size,) * 2)
-    matrix[pattern.rows, pattern.cols] = values
+    n = pattern.size - pattern.corner
+    matrix = np.zeros((pattern.size, pattern.size))
+    _, rows, cols, _ = pattern.arrays
+    matrix[rows, cols] = values
     matrix[n : n + pattern.border, :n] = border.T
     matrix[n:, n:] = np.tril(corner)
     return matrix + np.tril(matrix, -1).T
@@ -83,7 +84,7 @@ def problem(size, pairs, seed=0, dense_columns=None):
     for i, j in pairs:
         matrix[i, j] = matrix[j, i] = rng.normal()
     matrix += np.diag(np.abs(matrix).sum(axis=1) + rng.uniform(0.5, 1.5, size))
-    flat = np.zeros(pattern.n_entries)
+    flat = np.zeros(pattern.n_flat)
     rows, cols = np.nonzero(matrix)
     flat[pattern.positions(rows, cols)] = matrix[rows, cols]
     return pattern, matrix[np.ix_(pattern.order, pattern.order)], flat, rng
@@ -114,7 +115,8 @@ def test_random_designs(design):
         found = problem(size, pairs, seed, forced)
         check(*found)
         pattern = found[0]
-        shapes.add((pattern.size > 0, pattern.border > 0, pattern.rows.size > pattern.size))
+        n = pattern.size - pattern.corner
+        shapes.add((n > 0, pattern.border > 0, pattern.n_sparse > n))
     # With and without sparse columns, entries below them, and a border.
     assert len(shapes) >= 4
 
@@ -122,14 +124,18 @@ def test_random_designs(design):
 def check(pattern, ordered, flat, rng):
     right, x = rng.standard_normal((2, ordered.shape[0]))
     s = rng.uniform(0.1, 2.0, x.size)
-    factor = pattern.factorize(flat, s, right)
+    factor, half = pattern.factorize_scaled(flat, s, right)
     M = s[:, None] * ordered * s + np.eye(x.size)
     L = np.linalg.cholesky(M)
     np.testing.assert_array_equal(flat[pattern.diagonal], np.diagonal(ordered))
     assert factor.log_det == pytest.approx(np.linalg.slogdet(M)[1], rel=1e-12)
-    np.testing.assert_allclose(factor.half, np.linalg.solve(L, right), atol=1e-12)
-    np.testing.assert_allclose(factor.solve_transpose(x), np.linalg.solve(L.T, x), atol=1e-12)
+    np.testing.assert_allclose(half, np.linalg.solve(L, right), atol=1e-12)
+    np.testing.assert_allclose(factor.transpose_solve(x), np.linalg.solve(L.T, x), atol=1e-12)
     np.testing.assert_allclose(factor.transpose_product(x), L.T @ x, atol=1e-12)
+
+
+def n_entries(pattern):
+    return pattern.n_sparse + (pattern.size - pattern.corner) * pattern.border
 
 
 def test_groups_are_eliminated_together():
@@ -139,7 +145,7 @@ def test_groups_are_eliminated_together():
 
 def test_the_larger_of_two_crossed_factors_is_sparse():
     pattern = pattern_of(*crossed(4000, (400, 150, 1)))
-    assert (pattern.size, pattern.corner, pattern.border) == (400, 151, 1)
+    assert (pattern.size, pattern.corner, pattern.border) == (551, 151, 1)
     assert set(pattern.order[:400]) == set(range(400))
 
 
@@ -147,7 +153,7 @@ def test_a_given_order_comes_first():
     size, pairs = crossed(4000, (150, 400, 1))
     rows, cols = np.array(pairs).T
     given = np.concatenate([np.arange(150, 550), np.arange(150), [550]])
-    pattern = BorderedPattern(size, rows, cols, given=given)
+    pattern = SparsePattern(size, rows, cols, given=given)
     np.testing.assert_array_equal(pattern.order[:400], given[:400])
     assert pattern.corner == 151
 
@@ -156,14 +162,14 @@ def test_few_neighbours_are_eliminated_by_degree():
     """A path in any order has no fill."""
     place = np.random.default_rng(0).permutation(500)
     pattern = pattern_of(500, np.column_stack([place[:-1], place[1:]]))
-    assert pattern.rows.size + pattern.size * pattern.border <= 3 * 500
+    assert n_entries(pattern) <= 3 * 500
     assert pattern.corner < 30
 
 
 def test_nested_factors_do_not_fill():
     pattern = pattern_of(*nested(4000, (800, 100, 20, 1)))
     # Levels of the three other factors above each level of the first, and so on.
-    assert pattern.rows.size + pattern.size * pattern.border <= 4 * (800 + 100 + 20)
+    assert n_entries(pattern) <= 4 * (800 + 100 + 20)
     assert pattern.corner < 30
 
 
@@ -171,11 +177,11 @@ def test_nested_factors_do_not_fill():
 @pytest.mark.parametrize("at", [0, -1])
 def test_a_matrix_without_a_factor_is_refused(entry, at):
     pattern = pattern_of(*CASES["groups"])
-    flat = np.zeros(pattern.n_entries)
+    flat = np.zeros(pattern.n_flat)
     flat[at] = entry
     ones = np.ones(pattern.order.size)
     with (
         np.errstate(all="ignore"),
         pytest.raises(NotPositiveDefiniteError, match="Cholesky factor"),
     ):
-        pattern.factorize(flat, ones, ones)
+        pattern.factorize_scaled(flat, ones, ones)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.banded import BandPattern
-from pymc_augconj.linalg.sparse import SparsePattern, find_pattern
+from pymc_augconj.linalg.sparse import BandPattern, SparsePattern, find_pattern
 
 
 def random_matrix(seed, size, degree):

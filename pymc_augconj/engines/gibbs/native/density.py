@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numba import njit
 
-from pymc_augconj.linalg.bordered_kernels import eliminate_scaled, solve_transpose
 from pymc_augconj.linalg.rounding import EPS, LARGEST_ERROR, SMALL_BOUND, SMALL_ERROR
+from pymc_augconj.linalg.sparse_kernels import eliminate, solve
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
@@ -120,8 +120,8 @@ def evaluate(p: Problem, w: Work, x: Array, by_likelihood: bool) -> bool:
     for i in range(size):
         s[i] = r[p.std[i]]
         half[i] = s[i] * sums[n_flat + i]
-    log_det = eliminate_scaled(
-        p.starts, p.rows, p.cols, p.targets, sums[:n_flat], s, w.values, w.border, w.corner, half,
+    log_det = eliminate(
+        p.starts, p.rows, p.cols, p.runs, sums[:n_flat], s, w.values, w.border, w.corner, half,
         LARGEST_CORNER,
     )  # fmt: skip
     if not math.isfinite(log_det):
@@ -154,16 +154,18 @@ def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
     rough = EPS * size * total
     if 0.5 * rough * (1.0 + fit) + EPS * fit <= SMALL_ERROR:
         return 0.5 * rough * (1.0 + fit) + EPS * fit
-    trace, right = 0.0, np.empty((p.signs.shape[0] + 1, size))
-    for k in range(right.shape[0]):
+    count = p.signs.shape[0]
+    half, mean = np.empty((count, size)), w.half.copy().reshape(1, size)
+    for k in range(count):
         for i in range(size):
-            right[k, i] = p.signs[k, i] if k < p.signs.shape[0] else w.half[i]
-        solved = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, right[k])
-        total = 0.0
-        for i in range(size):
-            total += diagonal[i] * solved[i] ** 2
-        if k < p.signs.shape[0]:
-            trace += total / p.signs.shape[0]
+            half[k, i] = math.sqrt(diagonal[i]) * p.signs[k, i]
+    solve(p.starts, p.rows, w.values, w.border, w.corner, half, False)
+    solve(p.starts, p.rows, w.values, w.border, w.corner, mean, True)
+    trace, total = 0.0, 0.0
+    for i in range(size):
+        total += diagonal[i] * mean[0, i] ** 2
+        for k in range(count):
+            trace += half[k, i] ** 2 / count
     of_log_det = EPS * size * trace
     of_square = of_log_det * fit
     if not of_square <= SMALL_BOUND:

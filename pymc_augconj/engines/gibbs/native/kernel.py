@@ -19,7 +19,7 @@ from pymc_augconj.auxiliary.polya_gamma.kernels import (
     fill_by_saddlepoint,
     fill_by_thinning,
 )
-from pymc_augconj.linalg.bordered_kernels import solve_transpose, transpose_product
+from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
@@ -227,18 +227,16 @@ def _log_sites(p: Problem, w: Work) -> float:
 def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
     """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
     size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
-    right = v
+    right = x = v.reshape(1, size)
     if a > 0.0:
-        right = transpose_product(p.starts, p.rows, w.values, w.border, w.corner, v)
+        right = multiply(p.starts, p.rows, w.values, w.border, w.corner, x, True)
     for i in range(size):
         nu = rng.standard_normal()
         if a > 0.0:
-            nu = share * nu - a * (right[i] - w.half[i])
+            nu = share * nu - a * (right[0, i] - w.half[i])
         square += nu * nu
         v[i] = w.half[i] + nu
-    drawn = solve_transpose(p.starts, p.rows, w.values, w.border, w.corner, v)
-    for i in range(size):
-        v[i] = drawn[i]
+    solve(p.starts, p.rows, w.values, w.border, w.corner, x, True)
     return square
 
 

@@ -61,7 +61,7 @@ class Problem(NamedTuple):
         Registers of their offsets, and where the entries of their designs begin.
     columns, numbers, multiples : ndarray
         Those entries: latents, numbers, and registers by which these are multiplied.
-    starts, rows, cols, targets, diagonal : ndarray of int
+    starts, rows, cols, runs, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
         Its columns that nearly all others meet; and all that are factorised as a dense matrix.
@@ -104,7 +104,7 @@ class Problem(NamedTuple):
     starts: Index
     rows: Index
     cols: Index
-    targets: Index
+    runs: Index
     diagonal: Index
     border: int
     corner: int
@@ -168,7 +168,7 @@ def make_problem(
             n_all = len(tape)
     outputs = [*point_entries.values(), *(further or ())]
     written = tape.finish()
-    starts, rows, cols, targets = pattern.pattern.arrays
+    starts, rows, cols, runs = pattern.pattern.arrays
     problem = Problem(
         density=written.code[:n_density],
         values=written.code[n_density:n_all],
@@ -188,7 +188,7 @@ def make_problem(
         starts=starts,
         rows=rows,
         cols=cols,
-        targets=targets,
+        runs=runs,
         diagonal=pattern.pattern.diagonal,
         border=pattern.pattern.border,
         corner=pattern.pattern.corner,
@@ -236,7 +236,7 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     else:
         # In the precision of weights all latents meet.
         pattern = GramPattern(chain.priors.at(point).full_maps)
-        if not (isinstance(solver, WeightSolver) and pattern.pattern.size == 0):
+        if not (isinstance(solver, WeightSolver) and pattern.pattern.corner == pattern.size):
             raise NoTapeError("another solver")
     if pattern.pattern.corner > LARGEST_CORNER:
         raise NoTapeError("many latents that meet")
@@ -280,7 +280,7 @@ def _sums(
     pattern: GramPattern, rows: Rows, slots: list[Slot], offset: Index, tape: TapeBuilder
 ) -> Polynomial:
     """Return G, flat, g and the constants."""
-    sums, size, n_flat = SumBuilder(), pattern.size, pattern.pattern.n_entries
+    sums, size, n_flat = SumBuilder(), pattern.size, pattern.pattern.n_flat
     none = tape.constants(1.0)
     known, by = tape.split(offset)
     places = np.argsort(pattern.pattern.order)
