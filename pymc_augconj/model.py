@@ -7,9 +7,7 @@ it and do not depend on PyTensor graphs. In symbols, with θ the hyperparameters
     η   = offset(θ) + Σ_b A_b(θ) u_b         predictors of all sites, stacked, shape (n,)
     y_s ~ p_s(y | η_s, params_s(θ))          one site per observed variable
 
-θ is passed as a *point*: a mapping from the names of PyMC's value variables (``"ls_log__"``) to
-arrays on PyMC's unconstrained scale. A point may hold more than a function needs. Arguments beyond
-PyMC's point have an :class:`Argument` as their key.
+θ is passed as a :mod:`~pymc_augconj.point`.
 """
 
 from __future__ import annotations
@@ -18,241 +16,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from pymc_augconj.typing import Array, Index, Mask
 
+from .block import LatentBlock
 from .errors import AugmentationError, NotSuperGaussianError
 from .likelihoods.contract import MultiLikelihood
 from .linalg.linear_map import LinearMap
-from .linalg.sparse import SymmetricPattern, find_pattern
+from .point import Point, PointMap
 
 __all__ = [
-    "Argument",
     "EntryDensities",
-    "EntryTransform",
-    "FixedValue",
     "ForwardVariable",
-    "GaussianStructure",
     "Hyperparameter",
-    "Key",
-    "LatentBlock",
     "LatentGaussianModel",
-    "Point",
-    "PointMap",
     "Site",
 ]
-
-
-class Argument(NamedTuple):
-    """The key of an argument that is not an entry of PyMC's point.
-
-    It is no string, because a variable of PyMC may have any string as its name.
-    ``Argument("value", name)`` is the flat value of the latent block ``name`` (the innovation of a
-    whitened block), on which prior means and variables that only predictions need depend.
-    """
-
-    role: str
-    of: str = ""
-
-
-Key = str | Argument
-# Keys are of type Key. A Mapping is invariant in its keys, so for mypy a mapping from str is not a
-# mapping from Key, nor the other way round.
-Point = Mapping[Any, np.ndarray]
-
-
-class PointMap[T](Protocol):
-    """A function of a point with the names of the entries that it reads."""
-
-    @property
-    def names(self) -> tuple[Key, ...]:
-        """The keys of the point that the value depends on; empty for a constant."""
-        ...
-
-    def __call__(self, point: Point) -> T:
-        """Evaluate at ``point``."""
-        ...
-
-
-@dataclass(frozen=True)
-class FixedValue[T]:
-    """The :class:`PointMap` of a value that does not depend on the point."""
-
-    value: T
-    names: tuple[Key, ...] = ()
-
-    def __call__(self, point: Point) -> T:
-        """Return the value."""
-        return self.value
-
-    def on_tape(self, tape: Any, entries: Mapping[Any, Index]) -> Any:
-        """Return the registers of the value, or of each; see :class:`.OnTape`."""
-        if isinstance(self.value, dict):
-            return {key: tape.constants(value) for key, value in self.value.items()}
-        return tape.constants(self.value)
-
-
-class EntryTransform(Protocol):
-    """The transform between a variable's flat value and its entry in PyMC's point."""
-
-    def entry(self, value: Array) -> Array:
-        """Return the entry for a value."""
-        ...
-
-    def value(self, entry: Array) -> Array:
-        """Return the value for an entry."""
-        ...
-
-    def log_jacobian(self, value: Array) -> float:
-        """Return the log absolute derivative of the value by its entry, added up."""
-        ...
-
-
-class GaussianStructure:
-    """Questions about the covariance of independent Gaussian outputs; see :class:`LatentBlock`."""
-
-    size: int
-    copies: int
-    kind: str
-
-    @property
-    def total_size(self) -> int:
-        """Number of latent values."""
-        return self.size * self.copies
-
-    @property
-    def is_independent(self) -> bool:
-        """Whether its values are independent, each with a standard deviation of its own."""
-        return self.kind == "diagonal"
-
-    @property
-    def is_standard(self) -> bool:
-        """Whether its values are standard normal at every θ."""
-        return self.kind == "standard"
-
-    @property
-    def has_covariance(self) -> bool:
-        """Whether ``scale`` is K."""
-        return self.kind == "dense"
-
-    @property
-    def is_correlated(self) -> bool:
-        """Whether ``scale`` is a matrix, K or its Cholesky factor."""
-        return self.kind in ("dense", "factor")
-
-    @property
-    def is_intrinsic(self) -> bool:
-        """Whether Q has a precision of the sum of all values, the last entry of ``scale``."""
-        return self.kind == "intrinsic"
-
-    @property
-    def has_precision(self) -> bool:
-        """Whether ``scale`` has entries of Q."""
-        return self.kind in ("precision", "intrinsic")
-
-
-@dataclass(frozen=True)
-class LatentBlock(GaussianStructure):
-    """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
-
-    Attributes
-    ----------
-    name : str
-        Variable of the user's model: ``"f"`` for both forms of ``gp.prior``.
-    value_name : str
-        Entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
-    form : str
-        For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
-    shape : tuple of int
-        Shape of the entry in the point.
-    size : int
-        Length of one independent output of u; K is (size, size).
-    copies : int
-        Number of independent outputs that share K (``gp.prior(n_outputs=2)``).
-    whitened : bool
-        True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
-    kind : str
-        Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, shape
-        (size, size); ``"factor"`` its lower Cholesky factor, same shape; ``"diagonal"`` standard
-        deviations, shape (copies·size,); ``"standard"`` ones, of that shape;
-        ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
-        their first values, (E + W,). See :mod:`pymc_augconj.latents.registry`.
-    scale : PointMap
-    scale_pullback : callable, optional
-        ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
-        entries of the point in ``scale.names``.
-    mean : PointMap, optional
-        Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
-        None where it is zero.
-    entries : ndarray of int, shape (2, E), optional
-        For ``"precision"``: rows and columns of the entries of Q, in both triangles.
-    log_factor : callable, optional
-        ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
-        the normal one, if it depends on θ, else None; it is part of ``log_prior``.
-    log_peak : PointMap, optional
-        For ``"precision"``: the normal log density at its mean by the user's own formula, for
-        where log|Q| from the entries has no digits.
-    is_flat : bool
-        Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
-        large that nothing of the normal density is left in any sum.
-    transform : EntryTransform, optional
-        None where the entry is the value.
-    """
-
-    name: str
-    value_name: str
-    form: str
-    shape: tuple[int, ...]
-    size: int
-    copies: int
-    whitened: bool
-    kind: str
-    scale: PointMap[Array]
-    scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
-    mean: PointMap[Array] | None = None
-    entries: Index | None = None
-    log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
-    log_peak: PointMap[Array] | None = None
-    is_flat: bool = False
-    transform: EntryTransform | None = None
-
-    @property
-    def drawn_name(self) -> str:
-        """The variable of a posterior that has its value, or v."""
-        return self.value_name if self.transform is None else self.name
-
-    def entry_of(self, value: Array) -> Array:
-        """Return the entry for a flat value (the flat v of a whitened block)."""
-        entry = value if self.transform is None else self.transform.entry(value)
-        return entry.reshape(self.shape)
-
-    def value_of(self, entry: Array) -> Array:
-        """Return the flat value (or v) for an entry."""
-        flat = np.ravel(entry)
-        return flat if self.transform is None else self.transform.value(flat)
-
-    @cached_property
-    def sparsity(self) -> SymmetricPattern:
-        """Sparsity pattern and elimination order of Q."""
-        assert self.entries is not None  # used by the kind "precision" alone
-        return find_pattern(self.size, *self.entries)
-
-    @cached_property
-    def _entry_at(self) -> Index:
-        """Index of the entry at each place of the flat Q; the number of entries where none."""
-        assert self.entries is not None
-        rows, cols = self.entries
-        lower = np.flatnonzero(rows >= cols)
-        index = np.full(self.sparsity.n_flat, rows.size)
-        index[self.sparsity.positions(rows[lower], cols[lower])] = lower
-        return index
-
-    def flat_precision(self, array: Array) -> Array:
-        """Return Q, flat, given the value of ``scale``."""
-        return np.append(array, 0.0)[self._entry_at]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,8 @@ ROOT = Path(__file__).parents[1] / PACKAGE
 # not import each other. A module of the package's root counts as a folder.
 ORDER: tuple[tuple[str, ...], ...] = (
     ("errors", "typing"),
-    ("linalg", "quadrature", "parallel"),
+    ("linalg", "point", "quadrature", "parallel"),
+    ("block",),
     ("auxiliary", "gaussian"),
     ("likelihoods",),
     ("model",),

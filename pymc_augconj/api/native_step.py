@@ -13,7 +13,7 @@ from pymc.model import Model
 
 from pymc_augconj.engines.gibbs.native.loop import Drawn, NativeLoop
 from pymc_augconj.engines.gibbs.state import GibbsInfo
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Index

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from pymc.stats.convergence import SamplerWarning, WarningType
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.state import GibbsInfo
 from pymc_augconj.errors import UncertainEvidenceError
-from pymc_augconj.model import LatentBlock
 
 __all__ = ["Refusals"]
 

@@ -13,11 +13,12 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.choice import choose_held
 from pymc_augconj.engines.gibbs.factors import choose_factors
 from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.model import LatentBlock, Site
+from pymc_augconj.model import Site
 from pymc_augconj.plan import describe, make_plan
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model

@@ -27,9 +27,9 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.by_gram import can_sum_out
 from pymc_augconj.latents.choice import cheapest_solver, choose_solver
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.model import Point
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.plan import make_plan
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 

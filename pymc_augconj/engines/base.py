@@ -18,7 +18,8 @@ from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.base import Params
-from pymc_augconj.model import Hyperparameter, Key, LatentGaussianModel, Point, Site
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
+from pymc_augconj.point import Key, Point
 from pymc_augconj.typing import Array
 
 __all__ = [

@@ -22,7 +22,7 @@ from scipy.optimize import minimize
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .base import Climb, FitProblem, Iteration, SiteEvaluation

@@ -14,8 +14,8 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 __all__ = ["BlockPrior", "PredictorGradient"]

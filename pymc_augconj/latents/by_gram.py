@@ -29,11 +29,11 @@ from operator import is_
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.factors import SparseFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum, times
 from pymc_augconj.linalg.rounding import EPS, SMALL_BOUND, precision_error
 from pymc_augconj.linalg.sparse import SparsePattern
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior

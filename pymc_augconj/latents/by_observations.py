@@ -25,9 +25,9 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.observations import ConditionedPredictors
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior

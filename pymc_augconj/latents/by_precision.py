@@ -14,11 +14,11 @@ from functools import cached_property, partial
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.linalg.factors import BorderedFactor, SparseFactor
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import precision_error
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .intrinsic import IntrinsicPrior

@@ -13,11 +13,11 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg.blas import dtrsm, dtrsv
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Rotation
 from pymc_augconj.gaussian.weights import cholesky, weight_precision
 from pymc_augconj.linalg.blas import lower_transpose_product
 from pymc_augconj.linalg.rounding import EPS, precision_error, probes
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.model import Key, Point, PointMap
+from pymc_augconj.point import Key, Point, PointMap
 
 __all__ = ["KeptParts"]
 

@@ -13,6 +13,7 @@ from operator import attrgetter
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import (
     AugmentationError,
     NotPositiveDefiniteError,
@@ -20,7 +21,6 @@ from pymc_augconj.errors import (
 )
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .by_copies import CopiesSolver

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import Key, LatentBlock, LatentGaussianModel, Point, PointMap
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Key, Point, PointMap
 from pymc_augconj.typing import Array, Index, Mask
 
 __all__ = ["Component", "RowsOf", "find_components", "restricted_model"]

@@ -21,7 +21,8 @@ import numpy as np
 
 from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.linalg.rounding import LARGEST_ERROR
-from pymc_augconj.model import Key, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Key, Point
 from pymc_augconj.typing import Array
 
 from .by_observations import ObservationSolver

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient

@@ -22,9 +22,9 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient

@@ -17,7 +17,8 @@ import numpy as np
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point, PointMap
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.factors import Factor, factor_of_walks
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.sparse import BandPattern
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient

@@ -33,10 +33,10 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.sparse import find_pattern
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array, Index
 
 from .base import BlockPrior

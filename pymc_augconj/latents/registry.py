@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pymc_augconj.model import LatentBlock
+from pymc_augconj.block import LatentBlock
 
 from .base import BlockPrior
 from .dense import DensePrior, FactorPrior

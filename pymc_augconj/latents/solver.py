@@ -13,8 +13,8 @@ from typing import ClassVar
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.linalg.rounding import EPS, SMALL_ERROR
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 from .joint import LatentPrior

@@ -11,7 +11,8 @@ from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.likelihoods.contract import lift
-from pymc_augconj.model import EntryDensities, LatentGaussianModel, Point, Site
+from pymc_augconj.model import EntryDensities, LatentGaussianModel, Site
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading

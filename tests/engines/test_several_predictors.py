@@ -14,6 +14,7 @@ from scipy.optimize import minimize
 from scipy.special import digamma, expit, polygamma
 
 import pymc_augconj as pac
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.held_sites import HeldSites
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.engines.variational.ascent import climb
@@ -29,7 +30,7 @@ from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
 from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
-from pymc_augconj.model import LatentBlock, LatentGaussianModel, Site
+from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.plan import make_plan
 
 # -- models written by hand -----------------------------------------------------------------------

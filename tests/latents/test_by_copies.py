@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import Coupling, SiteLayout
 from pymc_augconj.latents.choice import SOLVERS, cheapest_solver, condition
@@ -14,7 +15,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, RowSelection
-from pymc_augconj.model import FixedValue, LatentBlock
+from pymc_augconj.point import FixedValue
 
 RNG = np.random.default_rng(0)
 P, N, M = 3, 6, 4

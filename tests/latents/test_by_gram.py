@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.by_gram import GramSolver, can_sum_out, whitened_parts
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.gram_pattern import GramPattern
@@ -10,7 +11,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection, SelectionSum
-from pymc_augconj.model import FixedValue, LatentBlock
+from pymc_augconj.point import FixedValue
 
 N = 60
 RNG = np.random.default_rng(1)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_observations import ObservationSolver
@@ -17,7 +18,6 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.sparse import SparsePattern, find_pattern
-from pymc_augconj.model import LatentBlock
 
 RNG = np.random.default_rng(0)
 N = 14

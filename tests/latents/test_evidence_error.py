@@ -9,6 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.gibbs.evidence_check import check_log_evidence
 from pymc_augconj.errors import (
     AugmentationError,
@@ -25,7 +26,6 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
 from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
-from pymc_augconj.model import LatentBlock
 
 N_PROBLEMS = 40
 RNG = np.random.default_rng(5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.choice import SOLVERS
@@ -18,7 +19,6 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, RowSelection
-from pymc_augconj.model import LatentBlock
 
 N = 16
 RNG = np.random.default_rng(3)

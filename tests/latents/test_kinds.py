@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior, FactorPrior
@@ -13,7 +14,6 @@ from pymc_augconj.latents.intrinsic import IntrinsicPrior
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.latents.registry import block_prior, kind_of
 from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
-from pymc_augconj.model import LatentBlock
 
 
 class RandomWalk(BlockPrior):

@@ -14,8 +14,9 @@ from numpy.exceptions import AxisError
 from pymc_augconj.api.report import recognize
 from pymc_augconj.engines.gibbs.sampler import GibbsSampler
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.model import Argument, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import make_plan
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode import python_mode
 from pymc_augconj.recognition.recognition import Recognition
 from tests.modes import AS_WRITTEN

@@ -21,7 +21,8 @@ from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.density import LikelihoodDensity
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Point
 from pymc_augconj.quadrature.panels import Quadrature
 from pymc_augconj.typing import Array
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
@@ -15,7 +16,6 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.likelihoods.density import site_moments
 from pymc_augconj.linalg.linear_map import RowSelection
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.quadrature.tilted import SiteDensity, Tilted
 from pymc_augconj.typing import Array
 

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from graphlib import TopologicalSorter
 
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
-from pymc_augconj.model import Argument, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.typing import Array
 
 from .held_sites import HeldSites

@@ -83,8 +83,9 @@ from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import held_names
+from pymc_augconj.point import Point
 
 from .held_sites import HeldSites
 

@@ -42,13 +42,15 @@ from itertools import permutations
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection, SelectionSum
-from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Factors
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["Shift", "best_share", "choose_factors", "find_shifts"]

@@ -32,7 +32,8 @@ from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.gaussian.sites import SiteLayout
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 __all__ = ["HeldSites"]

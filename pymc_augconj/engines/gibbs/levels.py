@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.latents.joint import LatentPrior
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .observed import SiteData

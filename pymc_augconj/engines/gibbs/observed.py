@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.likelihoods.contract import MultiLikelihood, Traits
-from pymc_augconj.model import Point, Site
+from pymc_augconj.model import Site
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .held_sites import HeldSites

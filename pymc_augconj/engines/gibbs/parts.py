@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.by_gram import GramSolver, whitened_parts
 from pymc_augconj.latents.choice import CertifiedSolver, solver_of_step
@@ -16,8 +17,9 @@ from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.model import FixedValue, LatentBlock, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
+from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
 from .factors import Shift, best_share, find_shifts

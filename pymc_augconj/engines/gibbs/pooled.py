@@ -17,7 +17,8 @@ from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.binomial_logit import BinomialLogit
 from pymc_augconj.likelihoods.contract import lift
-from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["pool"]

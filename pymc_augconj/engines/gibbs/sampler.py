@@ -25,8 +25,9 @@ import numpy as np
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.plan import Plan
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .chain import Chain

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.model import EntryDensities, Hyperparameter, Point
+from pymc_augconj.model import EntryDensities, Hyperparameter
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .targets import EntryTarget, Gradient, PointTarget, Update

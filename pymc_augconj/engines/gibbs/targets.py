@@ -14,7 +14,8 @@ from pymc_augconj.errors import (
     NotPositiveDefiniteError,
     UncertainEvidenceError,
 )
-from pymc_augconj.model import EntryDensities, Hyperparameter, Point
+from pymc_augconj.model import EntryDensities, Hyperparameter
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 __all__ = ["EntryTarget", "Gradient", "PointTarget", "Target", "Update"]

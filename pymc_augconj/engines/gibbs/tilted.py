@@ -44,7 +44,7 @@ from pymc_augconj.latents.choice import CertifiedSolver
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .elliptical import elliptical_slice

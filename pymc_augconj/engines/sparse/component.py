@@ -36,8 +36,9 @@ from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.linalg.linear_map import LinearMap
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import add_outer
-from pymc_augconj.model import LatentGaussianModel, Point, PointMap
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.parallel.executor import worker_number
+from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
 from .inducing import factor_at, selection_of

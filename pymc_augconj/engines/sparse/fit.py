@@ -28,7 +28,8 @@ from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Stage
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .chunks import ChunkedData, RowsInChunks

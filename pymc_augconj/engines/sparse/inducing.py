@@ -16,7 +16,8 @@ from pymc_augconj.linalg.blas import diagonal_view
 from pymc_augconj.linalg.cholesky import cholesky_with_jitter
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.triangular_factor import TriangularFactor
-from pymc_augconj.model import FixedValue, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array
 
 __all__ = ["factor_at", "inducing_block", "inducing_inputs", "process_cov", "selection_of"]

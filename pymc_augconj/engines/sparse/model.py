@@ -28,7 +28,8 @@ from pymc_augconj.latents.cache import KeptParts
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.linalg.unlocked import add_outer
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .component import ComponentDesign, SparseComponent

@@ -20,7 +20,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 from .inducing import inducing_block

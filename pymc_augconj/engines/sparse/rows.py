@@ -14,9 +14,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.model import Point
 from pymc_augconj.parallel.executor import Executor, Task, Threads
 from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .model import SparseDesign, SparseModel

@@ -14,7 +14,8 @@ from pymc_augconj.gaussian.sites import SiteLayout
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.density import select_params
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .model import observations_of

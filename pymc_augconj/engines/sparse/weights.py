@@ -17,20 +17,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.linalg.linear_map import CopiesMap, DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import (
-    Argument,
-    FixedValue,
-    Key,
-    LatentBlock,
-    LatentGaussianModel,
-    Point,
-    PointMap,
-    Site,
-)
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Argument, FixedValue, Key, Point, PointMap
 from pymc_augconj.typing import Array
 
 from .expected import SMALLEST_VAR, ExpectedDensity, residual_name

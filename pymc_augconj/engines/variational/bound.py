@@ -34,7 +34,8 @@ from pymc_augconj.latents.choice import choose_solver, solver_of_fit
 from pymc_augconj.latents.components import find_components
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Mask
 
 __all__ = ["Bound", "BoundFamily", "Stage"]

@@ -24,7 +24,8 @@ from pymc_augconj.engines.base import SiteEvaluation, SiteRule
 from pymc_augconj.latents.derivatives import accumulate, difference_slopes
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
-from pymc_augconj.model import Point, Site
+from pymc_augconj.model import Site
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 __all__ = ["bound_gradient"]

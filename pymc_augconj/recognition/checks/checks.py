@@ -15,11 +15,13 @@ from functools import cached_property
 
 import numpy as np
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotAffineError, NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.likelihoods.density import select_params
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, PointMap, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.predictors.predictors import Predictors, innovation_key
 

@@ -24,8 +24,10 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.optimize import linprog
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import LatentBlock, LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Mask
 
 __all__ = ["check_proper"]

@@ -12,7 +12,7 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.subtensor import Subtensor, indices_from_subtensor
 
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode import WRONG, python_mode
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.functions import OUT_OF_SUPPORT, PointFunction

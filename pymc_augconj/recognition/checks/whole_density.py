@@ -15,7 +15,7 @@ from pytensor.graph.traversal import walk
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import is_random, substitute

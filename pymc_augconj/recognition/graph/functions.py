@@ -20,7 +20,7 @@ from pytensor.graph.traversal import applys_between, explicit_graph_inputs, grap
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Key, Point
+from pymc_augconj.point import Key, Point
 from pymc_augconj.python_mode import WRONG, untraced, without_compilation
 from pymc_augconj.python_mode.linker import StraightLine
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder

@@ -16,7 +16,7 @@ from pytensor.graph.traversal import ancestors, graph_inputs
 from pytensor.tensor.random.type import RandomGeneratorType
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode import without_compilation
 
 from .functions import Gradient, Inputs, PointFunction

@@ -9,7 +9,8 @@ import numpy as np
 import pytensor.tensor as pt
 from pytensor.graph.basic import Constant, Variable
 
-from pymc_augconj.model import Argument, LatentBlock, Point, PointMap
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
@@ -72,7 +73,7 @@ def _scale(latent: GaussianVariable, space: ValueSpace) -> Scale:
 
 
 class _EntryTransform:
-    """See :class:`~pymc_augconj.model.EntryTransform`."""
+    """See :class:`~pymc_augconj.block.EntryTransform`."""
 
     def __init__(self, latent: GaussianVariable, space: ValueSpace) -> None:
         transform, rv = latent.entry_transform, latent.rv

@@ -17,7 +17,7 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.model import GaussianStructure
+from pymc_augconj.block import GaussianStructure
 from pymc_augconj.recognition.graph.guards import without_guards
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.typing import Index
@@ -36,13 +36,13 @@ class GaussianVariable(GaussianStructure):
     rv, value : Variable
         PyMC's random variable and its value variable.
     name, form : str
-        As in :class:`~pymc_augconj.model.LatentBlock`.
+        As in :class:`~pymc_augconj.block.LatentBlock`.
     replaced : Variable
         What the innovation replaces in the graph: ``rv`` itself, or the product chol(K) v.
     shape : tuple of int
         Shape of its entry in the point.
     size, copies, whitened, kind
-        As in :class:`~pymc_augconj.model.LatentBlock`.
+        As in :class:`~pymc_augconj.block.LatentBlock`.
     mean : Variable or None
         Graph of the prior mean, of shape ``shape``; None for a whitened variable.
     scale : Variable
@@ -66,7 +66,7 @@ class GaussianVariable(GaussianStructure):
     log_peak : Variable, optional
         Graph of the normal log density at its mean, as PyMC's own density has it.
     is_flat : bool
-        As in :class:`~pymc_augconj.model.LatentBlock`.
+        As in :class:`~pymc_augconj.block.LatentBlock`.
     has_prior : bool
         Whether its prior is a density of its own beside the normal or flat one.
     entry_transform : Transform, optional

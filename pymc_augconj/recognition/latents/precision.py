@@ -18,10 +18,11 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import vectorize_graph
 from scipy.sparse import csr_array
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.latents.intrinsic import IntrinsicPrior
 from pymc_augconj.latents.precision import PrecisionPrior
-from pymc_augconj.model import Argument, LatentBlock, Point, PointMap
+from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.graph.space import ValueSpace

@@ -13,10 +13,10 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Apply, Variable
 from pytensor.graph.op import Op
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.precision import PrecisionPrior
 from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.model import LatentBlock
 from pymc_augconj.typing import Array
 
 __all__ = ["log_determinant", "precision_prior", "solve_precision"]

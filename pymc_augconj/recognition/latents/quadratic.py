@@ -25,7 +25,7 @@ from pytensor.graph.replace import vectorize_graph
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.precision import PrecisionPrior
-from pymc_augconj.model import Argument, Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,

@@ -10,7 +10,7 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_augconj.errors import DataError
 from pymc_augconj.likelihoods.base import Density
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.affine import value_leaves
 from pymc_augconj.recognition.graph.functions import NamedValues, PointFunction, SharedData
 from pymc_augconj.recognition.latents.innovations import GaussianVariable

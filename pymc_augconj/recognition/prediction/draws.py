@@ -8,7 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from pymc.model import Model
 
-from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Argument, Point
 
 from .evaluate import unconstrained_function
 from .new_inputs import NewPredictors

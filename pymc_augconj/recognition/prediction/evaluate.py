@@ -17,7 +17,8 @@ from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace, vectorize_graph
 from pytensor.graph.traversal import ancestors
 
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.checks.densities import conditional_log_densities
 from pymc_augconj.recognition.graph.functions import Gradient, PointFunction

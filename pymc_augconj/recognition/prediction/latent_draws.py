@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 from pymc.model import Model
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import Argument, LatentBlock, LatentGaussianModel, Point, PointMap
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Argument, Point, PointMap
 from pymc_augconj.recognition.predictors.random_mean import affine_parts
 from pymc_augconj.recognition.processes.input_data import data_as_constants
 

@@ -16,7 +16,8 @@ import numpy as np
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.contract import MultiLikelihood
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognition import Recognition
 
 __all__ = ["NewPredictor", "NewPredictors", "read_predictors"]

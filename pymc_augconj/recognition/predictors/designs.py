@@ -16,7 +16,7 @@ import numpy as np
 
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection, SelectionSum
-from pymc_augconj.model import FixedValue, Point, PointMap
+from pymc_augconj.point import FixedValue, Point, PointMap
 from pymc_augconj.python_mode.tape import NoTapeError, TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction, SharedData
 from pymc_augconj.typing import Index

@@ -11,7 +11,7 @@ import pytensor.tensor as pt
 from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.model import Argument, Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.affine import (
     at_zero,
     depends_on,

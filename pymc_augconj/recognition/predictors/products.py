@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pymc_augconj.model import Argument, Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Index

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 
 __all__ = ["affine_in_latents", "affine_parts"]

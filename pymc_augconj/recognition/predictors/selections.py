@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pymc_augconj.linalg.linear_map import RowSelection
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 
 from .products import Product
 

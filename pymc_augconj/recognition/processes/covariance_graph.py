@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Argument, Key, Point
+from pymc_augconj.point import Argument, Key, Point
 from pymc_augconj.recognition.graph.functions import Gradient, Inputs, PointFunction
 from pymc_augconj.typing import Array
 

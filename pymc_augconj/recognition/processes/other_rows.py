@@ -15,7 +15,8 @@ from pytensor.compile.sharedvalue import SharedVariable
 from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.errors import AugmentationError, DataError
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.typing import Array
 

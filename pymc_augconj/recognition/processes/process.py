@@ -13,7 +13,8 @@ from pytensor.graph.basic import Constant, Variable
 from pytensor.graph.replace import graph_replace
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.model import Key, LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Key, Point
 from pymc_augconj.python_mode import without_compilation
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.dependence import direct_parents

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pytensor.gradient import grad
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import UNCONNECTED, Gradient, Inputs
 from pymc_augconj.typing import Array
 

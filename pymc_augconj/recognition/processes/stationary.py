@@ -27,7 +27,7 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.graph.replace import graph_replace
 
-from pymc_augconj.model import Argument, Key, Point
+from pymc_augconj.point import Argument, Key, Point
 from pymc_augconj.recognition.graph.functions import Gradient, Inputs, PointFunction
 from pymc_augconj.typing import Array
 

@@ -30,7 +30,8 @@ from pymc.model import Model
 from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import EntryDensities, Point, PointMap
+from pymc_augconj.model import EntryDensities
+from pymc_augconj.point import Point, PointMap
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.typing import Array, Index, Mask
 

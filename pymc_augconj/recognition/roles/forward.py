@@ -16,7 +16,8 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pytensor.tensor.variable import TensorConstant
 
 from pymc_augconj.errors import RecognitionError
-from pymc_augconj.model import Argument, ForwardVariable, Point
+from pymc_augconj.model import ForwardVariable
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.recognition.graph.derive import log_density_of
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import substitute

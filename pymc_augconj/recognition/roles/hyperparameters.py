@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.model import EntryDensities, Hyperparameter, Point
+from pymc_augconj.model import EntryDensities, Hyperparameter
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.recognition.latents.innovations import GaussianVariable

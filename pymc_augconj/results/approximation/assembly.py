@@ -14,7 +14,8 @@ import pandas as pd
 from pymc_augconj.engines.base import FitOutcome, Iteration, ProcessPrior, SparseProblem
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.model import FixedValue, LatentGaussianModel, Point, Site
+from pymc_augconj.model import LatentGaussianModel, Site
+from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine_means
 from pymc_augconj.recognition.processes.input_data import checksums

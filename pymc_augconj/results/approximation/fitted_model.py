@@ -15,7 +15,8 @@ from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.processes.input_data import sums_of_arrays
 from pymc_augconj.typing import Array

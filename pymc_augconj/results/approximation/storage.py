@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap, RowSelection
-from pymc_augconj.model import FixedValue, LatentBlock
+from pymc_augconj.point import FixedValue
 
 from .fitted_model import AffineMean, Fingerprint, FittedLatents
 from .layout import Labels

@@ -15,7 +15,7 @@ from pymc_augconj.engines.gibbs.state import State
 from pymc_augconj.engines.gibbs.tilted import Conditional
 from pymc_augconj.errors import UncertainEvidenceError
 from pymc_augconj.latents.derivatives import log_evidence_and_gradient
-from pymc_augconj.model import Point
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 __all__ = ["update_collapsed"]

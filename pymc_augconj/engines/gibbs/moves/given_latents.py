@@ -10,8 +10,9 @@ from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.levels import Level
 from pymc_augconj.engines.gibbs.observed import SiteData
 from pymc_augconj.engines.gibbs.state import State
-from pymc_augconj.model import Hyperparameter, Point
+from pymc_augconj.model import Hyperparameter
 from pymc_augconj.plan import BY_ENTRY, EXCHANGE
+from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
 __all__ = [

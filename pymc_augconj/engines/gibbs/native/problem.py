@@ -21,7 +21,7 @@ from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.rounding import EPS, probes
-from pymc_augconj.model import Argument, Point
+from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
 

@@ -18,7 +18,8 @@ import numpy as np
 from pymc_augconj.engines.gibbs.chain import Chain
 from pymc_augconj.engines.gibbs.observed import Held, SiteData
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.model import LatentGaussianModel, Point
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Array, Index
 

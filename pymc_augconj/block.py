@@ -1,0 +1,177 @@
+"""One Gaussian variable of the user's model, as engines see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from pymc_augconj.typing import Array, Index
+
+from .linalg.sparse import SymmetricPattern, find_pattern
+from .point import Point, PointMap
+
+__all__ = ["EntryTransform", "GaussianStructure", "LatentBlock"]
+
+
+class EntryTransform(Protocol):
+    """The transform between a variable's flat value and its entry in PyMC's point."""
+
+    def entry(self, value: Array) -> Array:
+        """Return the entry for a value."""
+        ...
+
+    def value(self, entry: Array) -> Array:
+        """Return the value for an entry."""
+        ...
+
+    def log_jacobian(self, value: Array) -> float:
+        """Return the log absolute derivative of the value by its entry, added up."""
+        ...
+
+
+class GaussianStructure:
+    """Questions about the covariance of independent Gaussian outputs; see :class:`LatentBlock`."""
+
+    size: int
+    copies: int
+    kind: str
+
+    @property
+    def total_size(self) -> int:
+        """Number of latent values."""
+        return self.size * self.copies
+
+    @property
+    def is_independent(self) -> bool:
+        """Whether its values are independent, each with a standard deviation of its own."""
+        return self.kind == "diagonal"
+
+    @property
+    def is_standard(self) -> bool:
+        """Whether its values are standard normal at every θ."""
+        return self.kind == "standard"
+
+    @property
+    def has_covariance(self) -> bool:
+        """Whether ``scale`` is K."""
+        return self.kind == "dense"
+
+    @property
+    def is_correlated(self) -> bool:
+        """Whether ``scale`` is a matrix, K or its Cholesky factor."""
+        return self.kind in ("dense", "factor")
+
+    @property
+    def is_intrinsic(self) -> bool:
+        """Whether Q has a precision of the sum of all values, the last entry of ``scale``."""
+        return self.kind == "intrinsic"
+
+    @property
+    def has_precision(self) -> bool:
+        """Whether ``scale`` has entries of Q."""
+        return self.kind in ("precision", "intrinsic")
+
+
+@dataclass(frozen=True)
+class LatentBlock(GaussianStructure):
+    """One Gaussian variable of the user's model, as its innovation u ~ N(0, K(θ)).
+
+    Attributes
+    ----------
+    name : str
+        Variable of the user's model: ``"f"`` for both forms of ``gp.prior``.
+    value_name : str
+        Entry in PyMC's point: ``"f_rotated_"`` where PyMC's free variable is whitened.
+    form : str
+        For printed tables: ``"GP (whitened)"``, ``"multivariate normal"``, ``"normal"``.
+    shape : tuple of int
+        Shape of the entry in the point.
+    size : int
+        Length of one independent output of u; K is (size, size).
+    copies : int
+        Number of independent outputs that share K (``gp.prior(n_outputs=2)``).
+    whitened : bool
+        True where the point holds v with u = chol(K) v; otherwise it holds mean(θ, …) + u.
+    kind : str
+        Structure of its covariance, which determines the value of ``scale``: ``"dense"`` K, shape
+        (size, size); ``"factor"`` its lower Cholesky factor, same shape; ``"diagonal"`` standard
+        deviations, shape (copies·size,); ``"standard"`` ones, of that shape;
+        ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
+        their first values, (E + W,). See :mod:`pymc_augconj.latents.registry`.
+    scale : PointMap
+    scale_pullback : callable, optional
+        ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
+        entries of the point in ``scale.names``.
+    mean : PointMap, optional
+        Prior mean of the value, flattened, as a function of θ and of the values of other blocks;
+        None where it is zero.
+    entries : ndarray of int, shape (2, E), optional
+        For ``"precision"``: rows and columns of the entries of Q, in both triangles.
+    log_factor : callable, optional
+        ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
+        the normal one, if it depends on θ, else None; it is part of ``log_prior``.
+    log_peak : PointMap, optional
+        For ``"precision"``: the normal log density at its mean by the user's own formula, for
+        where log|Q| from the entries has no digits.
+    is_flat : bool
+        Whether the prior density is one everywhere: ``"diagonal"`` standard deviations are then so
+        large that nothing of the normal density is left in any sum.
+    transform : EntryTransform, optional
+        None where the entry is the value.
+    """
+
+    name: str
+    value_name: str
+    form: str
+    shape: tuple[int, ...]
+    size: int
+    copies: int
+    whitened: bool
+    kind: str
+    scale: PointMap[Array]
+    scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
+    mean: PointMap[Array] | None = None
+    entries: Index | None = None
+    log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
+    log_peak: PointMap[Array] | None = None
+    is_flat: bool = False
+    transform: EntryTransform | None = None
+
+    @property
+    def drawn_name(self) -> str:
+        """The variable of a posterior that has its value, or v."""
+        return self.value_name if self.transform is None else self.name
+
+    def entry_of(self, value: Array) -> Array:
+        """Return the entry for a flat value (the flat v of a whitened block)."""
+        entry = value if self.transform is None else self.transform.entry(value)
+        return entry.reshape(self.shape)
+
+    def value_of(self, entry: Array) -> Array:
+        """Return the flat value (or v) for an entry."""
+        flat = np.ravel(entry)
+        return flat if self.transform is None else self.transform.value(flat)
+
+    @cached_property
+    def sparsity(self) -> SymmetricPattern:
+        """Sparsity pattern and elimination order of Q."""
+        assert self.entries is not None  # used by the kind "precision" alone
+        return find_pattern(self.size, *self.entries)
+
+    @cached_property
+    def _entry_at(self) -> Index:
+        """Index of the entry at each place of the flat Q; the number of entries where none."""
+        assert self.entries is not None
+        rows, cols = self.entries
+        lower = np.flatnonzero(rows >= cols)
+        index = np.full(self.sparsity.n_flat, rows.size)
+        index[self.sparsity.positions(rows[lower], cols[lower])] = lower
+        return index
+
+    def flat_precision(self, array: Array) -> Array:
+        """Return Q, flat, given the value of ``scale``."""
+        return np.append(array, 0.0)[self._entry_at]
