@@ -35,7 +35,8 @@ help:
 demo: $(VENV)/.installed-demo
 	$(PYTHON) examples/breast_cancer.py
 
-# With COVERAGE=1 the lines and branches that the tests execute are counted, which takes longer.
+# With COVERAGE=1 the lines and branches that the tests execute are counted, which takes longer; with
+# COMPILED=1 PyMC's own functions are compiled, as they are for users, which takes hours.
 test: $(VENV)/.installed-test
 	$(ONE_BLAS_THREAD) $(PYTHON) -m pytest -n $(WORKERS) --dist worksteal $(if $(COVERAGE),--cov) $(ARGS)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -30,7 +31,13 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _without_compilation() -> Iterator[None]:
-    """Let PyMC's own functions run uncompiled: compiling them takes longer than all the tests."""
+    """Let PyMC's own functions run uncompiled: compiling them takes longer than all the tests.
+
+    With COMPILED=1 in the environment they are compiled, as they are for users.
+    """
+    if os.environ.get("COMPILED") == "1":
+        yield
+        return
     # Nor does a node record where it was made, a third of the time of making it.
     with pytensor.config.change_flags(mode=python_mode(), cxx="", traceback__limit=0):
         yield
