@@ -181,9 +181,13 @@ class CertifiedSolver:
         error: Callable[[Posterior], float],
         keep: Posterior | None = None,
     ) -> tuple[Posterior | None, int, NotPositiveDefiniteError | None]:
-        """Return the first accurate posterior, or the most accurate one; its solver's number."""
+        """Return the first accurate posterior, or the most accurate one; its solver's number.
+
+        That of another solver than the preferred one has an error of at most one nat: beyond that
+        it is made of rounding.
+        """
         failure: NotPositiveDefiniteError | None = None
-        best, number, least = None, 0, np.inf
+        best, number, least = None, 0, LARGEST_ERROR
         for which in range(count):
             if which == len(self._solvers):
                 self._solvers.append(self._makers[which]())
@@ -195,8 +199,8 @@ class CertifiedSolver:
             found = error(posterior)
             if found <= SMALL_ERROR:
                 return posterior, which, failure
-            if best is None or found < least or np.isnan(least):
-                best, number, least = posterior, which, found
+            if which == 0 or found < least:
+                best, number, least = posterior, which, min(found, LARGEST_ERROR)
         return best, number, failure
 
     def _reconsider(self) -> None:

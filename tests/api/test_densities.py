@@ -167,7 +167,7 @@ def test_gradients_by_the_parameters_of_a_density(name):
     model, points = recognition.model, [recognition.start, *recognition.probes]
     point = {key: np.asarray(value, dtype=float) for key, value in recognition.start.items()}
     vgp = BoundFamily(model, VariationalGaussian(), points)
-    ep = ep_fit._EPFamily(model, points, 1.0)
+    ep = ep_fit.EPFamily(model, points, 1.0)
 
     def bound(at):
         return climb(vgp.at(at), max_iter=400, tol=1e-9).evaluation

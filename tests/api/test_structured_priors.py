@@ -157,7 +157,7 @@ def test_scales_of_a_map_have_slices_along_axes_too():
     step = pac.AugmentedGibbs(model=model)
     assert step.held == ("y",)
     assert step._kinds["collapsed"] is MixedUpdate
-    rest = step.recognition.model, step.plan, step.held, step._space
+    rest = step.recognition.model, step.plan, step.held, step._solver
     assert choose_updates("elliptical", *rest)["collapsed"] is EllipticalUpdate
     of_one = replace(step.plan, collapsed=(replace(step.plan.collapsed[0], shape=()),))
     assert choose_updates("auto", rest[0], of_one, *rest[2:])["collapsed"] is EllipticalUpdate

@@ -59,7 +59,7 @@ def regression() -> pm.Model:
 def test_gradient_against_differences(build, power):
     recognition = pac.recognize(build())
     points = [recognition.start, *recognition.probes]
-    family = ep_fit._EPFamily(recognition.model, points, power)
+    family = ep_fit.EPFamily(recognition.model, points, power)
 
     def climb(point):
         bound = family.at(point)

@@ -136,7 +136,7 @@ def case(request, name, monkeypatch):
     """Small matrices are bands; the same numbers come of sparse ones."""
     blocks, maps, coupling = CASES[name]
     if request.param is SparsePattern:
-        monkeypatch.setattr("pymc_augconj.model.find_pattern", SparsePattern)
+        monkeypatch.setattr("pymc_augconj.block.find_pattern", SparsePattern)
         monkeypatch.setattr("pymc_augconj.latents.precision_pattern.find_pattern", SparsePattern)
         blocks = [block_prior(replace(block.block), block.array) for block in blocks]
     rng = np.random.default_rng(1)
