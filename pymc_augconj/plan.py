@@ -2,7 +2,8 @@
 
 The moves, in their order within a step:
 
-0. vectors whose *entries* are independent given everything else, all entries at once;
+0. vectors whose *entries* are independent given everything else, all entries at once; and scalars
+   while such a vector moves against them, where only their product matters;
 1. *likelihood* hyperparameters given the latents, ω integrated out: O(n) per evaluation;
    *level* ones once more, while the level of a predictor moves against them;
    *joint* ones, which enter a covariance too, likewise but with a new factorisation;

@@ -14,6 +14,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.engines.gibbs.moves import given_latents
 from pymc_augconj.likelihoods.base import DensityLikelihood
 from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.registry import known_likelihoods
@@ -268,6 +269,13 @@ def many_slopes():
     pm.Normal("y2", f, s, observed=reals("y2", 10))
 
 
+def scales_that_multiply():
+    """Local scales of coefficients and the global one, which are exchanged."""
+    tau, lam = pm.Gamma("tau", 4, 4), pm.Gamma("lam", 3, 3, shape=10)
+    beta = pm.Normal("beta", 0, tau * lam, shape=10)
+    pm.Normal("y", beta[np.arange(10)], 1.0, observed=reals("y", 10))
+
+
 def vectors():
     """Vectors of normal observations, whose covariance is learned; a process in both entries."""
     s, r = pm.Gamma("s", 4, 4), pm.Uniform("r", -0.8, 0.8)
@@ -303,6 +311,7 @@ MODELS = {
     forward_variables: {"StudentT"},
     priors_that_are_not_normal: {"BernoulliLogit", "StudentT", "AsymmetricLaplace", "Laplace"},
     many_slopes: {"BernoulliLogit", "Normal"},
+    scales_that_multiply: {"Normal"},
     vectors: {"MultivariateNormal"},
     stated_by_its_phi: {"SuperGaussian", "MaternNoise"},
     stated_in_general_form: {"SuperGaussian"},
@@ -322,6 +331,21 @@ def test_the_step_keeps_the_joint_distribution(joint_distribution, build):
     z = joint.z_scores(chains)
     wrong = {label: value for label, value in z.items() if abs(value) > STANDARD_ERRORS}
     assert not wrong
+
+
+def test_an_exchange_that_moves_the_vector_too_far_does_not(joint_distribution, monkeypatch):
+    joint = joint_distribution(scales_that_multiply, seed=2)
+    assert [[h.name for h in pair] for pair in joint.step.plan.exchanges] == [["lam", "tau"]]
+    exchange = given_latents.update_exchanges
+
+    def twice_as_far(rng, chain, state):
+        lam = state.point["lam_log__"]
+        exchange(rng, chain, state)
+        state.point["lam_log__"] = 2.0 * state.point["lam_log__"] - lam
+
+    monkeypatch.setattr(given_latents, "update_exchanges", twice_as_far)
+    z = joint.z_scores(CHAINS)
+    assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 
 
 @pytest.mark.parametrize(("mistake", "factor"), [("scale_precision", 1.15), ("tilt", 0.5)])
