@@ -127,6 +127,15 @@ def test_bounds_that_move_are_left_alone():
     assert [block.name for block in pac.recognize(model).model.blocks] == ["a"]
 
 
+def test_bounded_levels_of_classes_are_hyperparameters():
+    """Data do not determine what is common to all classes, and no Gaussian site knows bounds."""
+    with pm.Model() as model:
+        c = pm.Uniform("c", -1.0, 1.0, shape=3)
+        logits = pm.math.dot(X, pm.Normal("W", 0, 1, shape=(2, 3))) + c
+        pm.Categorical("y", logit_p=logits, observed=np.arange(N) % 3)
+    assert [block.name for block in pac.recognize(model).model.blocks] == ["W"]
+
+
 def test_the_table_names_priors():
     text = str(pac.recognize(model_of("Uniform")))
     assert "prior of b" in text.replace("'", "")

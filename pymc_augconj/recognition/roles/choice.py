@@ -190,12 +190,20 @@ def _with_other_priors(
             found = _match(matcher, tried, scope)
         except AugmentationError:
             continue
+        if _is_bounded(candidate, found) and any(len(one.predictors) > 1 for one in found):
+            continue  # their sites are variational, which bounds have none of
         before, now = _likelihoods(matched), _likelihoods(found)
         if now and all(now[variable] == kind for variable, kind in before.items()):
             latents, matched = tried, found
     added = sum(latent.total_size for latent in latents if latent.has_prior)
     few = added < 2 and bool(choice.latents)
     return choice if few else _Choice(latents, demoted, matched)
+
+
+def _is_bounded(candidate: GaussianVariable, matched: Sequence[ObservedGraph]) -> bool:
+    """Return whether the prior of a latent is zero outside bounds."""
+    own = [one.likelihood.is_positive for one in matched if one.variable is candidate.rv]
+    return candidate.entry_transform is not None or not all(own)
 
 
 def _likelihoods(matched: Sequence[ObservedGraph]) -> dict[Variable, tuple[str, int]]:
