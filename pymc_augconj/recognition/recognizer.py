@@ -143,7 +143,8 @@ def _separate_entries(
         wide = [*points, *space.prior_points(points[0])]
         if (separate := separate_entries(value.name, own, wide)) is not None:
             found[value.name] = separate
-            separate.exchanges = _exchanges(model, value, terms, space, wide)
+            if is_log(model, value):
+                separate.exchanges = _exchanges(model, value, terms, space, wide)
     return found
 
 
@@ -163,10 +164,8 @@ def _exchanges(
             continue
         own = {prior_of[scalar], prior_of[value]}
         both = [t for i, t in enumerate(terms) if i not in own and depends_on(t, scalar)]
-        if not both or not is_log(model, value):
-            continue
         others = PointFunction(both, inputs, space.mode)
-        if is_invariant(others, scalar.name, value.name, points):
+        if both and is_invariant(others, scalar.name, value.name, points):
             priors = sum(terms[i].sum() for i in own)
             found[scalar.name] = space.function(priors)
     return found

@@ -16,7 +16,6 @@ from pymc.model import Model
 
 from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.bounded import BoundedNormal
-from pymc_augconj.likelihoods.contract import lift
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
 from pymc_augconj.recognition.graph.dependence import distribution_parameters
 from pymc_augconj.recognition.graph.derive import log_density_of
@@ -97,7 +96,7 @@ def _reflected(
         return ObservedGraph(
             variable=rv,
             value=pt.constant(np.zeros(latent.total_size)),
-            likelihood=lift(likelihood()),
+            likelihood=likelihood(),
             predictors=[eta],
             params={
                 renamed.get(name, name): flatten_parameter(graph, latent.shape, rv, name)
@@ -133,7 +132,7 @@ def _bounded(
     return ObservedGraph(
         variable=rv,
         value=pt.constant(np.zeros(latent.total_size)),
-        likelihood=lift(BoundedNormal()),
+        likelihood=BoundedNormal(),
         predictors=[eta],
         params={name: flatten_parameter(graph, shape, rv, name) for name, graph in graphs.items()},
         shape=(latent.total_size,),
