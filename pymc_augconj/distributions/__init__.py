@@ -7,10 +7,9 @@ as NumPy, are in ``likelihoods``.
 ``auxiliary_variable``  the distributions of ω as PyMC distributions
 ``bayesian_svm``        the support vector machine's hinge loss as a pseudo-likelihood
 ``classes``             a class by other links than the softmax
-``conditions``          conditions on φ, checked where a model is written
 ``formula``             an elementwise formula, detached from the model it was written in
 ``matern_noise``        real observations whose density is a Matérn function of the residual
-``normalizer``          1/∫ φ(e²) de, as a differentiable graph
+``normalizer``          1/∫ φ(e²) de as a graph, and conditions on φ
 ``super_gaussian``      any likelihood exp(log c + g f) φ(α − β f + γ f²), given only log φ
 ======================  ====================================================================
 """

@@ -1,4 +1,6 @@
-"""log C = −log ∫ φ(e²) de over the real line, as a differentiable graph of the hyperparameters.
+"""The normaliser of φ, and conditions on φ that are checked where a model is written.
+
+log C = −log ∫ φ(e²) de over the real line, as a differentiable graph of the hyperparameters.
 
 The double-exponential substitution e = s exp(½π sinh t) turns the integral over (0, ∞) into one
 over t whose integrand decays twice exponentially at both ends, for algebraic tails of φ as for
@@ -15,14 +17,149 @@ Publications of the Research Institute for Mathematical Sciences 9.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import pytensor
 import pytensor.tensor as pt
+from pymc.distributions.distribution import SymbolicRandomVariable
+from pymc.initial_point import make_initial_point_expression
+from pymc.model import Model
 from pytensor.gradient import disconnected_grad
 from pytensor.graph.basic import Variable
+from pytensor.graph.replace import graph_replace
+from pytensor.graph.traversal import toposort
+from pytensor.tensor.random.op import RandomVariable
+
+from pymc_augconj.errors import NotSuperGaussianError
+from pymc_augconj.python_mode import without_compilation
 
 from .formula import Formula
 
-__all__ = ["log_normalizer"]
+__all__ = ["check_integrable", "check_phi", "initial_values", "log_normalizer"]
+
+_LARGEST_AT_ZERO = 1e-9
+# log e at which the exponent of the tail is computed, beyond the scale of any data.
+_LOG_FAR = np.log(10.0) * np.array([40.0, 60.0, 80.0, 100.0])
+_MOST_CHECKED = 5
+
+
+def initial_values(graphs: Sequence[Variable], model: Model | None = None) -> list[np.ndarray]:
+    """Return the values of graphs of random variables at PyMC's initial point.
+
+    ``model``, by default the model in context, has the user's initial values.
+    """
+    graphs = list(graphs)
+    if not graphs:
+        return []
+    nodes = [
+        node
+        for node in toposort(graphs)
+        if isinstance(node.op, RandomVariable | SymbolicRandomVariable)
+    ]
+    # Variables such as components of a mixture are parts of another, from which PyMC starts.
+    parts = {
+        parent
+        for node in nodes
+        if isinstance(node.op, SymbolicRandomVariable)
+        for parent in node.inputs
+        if parent.name is None
+    }
+    drawn = [rv for node in nodes if (rv := node.default_output()) not in parts]
+    model = Model.get_context(error_if_none=False) if model is None else model
+    strategies = {} if model is None else model.rvs_to_initial_values
+    values = make_initial_point_expression(
+        free_rvs=drawn,
+        rvs_to_transforms={},
+        initval_strategies={rv: strategies.get(rv) for rv in drawn},
+    )
+    replaced = graph_replace(graphs, dict(zip(drawn, values, strict=True)), strict=False)
+    with without_compilation():
+        function = pytensor.function([], replaced, on_unused_input="ignore")
+    return [np.asarray(value) for value in function()]
+
+
+def check_phi(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
+    """Refuse a log φ that is not zero at r = 0 or whose φ is not completely monotone.
+
+    Parameters
+    ----------
+    phi : Formula
+    parameters : sequence of ndarray
+        Values of ``phi.parameters``; the first few distinct values of arrays are checked.
+
+    Raises
+    ------
+    NotSuperGaussianError
+        With the first r and the order of the derivative at which the condition fails.
+    """
+    # Imported here, as other likelihoods need no Numba.
+    from pymc_augconj.auxiliary.laplace_transform.complete_monotonicity import (
+        check_completely_monotone,
+    )
+
+    for values in distinct(parameters)[:_MOST_CHECKED]:
+        where = _described(phi, values)
+        at_zero = float(phi.evaluate(np.zeros(1), values)[0])
+        if not abs(at_zero) <= _LARGEST_AT_ZERO:
+            raise NotSuperGaussianError(
+                f"expected log_phi(0) = 0, that is φ(0) = 1, found {at_zero:.6g}{where}; subtract "
+                "log_phi(0) and put it into log_c"
+            )
+        with np.errstate(all="ignore"):
+            verdict = check_completely_monotone(_callable(phi, values))
+        if not verdict.ok:
+            raise NotSuperGaussianError(
+                f"{verdict.reason}{where}, so that the likelihood is no mixture of Gaussians and "
+                "has no augmentation"
+            )
+
+
+def check_integrable(phi: Formula, parameters: Sequence[np.ndarray]) -> None:
+    """Refuse a location family without a normaliser: φ(e²) must decay faster than 1/|e|.
+
+    Raises
+    ------
+    NotSuperGaussianError
+    """
+    for values in distinct(parameters)[:_MOST_CHECKED]:
+        with np.errstate(all="ignore"):
+            log_phi = phi.evaluate(np.exp(2.0 * _LOG_FAR), values)
+            power = -np.diff(log_phi) / np.diff(_LOG_FAR)
+        power = power[np.isfinite(power)]
+        if power.size and power[-1] <= 1.0 + 1e-9:
+            raise NotSuperGaussianError(
+                "expected a φ(e²) that is integrable over e, found that it decays like "
+                f"|e|^-{max(0.0, power[-1]):.3g}{_described(phi, values)}, so that there is no "
+                "density of y; use a φ that decays faster than 1/|e|, or pass log_c to use it as a "
+                "pseudo-likelihood"
+            )
+
+
+def distinct(parameters: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+    """Return the distinct sets of scalars in broadcast parameters."""
+    if not parameters:
+        return [[]]
+    rows = np.stack([p.ravel() for p in np.broadcast_arrays(*parameters)], axis=-1)
+    _, first = np.unique(rows, axis=0, return_index=True)
+    return [[np.asarray(value) for value in rows[i]] for i in np.sort(first)]
+
+
+def _callable(phi: Formula, values: Sequence[np.ndarray]) -> Callable[[np.ndarray], np.ndarray]:
+    def log_phi(r: np.ndarray) -> np.ndarray:
+        return phi.evaluate(r, values)
+
+    return log_phi
+
+
+def _described(phi: Formula, values: Sequence[np.ndarray]) -> str:
+    named = [
+        f"{parameter.name} = {float(value):.4g}"
+        for parameter, value in zip(phi.parameters, values, strict=True)
+        if parameter.name
+    ]
+    return f" at {', '.join(named)}" if named else ""
+
 
 _STEP = 1.0 / 18.0
 _T = np.arange(-3.72, 5.95, _STEP)

@@ -14,12 +14,11 @@ from pytensor.graph.basic import Variable
 from pytensor.tensor.random.op import RandomVariable
 from pytensor.tensor.variable import TensorVariable
 
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
+from pymc_augconj.auxiliary.laplace_transform.distribution import ResidualDistribution
 from pymc_augconj.errors import AugmentationError, NotSuperGaussianError
 
-from .conditions import check_integrable, check_phi, distinct, initial_values
 from .formula import Formula
-from .normalizer import log_normalizer
+from .normalizer import check_integrable, check_phi, distinct, initial_values, log_normalizer
 
 __all__ = ["COEFFICIENTS", "Family", "SuperGaussian", "SuperGaussianRV"]
 

@@ -2,7 +2,7 @@
 
 The outer function is J(θ) = max over sites of the bound, plus a log prior. Each value of θ takes an
 inner optimiser run, started at the sites of the best θ so far, and one gradient by
-:mod:`.variational.gradient`. The error of J is of second order in the residual of the inner run,
+:mod:`.variational.bound`. The error of J is of second order in the residual of the inner run,
 the error of its gradient of first order; so an inner run ends early while the gradient is large.
 
 References

@@ -55,7 +55,7 @@ from scipy.linalg.blas import dsyrk, dtrsm, dtrsv
 from scipy.linalg.lapack import dpotrf, dpotri, dpotrs, dtrtrs
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.blas import (
+from pymc_augconj.linalg.dense import (
     copy_lower,
     diagonal_view,
     lower_column_norms,

@@ -16,7 +16,7 @@ from scipy.linalg.blas import dtrsm, dtrsv
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.gaussian.sites import Rotation
 from pymc_augconj.gaussian.weights import cholesky, weight_precision
-from pymc_augconj.linalg.blas import lower_transpose_product
+from pymc_augconj.linalg.dense import lower_transpose_product
 from pymc_augconj.linalg.rounding import EPS, precision_error, probes
 from pymc_augconj.typing import Array
 

@@ -13,10 +13,15 @@ from scipy.linalg import solve_triangular
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
-from pymc_augconj.linalg.blas import lower_product, lower_transpose_product, symmetric_product
-from pymc_augconj.linalg.cholesky import RELATIVE_JITTERS, cholesky_with_jitter
+from pymc_augconj.linalg.dense import (
+    RELATIVE_JITTERS,
+    TriangularFactor,
+    cholesky_with_jitter,
+    lower_product,
+    lower_transpose_product,
+    symmetric_product,
+)
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient

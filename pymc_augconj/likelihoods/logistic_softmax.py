@@ -29,11 +29,13 @@ from numpy.random import Generator
 from scipy.special import expit, gammaln, log_expit, xlogy
 
 from pymc_augconj.auxiliary.poisson import random_poisson
-from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
-from pymc_augconj.auxiliary.polya_gamma.distribution import mean_polya_gamma, random_polya_gamma
-from pymc_augconj.quadrature.cubature import gaussian_cubature
-from pymc_augconj.quadrature.expectation import gaussian_expectation
-from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    log_polya_gamma,
+    mean_polya_gamma,
+    random_polya_gamma,
+)
+from pymc_augconj.quadrature.expectation import gaussian_cubature, gaussian_expectation
+from pymc_augconj.quadrature.nodes import quasi_monte_carlo
 from pymc_augconj.typing import Array, Index
 
 from .base import Expected, Params, Pattern, PredictorInput, Sites, refuse_classes

@@ -26,8 +26,8 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import expit, gammaincc, gammaln, xlogy
 
-from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    log_polya_gamma,
     mean_polya_gamma,
     random_polya_gamma,
 )

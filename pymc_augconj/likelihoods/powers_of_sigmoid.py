@@ -20,8 +20,11 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
-from pymc_augconj.auxiliary.polya_gamma.distribution import mean_polya_gamma, random_polya_gamma
+from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    log_polya_gamma,
+    mean_polya_gamma,
+    random_polya_gamma,
+)
 from pymc_augconj.typing import Array
 
 from .base import Likelihood, Params, Sites

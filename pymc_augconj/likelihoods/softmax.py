@@ -11,7 +11,7 @@ Where one class is the reference, its η is zero and no predictor.
 
 There is no distribution of the ω of all classes that would make a bound for coordinate ascent; E
 log p is taken by a rule. With d = K − 1 differences of predictors, E log(1 + Σ exp(δ_j)) is found
-to 1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.quasi_monte_carlo`, which states
+to 1e-10 for d ≤ 2, and beyond by :mod:`~pymc_augconj.quadrature.nodes`, which states
 its error. A sampler leaves classes out whose part of the sum is negligible, E e^{η_j − η_k} < 1e-7
 beside the class k of the largest mean, and where no more than two others are left it takes
 :mod:`~pymc_augconj.quadrature.product_rule`.
@@ -35,14 +35,13 @@ import numpy as np
 from numpy.random import Generator
 from scipy.special import gammaln, softmax
 
-from pymc_augconj.auxiliary.polya_gamma.atom import log_polya_gamma
-from pymc_augconj.auxiliary.polya_gamma.distribution import random_polya_gamma
-from pymc_augconj.quadrature.cubature import gaussian_cubature
-from pymc_augconj.quadrature.product_rule import MOST_DIMENSIONS, product_rule
-from pymc_augconj.quadrature.quasi_monte_carlo import (
+from pymc_augconj.auxiliary.polya_gamma.distribution import log_polya_gamma, random_polya_gamma
+from pymc_augconj.quadrature.expectation import gaussian_cubature
+from pymc_augconj.quadrature.nodes import (
     quasi_monte_carlo,
     quasi_monte_carlo_apart,
 )
+from pymc_augconj.quadrature.product_rule import MOST_DIMENSIONS, product_rule
 from pymc_augconj.typing import Array, Index
 
 from .base import (

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
+from pymc_augconj.auxiliary.laplace_transform.distribution import ResidualDistribution
 from pymc_augconj.auxiliary.laplace_transform.known_families import KnownTilts, find_known
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
 from pymc_augconj.errors import NotSuperGaussianError
 from pymc_augconj.typing import Array
 

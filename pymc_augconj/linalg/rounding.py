@@ -23,7 +23,7 @@ from scipy.linalg.blas import dtrsm
 
 from pymc_augconj.typing import Array
 
-from .blas import diagonal_view
+from .dense import diagonal_view
 
 __all__ = [
     "EPS",

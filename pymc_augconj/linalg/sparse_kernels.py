@@ -124,6 +124,68 @@ def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
 
 
 @njit(cache=True, error_model="numpy")
+def _scaled_entries(
+    rows: Index,
+    cols: Index,
+    flat: Array,
+    s: Array,
+    values: Array,
+    border: Array,
+    corner: Array,
+) -> None:
+    """Write the entries of I + S M S, or of M where s is empty."""
+    n, n_border = border.shape
+    size, place = corner.shape[0], rows.size
+    if s.size:
+        for e in range(n):
+            values[e] = flat[e] * s[e] * s[e] + 1.0
+        for e in range(n, place):
+            values[e] = flat[e] * s[rows[e]] * s[cols[e]]
+        for i in range(n):
+            for k in range(n_border):
+                border[i, k] = flat[place] * s[i] * s[n + k]
+                place += 1
+        for i in range(size):
+            for k in range(i + 1):
+                corner[i, k] = flat[place + k] * s[n + i] * s[n + k]
+            corner[i, i] += 1.0
+            place += size
+    else:
+        # Loops, as Numba takes seconds to compile assignments of arrays.
+        for e in range(place):
+            values[e] = flat[e]
+        for i in range(n):
+            for k in range(n_border):
+                border[i, k] = flat[place]
+                place += 1
+        for i in range(size):
+            for k in range(i + 1):
+                corner[i, k] = flat[place + k]
+            place += size
+
+
+@njit(cache=True, error_model="numpy")
+def _corner_factor(corner: Array, half: Array) -> float:
+    """Overwrite the corner with its factor and ``half`` with the solution; return log|corner|."""
+    size, log_det = corner.shape[0], 0.0
+    column = np.empty(size)
+    for j in range(size):
+        pivot = corner[j, j]
+        if not 0.0 < pivot < math.inf:
+            return math.nan
+        log_det += math.log(pivot)
+        corner[j, j] = math.sqrt(pivot)
+        half[j] /= corner[j, j]
+        for i in range(j + 1, size):
+            # A copy, so that the innermost loop is along rows.
+            column[i] = corner[i, j] = corner[i, j] / corner[j, j]
+            half[i] -= column[i] * half[j]
+            for k in range(j + 1, i + 1):
+                corner[i, k] -= column[i] * column[k]
+    return log_det
+
+
+@njit(cache=True, error_model="numpy")
 def eliminate(
     starts: Index,
     rows: Index,
@@ -161,33 +223,7 @@ def eliminate(
     """
     n, n_border = border.shape
     size = corner.shape[0]
-    place = rows.size
-    if s.size:
-        for e in range(n):
-            values[e] = flat[e] * s[e] * s[e] + 1.0
-        for e in range(n, place):
-            values[e] = flat[e] * s[rows[e]] * s[cols[e]]
-        for i in range(n):
-            for k in range(n_border):
-                border[i, k] = flat[place] * s[i] * s[n + k]
-                place += 1
-        for i in range(size):
-            for k in range(i + 1):
-                corner[i, k] = flat[place + k] * s[n + i] * s[n + k]
-            corner[i, i] += 1.0
-            place += size
-    else:
-        # Loops, as Numba takes seconds to compile assignments of arrays.
-        for e in range(place):
-            values[e] = flat[e]
-        for i in range(n):
-            for k in range(n_border):
-                border[i, k] = flat[place]
-                place += 1
-        for i in range(size):
-            for k in range(i + 1):
-                corner[i, k] = flat[place + k]
-            place += size
+    _scaled_entries(rows, cols, flat, s, values, border, corner)
     log_det, run = 0.0, 0
     for j in range(n):
         pivot = values[j]
@@ -231,21 +267,7 @@ def eliminate(
                 corner[i, k] -= border[j, i] * border[j, k]
     if size > largest:
         return log_det
-    column = np.empty(size)
-    for j in range(size):
-        pivot = corner[j, j]
-        if not 0.0 < pivot < math.inf:
-            return math.nan
-        log_det += math.log(pivot)
-        corner[j, j] = math.sqrt(pivot)
-        half[n + j] /= corner[j, j]
-        for i in range(j + 1, size):
-            # A copy, so that the innermost loop is along rows.
-            column[i] = corner[i, j] = corner[i, j] / corner[j, j]
-            half[n + i] -= column[i] * half[n + j]
-            for k in range(j + 1, i + 1):
-                corner[i, k] -= column[i] * column[k]
-    return log_det
+    return log_det + _corner_factor(corner, half[n:])
 
 
 @njit(cache=True, error_model="numpy")

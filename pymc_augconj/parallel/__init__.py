@@ -6,6 +6,5 @@
 ``dask_arrays``  parts of Dask arrays
 ``executor``     independent pieces of work: here, on threads, on processes
 ``settings``     settings of the whole process, shared between concurrent calls
-``threads``      the number of available cores
 ===============  ==============================================================
 """

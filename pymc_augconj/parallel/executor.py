@@ -8,10 +8,17 @@ result does not depend on where: results are gathered in the order of the tasks,
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor as FuturesExecutor
-from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    Executor as FuturesExecutor,
+)
+from concurrent.futures import (
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Protocol, Self
 from uuid import uuid4
@@ -19,7 +26,15 @@ from uuid import uuid4
 import cloudpickle
 import numpy as np
 
-__all__ = ["Executor", "Pool", "Task", "Threads", "worker_number"]
+__all__ = ["Executor", "Pool", "Task", "Threads", "available_cores", "worker_number"]
+
+
+def available_cores() -> int:
+    """Return the number of cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
 
 # Results that are added at once.
 _FAN_IN = 8

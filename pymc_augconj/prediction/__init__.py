@@ -1,7 +1,6 @@
 """Predictions at new inputs, as arrays.
 
 ===============  ========================================================================
-``cdf_moments``  mean and variance of y from its distribution function
 ``conditional``  a Gaussian process at new inputs, given draws at the old ones
 ``mixtures``     predictive distributions of y as mixtures over the predictors' posterior
 ``moments``      mean and variance of y given η, where there is no formula

@@ -27,11 +27,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from scipy.linalg.lapack import dtrtrs
 
-from pymc_augconj.linalg.blas import diagonal_view
-from pymc_augconj.linalg.cholesky import cholesky_with_jitter
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
+from pymc_augconj.linalg.dense import TriangularFactor, cholesky_with_jitter, diagonal_view
 from pymc_augconj.linalg.unlocked import cholesky_in_place
-from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.parallel.executor import available_cores
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["count_threads", "draw_conditional", "draw_groups"]

@@ -2,7 +2,6 @@
 
 ===============  ====================================================================
 ``arrays``       operations on whole arrays as Python functions
-``linker``       a graph as one straight-line Python function
 ``mode``         the rewrites and the mode of PyTensor's for it
 ``operations``   one operation of a graph as a Python function
 ``tape``         a graph as instructions over a file of registers

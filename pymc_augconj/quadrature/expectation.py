@@ -11,18 +11,32 @@ References
 ----------
 Trefethen & Weideman (2014), The exponentially convergent trapezoidal rule. SIAM Review 56.
 Opper & Archambeau (2009), The variational Gaussian approximation revisited. Neural Computation 21.
+
+Notes
+-----
+Of a few predictors, with a root V = L Lᵀ and η = m + L z, z ~ N(0, I), the trapezoidal rule is
+taken in every coordinate of z, on the nodes with |z| ≤ 10. For an integrand that is analytic around
+the real axes its error is about exp(−2πa/Δ), a the distance of the nearest singularity in units of
+L. The step is halved until the result converges, one site at a time. With a first step of 0.8, two
+predictors take 489 nodes, then 1 941 and 7 825; four, the most, take 120 225.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import combinations_with_replacement
 
 import numpy as np
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["FIRST_STEP", "HALF_WIDTH", "gaussian_expectation"]
-
+__all__ = [
+    "FIRST_STEP",
+    "HALF_WIDTH",
+    "MOST_PREDICTORS",
+    "gaussian_cubature",
+    "gaussian_expectation",
+]
 
 # Beyond ten standard deviations lies 1e-23 of the mass.
 HALF_WIDTH = 10.0
@@ -99,3 +113,94 @@ def _sums(
     values = func(eta, active) - centre[active, None]
     basis = np.stack([weights, weights * nodes, weights * (nodes**2 - 1.0)], axis=1)
     return (values @ basis).T
+
+
+#: The largest P: five predictors take 1.6 million nodes, chosen from a grid of ten million.
+MOST_PREDICTORS = 4
+# Halvings for one site; a site that has not converged by then (a kink) is not refined further.
+_MOST_NODES = 1_000_000
+# As in :mod:`.expectation`, relative to the largest variance if above 1.
+
+# Values of the integrand at once: 16 MB.
+_CHUNK = 2_000_000
+
+
+def gaussian_cubature(
+    func: Callable[[Array, Index], Array], mean: Array, cov: Array, *, rtol: float = 1e-10
+) -> tuple[Array, Array, Array]:
+    """Return E[g(η)], η ~ N(mean, cov) in R^P, and its derivatives by mean and by cov.
+
+    The derivatives take no derivative of g: ∂E/∂m = L⁻ᵀ E[z g] (Bonnet) and
+    ∂E/∂V = ½ L⁻ᵀ E[(z zᵀ − I) g] L⁻¹ (Price).
+
+    Parameters
+    ----------
+    func : callable
+        ``(eta, which) -> values``: g of each site in the index array ``which``, for ``eta`` of
+        shape (P, len(which), nodes).
+    mean : array, shape (P, N)
+        P is at most :data:`MOST_PREDICTORS`.
+    cov : array, shape (P, P, N)
+        Symmetric. A direction without variance gets the variance 1e-12 for ``d_cov``, with four
+        digits; no Gaussian without variance along it depends on that.
+    rtol : float
+        Accuracy, relative to 1 + |E|.
+
+    Returns
+    -------
+    value : array, shape (N,)
+    d_mean : array, shape (P, N)
+    d_cov : array, shape (P, P, N)
+        Symmetric.
+    """
+    P, size = mean.shape
+    if P == 1:
+        known = gaussian_expectation(lambda x, i: func(x[None], i), mean[0], cov[0, 0], rtol=rtol)
+        return known[0], known[1][None], known[2][None, None]
+    values, vectors = np.linalg.eigh(np.moveaxis(cov, -1, 0))
+    floor = _SMALLEST_VAR * np.maximum(values[:, -1:], 1.0)
+    root = vectors * np.sqrt(np.maximum(values, floor))[:, None, :]
+    entries = list(combinations_with_replacement(range(P), 2))
+    everyone = np.arange(size)
+    centre = func(mean[:, :, None], everyone)[:, 0]
+    # Rows: Σ w, Σ z_p w, Σ (z_p z_q − δ_pq) w times g(η) − g(m), which the subtraction keeps
+    # accurate.
+    totals = np.zeros((1 + P + len(entries), size))
+    moments = np.zeros_like(totals)
+    active, step, level = everyone, FIRST_STEP, 0
+    while active.size and (nodes := _nodes(P, step, new_only=level > 0)).shape[1] <= _MOST_NODES:
+        weights = np.exp(-0.5 * np.sum(nodes**2, axis=0)) / (2.0 * np.pi) ** (0.5 * P)
+        second = [nodes[p] * nodes[q] - (p == q) for p, q in entries]
+        basis = weights * np.vstack([np.ones_like(weights), nodes, *second])
+        length = max(_CHUNK // (P * weights.size), 1)
+        for some in (active[i : i + length] for i in range(0, active.size, length)):
+            eta = mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], nodes)
+            differences = func(eta, some) - centre[some, None]
+            totals[:, some] += (differences @ basis.T).T
+        updated = step**P * totals[:, active]
+        change = np.abs(updated - moments[:, active]).max(axis=0)
+        moments[:, active] = updated
+        if level > 0:
+            scale = 1.0 + np.abs(centre[active]) + np.abs(updated).max(axis=0)
+            with np.errstate(invalid="ignore"):
+                # NaN counts as converged, as halving the step does not change it.
+                active = active[change > rtol * scale]
+        level, step = level + 1, 0.5 * step
+    inverse = np.linalg.inv(root)
+    d_mean = np.einsum("nqp,qn->pn", inverse, moments[1 : 1 + P])
+    outer = np.empty((P, P, size))
+    for (p, q), entry in zip(entries, moments[1 + P :], strict=True):
+        outer[p, q] = outer[q, p] = entry
+    d_cov = 0.5 * np.einsum("nrp,rsn,nsq->pqn", inverse, outer, inverse)
+    return centre + moments[0], d_mean, d_cov
+
+
+def _nodes(P: int, step: float, *, new_only: bool) -> Array:
+    """Return the nodes, shape (P, K), that a grid adds to the grid of twice its step."""
+    steps = round(HALF_WIDTH / step)
+    index = np.arange(-steps, steps + 1)
+    grid = np.stack([axis.ravel() for axis in np.meshgrid(*[index] * P, indexing="ij")])
+    keep = np.sum(grid**2, axis=0) * step**2 <= HALF_WIDTH**2
+    if new_only:
+        keep &= (grid % 2 != 0).any(axis=0)
+    return np.asarray(step * grid[:, keep], dtype=np.float64)

@@ -1,21 +1,45 @@
-"""Fixed nodes: Gauss–Legendre on [−1, 1], and sums over independent standard normal numbers.
+"""Fixed nodes: Gauss–Legendre, and points for expectations under joint normal distributions.
 
 With values gⱼ at the Legendre nodes xⱼ the interpolating polynomial is Σₖ cₖ Pₖ, with
 
     cₖ = (k + ½) Σⱼ wⱼ Pₖ(xⱼ) gⱼ.
+
+Expectations under joint normal distributions of many predictors are by quasi-Monte Carlo: with V =
+L Lᵀ and η = m + L z the rule is the average over 1024 points z: shifted Sobol points and their
+opposites, mapped linearly so that their second moments are exactly I. So it is exact for
+polynomials of degree three. The points do not depend on m and V: the rule is a smooth function of
+both, and its derivatives, through the Cholesky factor, are exact, as line searches need.
+
+The root mean square error, measured for the log of a sum of exponentials of 4 to 20 predictors
+against 2¹⁸ points, is 1e-3 at standard deviations of 1, and 2e-2 at 4. Rules of degree five with
+2P² + 1 points have 2e-2 and 2; random points have errors two to three times as large.
+
+For an integrand without a gradient, derivatives are differences of the rule's value between means,
+by Price's theorem derivatives by V as well; 128 points suffice for held sites. Measured for the log
+density of mixtures of 4 to 16 normals with standard deviation 1, the largest errors of the value
+and of both derivatives, in units of the predictors' standard deviations, are 2e-3 at standard
+deviations of 0.3 and 3e-2 at 1. At 3 they are 0.3 for the gradient and 0.9 for the second
+derivatives, as large as these themselves: many more points would be needed.
+
+References
+----------
+Cranley & Patterson (1976), Randomization of number theoretic methods for multiple integration.
+SIAM Journal on Numerical Analysis 13.
+Murray (2016), Differentiation of the Cholesky decomposition. arXiv:1602.07527.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from itertools import combinations
 
 import numpy as np
 from numpy.polynomial import legendre
 from numpy.polynomial.hermite_e import hermegauss
+from scipy.special import ndtri
 
-from pymc_augconj.typing import Array
-
-from .quasi_monte_carlo import fixed_points
+from pymc_augconj.typing import Array, Index
 
 __all__ = [
     "FROM_LEFT",
@@ -25,8 +49,153 @@ __all__ = [
     "ORDER",
     "TO_COEFFICIENTS",
     "WEIGHTS",
+    "fixed_points",
     "normal_nodes",
+    "quasi_monte_carlo",
+    "quasi_monte_carlo_apart",
+    "quasi_monte_carlo_by_values",
 ]
+
+# Base-2 logarithm of half the number of points, with and without a gradient.
+_LOG2_PAIRS, _LOG2_PAIRS_BY_VALUES = 9, 6
+# Step between means, in standard deviations; a wide step is less sensitive to few points.
+_STEP = 0.2
+_SEED = 0
+# Relative to the largest variance if above 1, as in :mod:`.expectation`.
+_SMALLEST_VAR = 1e-12
+# Values of the integrand's gradient at once: 16 MB; and for independent predictors a core's cache.
+_BATCH, _BATCH_APART = 2_000_000, 40_000
+
+
+@cache
+def fixed_points(dimension: int, log2_pairs: int = _LOG2_PAIRS) -> Array:
+    """Return points z in columns, 1024 by default, with mean 0 and second moments I."""
+    # Imported here, because the import is slow.
+    from scipy.stats.qmc import Sobol
+
+    uniform = Sobol(dimension, scramble=False).random_base2(log2_pairs)
+    half = ndtri((uniform + np.random.default_rng(_SEED).random(dimension)) % 1.0).T
+    z = np.hstack([half, -half])
+    chol = np.linalg.cholesky(z @ z.T / z.shape[1])
+    return np.asarray(np.linalg.solve(chol, z))
+
+
+def quasi_monte_carlo(
+    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, cov: Array
+) -> tuple[Array, Array, Array]:
+    """Return the rule's E[g(η)], η ~ N(mean, cov) in R^P, and its derivatives by mean and by cov.
+
+    Parameters
+    ----------
+    func : callable
+        ``(eta, which) -> values, gradient``: g of each site in the index array ``which``, for
+        ``eta`` of shape (P, len(which), nodes), and its gradient, of the same shape.
+    mean : array, shape (P, N)
+    cov : array, shape (P, P, N)
+        Symmetric.
+
+    Returns
+    -------
+    value : array, shape (N,)
+    d_mean : array, shape (P, N)
+    d_cov : array, shape (P, P, N)
+        Symmetric: dE = Σ_pq D_pq dV_pq.
+    """
+    P, size = mean.shape
+    z, root, diagonal = fixed_points(P), _roots(cov), np.arange(P)
+    value, d_mean, d_root = np.empty(size), np.empty((P, size)), np.empty((size, P, P))
+    length = max(_BATCH // z.size, 1)
+    for some in np.split(np.arange(size), range(length, size, length)):
+        eta = mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], z)
+        values, gradient = func(eta, some)
+        value[some] = values.mean(axis=-1)
+        d_mean[:, some] = gradient.mean(axis=-1)
+        d_root[some] = np.moveaxis(gradient, 1, 0) @ z.T / z.shape[1]
+    # dE = ⟨L̄, dL⟩ with dL = L Φ(L⁻¹ dV L⁻ᵀ), Φ the lower triangle with half of the diagonal.
+    pulled = np.tril(np.swapaxes(root, 1, 2) @ d_root)
+    pulled[:, diagonal, diagonal] *= 0.5
+    inverse = np.linalg.inv(root)
+    d_cov = np.swapaxes(inverse, 1, 2) @ (pulled + np.swapaxes(pulled, 1, 2)) @ inverse
+    return value, d_mean, 0.5 * np.moveaxis(d_cov, 0, -1)
+
+
+def quasi_monte_carlo_by_values(
+    func: Callable[[Array, Index], Array], mean: Array, cov: Array
+) -> tuple[Array, Array, Array]:
+    """Return a rule like :func:`quasi_monte_carlo` without a gradient, to a few digits.
+
+    Parameters
+    ----------
+    func : callable
+        ``(eta, which) -> values``, as for :func:`quasi_monte_carlo`.
+    mean, cov : array, shapes (P, N) and (P, P, N)
+
+    Returns
+    -------
+    value, d_mean, d_cov : array, shapes (N,), (P, N) and (P, P, N)
+    """
+    P, size = mean.shape
+    z, root = fixed_points(P, _LOG2_PAIRS_BY_VALUES), _roots(cov)
+    step = _STEP * np.sqrt(np.einsum("npq,npq->pn", root, root))
+    # Means at the centre, along each axis, along the diagonals of axis pairs, and opposite.
+    first, second = np.array(list(combinations(range(P), 2))).reshape(-1, 2).T
+    axes = np.eye(P)
+    ahead = np.hstack([axes, axes[:, first] + axes[:, second]])
+    moves = np.hstack([np.zeros((P, 1)), ahead, -ahead])
+    at = np.empty((size, moves.shape[1]))
+    length = max(_BATCH // (z.size * moves.shape[1]), 1)
+    for some in np.split(np.arange(size), range(length, size, length)):
+        eta = (mean[:, some, None] + np.einsum("npq,qk->pnk", root[some], z))[:, :, None]
+        eta = eta + (step[:, some, None] * moves[:, None])[..., None]
+        values = func(eta.reshape(P, some.size, -1), some)
+        at[some] = values.reshape(some.size, -1, z.shape[1]).mean(axis=-1)
+    value, plus, minus = np.split(at.T, [1, 1 + ahead.shape[1]])
+    # Second derivatives along the moves, in steps.
+    curved = plus + minus - 2.0 * value
+    d_cov = np.zeros((P, P, size))
+    d_cov[first, second] = 0.5 * (curved[P:] - curved[first] - curved[second])
+    d_cov += np.swapaxes(d_cov, 0, 1)
+    d_cov[np.arange(P), np.arange(P)] = curved[:P]
+    return value[0], 0.5 * (plus - minus)[:P] / step, 0.5 * d_cov / (step[:, None] * step)
+
+
+def _roots(cov: Array) -> Array:
+    """Return L of V = L Lᵀ, shape (N, P, P)."""
+    stacked, diagonal = np.moveaxis(cov, -1, 0).copy(), np.arange(len(cov))
+    largest = stacked[:, diagonal, diagonal].max(axis=1, initial=1.0)
+    stacked[:, diagonal, diagonal] += _SMALLEST_VAR * largest[:, None]
+    return np.linalg.cholesky(stacked)
+
+
+def quasi_monte_carlo_apart(
+    func: Callable[[Array, Index], tuple[Array, Array]], mean: Array, var: Array
+) -> tuple[Array, Array, Array]:
+    """Return the rule for independent predictors, with derivatives by their variances.
+
+    Parameters
+    ----------
+    func : callable
+        As for :func:`quasi_monte_carlo`; it may overwrite ``eta``.
+    mean, var : array, shape (P, N)
+
+    Returns
+    -------
+    value : array, shape (N,)
+    d_mean, d_var : array, shape (P, N)
+    """
+    P, size = mean.shape
+    z, std = fixed_points(P), np.sqrt(np.maximum(var, _SMALLEST_VAR))
+    value, d_mean, d_std = np.empty(size), np.empty((P, size)), np.empty((P, size))
+    length = max(_BATCH_APART // z.size, 1)
+    for some in np.split(np.arange(size), range(length, size, length)):
+        eta = std[:, some, None] * z[:, None]
+        eta += mean[:, some, None]
+        values, gradient = func(eta, some)
+        value[some] = values.mean(axis=-1)
+        d_mean[:, some] = gradient.mean(axis=-1)
+        d_std[:, some] = (gradient @ z[:, :, None])[..., 0] / z.shape[1]
+    return value, d_mean, 0.5 * d_std / std
+
 
 #: The Gauss–Legendre rule of 16 nodes.
 ORDER = 16
@@ -57,7 +226,7 @@ def normal_nodes(
     """Return nodes and weights with E g(z) ≈ Σ_q w_q g(z_q), z ~ N(0, I).
 
     They are a product of Gauss–Hermite nodes, ``n_nodes`` an axis: by default 32, and 8 in three
-    dimensions. Higher dimensions use the points of :mod:`.quasi_monte_carlo`. A ``refinement`` of k
+    dimensions. Higher dimensions use the points of :mod:`.nodes`. A ``refinement`` of k
     takes k times as many nodes an axis, or adds k − 1 rotations of the points.
 
     Returns

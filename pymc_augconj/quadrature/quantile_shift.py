@@ -158,7 +158,7 @@ def squared_gap(density: float, weight: float, u: float, below: float, above: fl
 
 @njit(cache=True, error_model="numpy", inline="always")
 def integral_and_error(terms: Array) -> tuple[float, float]:
-    """Return a panel's integral of ``terms`` and the rule's error, see :mod:`.panels`."""
+    """Return a panel's integral of ``terms`` and the rule's error, see :mod:`.tilted`."""
     value, height = 0.0, _TINY
     c6 = c7 = c14 = c15 = 0.0
     for k in range(ORDER):

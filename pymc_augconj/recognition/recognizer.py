@@ -16,8 +16,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.python_mode import untraced
 
 from .checks.checks import check_reading
-from .checks.densities import log_densities, log_prior, prior_terms, whole_potential
-from .checks.upstream import warn_of_faults
+from .checks.densities import log_densities, log_prior, prior_terms, warn_of_faults, whole_potential
 from .checks.whole_density import log_density_terms
 from .graph.affine import depends_on
 from .graph.functions import NamedValues, PointFunction
@@ -28,7 +27,7 @@ from .observed.observed_graph import ObservedGraph
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
-from .roles.entries import FEWEST, is_invariant, is_log, separate_entries
+from .roles.entries import FEWEST, exchanges, separate_entries
 from .roles.forward import read_forward
 from .roles.hyperparameters import read_hyperparameters
 
@@ -143,31 +142,7 @@ def _separate_entries(
         wide = [*points, *space.prior_points(points[0])]
         if (separate := separate_entries(value.name, own, wide)) is not None:
             found[value.name] = separate
-            if is_log(model, value):
-                separate.exchanges = _exchanges(model, value, terms, space, wide)
-    return found
-
-
-def _exchanges(
-    model: Model,
-    value: Variable,
-    terms: Sequence[Variable],
-    space: ValueSpace,
-    points: Sequence[Point],
-) -> dict[str, PointFunction]:
-    """Return the scalars that the vector multiplies, with the log priors of both."""
-    inputs = {value.name: value for value in model.value_vars}
-    prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
-    found = {}
-    for scalar in space.inputs.values():
-        if scalar is value or points[0][scalar.name].size != 1 or not is_log(model, scalar):
-            continue
-        own = {prior_of[scalar], prior_of[value]}
-        both = [t for i, t in enumerate(terms) if i not in own and depends_on(t, scalar)]
-        others = PointFunction(both, inputs, space.mode)
-        if both and is_invariant(others, scalar.name, value.name, points):
-            priors = sum(terms[i].sum() for i in own)
-            found[scalar.name] = space.function(priors)
+            separate.exchanges = exchanges(model, value, terms, space, wide)
     return found
 
 

@@ -11,8 +11,13 @@ import numpy as np
 import xarray as xr
 
 from pymc_augconj.errors import AugmentationError
-from pymc_augconj.prediction.cdf_moments import moments_of_y
-from pymc_augconj.prediction.mixtures import GroupedMixture, Mixture, Predictive, quantiles
+from pymc_augconj.prediction.mixtures import (
+    GroupedMixture,
+    Mixture,
+    Predictive,
+    moments_of_y,
+    quantiles,
+)
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 
 __all__ = ["ObservationOptions", "Request", "needed_draws", "predictions_tree"]

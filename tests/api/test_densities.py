@@ -14,8 +14,7 @@ from scipy.stats import norm, truncnorm
 import pymc_augconj as pac
 from pymc_augconj.engines.ep import fit as ep_fit
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.gradient import bound_gradient
+from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 
 QUIET = {"progressbar": False}

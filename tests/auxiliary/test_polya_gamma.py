@@ -7,11 +7,12 @@ from polyagamma import random_polyagamma
 from scipy.stats import ks_2samp
 
 from pymc_augconj.auxiliary.polya_gamma.distribution import (
+    acceptance,
     logpdf_polya_gamma,
     mean_polya_gamma,
     random_polya_gamma,
+    random_unit_polya_gamma,
 )
-from pymc_augconj.auxiliary.polya_gamma.unit import acceptance, random_unit_polya_gamma
 from tests.auxiliary.references import log_laplace_polya_gamma, var_polya_gamma
 
 SHAPES = [0.01, 0.3, 0.5, 1, 1.5, 2, 2.5, 3.7, 5, 13, 60, 170.3, 1000, 1e5, 1e10]

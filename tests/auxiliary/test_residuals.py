@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest, laplace, logistic, t
 
-from pymc_augconj.auxiliary.laplace_transform.residuals import ResidualDistribution
+from pymc_augconj.auxiliary.laplace_transform.distribution import ResidualDistribution
 
 
 def student(nu):

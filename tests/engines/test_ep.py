@@ -7,10 +7,9 @@ import pytest
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import multivariate_normal
 
-from pymc_augconj.engines.ep import double_loop as ep_double_loop
-from pymc_augconj.engines.ep.objective import EPObjective
+from pymc_augconj.engines.ep import solve as ep_double_loop
+from pymc_augconj.engines.ep.objective import EPObjective, SiteGroup, dense_prior
 from pymc_augconj.engines.ep.record import EPState
-from pymc_augconj.engines.ep.sites import SiteGroup, dense_prior
 from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit

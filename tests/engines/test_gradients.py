@@ -9,9 +9,8 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 
 N = 30

@@ -14,7 +14,6 @@ from pymc_augconj.engines.sparse import svi
 from pymc_augconj.engines.sparse.component import inducing_entry
 from pymc_augconj.engines.sparse.fit import _Bound, _Family
 from pymc_augconj.engines.sparse.inducing import inducing_inputs
-from pymc_augconj.engines.sparse.posterior import WeightsPosterior
 from pymc_augconj.engines.sparse.rows import (
     RowsInMemory,
     State,
@@ -24,6 +23,7 @@ from pymc_augconj.engines.sparse.rows import (
     natural_sums,
     slope_sums,
 )
+from pymc_augconj.engines.sparse.weights import WeightsPosterior
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
 from pymc_augconj.engines.variational.vgp import VariationalGaussian

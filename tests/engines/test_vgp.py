@@ -10,9 +10,8 @@ from scipy.stats import multivariate_normal, norm
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
+from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.engines.variational.cavi import CoordinateAscent
-from pymc_augconj.engines.variational.gradient import bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 
 RULES = {"cavi": CoordinateAscent, "vgp": VariationalGaussian}

@@ -11,8 +11,7 @@ from statsmodels.datasets import nile
 
 import pymc_augconj as pac
 from pymc_augconj.engines.variational.ascent import climb
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.gradient import bound_gradient
+from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.engines.variational.vgp import VariationalGaussian
 
 N = 110

@@ -25,7 +25,7 @@ from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.multivariate_student_t import MultivariateStudentT
 from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
-from pymc_augconj.quadrature.cubature import gaussian_cubature
+from pymc_augconj.quadrature.expectation import gaussian_cubature
 
 REALS = np.array([-2.5, 0.4, 3.1])
 

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.cholesky import RELATIVE_JITTERS, cholesky_with_jitter
+from pymc_augconj.linalg.dense import RELATIVE_JITTERS, cholesky_with_jitter
 
 
 def test_well_conditioned_covariance_gets_no_jitter(large):

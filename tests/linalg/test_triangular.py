@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.linalg.lapack import dtrtri
 
-from pymc_augconj.linalg.blas import (
+from pymc_augconj.linalg.dense import (
     lower_column_norms,
     lower_inverse,
     lower_product,

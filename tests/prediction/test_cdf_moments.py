@@ -7,8 +7,12 @@ import pytest
 from scipy.stats import norm
 
 from pymc_augconj.likelihoods.generic import GenericLikelihood
-from pymc_augconj.prediction.cdf_moments import moments_of_y
-from pymc_augconj.prediction.mixtures import DrawnMixture, GaussianMixture, GroupedMixture
+from pymc_augconj.prediction.mixtures import (
+    DrawnMixture,
+    GaussianMixture,
+    GroupedMixture,
+    moments_of_y,
+)
 
 MEAN = np.array([-0.4, 1.3, 2.0])
 

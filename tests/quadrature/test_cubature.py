@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
-from pymc_augconj.quadrature.cubature import gaussian_cubature
-from pymc_augconj.quadrature.expectation import gaussian_expectation
+from pymc_augconj.quadrature.expectation import gaussian_cubature, gaussian_expectation
 
 
 def moments(P: int, size: int = 4, seed: int = 0):

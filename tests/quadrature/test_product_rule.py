@@ -7,7 +7,7 @@ import pytest
 from scipy.special import logsumexp, softmax
 
 from pymc_augconj.quadrature import product_rule as rules
-from pymc_augconj.quadrature.cubature import gaussian_cubature
+from pymc_augconj.quadrature.expectation import gaussian_cubature
 from pymc_augconj.quadrature.product_rule import product_rule
 
 SITES = 8

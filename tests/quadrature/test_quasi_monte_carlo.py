@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.quadrature.quasi_monte_carlo import (
+from pymc_augconj.quadrature.nodes import (
     fixed_points,
     quasi_monte_carlo,
     quasi_monte_carlo_apart,

@@ -11,7 +11,7 @@ e^{−A}/(1 − e^{−A}), 1.0e-10 at A = 23. The alternating series is accelera
 of its last partial sums. The factor e^{A/2} = 1e5 magnifies the rounding of log φ: A above 25 gains
 nothing, and |log φ| ≈ 1e3 costs 1e-8. So tilts with a small coefficient of variation, where |log φ|
 is large, are inverted by Fourier series on the interval that holds their mass, and the nearly
-normal among them by Cornish–Fisher (`narrow`).
+normal among them by Cornish–Fisher (:mod:`.inversion`).
 
 The absolute error in F is 1e-9 or better where log φ is accurate to rounding and F smooth for x >
 0. An atom at zero, an infinite density there, an end of the support above zero and an infinite mean

@@ -16,20 +16,18 @@ import numpy as np
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
 from pymc_augconj.engines.hyperparameters import ascend
 from pymc_augconj.engines.options import EPOptions
-from pymc_augconj.engines.variational.bound import BoundFamily
-from pymc_augconj.engines.variational.gradient import bound_gradient
+from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
 from pymc_augconj.likelihoods.base import Params
 from pymc_augconj.likelihoods.density import LikelihoodDensity
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import Point
-from pymc_augconj.quadrature.panels import Quadrature
+from pymc_augconj.quadrature.tilted import Quadrature
 from pymc_augconj.typing import Array
 
-from .objective import EPEvaluation, EPObjective, tilted_quadratures
+from .objective import EPEvaluation, EPObjective, ModelPrior, SiteGroup, tilted_quadratures
 from .quantile import solve_qp
 from .record import EPInfo, EPResult, EPState, Sweep
-from .sites import ModelPrior, SiteGroup
 from .solve import solve
 
 __all__ = ["EPFamily", "ExpectationPropagation"]

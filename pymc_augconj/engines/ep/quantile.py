@@ -28,12 +28,9 @@ import numpy as np
 from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array
 
-from .double_loop import LARGEST_SIZE
-from .newton import polish
-from .objective import EPEvaluation, EPObjective
+from .objective import EPEvaluation, EPObjective, SiteGroup, all_moments, dense_prior
 from .record import EPInfo, EPResult, EPState, Recorder, Report
-from .sites import SiteGroup, all_moments, dense_prior
-from .solve import as_groups, solve
+from .solve import LARGEST_SIZE, as_groups, polish, solve
 from .sweeps import sweep_parallel
 
 __all__ = ["run_qp", "solve_qp"]

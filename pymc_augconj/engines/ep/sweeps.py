@@ -26,9 +26,8 @@ from pymc_augconj.likelihoods.density import LikelihoodDensity, select_params, s
 from pymc_augconj.quadrature.tilted import SiteDensity
 from pymc_augconj.typing import Array, Index
 
-from .objective import EPEvaluation, EPObjective
+from .objective import EPEvaluation, EPObjective, SiteGroup
 from .record import Recorder
-from .sites import SiteGroup
 
 __all__ = ["sweep_parallel", "sweep_sequential"]
 

@@ -23,7 +23,6 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .model import SparseModel
-from .posterior import WeightsPosterior
 from .rows import (
     Batch,
     BatchPart,
@@ -37,6 +36,7 @@ from .rows import (
     slope_sums,
 )
 from .sites import SparseSites
+from .weights import WeightsPosterior
 
 __all__ = ["Chunk", "ChunkReader", "ChunkedData", "ChunkedInputs", "RandomPart", "RowsInChunks"]
 

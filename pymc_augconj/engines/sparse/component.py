@@ -33,8 +33,8 @@ from pymc_augconj.latents.cache import KeptParts
 from pymc_augconj.latents.components import Component, restricted_model
 from pymc_augconj.latents.derivatives import accumulate
 from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.linalg.dense import TriangularFactor
 from pymc_augconj.linalg.linear_map import LinearMap
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.linalg.unlocked import add_outer
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.parallel.executor import worker_number
@@ -42,7 +42,7 @@ from pymc_augconj.point import Point, PointMap
 from pymc_augconj.typing import Array, Index
 
 from .inducing import factor_at, selection_of
-from .posterior import ComponentPosterior
+from .weights import ComponentPosterior
 
 __all__ = ["ComponentDesign", "SparseComponent", "inducing_entry"]
 

@@ -12,10 +12,8 @@ from pymc_augconj.engines.base import ProcessPrior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.registry import block_prior
-from pymc_augconj.linalg.blas import diagonal_view
-from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.dense import TriangularFactor, cholesky_with_jitter, diagonal_view
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
-from pymc_augconj.linalg.triangular_factor import TriangularFactor
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array

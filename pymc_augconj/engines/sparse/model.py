@@ -33,7 +33,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .component import ComponentDesign, SparseComponent
-from .posterior import WeightsPosterior, joined
+from .weights import WeightsPosterior, joined
 
 __all__ = ["SparseDesign", "SparseModel", "observations_of"]
 

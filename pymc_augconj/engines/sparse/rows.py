@@ -14,14 +14,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from pymc_augconj.latents.derivatives import accumulate
-from pymc_augconj.parallel.executor import Executor, Task, Threads
-from pymc_augconj.parallel.threads import available_cores
+from pymc_augconj.parallel.executor import Executor, Task, Threads, available_cores
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
 from .model import SparseDesign, SparseModel
-from .posterior import WeightsPosterior, joined
 from .sites import SparseSites
+from .weights import WeightsPosterior, joined
 
 __all__ = [
     "Batch", "BatchPart", "EvaluatedRows", "Reducer", "Rows", "RowsInMemory", "State", "Sums",

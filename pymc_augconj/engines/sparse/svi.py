@@ -36,12 +36,12 @@ from pymc_augconj.typing import Array
 
 from .chunks import ChunkedData, RowsInChunks
 from .component import inducing_entry
+from .fit import outcome_of
 from .model import SparseModel
-from .outcome import outcome_of
-from .posterior import WeightsPosterior
 from .rows import Batch, Rows, RowsInMemory, State, all_slopes, expected_sums, start_sums
 from .sites import SparseSites, mean_field_rule
 from .steps import Adam, default_rate, judge_convergence, rate_at
+from .weights import WeightsPosterior
 
 __all__ = ["StochasticVariational"]
 

@@ -2,9 +2,8 @@
 
 ============  ========================================================
 ``ascent``    the loop that increases the bound, and the engine made of a site rule
-``bound``     the evidence lower bound as a function of the sites
+``bound``     the evidence lower bound as a function of the sites, and its gradient by θ
 ``cavi``      coordinate ascent on the augmented model
-``gradient``  the gradient of a converged bound by hyperparameters
 ``vgp``       the variational Gaussian approximation
 ============  ========================================================
 """

@@ -35,8 +35,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
-from .bound import Bound, BoundFamily, Stage
-from .gradient import bound_gradient
+from .bound import Bound, BoundFamily, Stage, bound_gradient
 from .vgp import VariationalGaussian
 
 __all__ = ["LEAST_WEIGHT", "NARROW", "WILD", "SiteFit", "climb"]

@@ -14,8 +14,8 @@ predictors of an observation. The approximation is mean-field across predictors 
 expectation is known for independent predictors alone.
 
 Expectations are in closed form if the likelihood has one, else by a nested trapezoidal rule to
-1e-10, see :mod:`pymc_augconj.quadrature.cubature`, for at most four predictors. λ < 0 occurs where
-log p is not concave.
+1e-10, see :mod:`pymc_augconj.quadrature.expectation`, for at most four predictors. λ < 0 occurs
+where log p is not concave.
 
 References
 ----------
@@ -31,8 +31,8 @@ from pymc_augconj.errors import AugmentationError
 from pymc_augconj.likelihoods.base import Expected, Params
 from pymc_augconj.likelihoods.contract import MultiDensity
 from pymc_augconj.model import Site
-from pymc_augconj.quadrature.cubature import MOST_PREDICTORS, gaussian_cubature
-from pymc_augconj.quadrature.quasi_monte_carlo import quasi_monte_carlo_by_values
+from pymc_augconj.quadrature.expectation import MOST_PREDICTORS, gaussian_cubature
+from pymc_augconj.quadrature.nodes import quasi_monte_carlo_by_values
 from pymc_augconj.typing import Array, Index
 
 __all__ = ["VariationalGaussian", "expectations"]

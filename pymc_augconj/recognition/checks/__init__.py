@@ -2,9 +2,8 @@
 
 =================  ============================================================
 ``checks``         the comparison
-``densities``      PyMC's own log densities as graphs
+``densities``      PyMC's own log densities as graphs, and warnings of their faults
 ``propriety``      refuses flat coefficients whose posterior is improper
-``upstream``       warnings of faults that make PyMC's log density a wrong one
 ``whole_density``  PyMC's log density of a whole model, to compare a chain with
 =================  ============================================================
 """

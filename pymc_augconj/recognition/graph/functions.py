@@ -22,7 +22,7 @@ from pytensor.tensor.random.type import RandomGeneratorType
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.point import Key, Point
 from pymc_augconj.python_mode import WRONG, untraced, without_compilation
-from pymc_augconj.python_mode.linker import StraightLine
+from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
 from pymc_augconj.typing import Index
 

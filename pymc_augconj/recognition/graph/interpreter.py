@@ -25,7 +25,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.random.op import RandomVariable, RNGConsumerOp
 
 from pymc_augconj.python_mode.arrays import Call
-from pymc_augconj.python_mode.linker import last_uses, own
+from pymc_augconj.python_mode.mode import last_uses, own
 from pymc_augconj.python_mode.operations import is_plain, lower
 
 from .rounding import Rounding, difference

@@ -18,8 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.block import GaussianStructure
-from pymc_augconj.recognition.graph.guards import without_guards
-from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.graph.rewrite import substitute, without_guards
 from pymc_augconj.typing import Index
 
 from .precision import PrecisionGraph

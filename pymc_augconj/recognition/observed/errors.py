@@ -17,7 +17,7 @@ from pymc_augconj.recognition.graph.affine import (
     first_nonlinear_op,
     is_affine,
 )
-from pymc_augconj.recognition.graph.names import distribution_name, name_of_op
+from pymc_augconj.recognition.graph.dependence import distribution_name, name_of_op
 from pymc_augconj.recognition.latents.innovations import GaussianVariable
 
 from .censoring import censored_base

@@ -26,9 +26,12 @@ from pymc_augconj.recognition.graph.affine import (
     scalar_name,
 )
 from pymc_augconj.recognition.graph.complements import with_exact_complements
-from pymc_augconj.recognition.graph.dependence import distribution_parameters, static_shape
+from pymc_augconj.recognition.graph.dependence import (
+    distribution_name,
+    distribution_parameters,
+    static_shape,
+)
 from pymc_augconj.recognition.graph.derive import log_cdf_of, log_density_of
-from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, variable_in_innovations
 

@@ -20,8 +20,7 @@ from pymc_augconj.errors import (
 )
 from pymc_augconj.likelihoods.base import Pattern
 from pymc_augconj.recognition.graph.affine import depends_on
-from pymc_augconj.recognition.graph.dependence import distribution_parameters
-from pymc_augconj.recognition.graph.names import distribution_name
+from pymc_augconj.recognition.graph.dependence import distribution_name, distribution_parameters
 from pymc_augconj.recognition.graph.rewrite import simplify
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 

@@ -17,9 +17,8 @@ from pymc.model import Model
 from pymc_augconj.errors import NotAffineError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.bounded import BoundedNormal
 from pymc_augconj.recognition.graph.affine import depends_on, is_affine
-from pymc_augconj.recognition.graph.dependence import distribution_parameters
+from pymc_augconj.recognition.graph.dependence import distribution_name, distribution_parameters
 from pymc_augconj.recognition.graph.derive import log_density_of
-from pymc_augconj.recognition.graph.names import distribution_name
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 

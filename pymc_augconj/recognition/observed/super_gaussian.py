@@ -17,13 +17,13 @@ from pymc.distributions.custom import CustomDistRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 
-from pymc_augconj.distributions.conditions import (
+from pymc_augconj.distributions.formula import Formula
+from pymc_augconj.distributions.normalizer import (
     check_integrable,
     check_phi,
     distinct,
     initial_values,
 )
-from pymc_augconj.distributions.formula import Formula
 from pymc_augconj.distributions.super_gaussian import Family
 from pymc_augconj.errors import AugmentationError, RecognitionError, UnknownLikelihoodError
 from pymc_augconj.likelihoods.super_gaussian import Phi, SuperGaussian

@@ -32,10 +32,12 @@ from pytensor.graph.basic import Variable
 from pymc_augconj.errors import RecognitionError
 from pymc_augconj.model import EntryDensities
 from pymc_augconj.point import Point, PointMap
+from pymc_augconj.recognition.graph.affine import depends_on
 from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.graph.space import ValueSpace
 from pymc_augconj.typing import Array, Index, Mask
 
-__all__ = ["FEWEST", "SeparateEntries", "is_invariant", "is_log", "separate_entries"]
+__all__ = ["FEWEST", "SeparateEntries", "exchanges", "separate_entries"]
 
 #: Entries of the shortest vector whose terms are separated.
 FEWEST = 10
@@ -114,12 +116,37 @@ def separate_entries(
     return SeparateEntries(name, terms, owner, points[0][name].size)
 
 
-def is_log(model: Model, value: Variable) -> bool:
+def exchanges(
+    model: Model,
+    value: Variable,
+    terms: Sequence[Variable],
+    space: ValueSpace,
+    points: Sequence[Point],
+) -> dict[str, PointFunction]:
+    """Return the scalars that the vector multiplies, with the log priors of both."""
+    if not _is_log(model, value):
+        return {}
+    inputs = {value.name: value for value in model.value_vars}
+    prior_of = {model.rvs_to_values[rv]: i for i, rv in enumerate(model.basic_RVs)}
+    found = {}
+    for scalar in space.inputs.values():
+        if scalar is value or points[0][scalar.name].size != 1 or not _is_log(model, scalar):
+            continue
+        own = {prior_of[scalar], prior_of[value]}
+        both = [t for i, t in enumerate(terms) if i not in own and depends_on(t, scalar)]
+        others = PointFunction(both, inputs, space.mode)
+        if both and _is_invariant(others, scalar.name, value.name, points):
+            priors = sum(terms[i].sum() for i in own)
+            found[scalar.name] = space.function(priors)
+    return found
+
+
+def _is_log(model: Model, value: Variable) -> bool:
     """Return whether the entry of the point is a logarithm."""
     return isinstance(model.rvs_to_transforms[model.values_to_rvs[value]], LogTransform)
 
 
-def is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequence[Point]) -> bool:
+def _is_invariant(terms: PointFunction, scalar: str, vector: str, points: Sequence[Point]) -> bool:
     """Return whether terms stay the same where one entry grows by what another one loses."""
     for seed, point in enumerate(points):
         moved = _away_from_zero(point, np.random.default_rng(seed))

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pymc.model import Model
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
-from pymc_augconj.recognition.graph.names import distribution_name
+from pymc_augconj.recognition.graph.dependence import distribution_name
 from pymc_augconj.recognition.observed.errors import about_joint_normal
 
 __all__ = ["no_latent"]

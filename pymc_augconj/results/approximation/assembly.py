@@ -16,8 +16,8 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
+from pymc_augconj.recognition.prediction.draws import LatentDraws, affine_means
 from pymc_augconj.recognition.prediction.evaluate import constrained
-from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine_means
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation

@@ -27,7 +27,10 @@ class Labels:
     def of_model(cls, model: Any) -> Labels:
         """Return the labels of a PyMC model."""
         return cls(
-            {name: [str(d) for d in dims] for name, dims in model.named_vars_to_dims.items()},
+            {
+                name: [f"{name}_dim_{i}" if d is None else str(d) for i, d in enumerate(dims)]
+                for name, dims in model.named_vars_to_dims.items()
+            },
             {
                 # One label per entry, also where labels are tuples.
                 str(d): pd.Index(c, tupleize_cols=False).to_numpy()

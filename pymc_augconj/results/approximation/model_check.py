@@ -14,7 +14,7 @@ import numpy as np
 
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
-from pymc_augconj.linalg.cholesky import cholesky_with_jitter
+from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
 from pymc_augconj.recognition.graph.functions import PointFunction

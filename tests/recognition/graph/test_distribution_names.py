@@ -7,7 +7,7 @@ import pymc as pm
 import pytest
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.graph.names import distribution_name
+from pymc_augconj.recognition.graph.dependence import distribution_name
 
 CUTPOINTS = np.array([-1.0, 1.0])
 exp = pm.math.exp

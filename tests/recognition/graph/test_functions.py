@@ -16,7 +16,7 @@ from pytensor.tensor.basic import Eye
 
 from pymc_augconj.api.report import recognize
 from pymc_augconj.python_mode import operations, python_mode
-from pymc_augconj.python_mode.linker import StraightLine
+from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 

@@ -7,7 +7,7 @@ import pymc as pm
 import pytensor.tensor as pt
 
 import pymc_augconj as pac
-from pymc_augconj.recognition.graph.guards import without_guards
+from pymc_augconj.recognition.graph.rewrite import without_guards
 
 EPS = np.finfo(float).eps
 

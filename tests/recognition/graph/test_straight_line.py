@@ -10,7 +10,7 @@ from pytensor.compile.inner_function import link_only_mode
 from pytensor.compile.io import In, Out
 
 from pymc_augconj.python_mode import operations, python_mode
-from pymc_augconj.python_mode.linker import StraightLine
+from pymc_augconj.python_mode.mode import StraightLine
 from pymc_augconj.recognition.graph.functions import PointFunction
 
 SHAPES = {"scalar": (), "one": (1,), "vector": (4,), "matrix": (4, 3)}

@@ -1,0 +1,276 @@
+"""Symmetric and triangular matrices: products that never copy one, Cholesky factors, solutions.
+
+SciPy's BLAS wrappers silently copy a C-ordered matrix, N² numbers a call. Every function here takes
+either memory order, and passes the transpose on to avoid the copy. For many columns a triangular
+factor is inverted once, because products are faster than solves.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, lru_cache
+from typing import Literal
+
+import numpy as np
+from scipy.linalg import eigvalsh
+from scipy.linalg.blas import dsymv, dtrmv
+from scipy.linalg.lapack import dpotrf
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.typing import Array
+
+from .unlocked import invert_lower, lower_solve, lower_times
+
+__all__ = [
+    "RELATIVE_JITTERS",
+    "TriangularFactor",
+    "cholesky_with_jitter",
+    "copy_lower",
+    "diagonal_view",
+    "lower_column_norms",
+    "lower_inverse",
+    "lower_product",
+    "lower_transpose_product",
+    "mirror_lower",
+    "square_work_array",
+    "symmetric_product",
+]
+
+# Columns per step through a triangle in NumPy: few, to skip most of the other triangle, but enough
+# that the interpreter's overhead is negligible.
+BLOCK = 128
+
+
+def square_work_array(size: int, work: Array | None = None) -> Array:
+    """Return `work` if it fits, or a new (size, size) Fortran-ordered float64 array.
+
+    Raises
+    ------
+    ValueError
+        If `work` is given and is not a Fortran-ordered float64 array of that shape.
+    """
+    if work is None:
+        return np.empty((size, size), order="F")
+    if work.shape != (size, size) or not work.flags.f_contiguous or work.dtype != np.float64:
+        raise ValueError(
+            f"expected a Fortran-ordered float64 work array of shape {(size, size)}, got shape "
+            f"{work.shape}, dtype {work.dtype}, Fortran-ordered: {work.flags.f_contiguous}; "
+            f"make it with np.empty(({size}, {size}), order='F')"
+        )
+    return work
+
+
+def diagonal_view(matrix: Array) -> Array:
+    """Return a writable view of the diagonal of a contiguous square matrix, shape (N,)."""
+    order: Literal["F", "C"] = "F" if matrix.flags.f_contiguous else "C"
+    return matrix.reshape(-1, order=order)[:: matrix.shape[0] + 1]
+
+
+def symmetric_product(K: Array, x: Array, add_to: Array | None = None) -> Array:
+    """Return K x, or `add_to` + K x, for symmetric K of shape (N, N).
+
+    Only one triangle of K is read (the lower one if K is Fortran-ordered, else the upper), half
+    the memory traffic of ``K @ x``.
+    """
+    lower = 1
+    if not K.flags.f_contiguous:
+        K = K.T
+    if add_to is None:
+        return dsymv(1.0, K, x, lower=lower)
+    return dsymv(1.0, K, x, beta=1.0, y=add_to, lower=lower)
+
+
+def lower_product(L: Array, x: Array) -> Array:
+    """Return L x for lower triangular L of shape (N, N); the upper triangle is not read."""
+    if L.flags.f_contiguous:
+        return dtrmv(L, x, lower=1)
+    return dtrmv(L.T, x, lower=0, trans=1)
+
+
+def lower_transpose_product(L: Array, x: Array) -> Array:
+    """Return Lᵀ x for lower triangular L of shape (N, N); the upper triangle is not read."""
+    if L.flags.f_contiguous:
+        return dtrmv(L, x, lower=1, trans=1)
+    return dtrmv(L.T, x, lower=0)
+
+
+def copy_lower(source: Array, out: Array) -> None:
+    """Copy the lower triangle of `source` into `out`, both (N, N).
+
+    Parts of the upper triangle near the diagonal are copied too; the rest of `out` is left alone.
+    """
+    for start in range(0, source.shape[0], BLOCK):
+        columns = slice(start, start + BLOCK)
+        out[start:, columns] = source[start:, columns]
+
+
+def mirror_lower(matrix: Array) -> Array:
+    """Fill the upper triangle of a square matrix from its lower one, in place; return it."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        stop = min(start + BLOCK, matrix.shape[0])
+        corner = matrix[start:stop, start:stop]
+        corner[...] = np.tril(corner) + np.tril(corner, -1).T
+        matrix[start:stop, stop:] = matrix[stop:, start:stop].T
+    return matrix
+
+
+def lower_column_norms(matrix: Array) -> Array:
+    """Return the squared norm of each column of the lower triangle of `matrix`, shape (N,)."""
+    norms = np.empty(matrix.shape[0])
+    for start in range(0, matrix.shape[0], BLOCK):
+        stop = min(start + BLOCK, matrix.shape[0])
+        corner = np.tril(matrix[start:stop, start:stop])
+        below = matrix[stop:, start:stop]
+        norms[start:stop] = np.einsum("ij,ij->j", corner, corner)
+        norms[start:stop] += np.einsum("ij,ij->j", below, below)
+    return norms
+
+
+def lower_inverse(L: Array, work: Array | None = None) -> Array:
+    """Return L⁻¹ of a lower triangular L of shape (N, N), in `work` if given.
+
+    The upper triangle of L is not read; the upper triangle of the result is arbitrary.
+    """
+    inverse = square_work_array(L.shape[0], work)
+    copy_lower(L, inverse)
+    return invert_lower(inverse)
+
+
+# Tried in this order, as multiples of the mean of the covariance's diagonal.
+RELATIVE_JITTERS = (0.0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-5, 1e-4)
+
+
+def cholesky_with_jitter(
+    K: Array,
+    *,
+    relative_jitters: tuple[float, ...] = RELATIVE_JITTERS,
+    name: str = "the covariance matrix",
+    work: Array | None = None,
+) -> tuple[Array, float]:
+    """Factorise K + jitter·I = L Lᵀ with the smallest jitter of a ladder that works.
+
+    Parameters
+    ----------
+    K : array, shape (N, N)
+        Symmetric covariance. Only its lower triangle is read.
+    relative_jitters : tuple of float
+        Jitters to try in turn, as multiples of the mean of K's diagonal.
+    name : str
+        Name of the matrix for the error message, for instance ``"the covariance of 'f'"``.
+    work : array, shape (N, N), optional
+        Fortran-ordered array that L overwrites.
+
+    Returns
+    -------
+    L : array, shape (N, N)
+        Lower Cholesky factor, Fortran-ordered, with zeros above the diagonal.
+    jitter : float
+        Added to the diagonal: L is the factor of K + jitter·I. Where it is not zero, add it to K
+        before using K and L together.
+
+    Raises
+    ------
+    NotPositiveDefiniteError
+        If K has a NaN or an infinity, or no jitter of the ladder suffices.
+
+    References
+    ----------
+    Rasmussen & Williams (2006), Gaussian Processes for Machine Learning, appendix A.4.
+    """
+    K = np.asarray(K, dtype=np.float64)
+    if K.ndim != 2 or K.shape[0] != K.shape[1]:
+        raise ValueError(f"expected {name} to be a square matrix, got shape {K.shape}")
+    L = square_work_array(K.shape[0], work)
+    scale = float(np.mean(np.diagonal(K)))
+    for relative in relative_jitters:
+        copy_lower(K, L)
+        jitter = relative * scale
+        if jitter != 0.0:
+            diagonal_view(L)[...] += jitter
+        L, info = dpotrf(L, lower=1, clean=1, overwrite_a=1)
+        # Every entry of K reaches the diagonal of L, so its N numbers tell whether K is finite.
+        if info == 0 and np.isfinite(diagonal_view(L)).all():
+            return L, jitter
+        _refuse_non_finite(K, name)
+    raise NotPositiveDefiniteError(_explain_failure(K, relative_jitters, scale, name))
+
+
+def _refuse_non_finite(K: Array, name: str) -> None:
+    # Entries above the diagonal are not read, and may be uninitialised.
+    finite = np.isfinite(K) | ~np.tri(len(K), dtype=bool)
+    if not finite.all():
+        row, column = np.argwhere(~finite)[0]
+        raise NotPositiveDefiniteError(
+            f"expected {name} to be finite, got {np.count_nonzero(~finite)} entries that are NaN "
+            f"or infinite, the first at [{row}, {column}]; check the inputs for missing values "
+            "and the kernel's hyperparameters for overflow"
+        )
+
+
+def _explain_failure(K: Array, relative_jitters: tuple[float, ...], scale: float, name: str) -> str:
+    smallest = eigvalsh(K, lower=True, subset_by_index=(0, 0))[0]
+    tried = ", ".join(f"{relative * scale:.1e}" for relative in relative_jitters)
+    message = (
+        f"expected {name} to be positive definite, got a smallest eigenvalue of about "
+        f"{smallest:.2e}; it has no Cholesky factor even with {tried} added to its diagonal "
+    )
+    asymmetry = float(np.abs(K - K.T).max())
+    if asymmetry > 1e-8 * float(np.abs(K).max()):
+        return message + (
+            f"— it is not symmetric (entries differ from their mirror image by up to "
+            f"{asymmetry:.1e}): check how it is built"
+        )
+    return message + (
+        "— remove duplicated inputs, add a larger jitter or a white-noise term to the kernel, or "
+        "give the length scale a prior that keeps it well below the range of the inputs"
+    )
+
+
+class TriangularFactor:
+    """A lower triangular matrix L, Fortran-ordered; its upper triangle is not read."""
+
+    def __init__(self, chol: Array) -> None:
+        self.chol = chol
+
+    @cached_property
+    def inverse(self) -> Array:
+        """L⁻¹."""
+        return invert_lower(self.chol.copy(order="F"))
+
+    def solve(self, columns: Array, *, overwrite: bool = False) -> Array:
+        """Return L⁻¹ X, Fortran-ordered; with ``overwrite`` it may overwrite X."""
+        return self._solve(columns, overwrite, transposed=False)
+
+    def solve_transposed(self, columns: Array, *, overwrite: bool = False) -> Array:
+        """Return L⁻ᵀ X; see :meth:`solve`."""
+        return self._solve(columns, overwrite, transposed=True)
+
+    def _solve(self, columns: Array, overwrite: bool, *, transposed: bool) -> Array:
+        if not (overwrite and columns.flags.f_contiguous and columns.flags.writeable):
+            columns = np.array(columns, order="F")
+        # An existing inverse is used; a new one pays for more columns than L has.
+        if "inverse" in self.__dict__ or columns.shape[1] > columns.shape[0]:
+            return lower_times(self.inverse, columns, transposed=transposed)
+        return lower_solve(self.chol, columns, transposed=transposed)
+
+    def pull(self, transposed_slope: Array) -> Array:
+        """Return weights W with ⟨W, dK⟩ = ⟨slope, dL⟩ for K = L Lᵀ, given Lᵀ slope.
+
+        Half of Murray's formula before symmetrisation, which has the same product with dK.
+
+        References
+        ----------
+        Murray, I. (2016), Differentiation of the Cholesky decomposition, arXiv:1602.07527.
+        """
+        lower = np.empty(self.chol.shape, order="F")
+        np.multiply(transposed_slope, _half_lower(len(lower)), out=lower)
+        if "inverse" in self.__dict__:
+            lower_times(self.inverse, lower, right=True)
+            return lower_times(self.inverse, lower, transposed=True)
+        lower_solve(self.chol, lower, right=True)
+        return lower_solve(self.chol, lower, transposed=True)
+
+
+@lru_cache(maxsize=4)
+def _half_lower(size: int) -> Array:
+    """Return ones below the diagonal, halves on it and zeros above."""
+    return np.asfortranarray(np.tri(size) - 0.5 * np.eye(size))
