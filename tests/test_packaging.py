@@ -32,17 +32,21 @@ def declared_distributions(lines: list[str]) -> set[str]:
     return {re.split(r"[^A-Za-z0-9_-]", line)[0] for line in lines}
 
 
+# Files that need an extra, by its name.
+OPTIONAL = {"dask": "parallel/dask*.py", "zarr": "results/draw_store.py"}
+
+
 def test_dependencies_are_the_imported_ones():
     package = ROOT / "pymc_augconj"
-    optional = set((package / "parallel").glob("dask*.py"))
-    files = set(package.rglob("*.py")) - optional
+    optional = {extra: set(package.glob(pattern)) for extra, pattern in OPTIONAL.items()}
+    files = set(package.rglob("*.py")).difference(*optional.values())
     sources = [path.read_text(encoding="utf-8") for path in files]
-    assert declared_distributions(PROJECT["dependencies"]) == imported_distributions(sources)
-    extra = {
-        re.split(r"[^A-Za-z0-9_-]", line)[0] for line in PROJECT["optional-dependencies"]["dask"]
-    }
-    of_extra = imported_distributions([path.read_text(encoding="utf-8") for path in optional])
-    assert extra == of_extra - declared_distributions(PROJECT["dependencies"])
+    required = declared_distributions(PROJECT["dependencies"])
+    assert required == imported_distributions(sources)
+    for extra, own in optional.items():
+        declared = declared_distributions(PROJECT["optional-dependencies"][extra])
+        of_extra = imported_distributions([path.read_text(encoding="utf-8") for path in own])
+        assert declared == of_extra - required
 
 
 def test_undeclared_import_is_found():

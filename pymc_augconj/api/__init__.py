@@ -4,6 +4,7 @@
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
+``checkpoints``            the state of a chain, written down, and a chain that goes on from it
 ``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
@@ -18,6 +19,7 @@
 ``sparsify``               ``pac.sparsify``: a model through inducing points, for any sampler
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``step_choices``           variables, updates and sweeps of the step method
+``stored``                 chains whose draws are in a Zarr store
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
 =========================  =======================================================================
 """

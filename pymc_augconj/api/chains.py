@@ -60,7 +60,7 @@ class Chains:
     def __call__(self, trace: Any, draw: Any) -> None:
         """Take note of a step that was recorded."""
         self._traces[draw.chain] = trace
-        if self._callback is not None:
+        if self._callback is not None and not getattr(trace, "repeats", False):
             self._callback(trace=trace, draw=draw)
         self._steps_left -= 1
 
@@ -89,6 +89,8 @@ class Chains:
             found = with_rest(found, self._traces, tune)
             rest = " and 'posterior_rest'" if "posterior_rest" in found.children else ""
             kept = f"they are in the group 'posterior'{rest}"
+        elif where := getattr(next(iter(self._traces.values())), "where", None):
+            kept = f"they are in {where}, from which resume=True goes on"
         else:
             kept = f"of which the {type(found).__name__} has {len(found)} of chains {found.chains}"
         warnings.warn(f"interrupted after {made}; {kept}", UserWarning, stacklevel=4)

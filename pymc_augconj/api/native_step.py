@@ -60,6 +60,21 @@ class NativeGibbs(AugmentedGibbs):
         # The log evidence at the point, where Python has made it.
         self._evidence: float | None = None
 
+    def save(self, point: Point) -> dict[str, Any] | None:
+        """Return all that the next steps depend on; None within a block."""
+        if isinstance(point, Drawn) and point.row + 1 < len(point.block.outputs):
+            return None
+        saved = super().save(point)
+        assert saved is not None
+        v = None if self._loop is None else self._loop.whitened(point)
+        return saved | {"v": v, "evidence": self._evidence}
+
+    def restore(self, saved: Mapping[str, Any]) -> Point:
+        """Return the point to go on from, after a first step, which fills caches."""
+        point = super().restore(saved)
+        self._evidence, v = saved["evidence"], saved["v"]
+        return point if self._loop is None or v is None else self._loop.restored(point, v)
+
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_loop": None, "_queue": iter(())}
 

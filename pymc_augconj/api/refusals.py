@@ -25,13 +25,14 @@ _ADVICE = (
 class Refusals:
     """Refused values of one chain after tuning.
 
-    ``names`` are the user's names of hyperparameters, by those of their entries in the point.
+    ``names`` are the user's names of hyperparameters, by those of their entries in the point;
+    ``total`` are the counts until now.
     """
 
     def __init__(self, names: Mapping[str, str], blocks: Sequence[LatentBlock]) -> None:
         self._names = names
         self._latents = " and ".join(repr(block.name) for block in blocks)
-        self._total = GibbsInfo()
+        self.total = GibbsInfo()
 
     def check_start(self, info: GibbsInfo) -> None:
         """Raise UncertainEvidenceError if the first step could not be made."""
@@ -43,7 +44,7 @@ class Refusals:
 
         UncertainEvidenceError is raised if they are too many.
         """
-        total = self._total
+        total = self.total
         if info.refusals or info.stays:
             total.refusals += info.refusals
             total.stays += info.stays

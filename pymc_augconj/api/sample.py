@@ -28,6 +28,7 @@ from .native_step import NativeGibbs, Recorder
 from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
 from .sparsify import sparsified
 from .step import AugmentedGibbs
+from .stored import StoredRun
 
 __all__ = ["sample"]
 
@@ -48,6 +49,8 @@ def sample(
     blas_threads: int = 1,
     compile_kwargs: dict[str, Any] | None = None,
     client: Any = None,
+    zarr_store: Any = None,
+    resume: bool = False,
     **kwargs: Any,
 ) -> DataTree:
     """Draw from the posterior with :class:`~pymc_augconj.AugmentedGibbs`.
@@ -85,6 +88,15 @@ def sample(
     client : distributed.Client or ProcessPoolExecutor, optional
         Samples each chain on a worker of it, 4 by default. For the same seed the draws are the same
         as without. An interrupt stops the chains on a Dask cluster.
+    zarr_store : path, URL, mapping or zarr store, optional
+        Draws are written there while they are sampled, and not kept in memory: whatever
+        ``zarr.open_group`` takes, or fsspec by a URL. The result reads them when they are needed.
+        Takes ``pip install 'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any.
+    resume : bool
+        With ``zarr_store``: whether to go on from what the store has, after an interrupt, a crash,
+        or for more ``draws``. The draws are those of a run that was not interrupted. An
+        empty store is begun, a complete one is returned; one of another model, other data, or other
+        options that draws depend on is refused.
     **kwargs
         Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
         ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default. With ``gp``,
@@ -107,10 +119,21 @@ def sample(
         If ``step`` or ``nuts_sampler`` is given, or a name that ``pm.sample`` does not know.
     RuntimeError
         If the process of a chain was killed.
+    ImportError
+        If ``zarr_store`` is given, and zarr is not installed.
     """
     own = inspect.signature(sample).parameters.keys() - {"kwargs"}
     _check_keywords(kwargs, own)
     model = modelcontext(model)
+    if resume and zarr_store is None:
+        raise TypeError("pac.sample: expected zarr_store=…, the store to go on from, with resume")
+    stored = None
+    if zarr_store is not None:
+        if client is not None:
+            raise TypeError("pac.sample: expected no 'client' with zarr_store=…; leave it out")
+        own_options = {"hyper_sampler": hyper_sampler, "sweeps": sweeps, "sites": sites}
+        stored = StoredRun(zarr_store, resume, own_options, kwargs)
+        kwargs |= stored.arguments
     log_likelihood = (kwargs.get("idata_kwargs") or {}).get("log_likelihood", False)
     options: dict[str, Any] = {
         "hyper_sampler": hyper_sampler,
@@ -151,7 +174,9 @@ def sample(
         run = partial(_run, step=step, model=model, compile_kwargs=compile_kwargs)
         tree = sample_chains(client, run, model, draws, kwargs)
     else:
-        tree = _run(draws, step=step, model=model, compile_kwargs=compile_kwargs, **kwargs)
+        tree = _run(
+            draws, step=step, model=model, compile_kwargs=compile_kwargs, stored=stored, **kwargs
+        )
     return add_log_likelihood(tree, step, model, user, names) if names else tree
 
 
@@ -161,6 +186,7 @@ def _run(
     step: AugmentedGibbs,
     model: Model,
     compile_kwargs: dict[str, Any] | None,
+    stored: StoredRun | None = None,
     **kwargs: Any,
 ) -> DataTree:
     """Call ``pm.sample`` with as little compilation as possible."""
@@ -193,7 +219,10 @@ def _run(
         try:
             chains = Chains(kwargs.pop("callback", None))
             step.on_chain = chains.begin
-            return chains.run(pm.sample, draws, step=step, model=model, **kwargs)
+            run = partial(chains.run, pm.sample, draws, step=step, model=model)
+            if stored is not None:
+                return stored.sample(run, step, model, recorder, draws, kwargs)
+            return run(**kwargs)
         except (ConnectionError, EOFError) as error:
             raise RuntimeError(
                 f"the process of a chain ended before its last draw ({error or 'no message'}): it "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from pymc.model import Model, modelcontext
 from pymc.stats.convergence import SamplerWarning, WarningType
 from pymc.step_methods.compound import BlockedStep, StepMethodState
 from pymc.step_methods.state import dataclass_state
+from pymc.util import get_state_from_generator, random_generator_from_state
 from rich.progress import TextColumn
 from rich.table import Column
 
@@ -33,6 +34,7 @@ from pymc_augconj.point import Point
 from pymc_augconj.recognition.checks.whole_density import WholeDensity
 from pymc_augconj.recognition.recognition import Recognition
 
+from .checkpoints import Checkpoints
 from .refusals import Refusals
 from .report import recognize
 from .step_choices import choose_sweeps, choose_updates, prepare, restrict, value_variables
@@ -201,6 +203,8 @@ class AugmentedGibbs(BlockedStep):
         self.blas_threads = blas_threads
         #: Called with the number of steps where a chain begins in this process.
         self.on_chain: Callable[[int], None] | None = None
+        #: Writes the state of chains down, and goes on from it.
+        self.checkpoints: Checkpoints | None = None
         self._sizes = {m: sum(h.size for h in own) for m, own in self.plan.moves.items()}
         self._kinds = choose_updates(hyper_sampler, lgm, self.plan, self.held, self._solver)
         self.sweeps = choose_sweeps(sweeps, lgm, self.plan, self.held, is_sparse=is_sparse)
@@ -257,7 +261,32 @@ class AugmentedGibbs(BlockedStep):
         self._reset()
         self.tune = tune > 0
         self._remaining = tune + draws
+        if self.checkpoints is not None:
+            self.checkpoints.begin(self.rng)
         self._limit_blas()
+
+    def save(self, point: Point) -> dict[str, Any] | None:
+        """Return all that the next steps depend on; None where it cannot be told after this one."""
+        assert self._sampler is not None  # after a step
+        return {
+            "point": dict(point),
+            "rng": get_state_from_generator(self.rng),
+            "taken": self._taken,
+            "warned": self._warned,
+            "refusals": self._refusals.total,
+            "learned": self.learned,
+            "sampler": self._sampler.state,
+        }
+
+    def restore(self, saved: Mapping[str, Any]) -> Point:
+        """Return the point to go on from, after a first step, which fills caches."""
+        assert self._sampler is not None  # after a step
+        self.rng = random_generator_from_state(saved["rng"])
+        self._taken, self._warned = saved["taken"], saved["warned"]
+        self._refusals.total = saved["refusals"]
+        self.learned, self._sampler.state = saved["learned"], saved["sampler"]
+        point: Point = saved["point"]
+        return point
 
     def _limit_blas(self) -> None:
         self._release_blas()
@@ -286,8 +315,11 @@ class AugmentedGibbs(BlockedStep):
 
     def step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]:
         """Return the next point and its statistics."""
+        make = self._step
+        if self.checkpoints is not None:
+            make = partial(self.checkpoints.step, self, last=self._remaining == 1)
         try:
-            new, stats = self._step(point)
+            new, stats = make(point)
         except BaseException:
             self._release_blas()
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +98,7 @@ class CertifiedSolver:
     """
 
     def __init__(self, ways: Sequence[Callable[[], Solver]]) -> None:
+        self._ways = tuple(ways)
         self._makers = list(ways)
         self._solvers: list[Solver] = []
         # Posteriors by the preferred solver alone since it was settled, and those without digits.
@@ -108,6 +110,19 @@ class CertifiedSolver:
         if not self._solvers:
             self._solvers.append(self._makers[0]())
         return self._solvers[0]
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The order in which solvers are tried, and the counts that it depends on."""
+        order = [self._ways.index(maker) for maker in self._makers]
+        return {"order": order, "_asked": self._asked, "_refused": self._refused}
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        makers = [self._ways[i] for i in state["order"]]
+        if makers != self._makers:
+            self._makers, self._solvers = makers, []
+        self._asked, self._refused = state["_asked"], state["_refused"]
 
     def posterior(
         self,

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -52,7 +53,7 @@ _RECENT = 50
 
 
 class GibbsSampler:
-    """One chain's Gibbs sampler; everything it keeps is a cache.
+    """One chain's Gibbs sampler; everything it keeps is a cache, or in :attr:`state`.
 
     Parameters
     ----------
@@ -97,6 +98,25 @@ class GibbsSampler:
         self._recent: deque[float] = deque(maxlen=_RECENT)
         # The sites that have had a posterior.
         self._possible: tuple[Array | None, Array | None] = (None, None)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What steps leave behind besides the caches that the first one fills."""
+        parts = [own for part in self.parts for own in (part, *part.factors)]
+        return {
+            "parts": [(own.solver.state, own.factorizes) for own in parts],
+            "recent": list(self._recent),
+            "possible": self._possible,
+        }
+
+    @state.setter
+    def state(self, state: dict[str, Any]) -> None:
+        parts = [own for part in self.parts for own in (part, *part.factors)]
+        for own, (solver, factorizes) in zip(parts, state["parts"], strict=True):
+            own.solver.state, own.factorizes = solver, factorizes
+        self._recent.clear()
+        self._recent.extend(state["recent"])
+        self._possible = state["possible"]
 
     @property
     def follows(self) -> bool:

@@ -113,6 +113,18 @@ class NativeLoop:
         self._v = np.zeros(self._problem.std.size)
         self._block: Block | None = None
 
+    def whitened(self, point: Point) -> Array | None:
+        """Return the whitened latents of a point that was drawn last; None of any other."""
+        ours = isinstance(point, Drawn) and point.block is self._block
+        return self._v if ours else None
+
+    def restored(self, point: Point, v: Array) -> Drawn:
+        """Return a point to go on from as if it had been drawn last, with ``v``."""
+        self._v, self._block = v, Block(self.layout, np.empty((0, 0)), *np.empty((3, 0)))
+        drawn = Drawn(point)
+        drawn.block, drawn.row = self._block, 0
+        return drawn
+
     def run(
         self,
         rng: np.random.Generator,
@@ -134,7 +146,7 @@ class NativeLoop:
         tune : bool
             Whether the updates learn.
         """
-        if not (isinstance(point, Drawn) and point.block is self._block):
+        if self.whitened(point) is None:
             self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
         given, v = rng.bit_generator.state, self._v
         block = self._made(rng, point, updates, steps, tune)

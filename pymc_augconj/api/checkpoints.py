@@ -1,0 +1,97 @@
+"""The state of a chain, written down while it is sampled, and a chain that goes on from it.
+
+A state is what the next steps depend on: the point, the generator, what updates and held sites have
+learned. PyMC counts the steps of a chain from its start; so the steps that were made before are
+handed to it again, without making them. Only the first one is made, since it fills caches whose
+rounding later steps inherit.
+"""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from pymc.stats.convergence import SamplerWarning
+
+from pymc_augconj.point import Point
+
+__all__ = ["CHECKPOINT", "Checkpoint", "Checkpoints", "chain_number"]
+
+#: The statistic of a step that has the state after it, pickled.
+CHECKPOINT = "checkpoint"
+
+
+class Resumable(Protocol):
+    """A step method whose state can be written down, see :class:`.AugmentedGibbs`."""
+
+    def _step(self, point: Point) -> tuple[Point, list[dict[str, Any]]]: ...
+
+    def save(self, point: Point) -> dict[str, Any] | None: ...
+
+    def restore(self, saved: Mapping[str, Any]) -> Point: ...
+
+
+class Checkpoint(NamedTuple):
+    """A chain after some steps, with the warnings that it has given."""
+
+    steps: int
+    warnings: list[SamplerWarning]
+    state: dict[str, Any]
+
+
+def chain_number(rng: np.random.Generator) -> int:
+    """Return the number of the chain whose generator PyMC has spawned."""
+    seeds: Any = rng.bit_generator.seed_seq
+    return int(seeds.spawn_key[-1])
+
+
+class Checkpoints:
+    """Adds the state to the statistics of a step at times, and goes on from earlier ones.
+
+    Parameters
+    ----------
+    interval : float
+        Seconds between two states of a chain; the last step of a chain has one, too.
+    saved : mapping
+        The state, pickled, of each chain that goes on, by its number.
+    """
+
+    def __init__(self, interval: float, saved: Mapping[int, bytes]) -> None:
+        self._interval, self._saved = interval, dict(saved)
+        self._chain: Checkpoint | None = None
+        self._known: tuple[Point, dict[str, Any]] | None = None
+        self._made, self._last = 0, 0.0
+        self._warnings: list[SamplerWarning] = []
+
+    def begin(self, rng: np.random.Generator) -> None:
+        """Begin a chain."""
+        pickled = self._saved.get(chain_number(rng))
+        self._chain = None if pickled is None else pickle.loads(pickled)
+        self._known, self._made, self._last = None, 0, time.monotonic()
+        self._warnings = [] if self._chain is None else self._chain.warnings
+
+    def step(
+        self, step: Resumable, point: Point, *, last: bool
+    ) -> tuple[Point, list[dict[str, Any]]]:
+        """Return the next point and its statistics."""
+        self._made += 1
+        if self._chain is not None and self._made <= self._chain.steps:
+            if self._known is None:
+                _, (stats,) = step._step(point)
+                self._known = step.restore(self._chain.state), stats | {"warning": None}
+                self._last = time.monotonic()
+            point, stats = self._known
+            return point, [stats]
+        point, (stats,) = step._step(point)
+        if stats["warning"] is not None:
+            self._warnings.append(stats["warning"])
+        if last or time.monotonic() - self._last >= self._interval:
+            state = step.save(point)
+            if state is not None:
+                checkpoint = Checkpoint(self._made, self._warnings, state)
+                stats = stats | {CHECKPOINT: pickle.dumps(checkpoint, protocol=-1)}
+                self._last = time.monotonic()
+        return point, [stats]

@@ -1,0 +1,179 @@
+"""Draws of chains in a Zarr store, written while they are sampled; imported only for such a store.
+
+A store has the groups of a DataTree, with arrays for all draws from the beginning, and for each
+chain a group of ``sampler_state`` whose one attribute says after how many steps its draws are valid
+and has the sampler's state after these. It is replaced as a whole, after the draws before it were
+written: what a process that is killed leaves half written is beyond that step, and overwritten.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+import zarr
+
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.typing import Array
+
+__all__ = ["DrawStore"]
+
+_MARK, _STATES = "pymc_augconj", "sampler_state"
+# Numbers in a chunk of the largest array, and draws at most.
+_CHUNK, _MOST_DRAWS = 1 << 19, 1000
+_SAMPLE = ("chain", "draw")
+_WARMUP = "warmup_"
+
+
+class DrawStore:
+    """Draws of one run.
+
+    Parameters
+    ----------
+    where : path, URL, mapping or zarr store
+        As ``zarr.open_group`` takes it.
+
+    Attributes
+    ----------
+    described : dict, or None
+        The run, as :meth:`create` was told; None where there is none.
+    """
+
+    def __init__(self, where: Any) -> None:
+        # Nodes are declared as arrays or groups.
+        self._root: Any = zarr.open_group(where, mode="a", zarr_format=2)
+        self._where = where if isinstance(where, str | Path) else self._root.store
+        self._arrays: dict[tuple[str, str], Any] = {}
+        mark: Any = self._root.attrs.get(_MARK)
+        if mark is None and any(True for _ in self._root.members()):
+            raise AugmentationError(
+                f"zarr_store: expected an empty store, or one that pac.sample has begun, found "
+                f"other data in {self._where}; use another path"
+            )
+        # A store whose creation was not finished is begun again.
+        self.described: dict[str, Any] | None = mark or None
+
+    def __str__(self) -> str:
+        return str(self._where)
+
+    @property
+    def rows(self) -> int:
+        """Draws in a chunk of every array."""
+        assert self.described is not None
+        return int(self.described["rows"])
+
+    def create(self, template: xr.DataTree, described: dict[str, Any], *, warmup: bool) -> None:
+        """Make the groups and arrays of a run.
+
+        Parameters
+        ----------
+        template : DataTree
+            A result with one chain of one draw.
+        described : dict
+            The run, as JSON; with ``chains``, ``tune`` and ``draws``.
+        warmup : bool
+            Whether steps of tuning are kept too.
+        """
+        self._root.attrs[_MARK] = {}
+        largest = max(values.size for values in template["posterior"].data_vars.values())
+        rows = min(max(_CHUNK // max(largest, 1), 1), _MOST_DRAWS)
+        lengths = {"": described["draws"]} | ({_WARMUP: described["tune"]} if warmup else {})
+        for name, node in template.children.items():
+            dataset = node.to_dataset()
+            if "draw" not in dataset.sizes:
+                dataset.to_zarr(self._root.store, group=name, mode="w", **_FORMAT)
+                continue
+            for prefix, length in lengths.items():
+                self._make_group(prefix + name, dataset, described["chains"], length, rows)
+        for chain in range(described["chains"]):
+            self._root.create_group(f"{_STATES}/{chain}", overwrite=True)
+        names = {k: list(map(str, node.data_vars)) for k, node in template.children.items()}
+        self._describe(described | {"rows": rows, "variables": names})
+
+    def extend(self, draws: int) -> None:
+        """Make place for more draws."""
+        assert self.described is not None
+        for name, group in self._root.groups():
+            if name.startswith((_WARMUP, _STATES)) or "draw" not in group:
+                continue
+            for _, array in group.arrays():
+                if tuple(array.attrs["_ARRAY_DIMENSIONS"])[:2] == _SAMPLE:
+                    array.resize((array.shape[0], draws, *array.shape[2:]))
+            group["draw"].resize((draws,))
+            group["draw"][:] = np.arange(draws)
+        self._describe(self.described | {"draws": draws})
+
+    def write(self, group: str, chain: int, first: int, arrays: Mapping[str, Array]) -> None:
+        """Write values of a chain from draw ``first`` on; those of unknown variables are not."""
+        for name, values in arrays.items():
+            array = self._array(group, name)
+            if array is not None:
+                array[chain, first : first + len(values)] = values
+
+    def commit(self, chain: int, steps: int, state: bytes) -> None:
+        """Write the state of a chain after so many steps, before which all draws are written."""
+        group = self._root[f"{_STATES}/{chain}"]
+        group.attrs.put({"checkpoint": [steps, b64encode(state).decode()]})
+
+    def states(self) -> dict[int, tuple[int, bytes]]:
+        """Return the steps and the state of each chain that has been committed."""
+        found = {}
+        for name, group in self._root[_STATES].groups():
+            if (checkpoint := group.attrs.get("checkpoint")) is not None:
+                found[int(name)] = checkpoint[0], b64decode(checkpoint[1])
+        return dict(sorted(found.items()))
+
+    def tree(self, chains: Sequence[int], draws: int, seconds: float | None = None) -> xr.DataTree:
+        """Return chains with so many draws, which are read when they are needed."""
+        assert self.described is not None
+        groups = {}
+        variables: dict[str, list[str]] = self.described["variables"]
+        for name in [prefix + name for name in variables for prefix in ("", _WARMUP)]:
+            if name not in self._root:
+                continue
+            group = xr.open_dataset(
+                self._root.store, engine="zarr", group=name, consolidated=False, cache=False,
+                mask_and_scale=False,
+            )  # fmt: skip
+            if "chain" in group.dims:
+                whole = slice(None) if name.startswith(_WARMUP) else slice(draws)
+                group = group.isel(chain=list(chains), draw=whole)
+                group.attrs |= {} if seconds is None else {"sampling_time": seconds}
+            groups[name] = group[variables[name.removeprefix(_WARMUP)]]
+        return xr.DataTree.from_dict(groups)
+
+    def _make_group(
+        self, name: str, template: xr.Dataset, chains: int, draws: int, rows: int
+    ) -> None:
+        coords = template.coords.to_dataset().drop_vars(_SAMPLE)
+        coords = coords.assign_coords(chain=np.arange(chains), draw=np.arange(draws))
+        coords.attrs = {k: v for k, v in template.attrs.items() if k != "sampling_time"}
+        coords.to_zarr(self._root.store, group=name, mode="w", **_FORMAT)
+        for variable, values in template.data_vars.items():
+            if values.dtype == object:
+                continue
+            shape = values.shape[2:]
+            self._root[name].create_array(
+                str(variable),
+                shape=(chains, draws, *shape),
+                chunks=(1, rows, *(max(n, 1) for n in shape)),
+                dtype=values.dtype,
+                fill_value=np.nan if values.dtype.kind == "f" else 0,
+                attributes={"_ARRAY_DIMENSIONS": list(values.dims), **values.attrs},
+            )
+
+    def _describe(self, described: dict[str, Any]) -> None:
+        self._root.attrs[_MARK] = self.described = described
+
+    def _array(self, group: str, name: str) -> Any:
+        key = group, name
+        if key not in self._arrays:
+            self._arrays[key] = self._root.get(f"{group}/{name}")
+        return self._arrays[key]
+
+
+_FORMAT: dict[str, Any] = {"consolidated": False, "zarr_format": 2}
