@@ -13,8 +13,8 @@ and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. By Matheron's rule ν = (ξ, �
     β = E[β] + L_M⁻ᵀ ξ_β,        v = ξ + SᵀC⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
 
 and many ν the same v, of which one is drawn as in :mod:`.by_observations`. Products with C⁻¹, S and
-their transposes are by :class:`.MarkovFactor`. Values without sites have tiny precisions. Where λ is
-negative nothing changes but ε, which has no real scale: there are no draws then.
+their transposes are by :class:`.MarkovFactor`. Values without sites have tiny precisions. Where
+some are negative nothing changes but ε, which has no real scale: there are no draws then.
 """
 
 from __future__ import annotations
