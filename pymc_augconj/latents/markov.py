@@ -1,8 +1,9 @@
 """Values of a Markov process at inputs, in any order, each with a little noise of its own.
 
 K is a sum of Matérn covariances of one input plus a multiple of the identity, and S its Cholesky
-factor in the order of the inputs, applied in linear time by a :class:`.MarkovFactor`. Where the inputs do not decrease, or do not increase, that is the order of the latents, and S is
-PyMC's factor. Matrices are formed for solvers that need them alone.
+factor in the order of the inputs, applied in linear time by a :class:`.MarkovFactor`. Where the
+inputs do not decrease, or do not increase, that is the order of the latents, and S is PyMC's
+factor. Matrices are formed for solvers that need them alone.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class _Reading:
 
 
 def linear_product(node: Apply) -> Variable | None:
-    """Return the product of :func:`is_product_with_cholesky` in linear time; None if it has none."""
+    """Return a product with a Cholesky factor in linear time; None if there is no such form."""
     (K,), w = node.inputs[0].owner.inputs, node.inputs[1]
     reading = _Reading()
     if not _read(K, [], reading) or not reading.inputs or not reading.noise:

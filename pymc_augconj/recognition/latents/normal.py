@@ -31,6 +31,7 @@ from pytensor.scalar.basic import Cast, Mul, Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
+from pytensor.tensor.math import Dot
 
 from pymc_augconj.latents.diagonal import FLAT_STD
 from pymc_augconj.recognition.graph.constants import folded
