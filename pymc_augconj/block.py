@@ -12,6 +12,7 @@ import numpy as np
 from pymc_augconj.typing import Array, Index
 
 from .linalg.sparse import SymmetricPattern, find_pattern
+from .linalg.state_space import MarkovInputs
 from .point import Point, PointMap
 
 __all__ = ["EntryTransform", "GaussianStructure", "LatentBlock"]
@@ -101,7 +102,8 @@ class LatentBlock(GaussianStructure):
         (size, size); ``"factor"`` its lower Cholesky factor, same shape; ``"diagonal"`` standard
         deviations, shape (copies·size,); ``"standard"`` ones, of that shape;
         ``"precision"`` entries of Q = K⁻¹, shape (E,), and for W random walks the precisions of
-        their first values, (E + W,). See :mod:`pymc_augconj.latents.registry`.
+        their first values, (E + W,); ``"markov"`` variances and rates of processes, and the
+        variance of noise. See :mod:`pymc_augconj.latents.registry`.
     scale : PointMap
     scale_pullback : callable, optional
         ``(point, G) -> {name: derivative}``: the derivative of ⟨G, scale(θ)⟩ with respect to the
@@ -111,6 +113,8 @@ class LatentBlock(GaussianStructure):
         None where it is zero.
     entries : ndarray of int, shape (2, E), optional
         For ``"precision"``: rows and columns of the entries of Q, in both triangles.
+    inputs : MarkovInputs, optional
+        For ``"markov"``: the inputs of the process.
     log_factor : callable, optional
         ``point -> (value, {name: derivative})`` of the log ratio between the user's density and
         the normal one, if it depends on θ, else None; it is part of ``log_prior``.
@@ -136,6 +140,7 @@ class LatentBlock(GaussianStructure):
     scale_pullback: Callable[[Point, Array], dict[str, Array]] | None = None
     mean: PointMap[Array] | None = None
     entries: Index | None = None
+    inputs: MarkovInputs | None = None
     log_factor: Callable[[Point], tuple[float, dict[str, Array]]] | None = None
     log_peak: PointMap[Array] | None = None
     is_flat: bool = False

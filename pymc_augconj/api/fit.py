@@ -29,6 +29,7 @@ from pymc_augconj.recognition.prediction.evaluate import (
     constrained,
     unconstrained_function,
 )
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.processes.minibatch import batch_size_of, with_all_data
 from pymc_augconj.recognition.processes.other_rows import OtherRows
 from pymc_augconj.recognition.processes.process import name_of
@@ -186,6 +187,8 @@ def fit(
     with ExitStack() as stack:
         stack.enter_context(blas_limit(1))
         model = _with_all_data(written, engine, data)
+        if not sparse:
+            model = in_linear_time(model)
         recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
         if data is None:

@@ -20,6 +20,7 @@ from pymc.step_methods import STEP_METHODS
 from pymc_augconj.errors import AugmentationError, RecognitionError
 from pymc_augconj.parallel.settings import blas_limit
 from pymc_augconj.python_mode import without_compilation
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
@@ -150,7 +151,7 @@ def sample(
                 "inducing: expected gp=…, the pm.gp.Latent to approximate through inducing points, "
                 "with it; pass gp=gp"
             )
-        step = NativeGibbs(vars, model=model, sites=sites, **options)
+        model, step = _with_step(user, vars, {**options, "sites": sites})
     else:
         _check_sparse(model, vars, sites)
         found = sparsified(model, gp, inducing, kwargs.get("random_seed"), compile_kwargs)
@@ -178,6 +179,20 @@ def sample(
             draws, step=step, model=model, compile_kwargs=compile_kwargs, stored=stored, **kwargs
         )
     return add_log_likelihood(tree, step, model, user, names) if names else tree
+
+
+def _with_step(
+    user: Model, vars: Sequence[Any] | None, options: dict[str, Any]
+) -> tuple[Model, NativeGibbs]:
+    """Return the step and its model, in which Markov processes take linear time where they can."""
+    linear = in_linear_time(user)
+    if linear is not user:
+        names = None if vars is None else [getattr(var, "name", var) for var in vars]
+        step = NativeGibbs(names, model=linear, **options)
+        # PyMC's own steps may take derivatives of everything.
+        if set(step.vars) == set(linear.value_vars):
+            return linear, step
+    return user, NativeGibbs(vars, model=user, **options)
 
 
 def _run(

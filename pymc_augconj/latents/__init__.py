@@ -3,6 +3,7 @@
 =====================  =====================================================================
 ``base``               the contract of the prior of a block
 ``by_copies``          conditioning independent outputs of a process, which share their design
+``by_filter``          conditioning Markov processes on their sites by a Kalman filter
 ``by_gram``            conditioning independent latents, the observations summed out
 ``by_observations``    conditioning through the covariance of distinct predictors
 ``by_precision``       conditioning structured latents through their sparse precision
@@ -16,6 +17,7 @@
 ``gram_pattern``       the sparsity pattern of a Gram matrix, and the rows summed in each entry
 ``intrinsic``          a prior given by its precision matrix, with a sum-to-zero constraint
 ``joint``              the prior of all blocks and of the predictors, at one θ
+``markov``             a Markov process of one input, in linear time
 ``posterior``          the contract of the Gaussian posterior given a set of sites
 ``precision``          a prior given by its precision matrix
 ``precision_factor``   the factor of their posterior precision, and its moments

@@ -25,6 +25,7 @@ from pymc_augconj.linalg.rounding import LARGEST_ERROR, SMALL_ERROR
 from pymc_augconj.typing import Array
 
 from .by_copies import CopiesSolver
+from .by_filter import FilterSolver
 from .by_gram import GramSolver, can_sum_out, whitened_parts
 from .by_observations import ObservationSolver
 from .by_precision import PrecisionSolver
@@ -48,7 +49,8 @@ __all__ = [
 
 #: Solvers by name; the first wins a tie in cost.
 SOLVERS: dict[str, type[Solver]] = {
-    kind.name: kind for kind in (ObservationSolver, WeightSolver, CopiesSolver, PrecisionSolver)
+    kind.name: kind
+    for kind in (ObservationSolver, WeightSolver, CopiesSolver, PrecisionSolver, FilterSolver)
 }
 
 #: Rows of the largest matrix that is allowed: 7 GB, of which a fit holds three.

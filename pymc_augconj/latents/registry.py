@@ -11,11 +11,15 @@ from .base import BlockPrior
 from .dense import DensePrior, FactorPrior
 from .diagonal import DiagonalPrior, StandardPrior
 from .intrinsic import IntrinsicPrior
+from .markov import MarkovPrior
 from .precision import PrecisionPrior
 
 __all__ = ["block_prior", "kind_of"]
 
-_ALL = (DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior)
+_ALL = (
+    *(DensePrior, DiagonalPrior, FactorPrior, PrecisionPrior, IntrinsicPrior, StandardPrior),
+    MarkovPrior,
+)
 _KINDS: dict[str, type[BlockPrior]] = {kind.kind: kind for kind in _ALL}
 
 

@@ -57,6 +57,7 @@ def read_block(
         scale_pullback=pullback,
         mean=mean,
         entries=entries if graph is None else np.stack([graph.rows, graph.cols]),
+        inputs=latent.inputs,
         log_factor=_log_factor(latent, space),
         log_peak=log_peak,
         is_flat=latent.is_flat,

@@ -18,6 +18,7 @@ from pytensor.graph.traversal import ancestors
 from pytensor.tensor.variable import TensorVariable
 
 from pymc_augconj.block import GaussianStructure
+from pymc_augconj.linalg.state_space import MarkovInputs
 from pymc_augconj.recognition.graph.rewrite import substitute, without_guards
 from pymc_augconj.typing import Index
 
@@ -57,6 +58,8 @@ class GaussianVariable(GaussianStructure):
         gives the variable.
     entries : ndarray of int, shape (2, E), optional
         Rows and columns of the entries of a precision matrix that is given by ``scale``.
+    inputs : MarkovInputs, optional
+        As in :class:`~pymc_augconj.block.LatentBlock`.
     factor : Variable, optional
         Graph of a number that multiplies the innovation in what is replaced.
     log_factor : Variable, optional
@@ -91,6 +94,7 @@ class GaussianVariable(GaussianStructure):
     log_factor: Variable | None = None
     log_peak: Variable | None = None
     entries: Index | None = None
+    inputs: MarkovInputs | None = None
     factor: Variable | None = None
     is_flat: bool = False
     has_prior: bool = False

@@ -31,7 +31,6 @@ from pytensor.scalar.basic import Cast, Mul, Second
 from pytensor.tensor.basic import Alloc
 from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.extra_ops import CumOp
-from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
 from pymc_augconj.latents.diagonal import FLAT_STD
@@ -39,6 +38,7 @@ from pymc_augconj.recognition.graph.constants import folded
 from pymc_augconj.recognition.graph.dependence import static_shape
 
 from .innovations import GaussianVariable, flat_inputs
+from .markov import MarkovRoot, inputs_of, is_product_with_cholesky
 
 # The factor behind chol(K): v as a vector or a column, or each row of v as a column.
 _COLUMNS = ((0,), (0, "x"), (1, 0))
@@ -291,7 +291,7 @@ def _from_whitened(
     while frontier:
         variable = frontier.pop()
         for node in users.get(variable, ()):
-            if _is_product_with_cholesky(node, variable) and axes[variable] in _COLUMNS:
+            if _is_whitened_product(node, variable) and axes[variable] in _COLUMNS:
                 products.add(node)
                 continue
             moved = _moved_axes(node, axes[variable])
@@ -303,7 +303,8 @@ def _from_whitened(
     if len(products) != 1:
         return None
     node = products.pop()
-    cov = node.inputs[0].owner.inputs[0]
+    is_markov = isinstance(node.op, MarkovRoot)
+    scale = node.inputs[1] if is_markov else node.inputs[0].owner.inputs[0]
     shape = static_shape(rv)
     product = node.outputs[0]
     label = rv.name.removesuffix("_rotated_")
@@ -312,29 +313,25 @@ def _from_whitened(
         rv=rv,
         value=model.rvs_to_values[rv],
         name=label,
-        form="GP (whitened)",
+        form="GP (whitened), in linear time" if is_markov else "GP (whitened)",
         replaced=product,
         shape=shape,
         size=shape[-1],
         copies=int(np.prod(shape[:-1])),
         whitened=True,
-        kind="dense",
+        kind="markov" if is_markov else "dense",
         mean=None,
-        scale=cov,
+        scale=scale,
         input=u,
         value_input=value_input,
+        inputs=inputs_of(node) if is_markov else None,
     )
 
 
-def _is_product_with_cholesky(node: Apply, variable: Variable) -> bool:
-    op = getattr(node.op, "core_op", node.op)
-    if not isinstance(op, Dot) or node.inputs[1] is not variable:
-        return False
-    factor = node.inputs[0].owner
-    if factor is None:
-        return False
-    op = getattr(factor.op, "core_op", factor.op)
-    return isinstance(op, Cholesky) and op.lower and factor.inputs[0].ndim == 2
+def _is_whitened_product(node: Apply, variable: Variable) -> bool:
+    if isinstance(node.op, MarkovRoot):
+        return node.inputs[2] is variable
+    return is_product_with_cholesky(node) and node.inputs[1] is variable
 
 
 def _moved_axes(node: Apply, axes: tuple[Any, ...]) -> tuple[Any, ...] | None:

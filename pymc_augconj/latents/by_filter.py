@@ -1,0 +1,390 @@
+"""Conditioning Markov processes on their sites by a Kalman filter, in linear time.
+
+Each merged row takes at most one value u of a Markov process, η_r = c_r u_i(r) + (Hβ)_r, with
+independent coefficients β ~ N(0, I) as a border of few columns. Sites of rows that take the same
+value are one observation z of it, and what is left of them is of β alone: with A the map of u,
+
+    Λᵤ = AᵀΛA,    z = Λᵤ⁻¹Aᵀh,    H̄ = Λᵤ⁻¹AᵀΛH,    W = H − A H̄,    C = K + Λᵤ⁻¹,
+    (A K Aᵀ + Λ⁻¹)⁻¹H = Λ W + ΛA Λᵤ⁻¹C⁻¹H̄,         M = I + WᵀΛW + H̄ᵀC⁻¹H̄ = L_M L_Mᵀ,
+    E[β] = M⁻¹ (Wᵀh + H̄ᵀC⁻¹z),                     α = h − ΛA z − ΛWβ + ΛAΛᵤ⁻¹C⁻¹(z − H̄β),
+
+and log|I + ΛC| is log|Λᵤ| + log|C| + log|M|. By Matheron's rule ν = (ξ, ε, ξ_β) gives
+
+    β = E[β] + L_M⁻ᵀ ξ_β,        v = ξ + SᵀC⁻¹(z − H̄β − Sξ − Λᵤ^−½ ε),
+
+and many ν the same v, of which one is drawn as in :mod:`.by_observations`. Products with C⁻¹, S and
+their transposes are by :class:`.MarkovFactor`. Values without sites have tiny precisions. Where
+some are negative nothing changes but ε, which has no real scale: there are no draws then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import cast
+
+import numpy as np
+
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
+from pymc_augconj.gaussian.weights import cholesky
+from pymc_augconj.linalg.factors import solve_triangle
+from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
+from pymc_augconj.linalg.rounding import EPS
+from pymc_augconj.linalg.state_space import MarkovFactor
+from pymc_augconj.typing import Array, Index, Mask
+
+from .joint import LatentPrior
+from .markov import MarkovPrior
+from .posterior import Posterior
+from .registry import block_prior
+from .rows import RowGroups, SiteSum
+from .solver import Solver
+
+__all__ = ["FilterSolver"]
+
+# The most columns of the border, and multiplications of a call and of an input, in those of LAPACK.
+_MOST_COLUMNS, _CALLS, _PER_INPUT = 200, 64.0**3, 400.0
+# Relative step of the derivative by variances and rates: see :mod:`.derivatives`.
+_STEP = 2e-3
+
+
+class _Values:
+    """All values of the Markov blocks as one vector u, and the rows that take them."""
+
+    def __init__(self, prior: LatentPrior) -> None:
+        blocks = [b.block for b in prior.blocks]
+        self.which = [i for i, b in enumerate(prior.blocks) if isinstance(b, MarkovPrior)]
+        starts = np.cumsum([0, *(block.total_size for block in blocks)])
+        parts = [np.arange(starts[i], starts[i + 1]) for i in self.which]
+        #: Places of u and of β in all latents.
+        self.places: Index = np.concatenate(parts)
+        is_border = np.ones(starts[-1], dtype=bool)
+        is_border[self.places] = False
+        self.border: Mask = is_border
+        self.ends = np.cumsum([0, *(part.size for part in parts)])
+        n_rows = prior.maps[self.which[0]].apply(np.zeros(blocks[self.which[0]].total_size)).size
+        self.index, self.coef = np.zeros(n_rows, dtype=np.intp), np.zeros(n_rows)
+        for start, i in zip(self.ends, self.which, strict=False):
+            A = prior.maps[i]
+            assert isinstance(A, RowSelection)  # see _fits
+            coef = np.ones(n_rows) if A.coef is None else A.coef
+            used = coef != 0.0
+            self.index[used], self.coef[used] = start + A.index[used], coef[used]
+
+    @property
+    def size(self) -> int:
+        return self.places.size
+
+    def sums(self, x: Array) -> Array:
+        """Return Aᵀx for x of shape (R,)."""
+        return np.bincount(self.index, self.coef * x, minlength=self.size)
+
+    def taken(self, u: Array) -> Array:
+        """Return A u for u of shape (…, size)."""
+        return self.coef * u[..., self.index]
+
+    def split(self, u: Array) -> list[Array]:
+        """Return the parts of the blocks."""
+        return [u[..., a:b] for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
+
+
+class FilterPosterior(Posterior):
+    """Posterior by Kalman filters and a border; λ may have either sign."""
+
+    def __init__(self, prior: LatentPrior, groups: RowGroups, sites: SiteSum) -> None:
+        super().__init__(prior, groups, sites)
+        own = self._values = _Values(prior)
+        self._blocks = [cast(MarkovPrior, prior.blocks[i]) for i in own.which]
+        lam, h = sites.lam, sites.h
+        if not (np.isfinite(lam).all() and np.isfinite(h).all()):
+            raise NotPositiveDefiniteError("expected finite sites, got a NaN or an infinity")
+        precision = own.sums(own.coef * lam)
+        tiny = np.abs(precision) < SMALLEST_PRECISION
+        self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
+        extra = own.split(1.0 / self._precision)
+        self._factors = [
+            MarkovFactor(b.inputs, b.array, part, f"the covariance of {b.block.name!r} and sites")
+            for b, noise in zip(self._blocks, extra, strict=True)
+            for part in noise.reshape(b.block.copies, -1)
+        ]
+        z = own.sums(h) / self._precision
+        parts = [
+            prior.blocks[i].whitened_design(prior.maps[i])
+            for i in range(len(prior.blocks))
+            if i not in own.which
+        ]
+        self._H = H = np.hstack([np.empty((lam.size, 0)), *parts])
+        means = [own.sums(lam * column) / self._precision for column in H.T]
+        self._shared = np.array(means).reshape(H.shape[1], own.size)
+        self._W = H - own.taken(self._shared).T
+        both = self._solve(np.vstack([self._shared, z]))
+        self._solved_shared = both[:-1]
+        rest = h - lam * own.taken(z)
+        linear = self._W.T @ rest + self._shared @ both[-1]
+        M = self._W.T @ (lam[:, None] * self._W) + self._shared @ self._solved_shared.T
+        M[np.diag_indices_from(M)] += 1.0
+        pivots = np.abs(np.concatenate([f.pivots for f in self._factors]))
+        ordered = np.abs(np.concatenate([f.extra for f in self._factors]))
+        self.log_det = float(np.log(pivots / ordered).sum())
+        self.error = sum(f.error for f in self._factors)
+        self._chol_M, self.coefficients = M, linear
+        if len(M):
+            self._chol_M, of_border, error, _ = cholesky(np.asfortranarray(M), lam)
+            self.log_det += of_border
+            self.error += 0.5 * error
+            half = solve_triangle(self._chol_M, linear, False)
+            self.coefficients = solve_triangle(self._chol_M, half, True)
+        solved = both[-1] - self.coefficients @ self._solved_shared
+        self._solved = solved
+        self.alpha = rest - lam * (self._W @ self.coefficients)
+        self.alpha += lam * own.taken(solved / self._precision)
+        self._mean = self._apply_cov(solved)
+        self.centred = own.taken(self._mean) + H @ self.coefficients
+        self.size = int(own.border.size) + own.size
+        self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)
+        self.factor_error = 0.5 * self.error
+        self.error = self.factor_error + EPS * float(np.abs(h) @ np.abs(self.centred))
+
+    # -- products ---------------------------------------------------------------------------------
+
+    def _solve(self, x: Array) -> Array:
+        """Return C⁻¹ x, of each row of x where there are several."""
+        parts, start = [], 0
+        for f in self._factors:
+            parts.append(f.solve(x[..., start : start + f.inputs.size]))
+            start += f.inputs.size
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+    def _by_block(self, method: str, x: Array) -> Array:
+        parts = [
+            getattr(b, method)(part)
+            for b, part in zip(self._blocks, self._values.split(x), strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
+
+    def _apply_cov(self, x: Array) -> Array:
+        return self._by_block("apply_cov", x)
+
+    @property
+    def _noise_std(self) -> Array:
+        """Λᵤ^−½."""
+        if (self._precision < 0.0).any():
+            raise AugmentationError(
+                "latent variables "
+                f"{' and '.join(repr(b.block.name) for b in self._blocks)}: expected sites with "
+                "positive precisions for draws of a process in linear time, found negative ones; "
+                "fit with method='vgp', or sample"
+            )
+        return 1.0 / np.sqrt(self._precision)
+
+    # -- the affine map ---------------------------------------------------------------------------
+
+    @cached_property
+    def latent_mean(self) -> Array:
+        mean = np.empty(self._values.border.size)
+        mean[self._values.places] = self._by_block("scale_transpose", self._solved)
+        mean[self._values.border] = self.coefficients
+        return mean
+
+    def root(self, nu: Array) -> Array:
+        own = self._values
+        n, x = own.border.size, np.empty((*nu.shape[:-1], own.border.size))
+        xi, xi_border = nu[..., :n][..., own.places], nu[..., :n][..., own.border]
+        beta = self._back_solve(xi_border)
+        away = self._by_block("scale", xi) + self._noise_std * nu[..., n:]
+        if beta.shape[-1]:
+            away += beta @ self._shared
+        x[..., own.places] = xi - self._by_block("scale_transpose", self._solve(away))
+        x[..., own.border] = beta
+        return x
+
+    def _back_solve(self, xi: Array) -> Array:
+        return solve_triangle(self._chol_M, xi, True) if xi.shape[-1] else xi
+
+    def pull(self, slope: Array) -> Array:
+        own = self._values
+        outside, of_border = slope[..., own.places], slope[..., own.border]
+        w = self._solve(self._by_block("scale", outside))
+        found = np.empty_like(slope)
+        found[..., own.places] = outside - self._by_block("scale_transpose", w)
+        if of_border.shape[-1]:
+            of_border = solve_triangle(self._chol_M, of_border - w @ self._shared.T, False)
+        found[..., own.border] = of_border
+        return np.concatenate([found, -self._noise_std * w], axis=-1)
+
+    def solve(self, rng: np.random.Generator, x: Array) -> Array:
+        own = self._values
+        n, nu = own.border.size, rng.standard_normal(self.size)
+        nu[:n][own.border] = np.tril(self._chol_M).T @ (x[own.border] - self.coefficients)
+        away = (x - self.apply(nu))[own.places]
+        nu[own.places] += away
+        nu[n:] -= self._by_block("scale", away) / self._noise_std
+        return nu
+
+    # -- moments ----------------------------------------------------------------------------------
+
+    @cached_property
+    def _own_var(self) -> Array:
+        """Variances of u given β."""
+        return np.concatenate([f.var() for f in self._factors])
+
+    @cached_property
+    def _through_border(self) -> Array:
+        """−K C⁻¹H̄ L_M⁻ᵀ, what a standard deviation of β moves u by, as rows."""
+        return self._half_border(-self._apply_cov(self._solved_shared))
+
+    def _half_border(self, rows: Array) -> Array:
+        """Return L_M⁻¹ times the rows."""
+        return solve_triangle(self._chol_M, rows.T, False).T if len(rows) else rows
+
+    @cached_property
+    def _predictors_through_border(self) -> Array:
+        return self._values.taken(self._through_border) + self._half_border(self._H.T)
+
+    @cached_property
+    def merged_cov(self) -> Array:
+        own = self._values.coef * self._values.taken(self._own_var)
+        return own + np.einsum("ij,ij->j", *2 * (self._predictors_through_border,))
+
+    @property
+    def divergence_error(self) -> float:
+        return self.error  # α is no difference
+
+    def innovation_means(self) -> list[Array]:
+        found = self.innovations_of_border(self.coefficients)
+        for i, part in zip(self._values.which, self._values.split(self._mean), strict=True):
+            found[i] = part
+        return found
+
+    def innovations_of_border(self, beta: Array) -> list[Array]:
+        """Return S v of the other blocks, given their v; empty arrays for the Markov blocks."""
+        found, start = [], 0
+        for i, b in enumerate(self.prior.blocks):
+            stop = start + (0 if i in self._values.which else b.block.total_size)
+            part = beta[..., start:stop]
+            found.append(part if i in self._values.which else b.scale(part))
+            start = stop
+        return found
+
+    def innovation_var(self, index: int) -> Array:
+        own = self._values
+        if index in own.which:
+            rows = self._through_border
+            var = self._own_var + np.einsum("ij,ij->j", rows, rows)
+            return own.split(var)[own.which.index(index)]
+        root = self._half_border(np.eye(self.coefficients.size))
+        part = self.innovations_of_border(root)[index]
+        return np.einsum("ij,ij->j", part, part)
+
+    def response_product(self, X: Array) -> Array:
+        own, lam, found = self._values, self.sites.lam, []
+        for x in X.T:
+            shared = own.sums(lam * x) / self._precision
+            rest = lam * (x - own.taken(shared))
+            solved = self._solve(shared)
+            if self.coefficients.size:
+                linear = self._W.T @ rest + self._shared @ solved
+                beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
+                rest = rest - lam * (self._W @ beta)
+                solved = solved - beta @ self._solved_shared
+            found.append(rest + lam * own.taken(solved / self._precision))
+        return np.array(found).reshape(X.T.shape).T
+
+    # -- derivatives ------------------------------------------------------------------------------
+
+    def pull_cov(self, index: int) -> Array:
+        # By central differences of fourth order: variances, rates and noise are few.
+        if index not in self._values.which:
+            return super().pull_cov(index)
+        block = self.prior.blocks[index]
+        slopes = np.zeros(block.array.size)
+        for k, value in enumerate(block.array):
+            if value == 0.0:
+                continue
+            for steps, weight in ((-2, 1 / 12), (-1, -2 / 3), (1, 2 / 3), (2, -1 / 12)):
+                array = block.array.copy()
+                array[k] *= 1.0 + steps * _STEP
+                blocks = list(self.prior.blocks)
+                blocks[index] = block_prior(block.block, array, block.jitter)
+                moved = LatentPrior(
+                    self.prior.offset, tuple(blocks), self.prior.full_maps, self.prior.maps
+                )
+                there = type(self)(moved, self.groups, self.sites)
+                slopes[k] += weight * there.log_normalizer / (_STEP * value)
+        return slopes
+
+    def pull_selection(self, index: int) -> Array:
+        # ∂ log Z/∂Aᵢⱼ = αᵢ E[uⱼ] − λᵢ Cov(ηᵢ, uⱼ)
+        own = self._values
+        if index not in own.which:
+            return super().pull_selection(index)
+        rows = self._predictors_through_border
+        through = np.einsum("ij,ij->j", rows, self._through_border[:, own.index])
+        cov = own.coef * self._own_var[own.index] + through
+        return self.alpha * self._mean[own.index] - self.sites.lam * cov
+
+
+class FilterSolver(Solver):
+    """A Kalman filter over the inputs of Markov processes."""
+
+    name = "filter"
+    differentiable = True
+
+    @classmethod
+    def _fits(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> bool:
+        """Return whether each row takes at most one value of a process, and others are few."""
+        maps = groups.maps
+        markov = [i for i, block in enumerate(blocks) if block.inputs is not None]
+        if maps is None or not markov or groups.coupling.rows:
+            return False
+        others = [block for i, block in enumerate(blocks) if i not in markov]
+        few = sum(block.total_size for block in others) <= _MOST_COLUMNS
+        if not (few and all(block.is_independent or block.is_standard for block in others)):
+            return False
+        return all(isinstance(maps[i], RowSelection) for i in markov) and _take_one(
+            [cast(RowSelection, maps[i]) for i in markov]
+        )
+
+    @classmethod
+    def order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
+        return sum(block.total_size for block in blocks if block.inputs is None)
+
+    @classmethod
+    def largest_order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
+        return cls.order(blocks, groups)
+
+    @classmethod
+    def multiplications(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> float:
+        if not cls._fits(blocks, groups):
+            return np.inf
+        states = sum(b.total_size * b.inputs.dimension for b in blocks if b.inputs is not None)
+        return _CALLS + _PER_INPUT * states * (1.0 + cls.order(blocks, groups))
+
+    def prior_cov(self, prior: LatentPrior) -> Array:
+        return sum(
+            (
+                _row_var(A, b.var())
+                if isinstance(b, MarkovPrior)
+                else np.sum(b.whitened_design(A) ** 2, axis=1)
+                for A, b in zip(prior.maps, prior.blocks, strict=True)
+            ),
+            np.zeros(self.groups.size),
+        )
+
+    def _condition(
+        self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
+    ) -> FilterPosterior:
+        return FilterPosterior(prior, self.groups, sites)
+
+
+def _take_one(maps: Sequence[RowSelection]) -> bool:
+    """Return whether each row takes a value by at most one of the maps."""
+    taken = [np.ones(A.index.size) if A.coef is None else A.coef != 0.0 for A in maps]
+    return bool(np.sum(taken, axis=0).max(initial=0.0) <= 1.0)
+
+
+def _row_var(A: LinearMap, var: Array) -> Array:
+    assert isinstance(A, RowSelection)
+    return var[A.index] if A.coef is None else A.coef**2 * var[A.index]

@@ -1,0 +1,288 @@
+"""The Numba loops of :mod:`.state_space`, in its notation."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["passes", "transitions"]
+
+# Scaled gaps below which the process noise comes from integrals.
+_SHORT = 1.0
+_INVERSES = np.append(0.0, 1.0 / np.arange(1.0, 64.0))
+
+
+@njit(cache=True)
+def _integrals(top: int, s: float, end: float, found: Array) -> None:
+    """Write ∫₀ˢ uᵏ exp(−2u) du for k = 0 … top, with ``end`` = exp(−2s); all terms are positive."""
+    term, power = 1.0 / (top + 1.0), end * s
+    total, k = term, top + 1
+    while term > 1e-17 * total:
+        k += 1
+        term *= 2.0 * s * _INVERSES[k]
+        total += term
+    for _ in range(top):
+        power *= s
+    found[top] = power * total
+    for k in range(top, 0, -1):
+        power /= s
+        found[k - 1] = (2.0 * found[k] + power) * _INVERSES[k]
+
+
+@njit(cache=True)
+def _of_second_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array) -> None:
+    """Write those of ν = 3/2 and unit variance."""
+    e = math.exp(-s)
+    a00, a01, a10, a11 = e * (1.0 + s), e * s, -e * s, e * (1.0 - s)
+    A[g, o, o], A[g, o, o + 1], A[g, o + 1, o], A[g, o + 1, o + 1] = a00, a01, a10, a11
+    if s == 0.0:
+        return
+    if s < _SHORT:
+        _integrals(2, s, e * e, found)
+        q00, q01, q11 = (
+            4.0 * found[2],
+            4.0 * (found[1] - found[2]),
+            4.0 * (found[0] - 2.0 * found[1] + found[2]),
+        )
+    else:
+        q00, q11 = 1.0 - a00 * a00 - a01 * a01, 1.0 - a10 * a10 - a11 * a11
+        q01 = -a00 * a10 - a01 * a11
+    Q[g, o, o], Q[g, o, o + 1], Q[g, o + 1, o], Q[g, o + 1, o + 1] = q00, q01, q01, q11
+
+
+@njit(cache=True)
+def _of_third_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array) -> None:
+    """Write those of ν = 5/2 and unit variance."""
+    e, t = math.exp(-s), 0.5 * s * s
+    A[g, o, o], A[g, o, o + 1], A[g, o, o + 2] = e * (1.0 + s + t), e * (s + 2.0 * t), e * t
+    A[g, o + 1, o], A[g, o + 1, o + 1] = -e * t, e * (1.0 + s - 2.0 * t)
+    A[g, o + 1, o + 2], A[g, o + 2, o] = e * (s - t), e * (t - s)
+    A[g, o + 2, o + 1], A[g, o + 2, o + 2] = e * (2.0 * t - 3.0 * s), e * (1.0 - 2.0 * s + t)
+    if s == 0.0:
+        return
+    if s < _SHORT:
+        _integrals(4, s, e * e, found)
+        c, i0, i1, i2, i3, i4 = 16.0 / 3.0, found[0], found[1], found[2], found[3], found[4]
+        Q[g, o, o] = c * 0.25 * i4
+        Q[g, o, o + 1] = c * (0.5 * i3 - 0.25 * i4)
+        Q[g, o, o + 2] = c * (0.5 * i2 - i3 + 0.25 * i4)
+        Q[g, o + 1, o + 1] = c * (i2 - i3 + 0.25 * i4)
+        Q[g, o + 1, o + 2] = c * (i1 - 2.5 * i2 + 1.5 * i3 - 0.25 * i4)
+        Q[g, o + 2, o + 2] = c * (i0 - 4.0 * i1 + 5.0 * i2 - 2.0 * i3 + 0.25 * i4)
+    else:
+        third = 1.0 / 3.0
+        for i in range(3):
+            # P Aᵀ
+            b0 = A[g, o + i, o] - third * A[g, o + i, o + 2]
+            b1 = third * A[g, o + i, o + 1]
+            b2 = A[g, o + i, o + 2] - third * A[g, o + i, o]
+            for j in range(i + 1):
+                product = A[g, o + j, o] * b0 + A[g, o + j, o + 1] * b1 + A[g, o + j, o + 2] * b2
+                Q[g, o + j, o + i] = -product
+        Q[g, o, o] += 1.0
+        Q[g, o, o + 2] -= third
+        Q[g, o + 1, o + 1] += third
+        Q[g, o + 2, o + 2] += 1.0
+    Q[g, o + 1, o], Q[g, o + 2, o] = Q[g, o, o + 1], Q[g, o, o + 2]
+    Q[g, o + 2, o + 1] = Q[g, o + 1, o + 2]
+
+
+@njit(cache=True)
+def transitions(orders: Index, variances: Array, rates: Array, gaps: Array) -> tuple[Array, Array]:
+    """Return A and the process noise of every gap, shape (gaps, d, d)."""
+    d, integrals = orders.sum(), np.empty(5)
+    A, Q = np.zeros((gaps.size, d, d)), np.zeros((gaps.size, d, d))
+    for g in range(gaps.size):
+        o = 0
+        for c in range(orders.size):
+            s, order = rates[c] * gaps[g], orders[c]
+            if order == 1:
+                A[g, o, o], Q[g, o, o] = math.exp(-s), -math.expm1(-2.0 * s)
+            elif order == 2:
+                _of_second_order(s, A, Q, g, o, integrals)
+            else:
+                _of_third_order(s, A, Q, g, o, integrals)
+            for i in range(o, o + order):
+                for j in range(o, o + order):
+                    Q[g, i, j] *= variances[c]
+            o += order
+    return A, Q
+
+
+class Passes(NamedTuple):
+    """The loops for states of one dimension.
+
+    ``filter`` returns s, s without the extra noise, and the gains. The others take rows of values
+    in order, and write their results to these.
+    """
+
+    filter: Any
+    forward_solve: Any
+    forward_product: Any
+    backward_solve: Any
+    backward_product: Any
+    variances: Any
+
+
+@cache
+def passes(d: int) -> Passes:
+    """Return the loops for states of dimension ``d``, which LLVM unrolls."""
+
+    @njit(cache=True)
+    def run_filter(
+        A: Array, Q: Array, P: Array, step: Index, h: Array, own: float, extra: Array
+    ) -> tuple[Array, Array, Array]:
+        n = step.size
+        pivots, prior, gain = np.empty(n), np.empty(n), np.empty((n, d))
+        V, W, c = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d)
+        for i in range(n):
+            g = step[i]
+            if g < 0:
+                V[:, :] = P
+            else:
+                a, q = A[g], Q[g]
+                for j in range(d):
+                    for k in range(d):
+                        total = 0.0
+                        for m in range(d):
+                            total += a[j, m] * V[m, k]
+                        W[j, k] = total
+                for j in range(d):
+                    for k in range(j + 1):
+                        total = q[j, k]
+                        for m in range(d):
+                            total += W[j, m] * a[k, m]
+                        V[j, k] = total
+                        V[k, j] = total
+            p = own
+            for j in range(d):
+                total = 0.0
+                for k in range(d):
+                    total += V[j, k] * h[k]
+                c[j] = total
+                p += h[j] * total
+            s = p + extra[i]
+            prior[i], pivots[i] = p, s
+            for j in range(d):
+                gain[i, j] = c[j] / s
+            for j in range(d):
+                for k in range(d):
+                    V[j, k] -= gain[i, j] * c[k]
+        return pivots, prior, gain
+
+    @njit(cache=True)
+    def forward(
+        A: Array, step: Index, h: Array, gain: Array, rows: Array, is_product: bool
+    ) -> None:
+        state, moved = np.zeros((rows.shape[0], d)), np.zeros(d)
+        for i in range(step.size):
+            g = step[i]
+            for r in range(rows.shape[0]):
+                mean = 0.0
+                for j in range(d):
+                    total = 0.0
+                    if g >= 0:
+                        for k in range(d):
+                            total += A[g, j, k] * state[r, k]
+                    moved[j] = total
+                    mean += h[j] * total
+                e = rows[r, i]
+                if is_product:
+                    rows[r, i] = e + mean
+                else:
+                    e -= mean
+                    rows[r, i] = e
+                for j in range(d):
+                    state[r, j] = moved[j] + gain[i, j] * e
+
+    @njit(cache=True)
+    def backward(
+        A: Array, step: Index, h: Array, gain: Array, rows: Array, is_product: bool
+    ) -> None:
+        n = step.size
+        slope, moved = np.zeros((rows.shape[0], d)), np.zeros(d)
+        for i in range(n - 1, -1, -1):
+            g = step[i + 1] if i + 1 < n else -1
+            for r in range(rows.shape[0]):
+                mean = 0.0
+                for j in range(d):
+                    total = 0.0
+                    if g >= 0:
+                        for k in range(d):
+                            total += A[g, k, j] * slope[r, k]
+                    moved[j] = total
+                    mean += gain[i, j] * total
+                x = rows[r, i]
+                if is_product:
+                    rows[r, i] = x + mean
+                else:
+                    x -= mean
+                    rows[r, i] = x
+                for j in range(d):
+                    slope[r, j] = moved[j] + h[j] * x
+
+    @njit(cache=True)
+    def forward_solve(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
+        forward(A, step, h, gain, rows, False)
+
+    @njit(cache=True)
+    def forward_product(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
+        forward(A, step, h, gain, rows, True)
+
+    @njit(cache=True)
+    def backward_solve(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
+        backward(A, step, h, gain, rows, False)
+
+    @njit(cache=True)
+    def backward_product(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
+        backward(A, step, h, gain, rows, True)
+
+    @njit(cache=True)
+    def variances(
+        A: Array, step: Index, h: Array, gain: Array, pivots: Array, prior: Array, extra: Array
+    ) -> Array:
+        n = step.size
+        found, N, T, W = np.empty(n), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
+        b = np.zeros(d)
+        for i in range(n - 1, -1, -1):
+            g = step[i + 1] if i + 1 < n else -1
+            T[:, :] = 0.0
+            if g >= 0:
+                a = A[g]
+                for j in range(d):
+                    for k in range(d):
+                        total = 0.0
+                        for m in range(d):
+                            total += N[j, m] * a[m, k]
+                        W[j, k] = total
+                for j in range(d):
+                    for k in range(d):
+                        total = 0.0
+                        for m in range(d):
+                            total += a[m, j] * W[m, k]
+                        T[j, k] = total
+            # b = T k, and with it kᵀT k.
+            square = 0.0
+            for j in range(d):
+                total = 0.0
+                for k in range(d):
+                    total += T[j, k] * gain[i, k]
+                b[j] = total
+                square += gain[i, j] * total
+            own = extra[i]
+            found[i] = own * (prior[i] / pivots[i]) - (own * square) * own
+            for j in range(d):
+                for k in range(d):
+                    N[j, k] = T[j, k] - h[j] * b[k] - b[j] * h[k]
+                    N[j, k] += h[j] * h[k] * (square + 1.0 / pivots[i])
+        return found
+
+    return Passes(
+        run_filter, forward_solve, forward_product, backward_solve, backward_product, variances
+    )

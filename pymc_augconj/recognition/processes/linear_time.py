@@ -1,0 +1,70 @@
+"""The PyMC model in which processes that are Markov are computed in linear time."""
+
+from __future__ import annotations
+
+import pymc as pm
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.graph.traversal import ancestors
+
+from pymc_augconj.recognition.graph.dependence import static_shape
+from pymc_augconj.recognition.graph.rewrite import substitute
+from pymc_augconj.recognition.latents.markov import is_product_with_cholesky, linear_product
+
+__all__ = ["in_linear_time"]
+
+# Fewer values are faster by a dense factorisation, whose calls are fewer.
+_FEWEST = 200
+
+
+def in_linear_time(model: Model) -> Model:
+    """Return a model of the same variables without matrices of Markov processes.
+
+    Their products ``cholesky(K) @ v`` are by :class:`.MarkovRoot`. The model itself is returned
+    where it has none that gain by it.
+    """
+    replaced = _products(model)
+    if not replaced:
+        return model
+    # Names are those of the user's model, prefix included.
+    linear = pm.Model(model=None)
+    for dim, labels in model.coords.items():
+        linear.add_coord(dim, labels, length=model.dim_lengths[dim])
+    with linear:
+        # In the order of definition every variable comes after those that it depends on.
+        for var in model.named_vars.values():
+            dims = model.named_vars_to_dims.get(var.name)
+            if var in model.data_vars:
+                if var not in model.rvs_to_values.values():
+                    linear.register_data_var(var, dims=dims)
+                continue
+            (new,) = substitute([var], replaced)
+            if var in model.deterministics:
+                replaced[var] = pm.Deterministic(var.name, new, dims=dims)
+            elif var in model.potentials:
+                replaced[var] = pm.Potential(var.name, new, dims=dims)
+            elif var in model.observed_RVs:
+                observed = model.rvs_to_values[var]
+                replaced[var] = linear.register_rv(new, var.name, observed=observed, dims=dims)
+            else:
+                replaced[var] = linear.register_rv(
+                    new, var.name, dims=dims, initval=model.rvs_to_initial_values.get(var),
+                    transform=model.rvs_to_transforms[var], default_transform=None,
+                )  # fmt: skip
+    return linear
+
+
+def _products(model: Model) -> dict[Variable, Variable]:
+    """Return the products in linear time of those that they replace."""
+    found: dict[Variable, Variable] = {}
+    for var in ancestors([*model.basic_RVs, *model.deterministics, *model.potentials]):
+        node = var.owner
+        if node is None or not is_product_with_cholesky(node):
+            continue
+        length = node.inputs[1].type.shape[0]
+        if (static_shape(node.inputs[1])[0] if length is None else length) < _FEWEST:
+            continue
+        product = linear_product(node)
+        if product is not None:
+            found[var] = product
+    return found

@@ -1,0 +1,214 @@
+"""Markov processes in linear time give what dense matrices give."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import mpmath
+import numpy as np
+import pytest
+
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.gaussian.sites import Coupling
+from pymc_augconj.latents.by_filter import FilterPosterior, FilterSolver
+from pymc_augconj.latents.by_observations import ObservationSolver
+from pymc_augconj.latents.diagonal import DiagonalPrior
+from pymc_augconj.latents.joint import LatentPrior
+from pymc_augconj.latents.markov import MarkovPrior
+from pymc_augconj.latents.registry import block_prior
+from pymc_augconj.latents.rows import RowGroups
+from pymc_augconj.linalg.linear_map import DenseMap, RowSelection
+from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+
+JITTER = 1e-6
+
+
+def matern(order, distance):
+    """Of unit rate."""
+    value = (1.0, 1.0 + distance, 1.0 + distance + distance**2 / 3.0)[order - 1]
+    return value * np.exp(-distance)
+
+
+def covariance(inputs, array):
+    distance = np.abs(np.subtract.outer(inputs.x, inputs.x))
+    parts = zip(inputs.orders, array[:-1:2], array[1::2], strict=True)
+    K = sum(variance * matern(order, rate * distance) for order, variance, rate in parts)
+    return K + array[-1] * np.eye(inputs.size)
+
+
+def a_process(x, orders, copies=1, name="f"):
+    return LatentBlock(
+        name=name, value_name=f"{name}_rotated_", form="", shape=(copies * x.size,), size=x.size,
+        copies=copies, whitened=True, kind="markov", scale=None, inputs=MarkovInputs(x, orders),
+    )  # fmt: skip
+
+
+def some_inputs(rng, n, how):
+    x = rng.uniform(0.0, 10.0, n)
+    x[3] = x[7]
+    return {"sorted": np.sort(x), "decreasing": -np.sort(-x), "unsorted": x}[how]
+
+
+DESIGNS = [([1], "sorted"), ([2], "unsorted"), ([3], "decreasing"), ([2, 3, 1], "unsorted")]
+
+
+@pytest.mark.parametrize(("orders", "how"), DESIGNS)
+def test_the_prior_is_that_of_its_matrix(orders, how):
+    rng = np.random.default_rng(1)
+    x = some_inputs(rng, 12, how)
+    array = np.append(rng.uniform(0.5, 2.0, 2 * len(orders)), JITTER)
+    prior = block_prior(a_process(x, orders), array)
+    K, S = covariance(prior.inputs, array), prior.scale(np.eye(12)).T
+    np.testing.assert_allclose(S @ S.T, K, rtol=0, atol=1e-12)
+    if how != "unsorted":
+        np.testing.assert_allclose(S, np.linalg.cholesky(K), rtol=0, atol=1e-9)
+    X = rng.normal(size=(3, 12))
+    np.testing.assert_allclose(prior.scale_transpose(X), X @ S, atol=1e-12)
+    np.testing.assert_allclose(prior.unscale(prior.scale(X)), X, atol=1e-9)
+    np.testing.assert_allclose(prior.unscale_transpose(prior.scale_transpose(X)), X, atol=1e-9)
+    np.testing.assert_allclose(prior.var(), np.diagonal(K))
+    np.testing.assert_allclose(2.0 * prior.log_det_scale(), np.linalg.slogdet(K)[1], rtol=1e-8)
+    A, G = DenseMap(np.asfortranarray(rng.normal(size=(5, 12)))), rng.normal(size=(5, 5))
+
+    class Gradient:
+        def congruence(self, A):
+            return A.dense().T @ (G + G.T) @ A.dense()
+
+    moved = [block_prior(prior.block, array * (1.0 + d)) for d in 1e-6 * np.eye(array.size)]
+    found = prior.pull_cov(A, Gradient()) * array * 1e-6
+    expected = [np.vdot(G + G.T, m.predictor_cov(A) - prior.predictor_cov(A)) for m in moved]
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-9)
+    weights = rng.normal(size=(12, 5))
+    found = prior.pull_design(A, weights) * array * 1e-6
+    change = [m.whitened_design(A) - prior.whitened_design(A) for m in moved]
+    np.testing.assert_allclose(found, [np.vdot(weights, c.T) for c in change], rtol=1e-3, atol=1e-9)
+
+
+def cases():
+    """Blocks and maps: an intercept and repeated values; two processes; no border."""
+    rng = np.random.default_rng(2)
+    n = 14
+    x = some_inputs(rng, n, "unsorted")
+    process = block_prior(a_process(x, [2]), np.array([1.3, 0.8, JITTER]))
+    other = block_prior(a_process(x[:5], [3], 2, "g"), np.array([0.7, 0.4, 1e-4]))
+    beta = LatentBlock(
+        name="b", value_name="b", form="", shape=(2,), size=2, copies=1, whitened=False,
+        kind="diagonal", scale=None,
+    )  # fmt: skip
+    beta = DiagonalPrior(beta, np.array([3.0, 0.4]))
+    each = RowSelection(np.arange(n), None, n)
+    index, coef = rng.integers(0, n - 2, 20), rng.normal(size=20)
+    design = DenseMap(np.asfortranarray(rng.normal(size=(20, 2))))
+    yield "alone", (process,), (each,)
+    yield "border", (beta, process), (design, RowSelection(index, coef, n))
+    used = np.arange(20) < 12
+    first = RowSelection(index, 1.0 * used, n)
+    second = RowSelection(rng.integers(0, 10, 20), np.where(used, 0.0, coef), 10)
+    yield "two", (process, beta, other), (first, design, second)
+
+
+CASES = {name: rest for name, *rest in cases()}
+
+
+def both(name, signed=False):
+    blocks, maps = CASES[name]
+    rng = np.random.default_rng(3)
+    n_rows = maps[0].apply(np.zeros(maps[0].size)).size
+    prior = LatentPrior(rng.normal(size=n_rows), tuple(blocks), tuple(maps), tuple(maps))
+    groups = RowGroups.apart(n_rows, Coupling(n_rows), tuple(maps))
+    lam = rng.gamma(1.0, size=n_rows)
+    lam[2] = 0.0
+    if signed:
+        lam[5] = -0.3
+    sites = groups.sites(rng.normal(size=n_rows), lam, prior.offset)
+    kinds = [b.block for b in blocks]
+    found = FilterSolver(kinds, groups).posterior(prior, sites)
+    return found, ObservationSolver(kinds, groups).posterior(prior, sites)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("signed", [False, True])
+def test_posterior_is_that_by_observations(name, signed):
+    ours, theirs = both(name, signed)
+    assert isinstance(ours, FilterPosterior)
+    rng = np.random.default_rng(4)
+    close = {"rtol": 1e-9, "atol": 1e-9}
+    for what in ("log_normalizer", "log_det", "mean", "var", "alpha", "centred", "latent_mean"):
+        np.testing.assert_allclose(
+            getattr(ours, what), getattr(theirs, what), **close, err_msg=what
+        )
+    np.testing.assert_allclose(ours.divergence, theirs.divergence, **close)
+    X = rng.normal(size=(ours.alpha.size, 3))
+    np.testing.assert_allclose(ours.response_product(X), theirs.response_product(X), **close)
+    for i, A in enumerate(ours.prior.maps):
+        np.testing.assert_allclose(ours.innovation_var(i), theirs.innovation_var(i), **close)
+        np.testing.assert_allclose(
+            ours.innovation_means()[i], theirs.innovation_means()[i], **close
+        )
+        array = ours.prior.blocks[i].array  # by logarithms, as steps of differences are relative
+        found, expected = array * ours.pull_cov(i), array * theirs.pull_cov(i)
+        np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-8)
+        if isinstance(A, RowSelection):
+            found, expected = ours.pull_selection(i), theirs.pull_selection(i)
+            used = np.ones(found.size) if A.coef is None else A.coef != 0.0
+            np.testing.assert_allclose(found * used, expected * used, **close)
+    if signed:
+        return
+    D, m = ours.prior.blocks, ours.size
+    root = ours.root(np.eye(m))
+    cov = np.linalg.inv(np.eye(root.shape[1]) + _gram(ours))
+    np.testing.assert_allclose(root.T @ root, cov, atol=1e-9)
+    slope = rng.normal(size=root.shape[1])
+    np.testing.assert_allclose(ours.pull(slope), root @ slope, atol=1e-9)
+    x = rng.normal(size=root.shape[1])
+    np.testing.assert_allclose(ours.apply(ours.solve(rng, x)), x, atol=1e-8)
+    assert len(D) == len(ours.prior.maps)
+
+
+def _gram(posterior):
+    Phi = posterior.prior.whitened_design
+    return Phi.T @ (posterior.sites.lam[:, None] * Phi)
+
+
+def test_negative_precisions_that_outweigh_the_prior_are_refused():
+    blocks, maps = CASES["alone"]
+    n = maps[0].size
+    groups = RowGroups.apart(n, Coupling(n), maps)
+    prior = LatentPrior(np.zeros(n), blocks, maps, maps)
+    sites = groups.sites(np.zeros(n), np.full(n, -5.0), prior.offset)
+    with pytest.raises(NotPositiveDefiniteError):
+        FilterSolver([blocks[0].block], groups).posterior(prior, sites)
+
+
+@pytest.mark.parametrize("order", [1, 2, 3])
+@pytest.mark.parametrize("shortest", [1e-9, 1e-4, 1e-1])
+def test_the_error_of_log_determinants_is_no_smaller_than_stated(order, shortest):
+    # The gaps are from one to ten times the shortest.
+    rng, n = np.random.default_rng(order), 25
+    x = np.cumsum(shortest * rng.uniform(1.0, 10.0, n))
+    variance = 40.0
+    factor = MarkovFactor(MarkovInputs(x, [order]), np.array([variance, 1.0, JITTER]))
+    with mpmath.workdps(50):
+        K = mpmath.matrix(n)
+        for i in range(n):
+            for j in range(n):
+                r = abs(mpmath.mpf(x[i]) - mpmath.mpf(x[j]))
+                K[i, j] = variance * (1, 1 + r, 1 + r + r * r / 3)[order - 1] * mpmath.exp(-r)
+            K[i, i] += mpmath.mpf(JITTER)
+        L = mpmath.cholesky(K)
+        exact = float(2 * sum(mpmath.log(L[i, i]) for i in range(n)))
+    assert abs(np.log(factor.pivots).sum() - exact) <= factor.error + 1e-13 * abs(exact)
+    assert factor.error < 1e-4
+
+
+def test_a_process_beside_dense_blocks_is_no_chain():
+    blocks, maps = CASES["alone"]
+    n = maps[0].size
+    groups = RowGroups.apart(n, Coupling(n), (*maps, *maps))
+    assert FilterSolver.multiplications([blocks[0].block], groups) < np.inf
+    twice = [blocks[0].block, blocks[0].block]
+    assert FilterSolver.multiplications(twice, groups) == np.inf
+    dense = replace(blocks[0].block, kind="dense", inputs=None)
+    assert FilterSolver.multiplications([blocks[0].block, dense], groups) == np.inf
+    assert isinstance(blocks[0], MarkovPrior)
