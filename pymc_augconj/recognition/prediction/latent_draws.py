@@ -1,8 +1,8 @@
-"""From the latents of engines to the variables of the user's model, at one θ."""
+"""From the latents of engines to the variables of the user's model."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,36 +18,82 @@ from pymc_augconj.recognition.processes.input_data import data_as_constants
 
 from .evaluate import BatchFunction, value_at_zero
 
-__all__ = ["LatentDraws", "affine_means"]
+__all__ = ["LatentDraws", "LatentMeans"]
 
 
-def affine_means(
-    model: Model, lgm: LatentGaussianModel, point: Point, without: Collection[str] = ()
-) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
-    """Return the prior mean of every latent at θ; an empty one for those in ``without``.
+class LatentMeans:
+    """The prior means of the latents as functions of θ and of other latents.
 
-    Returns
-    -------
-    list of (constant, matrices)
-        value = innovation + constant + Σ matrix @ value of the other latent, flattened.
+    Parameters
+    ----------
+    model : pymc.Model
+    lgm : LatentGaussianModel
+    point : mapping
+        Any θ, for the shapes of entries.
+    without : collection of str
+        Latents that are left out; their means are empty.
     """
-    by_key = {Argument("value", block.name): block for block in lgm.blocks}
-    zeros = {key: np.zeros(block.total_size) for key, block in by_key.items()}
-    found: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
-    for block in lgm.blocks:
-        if block.name in without:
-            found.append((np.zeros(0), {}))
-            continue
+
+    def __init__(
+        self, model: Model, lgm: LatentGaussianModel, point: Point, without: Collection[str] = ()
+    ) -> None:
+        self._blocks, self._without = lgm.blocks, without
+        # The user's variable at v = 0, as a function of the values of other latents.
+        self._of_whitened = {
+            block.name: _mean_of_whitened(model, block, lgm, point)
+            for block in lgm.blocks
+            if block.whitened and block.name not in without and block.name in model.named_vars
+        }
+
+    def affine(self, point: Point) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Return the mean of every latent at θ, as a constant and matrices.
+
+        value = innovation + constant + Σ matrix @ value of the other latent, flattened.
+        """
+        found: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+        for block in self._blocks:
+            mean, read = self._reads(block)
+            if mean is None:
+                size = 0 if block.name in self._without else block.total_size
+                found.append((np.zeros(size), {}))
+                continue
+            fixed = {**point, **{key: np.zeros(shape) for key, (_, shape) in read.items()}}
+            constant, matrices = affine_parts(
+                partial(_at, mean, fixed), {key: shape for key, (_, shape) in read.items()}
+            )
+            found.append((constant, {read[key][0]: matrix for key, matrix in matrices.items()}))
+        return found
+
+    def values(self, point: Point, innovations: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the values of all latents, flat, at θ given one set of innovations."""
+        values: dict[str, np.ndarray] = {}
+        known: dict[str, np.ndarray] = {}
+        waiting = [(b, u, *self._reads(b)) for b, u in zip(self._blocks, innovations, strict=True)]
+        while waiting:
+            # A mean needs the latents on which it depends; of a whitened one, the innovation.
+            ready = [all(of in known for of, _ in read.values()) for *_, read in waiting]
+            block, innovation, mean, read = waiting.pop(ready.index(True))
+            value = innovation
+            if mean is not None:
+                others = {key: known[of].reshape(shape) for key, (of, shape) in read.items()}
+                value = value + np.ravel(mean({**point, **others}))
+            values[block.name] = value
+            known[block.name] = innovation if block.whitened else value
+        return [values[block.name] for block in self._blocks]
+
+    def _reads(
+        self, block: LatentBlock
+    ) -> tuple[PointMap[np.ndarray] | None, dict[Any, tuple[str, tuple[int, ...]]]]:
+        """Return a block's mean and what it reads: the key, name and shape of other latents."""
+        mean = self._of_whitened.get(block.name) if block.whitened else block.mean
+        if mean is None or block.name in self._without:
+            return None, {}
+        keys: dict[Any, tuple[str, tuple[int, ...]]] = {
+            Argument("value", b.name): (b.name, (b.total_size,)) for b in self._blocks
+        }
         if block.whitened:
-            found.append(_mean_of_whitened(model, block, lgm, point))
-            continue
-        if block.mean is None:
-            found.append((np.zeros(block.total_size), {}))
-            continue
-        read = {key: zeros[key].shape for key in block.mean.names if key in by_key}
-        constant, matrices = affine_parts(partial(_at, block.mean, {**point, **zeros}), read)
-        found.append((constant, {by_key[key].name: matrix for key, matrix in matrices.items()}))
-    return found
+            keys = {b.value_name: (b.name, b.shape) for b in self._blocks if b is not block}
+        return mean, {key: keys[key] for key in mean.names if key in keys}
 
 
 def _at(mean: PointMap[np.ndarray], point: Point, values: Point) -> np.ndarray:
@@ -56,10 +102,8 @@ def _at(mean: PointMap[np.ndarray], point: Point, values: Point) -> np.ndarray:
 
 def _mean_of_whitened(
     model: Model, block: LatentBlock, lgm: LatentGaussianModel, point: Point
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Return m of f = m + chol(K) v, which is the user's variable at v = 0, in other latents."""
-    if block.name not in model.named_vars:
-        return np.zeros(block.total_size), {}
+) -> PointMap[np.ndarray]:
+    """Return m of f = m + chol(K) v, which is the user's variable at v = 0."""
     mean = value_at_zero(model, block.name, block.value_name, point)
     others = [b for b in lgm.blocks if b is not block and b.value_name in mean.names]
     hidden = [b.name for b in others if b.whitened]
@@ -68,14 +112,14 @@ def _mean_of_whitened(
             f"{block.name!r}: expected a prior mean that depends on no whitened process, found "
             f"{hidden} in it; write these with gp.prior(…, reparameterize=False)"
         )
-    constant, matrices = affine_parts(
-        lambda values: mean({**point, **values}), {b.value_name: b.shape for b in others}
-    )
-    return constant, {b.name: matrices[b.value_name] for b in others}
+    return mean
 
 
 class LatentDraws:
-    """The model's other variables from draws of its latents, at one θ and the current data."""
+    """The model's other variables from draws of its latents, at the current data.
+
+    θ is that of ``point``, or drawn where its entries are among the drawn ones.
+    """
 
     def __init__(self, model: Model, lgm: LatentGaussianModel, point: Point) -> None:
         self._model, self._forward, self._point = model, lgm.forward, point
@@ -105,13 +149,14 @@ class LatentDraws:
         visible = [name for name, _, _ in self._blocks]
         function = BatchFunction(self._model, visible, list(entries), self._point, self._data)
         values = function(entries)
-        zeros = {name: np.zeros((1, *np.shape(v)[1:])) for name, v in entries.items()}
-        centre = {name: np.array(value)[0] for name, value in function(zeros).items()}
+        latent = {name for _, name, _ in self._blocks}
+        zeros = {n: np.zeros(np.shape(v)) if n in latent else v for n, v in entries.items()}
+        centre = function(zeros)
         drawn: dict[str, list[Any]] = {v.value_name: [] for v in self._forward}
         for i in range(len(next(iter(entries.values())))):
             point = {**self._point, **{name: value[i] for name, value in entries.items()}}
             for name, _, whitened in self._blocks:
-                value = values[name][i] - (centre[name] if whitened else 0.0)
+                value = values[name][i] - (centre[name][i] if whitened else 0.0)
                 point[Argument("value", name)] = np.array(value, dtype=float).ravel()
             for variable in self._forward:
                 draw = variable.draw(rng, point).reshape(variable.shape)

@@ -15,7 +15,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import arviz as az
 import cloudpickle
 import numpy as np
 import pandas as pd
@@ -27,7 +26,7 @@ from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
-from .layout import Labels, fitting_dims
+from .layout import Labels
 from .storage import load_state, save_state
 from .summary import summarize, summarize_html
 
@@ -166,13 +165,7 @@ class Approximation:
     @property
     def std(self) -> xr.Dataset:
         """Posterior standard deviations of the latents, as ``mean``."""
-        variances = []
-        for i, name in enumerate(self.names):
-            if self._latents.means[i].matrices:
-                variances.append(np.diagonal(self.cov(name)))
-            else:
-                variances.append(self._posterior.innovation_var(i))
-        return self._dataset([np.sqrt(np.maximum(var, 0.0)) for var in variances])
+        return self._dataset([np.sqrt(var) for var in self._latents.variances(self._posterior)])
 
     def cov(self, name: str | None = None) -> Array:
         """Return the posterior covariance of one latent's entries, flattened.
@@ -187,14 +180,7 @@ class Approximation:
         ndarray, shape (size, size)
         """
         index = 0 if name is None else self._latents.index(name)
-        maps = self._latents.coefficients(index)
-        total = np.zeros((self._latents.size(index),) * 2)
-        for first, left in maps.items():
-            for second, right in maps.items():
-                part = self._posterior.innovation_cov(first, second)
-                part = part if left is None else left @ part
-                total += part if right is None else part @ right.T
-        return total
+        return self._latents.cov(self._posterior, index)
 
     @property
     def predictor_mean(self) -> Array:
@@ -244,24 +230,13 @@ class Approximation:
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
             groups |= self._log_likelihood(whitened)
-        if self.observed:
-            groups["observed_data"] = self.observed
-        shapes = {name: value.shape[1:] for name, value in posterior.items()}
-        shapes |= {name: np.shape(value) for name, value in self.observed.items()}
-        labels = fitting_dims(self._labels.dims, self._labels.coords, shapes)
-        used = {dim for dims in labels.values() for dim in dims}
-        coords = {dim: c for dim, c in self._labels.coords.items() if dim in used}
-        tree = az.from_dict(groups, coords=coords, dims=labels)
-        tree["posterior"].attrs.update(
-            {
-                "inference_library": "pymc_augconj",
-                "method": self.method,
-                "log_evidence": self.log_evidence,
-                "converged": int(self.converged),
-                "sampling_time": self.timings["total"] + time.perf_counter() - start,
-            }
-        )
-        return tree
+        attrs = {
+            "method": self.method,
+            "log_evidence": self.log_evidence,
+            "converged": int(self.converged),
+            "sampling_time": self.timings["total"] + time.perf_counter() - start,
+        }
+        return self._labels.tree(groups, self.observed, attrs)
 
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.
@@ -301,9 +276,8 @@ class Approximation:
         for value in log_likelihood.values():
             log_p += value.reshape(len(eta), -1).sum(axis=1)
         # q is the prior times the sites.
-        pairs = self._latents.groups.coupling
-        squares = np.hstack([eta**2, 2.0 * eta[:, pairs.first] * eta[:, pairs.second]])
-        log_q = eta @ self.h - 0.5 * squares @ self.lam
+        pull = self._latents.groups.coupling.product(self.lam, eta)
+        log_q = eta @ self.h - 0.5 * np.vecdot(pull, eta)
         # A potential has no observations to leave out.
         observed = {n: value[None] for n, value in log_likelihood.items() if n in self.observed}
         groups = {"sample_stats": {"log_p": log_p[None], "log_q": log_q[None]}}
@@ -392,9 +366,4 @@ class Approximation:
 
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
         blocks = [b.block for b in self._latents.blocks]
-        return xr.Dataset(
-            {
-                block.name: self._labels.array(block.name, value.reshape(block.shape))
-                for block, value in zip(blocks, values, strict=True)
-            }
-        )
+        return self._labels.dataset({b.name: x.reshape(b.shape) for b, x in zip(blocks, values, strict=True)})
