@@ -1,7 +1,10 @@
 """Points at which hyperparameters are tried, in coordinates z where their posterior is about N(0, I).
 
-θ = mode + Σ_j s_j(z_j) z_j v_j along the eigenvectors v_j of the Hessian at the mode; the width s_j
-differs between the two sides of the mode, which accounts for skewness.
+θ = mode + Σ_j t_j(z_j) v_j along the eigenvectors v_j of the Hessian at the mode, with
+
+    t(z) = a z + b (√(z² + ¼) − ½),        |b| < a,
+
+which has the slopes a ± b on the two sides of the mode and so accounts for skewness.
 
 Up to three hyperparameters have a lattice, on which the trapezoidal rule converges faster than any
 power of the spacing d (for a normal density its error is 2 exp(−2π²/d²)), extended wherever the
@@ -32,7 +35,15 @@ import numpy as np
 
 from pymc_augconj.typing import Array
 
-__all__ = ["LARGEST_DESIGN", "LARGEST_LATTICE", "SPACING", "Scaling", "composite", "lattice"]
+__all__ = [
+    "LARGEST_DESIGN",
+    "LARGEST_LATTICE",
+    "REFERENCE",
+    "SPACING",
+    "Scaling",
+    "composite",
+    "lattice",
+]
 
 #: Numbers of hyperparameters.
 LARGEST_LATTICE, LARGEST_DESIGN = 3, 8
@@ -40,6 +51,8 @@ LARGEST_LATTICE, LARGEST_DESIGN = 3, 8
 SPACING = {1: 0.75, 2: 1.0, 3: 1.5}
 _DROP = {1: 9.0, 2: 7.5, 3: 6.5}
 _MOST_POINTS = 500
+#: z at which the fall of a normal log density, one, gives the widths; and the largest |b|/a.
+REFERENCE, _MOST_SKEW = np.sqrt(2.0), 0.9
 # Columns of the fractional factorial that are products of others, all of resolution five or more:
 # no product of two columns equals another such product, or a column.
 _GENERATORS = {5: [(0, 1, 2, 3)], 6: [(0, 1, 2, 3, 4)], 7: [(0, 1, 2, 3, 4, 5)]} | {
@@ -56,24 +69,32 @@ class Scaling:
     mode : ndarray, shape (p,)
     axes : ndarray, shape (p, p)
         Orthonormal columns v_j.
-    below, above : ndarray, shape (p,)
-        Widths for z_j < 0 and z_j > 0.
+    width, skew : ndarray, shape (p,)
+        a and b.
     """
 
     mode: Array
     axes: Array
-    below: Array
-    above: Array
+    width: Array
+    skew: Array
+
+    @classmethod
+    def of_widths(cls, mode: Array, axes: Array, below: Array, above: Array) -> Scaling:
+        """Return the scaling with t(z) = ``above``·z and ``below``·z at z = ±``REFERENCE``."""
+        width = 0.5 * (above + below)
+        bend = np.sqrt(REFERENCE**2 + 0.25) - 0.5
+        skew = 0.5 * (above - below) * REFERENCE / bend
+        return cls(mode, axes, width, np.clip(skew, -_MOST_SKEW * width, _MOST_SKEW * width))
 
     def theta(self, z: Array) -> Array:
         """Return θ, flat, on the unconstrained scale."""
-        return self.mode + (np.where(z < 0.0, self.below, self.above) * z) @ self.axes.T
+        along = self.width * z + self.skew * (np.sqrt(z**2 + 0.25) - 0.5)
+        return np.asarray(self.mode + along @ self.axes.T)
 
     def log_jacobian(self, z: Array) -> Array:
-        """Return log |∂θ/∂z|; at z_j = 0, where it jumps, that of the mean of both widths."""
-        mean = 0.5 * (self.below + self.above)
-        width = np.where(z < 0.0, self.below, np.where(z > 0.0, self.above, mean))
-        return np.log(width).sum(axis=-1)
+        """Return log |∂θ/∂z|."""
+        slopes = self.width + self.skew * z / np.sqrt(z**2 + 0.25)
+        return np.asarray(np.log(slopes).sum(axis=-1))
 
 
 def lattice(log_density: Callable[[Array], float], p: int) -> Array:

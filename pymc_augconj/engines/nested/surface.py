@@ -15,7 +15,7 @@ from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array
 
-from .design import Scaling
+from .design import REFERENCE, Scaling
 
 __all__ = ["Node", "Surface"]
 
@@ -25,11 +25,10 @@ _FAILURES = (NotPositiveDefiniteError, FloatingPointError)
 _STEP = 0.05
 # Largest standard deviation along an axis that the Hessian may give: widths follow the density.
 _LARGEST_STD = 5.0
-# Distance, in standard deviations, at which the fall of a normal log density gives the widths, and
-# how often they are tried.
-_REFERENCE, _MOST_TRIES = np.sqrt(2.0), 8
-# Tolerance of the sites, which have to be good enough for differences of log Z.
-_TOL = 1e-5
+# How often widths are tried.
+_MOST_TRIES = 8
+# Tolerances of the sites: log Z has an error of second order in it, its gradient of first order.
+_TOL, _TOL_OF_GRADIENT = 1e-3, 1e-6
 
 
 @dataclass(frozen=True)
@@ -104,7 +103,7 @@ class Surface:
             [self._width(sign * axis, s) for axis, s in zip(axes.T, std, strict=True)]
             for sign in (-1.0, 1.0)
         ]
-        return Scaling(self.mode, axes, np.array(widths[0]), np.array(widths[1]))
+        return Scaling.of_widths(self.mode, axes, np.array(widths[0]), np.array(widths[1]))
 
     def _hessian(self) -> Array:
         """Return minus the matrix of second derivatives at the mode."""
@@ -113,7 +112,7 @@ class Surface:
             slopes = []
             for sign in (-1.0, 1.0):
                 x = self.mode + sign * _STEP * np.eye(p)[j]
-                _, gradient = self.search.run(x, 0.1 * self.tol)
+                _, gradient = self.search.run(x, _TOL_OF_GRADIENT)
                 named = {
                     h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
                     for h in self.search.members
@@ -126,7 +125,7 @@ class Surface:
         """Return the standard deviation of the normal density that falls as this one does."""
         peak = self.log_density(self.mode)
         for _ in range(_MOST_TRIES):
-            fall = peak - self.log_density(self.mode + _REFERENCE * std * direction)
+            fall = peak - self.log_density(self.mode + REFERENCE * std * direction)
             if not np.isfinite(fall):
                 std *= 0.5
                 continue

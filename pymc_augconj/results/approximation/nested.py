@@ -325,12 +325,21 @@ class NestedApproximation:
         large value is no proof of an error. It does not speak of the latents given θ.
         """
         density, (draws, pairs) = self.nested.density, _CERTIFICATE
+        assert density is not None
         rng = np.random.default_rng(0)
-        if density is None:
-            return -np.inf
         z = density.draw(rng, draws)
         log_joint = self.nested.log_joint(rng, z, pairs, common=True)
         return pareto_k(log_joint - density.log_density(z))
+
+    def log_ratios(self, draws: int, pairs: int, rng: np.random.Generator) -> Array:
+        """Return estimates of log p(y, θ)/q(θ) at draws of θ from the proposals of the density.
+
+        The mean of their exponentials is p(y).
+        """
+        density = self.nested.density
+        assert density is not None  # without hyperparameters there is no mixture
+        z = density.propose(rng, draws)
+        return self.nested.log_joint(rng, z, pairs) - density.log_proposal(z)
 
     def __repr__(self) -> str:
         return as_text(*self._contents())

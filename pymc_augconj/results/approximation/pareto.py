@@ -23,4 +23,5 @@ def pareto_k(log_ratios: Array) -> float:
     if np.ptp(log_ratios) < 1e-12:
         return -np.inf
     lowest = log_ratios[np.isfinite(log_ratios)].min()
-    return float(array_stats.psislw(np.maximum(log_ratios, lowest))[1])
+    # ArviZ takes log likelihoods that are left out, minus the log ratios.
+    return float(array_stats.psislw(-np.maximum(log_ratios, lowest))[1])
