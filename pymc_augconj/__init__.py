@@ -7,6 +7,7 @@ own, unchanged PyMC model, and samples it exactly.
 
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
+from .api.evidence import LogEvidence, log_evidence
 from .api.fit import fit
 from .api.plot_fit import plot_fit
 from .api.predict import predict
@@ -33,6 +34,7 @@ from .likelihoods.pattern import MultiPattern, Pattern, PredictorInput
 from .likelihoods.registry import register, unregister
 from .python_mode import without_compilation
 from .results.approximation.approximation import Approximation
+from .results.approximation.nested import NestedApproximation
 from .results.comparison.compare import compare
 from .results.comparison.plots import plot_compare
 
@@ -47,11 +49,13 @@ __all__ = [
     "DataError",
     "DensityLikelihood",
     "Likelihood",
+    "LogEvidence",
     "LogisticSoftmax",
     "MaternNoise",
     "MultiDensity",
     "MultiLikelihood",
     "MultiPattern",
+    "NestedApproximation",
     "NotAffineError",
     "NotPositiveDefiniteError",
     "NotSuperGaussianError",
@@ -67,6 +71,7 @@ __all__ = [
     "bin_points",
     "compare",
     "fit",
+    "log_evidence",
     "plot_compare",
     "plot_fit",
     "predict",

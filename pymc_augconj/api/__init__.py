@@ -6,6 +6,7 @@
 ``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
 ``checkpoints``            the state of a chain, written down, and a chain that goes on from it
 ``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
+``evidence``               ``pac.log_evidence``: the marginal likelihood with its standard error
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
 ``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs

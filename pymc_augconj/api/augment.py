@@ -20,7 +20,7 @@ from pymc_augconj.distributions.auxiliary_variable import (
 )
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
-from pymc_augconj.recognition.prediction.draws import in_variables
+from pymc_augconj.recognition.prediction.variables import in_variables
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.recognition.roles.choice import choose_structure
 

@@ -175,6 +175,11 @@ def fit(
     engine, earlier = ENGINES[method], start if isinstance(start, Approximation) else None
     if earlier and options.get("inducing") is None and engine.takes("inducing"):
         options["inducing"] = earlier.inducing or None
+    if method == "nested" and hyper == "ml":
+        raise AugmentationError(
+            "hyper: expected 'map', with the prior that hyperparameters are integrated over, or "
+            "'fixed' with method='nested', got 'ml'; use method='ep'"
+        )
     if hyper not in _HYPER:
         raise AugmentationError(f"hyper: expected one of {list(_HYPER)}, got {hyper!r}")
     COMMON["max_iter"].check("max_iter", max_iter)

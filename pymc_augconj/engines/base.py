@@ -399,6 +399,8 @@ class FitOutcome:
         weights, see :mod:`.sparse_outcome`.
     evidence_error : float
         The estimated rounding error of the Gaussian log evidence at the end.
+    nested : NestedPosterior, optional
+        The density over θ, of an engine that integrates over it.
     """
 
     point: dict[str, np.ndarray]
@@ -416,6 +418,8 @@ class FitOutcome:
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     inducing: dict[str, Array] = field(default_factory=dict)
     evidence_error: float = 0.0
+    #: A :class:`~pymc_augconj.engines.nested.importance.NestedPosterior`.
+    nested: object = None
 
 
 def reporter(problem: FitProblem) -> Callable[[Iteration, SiteEvaluation], None]:

@@ -27,7 +27,7 @@ from pymc_augconj.typing import Array
 
 from .base import Climb, FitProblem, Iteration, SiteEvaluation
 
-__all__ = ["Family", "HyperClimb", "ascend"]
+__all__ = ["Family", "HyperClimb", "Search"]
 
 
 # Objective at a θ without a posterior, in units of the bound: a bowl around the best θ, so steep
@@ -85,15 +85,8 @@ class HyperClimb[E: SiteEvaluation]:
     gradient: dict[str, Array] = field(default_factory=dict)
 
 
-def ascend[E: SiteEvaluation](
-    family: Family,
-    problem: FitProblem,
-    report: Callable[[Iteration, SiteEvaluation], None],
-    *,
-    inner: Callable[..., Climb[E]],
-    gradient: Callable[..., dict[str, Array]],
-) -> HyperClimb[E]:
-    """Maximise the bound plus the log prior, at the problem's fixed θ or over its members.
+class Search[E: SiteEvaluation]:
+    """The bound plus the log prior as a function of θ, with the best θ so far.
 
     Parameters
     ----------
@@ -105,53 +98,7 @@ def ascend[E: SiteEvaluation](
     inner, gradient : callable
         The inner run at each θ, with the signature of
         :func:`~pymc_augconj.engines.variational.ascent.climb`, and the derivatives of its optimum.
-
-    Raises
-    ------
-    NotPositiveDefiniteError
-        If there is no posterior at the start.
     """
-    if not problem.members:
-        point = dict(problem.point)
-        climb = inner(family.at(point), max_iter=problem.max_iter, tol=problem.tol, callback=report)
-        objective = climb.evaluation.bound + problem.log_prior(point)[0]
-        return HyperClimb(point, climb, objective, climb.converged, climb.message, climb.iterations)
-    search = _Search(family, problem, report, inner, gradient)
-    start = search.flatten(problem.point)
-    search.attempt(start)
-    end = minimize(
-        search,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        options={
-            "maxiter": problem.max_iter,
-            "maxfun": 4 * problem.max_iter,
-            "gtol": _GRADIENT_TOL,
-            "ftol": 1e-12,
-            "maxcor": 10,
-        },
-    )
-    search.finish()
-    best = search.known_best
-    slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
-    # L-BFGS-B also ends where the objective has no more digits, which counts as convergence: by
-    # itself, or with a failed line search where nothing is left to gain.
-    g = search.flatten(best.gradient)
-    gain = 0.5 * float(g @ end.hess_inv.matvec(g))
-    ended = end.status == 0 or (end.status == _NO_STEP and gain <= _NOTHING_TO_GAIN)
-    best.converged = bool(best.climb.converged and ended)
-    best.message = (
-        f"hyperparameters: {end.message.lower()} after {search.evaluations} evaluations, largest "
-        f"derivative {slope:.1e}, {gain:.0e} nats to gain; sites: {best.climb.message}"
-    )
-    best.evaluations = search.evaluations
-    best.iterations = search.iterations
-    return best
-
-
-class _Search[E: SiteEvaluation]:
-    """The objective as L-BFGS sees it, to be minimised, with the best θ so far."""
 
     def __init__(
         self,
@@ -176,10 +123,66 @@ class _Search[E: SiteEvaluation]:
         assert self.best is not None
         return self.best
 
+    def ascend(self) -> HyperClimb[E]:
+        """Return the maximum over the problem's members, or the end at its fixed θ.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If there is no posterior at the start.
+        """
+        problem = self.problem
+        if not self.members:
+            point = dict(problem.point)
+            climb = self.inner(
+                self.family.at(point),
+                max_iter=problem.max_iter,
+                tol=problem.tol,
+                callback=self.report,
+            )
+            objective = climb.evaluation.bound + problem.log_prior(point)[0]
+            return HyperClimb(
+                point, climb, objective, climb.converged, climb.message, climb.iterations
+            )
+        start = self.flatten(problem.point)
+        self.attempt(start)
+        end = minimize(
+            self,
+            start,
+            jac=True,
+            method="L-BFGS-B",
+            options={
+                "maxiter": problem.max_iter,
+                "maxfun": 4 * problem.max_iter,
+                "gtol": _GRADIENT_TOL,
+                "ftol": 1e-12,
+                "maxcor": 10,
+            },
+        )
+        self.finish()
+        best = self.known_best
+        slope = max((np.abs(g).max(initial=0.0) for g in best.gradient.values()), default=0.0)
+        # L-BFGS-B also ends where the objective has no more digits, which counts as convergence: by
+        # itself, or with a failed line search where nothing is left to gain.
+        g = self.flatten(best.gradient)
+        gain = 0.5 * float(g @ end.hess_inv.matvec(g))
+        ended = end.status == 0 or (end.status == _NO_STEP and gain <= _NOTHING_TO_GAIN)
+        best.converged = bool(best.climb.converged and ended)
+        best.message = (
+            f"hyperparameters: {end.message.lower()} after {self.evaluations} evaluations, largest "
+            f"derivative {slope:.1e}, {gain:.0e} nats to gain; sites: {best.climb.message}"
+        )
+        best.evaluations = self.evaluations
+        best.iterations = self.iterations
+        return best
+
     def flatten(self, point: Point) -> Array:
-        return np.concatenate([np.ravel(point[h.value_name]).astype(float) for h in self.members])
+        """Return the entries of the members, joined."""
+        parts = [np.ravel(point[h.value_name]).astype(float) for h in self.members]
+        return np.concatenate([np.zeros(0), *parts])
 
     def point_of(self, x: Array) -> dict[str, np.ndarray]:
+        """Return the problem's point with the members' entries replaced."""
         point, start = dict(self.problem.point), 0
         for h in self.members:
             point[h.value_name] = np.array(x[start : start + h.size].reshape(h.shape))
@@ -195,21 +198,51 @@ class _Search[E: SiteEvaluation]:
             return -best.objective + _BOWL * (1.0 + float(away @ away)), 2.0 * _BOWL * away
 
     def attempt(self, x: Array) -> tuple[float, Array]:
+        """Return the negative objective and its gradient; raises where there is no posterior."""
         key = x.tobytes()
         if self._known is not None and self._known[0] == key:
             return self._known[1]
+        # Far from the optimum the gradient needs few digits.
+        tol = max(self.problem.tol, _OF_SLOPE * min(1.0, self._slope))
+        last, gradient = self.run(x, tol)
+        named = {
+            h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
+            for h in self.members
+        }
+        self.last, last.gradient = last, named
+        if self.best is None or last.objective > self.best.objective:
+            self.best = last
+        answer = -last.objective, -self.flatten(named)
+        self._slope = float(np.abs(answer[1]).max(initial=0.0))
+        self._known = (key, answer)
+        return answer
+
+    def run(
+        self,
+        x: Array,
+        tol: float,
+        start: tuple[Array, Array] | None = None,
+        *,
+        differentiate: bool = True,
+    ) -> tuple[HyperClimb[E], dict[str, Array]]:
+        """Return the inner run at ``x`` and the derivatives of its optimum.
+
+        It begins at the sites ``start``, by default those of the best θ.
+
+        Raises
+        ------
+        NotPositiveDefiniteError, FloatingPointError
+            If there is no posterior.
+        """
         point = self.point_of(x)
         prior, prior_gradient = self.problem.log_prior(point)
         if not np.isfinite(prior):
             raise NotPositiveDefiniteError("the log prior is not finite at these hyperparameters")
         self.evaluations += 1
         bound = self.family.at(point)
-        start = None
-        if self.best is not None:
+        if start is None and self.best is not None:
             last = self.best.climb.evaluation
             start = (last.target_h, last.target_lam)
-        # Far from the optimum the gradient needs few digits.
-        tol = max(self.problem.tol, _OF_SLOPE * min(1.0, self._slope))
         inner = self.inner(
             bound, start, max_iter=self.problem.max_iter, tol=tol, callback=self.report
         )
@@ -217,19 +250,11 @@ class _Search[E: SiteEvaluation]:
         value = inner.evaluation.bound + prior
         if not np.isfinite(value) or inner.evaluation.posterior is None:
             raise NotPositiveDefiniteError("the bound is not finite at these hyperparameters")
-        gradient = self.gradient(bound, inner.evaluation)
-        accumulate(gradient, prior_gradient)
-        named = {
-            h.value_name: np.broadcast_to(gradient.get(h.value_name, 0.0), h.shape)
-            for h in self.members
-        }
-        self.last = HyperClimb(point, inner, value, gradient=named)
-        if self.best is None or value > self.best.objective:
-            self.best = self.last
-        answer = -value, -self.flatten(named)
-        self._slope = float(np.abs(answer[1]).max(initial=0.0))
-        self._known = (key, answer)
-        return answer
+        gradient: dict[str, Array] = {}
+        if differentiate:
+            gradient = self.gradient(bound, inner.evaluation)
+            accumulate(gradient, prior_gradient)
+        return HyperClimb(point, inner, value), gradient
 
     def finish(self) -> None:
         """Run to the tolerance at the best θ, if the last run had a looser one."""

@@ -18,6 +18,7 @@ __all__ = [
     "SMALLEST_DAMPING",
     "EPOptions",
     "InducingOptions",
+    "NestedOptions",
     "Options",
     "SVIOptions",
     "VGPOptions",
@@ -160,6 +161,21 @@ class EPOptions(Options):
         default="parallel", metadata=_one_of("parallel", "sequential")
     )
     damping: float = field(default=1.0, metadata={"values": _DAMPING})
+
+
+@dataclass(frozen=True)
+class NestedOptions(Options):
+    """Options of ``"nested"``.
+
+    Attributes
+    ----------
+    sites : {"ep", "vgp"}, optional
+        The Gaussian approximation of the latents at each value of the hyperparameters; by default
+        that of ``"ep"``, and that of ``"vgp"`` for several predictors of an observation or where
+        expectation propagation fails at the start.
+    """
+
+    sites: Literal["ep", "vgp"] | None = field(default=None, metadata=_one_of("ep", "vgp"))
 
 
 @dataclass(frozen=True)

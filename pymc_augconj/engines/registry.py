@@ -10,7 +10,15 @@ from pymc_augconj.errors import AugmentationError
 
 from .base import FitOutcome, FitProblem
 from .ep.fit import ExpectationPropagation
-from .options import EPOptions, InducingOptions, Options, SVIOptions, VGPOptions
+from .nested.fit import NestedApproximations
+from .options import (
+    EPOptions,
+    InducingOptions,
+    NestedOptions,
+    Options,
+    SVIOptions,
+    VGPOptions,
+)
 from .sparse.fit import SparseFit
 from .sparse.svi import StochasticVariational
 from .variational.ascent import SiteFit
@@ -99,6 +107,15 @@ ENGINES: dict[str, Engine] = {
             augmented=False,
             bound=False,
             evidence="EP's, approximate",
+        ),
+        Engine(
+            "nested",
+            NestedApproximations(),
+            None,
+            augmented=False,
+            bound=False,
+            evidence="approximate, integrated over hyperparameters",
+            options=NestedOptions,
         ),
         Engine(
             "svi",

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.engines.base import Climb, FitOutcome, FitProblem, Iteration, reporter
-from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import EPOptions
 from pymc_augconj.engines.variational.bound import BoundFamily, bound_gradient
 from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
@@ -42,7 +42,7 @@ class EPFamily:
     def __init__(self, model: LatentGaussianModel, points: Sequence[Point], power: float) -> None:
         self.base = BoundFamily(model, None, points)
         self.model, self.priors, self.y = model, self.base.priors, self.base.y
-        self.layout = self.base.layout
+        self.layout, self.preferred = self.base.layout, self.base.preferred
         self.power = power
         self.rule: _FixedTilted | None = None
 
@@ -63,7 +63,7 @@ class _EPBound:
             )
             for site, y in zip(family.model.sites, family.y, strict=True)
         ]
-        prior = ModelPrior(self.prior, family.priors.groups, solver=family.base.preferred.name)
+        prior = ModelPrior(self.prior, family.priors.groups, solver=family.preferred.name)
         self.objective = EPObjective(prior, groups, family.power)
 
 
@@ -126,8 +126,8 @@ class ExpectationPropagation:
     def __init__(self, *, quantile: bool = False) -> None:
         self.quantile = quantile
 
-    def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; raises the errors of the covariance at the start."""
+    def search(self, problem: FitProblem) -> Search[EPEvaluation]:
+        """Return EP's evidence and the log prior as a function of the hyperparameters."""
         several = [site.name for site in problem.model.sites if site.likelihood.n_predictors > 1]
         if several:
             raise AugmentationError(
@@ -137,9 +137,15 @@ class ExpectationPropagation:
         options = EPOptions.of(problem.options)
         run = partial(_climb, schedule=options.schedule, damping=options.damping)
         family = EPFamily(problem.model, [problem.point, *problem.probes], options.power)
-        report = reporter(problem)
+        return Search(family, problem, reporter(problem), run, _gradient)
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; raises the errors of the covariance at the start."""
+        search = self.search(problem)
+        report, family = search.report, search.family
+        assert isinstance(family, EPFamily)
         try:
-            optimum = ascend(family, problem, report, inner=run, gradient=_gradient)
+            optimum = search.ascend()
         except NotPositiveDefiniteError as error:
             _refuse_certain_predictors(family.at(problem.point), error)
             raise
@@ -166,7 +172,7 @@ class ExpectationPropagation:
             message = f"EP: {message}; QP: {_describe(result)}"
         return FitOutcome(
             point, last.h, last.lam, evidence, optimum.objective, bound.prior,
-            family.priors.groups, family.base.preferred.name, converged, message, iterations,
+            family.priors.groups, family.preferred.name, converged, message, iterations,
             optimum.gradient, diagnostics, evidence_error=last.posterior.error,
         )  # fmt: skip
 

@@ -36,7 +36,7 @@ from pymc_augconj.engines.base import (
     SiteRule,
     reporter,
 )
-from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.engines.variational.ascent import climb
 from pymc_augconj.engines.variational.bound import Stage
@@ -378,13 +378,8 @@ class SparseFit:
             problem.model.require_bound()
         chunked = problem.sparse is not None and problem.sparse.data is not None
         family = (_ChunkedFamily if chunked else _Family)(problem, rule)
-        found = ascend(
-            family,
-            problem,
-            reporter(problem),
-            inner=climb,
-            gradient=lambda at, end: at.gradient(end),
-        )
+        report = reporter(problem)
+        found = Search(family, problem, report, climb, lambda at, end: at.gradient(end)).ascend()
         if rule.augmented:
             problem.model.require_augmentation(found.point)
         end = found.climb.evaluation

@@ -29,7 +29,7 @@ from pymc_augconj.engines.base import (
     SiteRule,
     reporter,
 )
-from pymc_augconj.engines.hyperparameters import ascend
+from pymc_augconj.engines.hyperparameters import Search
 from pymc_augconj.engines.options import VGPOptions
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.posterior import Posterior
@@ -248,8 +248,8 @@ class SiteFit:
     def __init__(self, rule: type[SiteRule]) -> None:
         self.rule = rule
 
-    def __call__(self, problem: FitProblem) -> FitOutcome:
-        """Return the fit; errors are those of the covariance at the start and of the sites."""
+    def search(self, problem: FitProblem) -> Search[Evaluation]:
+        """Return the bound and the log prior as a function of the hyperparameters."""
         rule = self.rule()
         if VGPOptions.of(problem.options).structure == "factorised":
             rule = VariationalGaussian(factorised=True)
@@ -258,8 +258,14 @@ class SiteFit:
             problem.model.require_augmentation()
             problem.model.require_bound()
         family = BoundFamily(problem.model, rule, [problem.point, *problem.probes])
-        run = ascend(family, problem, reporter(problem), inner=climb, gradient=bound_gradient)
-        if rule.augmented:
+        return Search(family, problem, reporter(problem), climb, bound_gradient)
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; errors are those of the covariance at the start and of the sites."""
+        search = self.search(problem)
+        family, run = search.family, search.ascend()
+        assert isinstance(family, BoundFamily)
+        if family.rule.augmented:
             problem.model.require_augmentation(run.point)
         end = run.climb.evaluation
         return FitOutcome(

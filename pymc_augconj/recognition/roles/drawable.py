@@ -20,7 +20,7 @@ from pytensor.graph.traversal import walk
 
 from pymc_augconj.errors import RecognitionError
 
-__all__ = ["refuse_improper", "why_not_drawn"]
+__all__ = ["improper_variables", "refuse_improper", "why_not_drawn"]
 
 
 def why_not_drawn(model: Model, rv: Variable) -> str | None:
@@ -50,6 +50,16 @@ def refuse_improper(model: Model, rv: Variable) -> None:
             f"found {type(rv.owner.op).__name__.removesuffix('RV')}; remove the variable, or give "
             "it a proper prior"
         )
+
+
+def improper_variables(model: Model) -> list[str]:
+    """Return the names of free variables whose density has no integral."""
+    improper = FlatRV | HalfFlatRV | ICARRV
+    return [
+        str(rv.name)
+        for rv in model.free_RVs
+        if any(isinstance(op, improper) for op in _ops_of(model, rv))
+    ]
 
 
 def _ops_of(model: Model, rv: Variable) -> Iterator[Op]:

@@ -5,7 +5,10 @@
 ``assembly``       the approximation made of an engine's result
 ``fitted_model``   the latents, densities and a fingerprint of the model at θ
 ``layout``         names of axes and labels
+``marginals``      marginal densities on grids
 ``model_check``    check that a fit, or draws, belong to a model
+``nested``         mixtures of approximations over hyperparameters
+``pareto``         k̂ of importance ratios
 ``sparse``         approximations through inducing points
 ``storage``        saving and loading
 ``summary``        the printed summary

@@ -15,7 +15,6 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any
 
-import arviz as az
 import cloudpickle
 import numpy as np
 import pandas as pd
@@ -27,7 +26,8 @@ from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.typing import Array
 
 from .fitted_model import Fingerprint, FittedLatents, PointwiseLogLikelihood
-from .layout import Labels, fitting_dims
+from .layout import Labels
+from .pareto import pareto_k
 from .storage import load_state, save_state
 from .summary import summarize, summarize_html
 
@@ -166,13 +166,7 @@ class Approximation:
     @property
     def std(self) -> xr.Dataset:
         """Posterior standard deviations of the latents, as ``mean``."""
-        variances = []
-        for i, name in enumerate(self.names):
-            if self._latents.means[i].matrices:
-                variances.append(np.diagonal(self.cov(name)))
-            else:
-                variances.append(self._posterior.innovation_var(i))
-        return self._dataset([np.sqrt(np.maximum(var, 0.0)) for var in variances])
+        return self._dataset([np.sqrt(var) for var in self._latents.variances(self._posterior)])
 
     def cov(self, name: str | None = None) -> Array:
         """Return the posterior covariance of one latent's entries, flattened.
@@ -187,14 +181,7 @@ class Approximation:
         ndarray, shape (size, size)
         """
         index = 0 if name is None else self._latents.index(name)
-        maps = self._latents.coefficients(index)
-        total = np.zeros((self._latents.size(index),) * 2)
-        for first, left in maps.items():
-            for second, right in maps.items():
-                part = self._posterior.innovation_cov(first, second)
-                part = part if left is None else left @ part
-                total += part if right is None else part @ right.T
-        return total
+        return self._latents.cov(self._posterior, index)
 
     @property
     def predictor_mean(self) -> Array:
@@ -244,24 +231,13 @@ class Approximation:
         groups = {"posterior": {name: value[None] for name, value in posterior.items()}}
         if log_likelihood:
             groups |= self._log_likelihood(whitened)
-        if self.observed:
-            groups["observed_data"] = self.observed
-        shapes = {name: value.shape[1:] for name, value in posterior.items()}
-        shapes |= {name: np.shape(value) for name, value in self.observed.items()}
-        labels = fitting_dims(self._labels.dims, self._labels.coords, shapes)
-        used = {dim for dims in labels.values() for dim in dims}
-        coords = {dim: c for dim, c in self._labels.coords.items() if dim in used}
-        tree = az.from_dict(groups, coords=coords, dims=labels)
-        tree["posterior"].attrs.update(
-            {
-                "inference_library": "pymc_augconj",
-                "method": self.method,
-                "log_evidence": self.log_evidence,
-                "converged": int(self.converged),
-                "sampling_time": self.timings["total"] + time.perf_counter() - start,
-            }
-        )
-        return tree
+        attrs = {
+            "method": self.method,
+            "log_evidence": self.log_evidence,
+            "converged": int(self.converged),
+            "sampling_time": self.timings["total"] + time.perf_counter() - start,
+        }
+        return self._labels.tree(groups, self.observed, attrs)
 
     def to_datatree(self) -> xr.DataTree:
         """Return 1000 draws, those of :meth:`sample`, for :func:`pymc_augconj.compare` and ArviZ.
@@ -278,12 +254,34 @@ class Approximation:
         """Return 1000 draws for predictions; of processes at inducing inputs if there are any."""
         return self.sample(random_seed=random_seed)
 
+    def log_ratios(self, draws: int, rng: np.random.Generator) -> Array:
+        """Return log p(y, u | θ) − log q(u) at draws of the latents u from the approximation.
+
+        The mean of their exponential is p(y | θ), at the point estimates θ.
+        """
+        stats = self._log_likelihood(self._draw_whitened(rng, draws))["sample_stats"]
+        return np.asarray((stats["log_p"] - stats["log_q"])[0] + self._drawn_from.log_normalizer)
+
+    @cached_property
+    def pareto_k(self) -> float:
+        """k̂ of the importance ratios p(y, u | θ)/q(u) of all latents u, at 1000 draws.
+
+        θ is held at its point estimate, whose error k̂ does not see. Below 0.7 draws of the latents
+        can be reweighted to the posterior given θ. It grows with the number of latents, also where
+        each marginal is accurate.
+        """
+        return pareto_k(self.log_ratios(DEFAULT_DRAWS, np.random.default_rng(0)))
+
+    @property
+    def _drawn_from(self) -> Posterior:
+        """The posterior that is drawn from, whose prior has the jitter that draws need."""
+        if self._latents.prior.factorized() is self._latents.prior:
+            return self._posterior
+        return self._latents.condition(self.h, self.lam, factorized=True)
+
     def _draw_whitened(self, rng: np.random.Generator, draws: int) -> list[Array]:
         """Return draws of every block's v, u = S v, each of shape (draws, size)."""
-        posterior = self._posterior
-        if self._latents.prior.factorized() is not self._latents.prior:
-            posterior = self._latents.condition(self.h, self.lam, factorized=True)
-        return posterior.draw(rng, draws)
+        return self._drawn_from.draw(rng, draws)
 
     def _log_likelihood(self, whitened: list[Array]) -> dict[str, dict[str, Array]]:
         """Return the groups that leave-one-out cross-validation needs."""
@@ -301,9 +299,8 @@ class Approximation:
         for value in log_likelihood.values():
             log_p += value.reshape(len(eta), -1).sum(axis=1)
         # q is the prior times the sites.
-        pairs = self._latents.groups.coupling
-        squares = np.hstack([eta**2, 2.0 * eta[:, pairs.first] * eta[:, pairs.second]])
-        log_q = eta @ self.h - 0.5 * squares @ self.lam
+        pull = self._latents.groups.coupling.product(self.lam, eta)
+        log_q = eta @ self.h - 0.5 * np.vecdot(pull, eta)
         # A potential has no observations to leave out.
         observed = {n: value[None] for n, value in log_likelihood.items() if n in self.observed}
         groups = {"sample_stats": {"log_p": log_p[None], "log_q": log_q[None]}}
@@ -335,6 +332,7 @@ class Approximation:
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("_posterior", None)
+        state.pop("pareto_k", None)
         state.pop("_read", None)
         state["model"] = None
         # Graphs of the model are pickled by cloudpickle, as in PyMC's own worker processes.
@@ -392,9 +390,6 @@ class Approximation:
 
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
         blocks = [b.block for b in self._latents.blocks]
-        return xr.Dataset(
-            {
-                block.name: self._labels.array(block.name, value.reshape(block.shape))
-                for block, value in zip(blocks, values, strict=True)
-            }
+        return self._labels.dataset(
+            {b.name: x.reshape(b.shape) for b, x in zip(blocks, values, strict=True)}
         )

@@ -12,17 +12,19 @@ import numpy as np
 import pandas as pd
 
 from pymc_augconj.engines.base import FitOutcome, Iteration, ProcessPrior, SparseProblem
+from pymc_augconj.engines.nested.importance import NestedPosterior
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
-from pymc_augconj.recognition.prediction.draws import LatentDraws, affine_means
 from pymc_augconj.recognition.prediction.evaluate import constrained
+from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
 from pymc_augconj.recognition.processes.input_data import checksums
 
 from .approximation import Approximation
 from .fitted_model import AffineMean, Fingerprint, FittedLatents, LazyMeans, PointwiseLogLikelihood
 from .layout import Labels, inducing_name
+from .nested import NestedApproximation
 from .sparse import SparseApproximation
 
 __all__ = ["approximation_of"]
@@ -35,13 +37,20 @@ def approximation_of(
     outcome: FitOutcome,
     random_seed: int | None,
     sparse: SparseProblem | None,
-) -> Approximation:
+) -> Approximation | NestedApproximation:
     """Return the result of a fit of ``model``, read as ``lgm``; ``sparse`` is None if dense."""
     point = outcome.point
     processes = {process.name: process for process in sparse.priors} if sparse else {}
     observed = {
         site.name: _observed(model, site, point) for site in lgm.sites if site.has_observations
     }
+    nested = outcome.nested
+    if isinstance(nested, NestedPosterior) and nested.members:
+        return NestedApproximation(
+            **_facts(method, model, lgm, outcome, random_seed, observed),
+            nested=nested,
+            _means=LatentMeans(model, lgm, point),
+        )
     means = LazyMeans(partial(_means, model, lgm, outcome, processes))
     latents = FittedLatents(
         _without_graphs(outcome.prior),
@@ -50,30 +59,14 @@ def approximation_of(
         # The model's data may change before the means are read.
         tuple(means) if model.data_vars else means,
     )
-    facts: dict[str, Any] = {
-        "method": method,
+    facts = _facts(method, model, lgm, outcome, random_seed, observed) | {
         "h": outcome.h,
         "lam": outcome.lam,
-        "theta": constrained(model, [h.name for h in lgm.hyperparameters], point),
-        "point": {h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
-        "log_evidence": outcome.evidence,
-        "objective": outcome.objective,
-        "history": _history(outcome),
-        "converged": outcome.converged,
-        "message": outcome.message,
-        "timings": {},
-        "diagnostics": outcome.diagnostics,
-        "observed": observed,
-        "random_seed": random_seed,
         "_latents": latents,
-        "_labels": Labels.of_model(model),
-        "_variables": (
-            *(rv.name for rv in model.unobserved_RVs),
-            *(inducing_name(name) for name in processes),
-        ),
         "_data": checksums(model.data_vars),
         "_fingerprint": Fingerprint.of(lgm, point, observed),
     }
+    facts["_variables"] += tuple(inducing_name(name) for name in processes)
     evaluate = LatentDraws(model, lgm, point)
     if processes:
         return SparseApproximation(
@@ -93,12 +86,36 @@ def approximation_of(
     return Approximation(**facts, _evaluate=evaluate, _pointwise=pointwise)
 
 
+def _facts(
+    method: str, model: Any, lgm: LatentGaussianModel, outcome: FitOutcome,
+    random_seed: int | None, observed: dict[str, np.ndarray],
+) -> dict[str, Any]:  # fmt: skip
+    """Return the fields that all approximations have."""
+    point = outcome.point
+    return {
+        "method": method,
+        "theta": constrained(model, [h.name for h in lgm.hyperparameters], point),
+        "point": {h.value_name: np.array(point[h.value_name]) for h in lgm.hyperparameters},
+        "log_evidence": outcome.evidence,
+        "objective": outcome.objective,
+        "history": _history(outcome),
+        "converged": outcome.converged,
+        "message": outcome.message,
+        "timings": {},
+        "diagnostics": outcome.diagnostics,
+        "observed": observed,
+        "random_seed": random_seed,
+        "_labels": Labels.of_model(model),
+        "_variables": tuple(rv.name for rv in model.unobserved_RVs),
+    }
+
+
 def _means(
     model: Any, lgm: LatentGaussianModel, outcome: FitOutcome, processes: Mapping[str, ProcessPrior]
 ) -> list[AffineMean]:
     """Return the prior mean of each latent; of a process, at its inducing inputs."""
     found = []
-    parts = affine_means(model, lgm, outcome.point, processes)
+    parts = LatentMeans(model, lgm, outcome.point, processes).affine(outcome.point)
     for block, part in zip(lgm.blocks, parts, strict=True):
         if block.name in processes:
             Z = outcome.inducing[block.name]

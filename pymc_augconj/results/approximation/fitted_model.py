@@ -114,17 +114,21 @@ class FittedLatents:
 
     def values(self, innovations: Sequence[Array]) -> list[Array]:
         """Return the latents for innovations of shape (…, size)."""
-        known: dict[str, Array] = {}
-        waiting = dict(zip(self.names, zip(innovations, self.means, strict=True), strict=True))
-        while waiting:
-            # A mean needs the values of the latents on which it depends.
-            name = next(n for n, (_, mean) in waiting.items() if set(mean.matrices) <= set(known))
-            innovation, mean = waiting.pop(name)
+        values: dict[str, Array] = {}
+        read: dict[str, Array] = {}
+        blocks = dict(
+            zip(self.names, zip(self.blocks, innovations, self.means, strict=True), strict=True)
+        )
+        while blocks:
+            # A mean needs the latents on which it depends; of a whitened one, the innovation.
+            name = next(n for n, (_, _, mean) in blocks.items() if set(mean.matrices) <= set(read))
+            prior, innovation, mean = blocks.pop(name)
             value = innovation + mean.constant
             for other, matrix in mean.matrices.items():
-                value = value + known[other] @ matrix.T
-            known[name] = value
-        return [known[name] for name in self.names]
+                value = value + read[other] @ matrix.T
+            values[name] = value
+            read[name] = innovation if prior.block.whitened else value
+        return [values[name] for name in self.names]
 
     def coefficients(self, index: int) -> dict[int, Array | None]:
         """Return the coefficient of each innovation in a latent's value; None is the identity."""
@@ -135,6 +139,25 @@ class FittedLatents:
                 known = maps.get(i)
                 maps[i] = found if known is None else known + found
         return maps
+
+    def variances(self, posterior: Posterior) -> list[Array]:
+        """Return the variances of every latent's entries."""
+        found = []
+        for i, mean in enumerate(self.means):
+            own = np.diagonal(self.cov(posterior, i)) if mean.matrices else None
+            found.append(np.maximum(posterior.innovation_var(i) if own is None else own, 0.0))
+        return found
+
+    def cov(self, posterior: Posterior, index: int) -> Array:
+        """Return the covariance of a latent's entries."""
+        maps = self.coefficients(index)
+        total = np.zeros((self.size(index),) * 2)
+        for first, left in maps.items():
+            for second, right in maps.items():
+                part = posterior.innovation_cov(first, second)
+                part = part if left is None else left @ part
+                total += part if right is None else part @ right.T
+        return total
 
     def mean_in_innovations(self, name: str) -> tuple[Array, dict[int, Array]]:
         """Return a latent's prior mean as constant + Σ matrix @ innovation of another latent."""

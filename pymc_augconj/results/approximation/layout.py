@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import arviz as az
 import numpy as np
 import pandas as pd
 import xarray as xr
@@ -52,6 +53,27 @@ class Labels:
             for dim, size in zip(dims, np.shape(values), strict=True)
         }
         return xr.DataArray(values, dims=dims, coords=coords, name=name)
+
+    def dataset(self, values: Mapping[str, Array]) -> xr.Dataset:
+        """Return labelled arrays of variables."""
+        return xr.Dataset({name: self.array(name, value) for name, value in values.items()})
+
+    def tree(
+        self,
+        groups: Mapping[str, Mapping[str, Array]],
+        observed: Mapping[str, Array],
+        attrs: Mapping[str, Any],
+    ) -> xr.DataTree:
+        """Return groups of draws, of shape (chain, draw, …), and the observations."""
+        shapes = {name: value.shape[2:] for name, value in groups["posterior"].items()}
+        shapes |= {name: np.shape(value) for name, value in observed.items()}
+        dims = fitting_dims(self.dims, self.coords, shapes)
+        used = {dim for own in dims.values() for dim in own}
+        coords = {dim: c for dim, c in self.coords.items() if dim in used}
+        every = {**groups, "observed_data": observed} if observed else dict(groups)
+        tree = az.from_dict(every, coords=coords, dims=dims)
+        tree["posterior"].attrs.update({"inference_library": "pymc_augconj", **attrs})
+        return tree
 
 
 def fitting_dims(

@@ -18,7 +18,7 @@ from pymc_augconj.engines.sparse.rows import few_rows
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.linalg.dense import cholesky_with_jitter
-from pymc_augconj.recognition.prediction.draws import LatentDraws
+from pymc_augconj.recognition.prediction.latent_draws import LatentDraws
 from pymc_augconj.typing import Array
 
 from .approximation import DEFAULT_DRAWS, Approximation

@@ -13,7 +13,7 @@ from pymc_augconj.engines.registry import ENGINES
 from .fitted_model import FittedLatents
 from .layout import inducing_name
 
-__all__ = ["summarize", "summarize_html"]
+__all__ = ["as_html", "as_text", "summarize", "summarize_html"]
 
 _WIDTH = 100
 _LABEL = 17
@@ -37,13 +37,21 @@ class Summarized(Protocol):
 
 def summarize(approximation: Summarized) -> str:
     """Return method, evidence, latents, hyperparameters and the end of the fit, one line each."""
-    title, rows = _contents(approximation)
-    return "\n".join([title, *(_row(label, text) for label, text in rows)])
+    return as_text(*_contents(approximation))
 
 
 def summarize_html(approximation: Summarized) -> str:
     """Return the summary as a table for notebooks."""
-    title, rows = _contents(approximation)
+    return as_html(*_contents(approximation))
+
+
+def as_text(title: str, rows: list[tuple[str, str]]) -> str:
+    """Return a title and labelled lines."""
+    return "\n".join([title, *(_row(label, text) for label, text in rows)])
+
+
+def as_html(title: str, rows: list[tuple[str, str]]) -> str:
+    """Return a title and labelled lines as a table."""
     cells = (f"<tr><th>{escape(label)}</th><td>{escape(text)}</td></tr>" for label, text in rows)
     return f"<table><caption>{escape(title)}</caption><tbody>{''.join(cells)}</tbody></table>"
 

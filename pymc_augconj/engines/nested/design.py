@@ -1,0 +1,137 @@
+"""Points at which hyperparameters are tried, in coordinates z where their posterior is about N(0, I).
+
+θ = mode + Σ_j t_j(z_j) v_j along the eigenvectors v_j of the Hessian at the mode, with
+
+    t(z) = a z + b (√(z² + ¼) − ½),        |b| < a,
+
+which has the slopes a ± b on the two sides of the mode and so accounts for skewness.
+
+Up to three hyperparameters have a lattice, on which the trapezoidal rule converges faster than any
+power of the spacing d (for a normal density its error is 2 exp(−2π²/d²)), extended wherever the
+density is still large. More have a central composite design: the centre, 2p points on the axes, and
+2^(p−k) corners of a fractional factorial, the latter all at distance √(p + 2). With the weights
+
+    2/(p + 2) at the centre,   1/(p + 2)² on the axes,   p²/(p + 2)² in all for the corners,
+
+of which p/(p + 2) are on the sphere, it integrates polynomials of degree five under N(0, I) (four
+for 5 and 8 hyperparameters, whose corners are a smaller fraction): on the sphere the weights
+relative to each other are 1/(p(p + 2)) and p/(p + 2), a spherical rule of degree five, and the
+radius and the centre's weight give E|z|² = p and E|z|⁴ = p(p + 2).
+
+References
+----------
+Rue, H., Martino, S. & Chopin, N. (2009). Approximate Bayesian inference for latent Gaussian models
+by using integrated nested Laplace approximations. JRSS B 71, section 6.5.
+Stroud, A. H. (1971). Approximate Calculation of Multiple Integrals. Prentice-Hall.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from pymc_augconj.typing import Array
+
+__all__ = [
+    "LARGEST_DESIGN",
+    "LARGEST_LATTICE",
+    "REFERENCE",
+    "SPACING",
+    "Scaling",
+    "composite",
+    "lattice",
+]
+
+#: Numbers of hyperparameters.
+LARGEST_LATTICE, LARGEST_DESIGN = 3, 8
+#: Of the lattice, by the number of hyperparameters; and how far its log density goes down.
+SPACING = {1: 0.75, 2: 1.0, 3: 1.5}
+_DROP = {1: 9.0, 2: 7.5, 3: 6.5}
+_MOST_POINTS = 500
+#: z at which the fall of a normal log density, one, gives the widths; and the largest |b|/a.
+REFERENCE, _MOST_SKEW = np.sqrt(2.0), 0.9
+# Columns of the fractional factorial that are products of others, all of resolution five or more:
+# no product of two columns equals another such product, or a column.
+_GENERATORS = {5: [(0, 1, 2, 3)], 6: [(0, 1, 2, 3, 4)], 7: [(0, 1, 2, 3, 4, 5)]} | {
+    8: [(0, 1, 2, 3), (0, 1, 4, 5)]
+}
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """The coordinates z of θ, both of shape (…, p).
+
+    Attributes
+    ----------
+    mode : ndarray, shape (p,)
+    axes : ndarray, shape (p, p)
+        Orthonormal columns v_j.
+    width, skew : ndarray, shape (p,)
+        a and b.
+    """
+
+    mode: Array
+    axes: Array
+    width: Array
+    skew: Array
+
+    @classmethod
+    def of_widths(cls, mode: Array, axes: Array, below: Array, above: Array) -> Scaling:
+        """Return the scaling with t(z) = ``above``·z and ``below``·z at z = ±``REFERENCE``."""
+        width = 0.5 * (above + below)
+        bend = np.sqrt(REFERENCE**2 + 0.25) - 0.5
+        skew = 0.5 * (above - below) * REFERENCE / bend
+        return cls(mode, axes, width, np.clip(skew, -_MOST_SKEW * width, _MOST_SKEW * width))
+
+    def theta(self, z: Array) -> Array:
+        """Return θ, flat, on the unconstrained scale."""
+        along = self.width * z + self.skew * (np.sqrt(z**2 + 0.25) - 0.5)
+        return np.asarray(self.mode + along @ self.axes.T)
+
+    def log_jacobian(self, z: Array) -> Array:
+        """Return log |∂θ/∂z|."""
+        slopes = self.width + self.skew * z / np.sqrt(z**2 + 0.25)
+        return np.asarray(np.log(slopes).sum(axis=-1))
+
+
+def lattice(log_density: Callable[[Array], float], p: int) -> Array:
+    """Return the points z, (n, p), of the lattice where the density counts, and those around them.
+
+    ``log_density`` is of z, and −∞ where there is none.
+    """
+    start = (0,) * p
+    values = {start: log_density(np.zeros(p))}
+    queue = [start]
+    for at in queue:
+        if len(values) >= _MOST_POINTS or not values[at] > max(values.values()) - _DROP[p]:
+            continue
+        for j, step in product(range(p), (-1, 1)):
+            to = (*at[:j], at[j] + step, *at[j + 1 :])
+            if to not in values:
+                values[to] = log_density(SPACING[p] * np.array(to, dtype=float))
+                queue.append(to)
+    return SPACING[p] * np.array(list(values), dtype=float)
+
+
+def composite(p: int) -> tuple[Array, Array]:
+    """Return the points of the central composite design, (n, p), and their weights under N(0, I).
+
+    The centre is first.
+    """
+    generators = _GENERATORS.get(p, [])
+    factors = np.array(list(product((-1.0, 1.0), repeat=p - len(generators))))
+    made = [factors[:, list(columns)].prod(axis=1) for columns in generators]
+    corners = np.column_stack([factors, *made]) * np.sqrt((p + 2.0) / p)
+    stars = np.sqrt(p + 2.0) * np.vstack([np.eye(p), -np.eye(p)])
+    share = p / (p + 2.0)
+    weights = np.concatenate(
+        [
+            [1.0 - share],
+            np.full(2 * p, share / (p * (p + 2.0))),
+            np.full(len(corners), share * share / len(corners)),
+        ]
+    )
+    return np.vstack([np.zeros((1, p)), stars, corners]), weights

@@ -1,0 +1,147 @@
+"""The engine of nested approximations.
+
+The mode of p(θ) Z(θ) in the unconstrained scale, its Hessian, and a design about it; Z by
+expectation propagation, or by the variational Gaussian where an observation has several predictors.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pymc_augconj.engines.base import FitOutcome, FitProblem
+from pymc_augconj.engines.ep.fit import ExpectationPropagation
+from pymc_augconj.engines.hyperparameters import HyperClimb, Search
+from pymc_augconj.engines.options import NestedOptions
+from pymc_augconj.engines.variational.ascent import SiteFit
+from pymc_augconj.engines.variational.vgp import VariationalGaussian
+from pymc_augconj.errors import AugmentationError, NotPositiveDefiniteError
+from pymc_augconj.latents.posterior import Posterior
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Point
+from pymc_augconj.typing import Array
+
+from .density import ThetaDensity
+from .design import LARGEST_DESIGN, LARGEST_LATTICE, Scaling, composite, lattice
+from .importance import NestedPosterior
+from .surface import Surface
+
+__all__ = ["NestedApproximations"]
+
+_ENGINES = {"ep": ExpectationPropagation(), "vgp": SiteFit(VariationalGaussian)}
+
+# Points of smaller weight, relative to the largest, are no components of the mixture.
+_SMALLEST_WEIGHT = 1e-6
+
+
+class NestedApproximations:
+    """The engine ``method="nested"``."""
+
+    def __call__(self, problem: FitProblem) -> FitOutcome:
+        """Return the fit; its sites are those at the mode.
+
+        Raises
+        ------
+        AugmentationError
+            If there are too many hyperparameters for a design.
+        """
+        sizes = {h.name: h.size for h in problem.members}
+        if sum(sizes.values()) > LARGEST_DESIGN:
+            raise AugmentationError(
+                f"hyperparameters: expected at most {LARGEST_DESIGN} components, over which a "
+                f"design integrates, found {sum(sizes.values())} ({sizes}); use pac.sample, "
+                "method='ep' with point estimates, or give some of them fixed values"
+            )
+        # On the unconstrained scale, in which they are integrated over.
+        problem = replace(problem, log_prior=_with_jacobian(problem.model))
+        name, search, best = self._maximise(problem)
+        surface, family = Surface(search), search.family
+        nested, log_mass = _nested(surface, problem)
+        end = best.climb.evaluation
+        failed = Counter(node.converged for node in surface.nodes.values())[False]
+        message = f"{len(nested.x)} points, sites by {name!r}; mode: {best.message}"
+        if failed:
+            message = f"sites did not converge at {failed} points; {message}"
+        posterior = end.posterior
+        return FitOutcome(
+            best.point, end.h, end.lam, log_mass, best.objective, family.at(best.point).prior,
+            family.priors.groups, family.preferred.name, best.converged and not failed, message,
+            search.iterations, best.gradient,
+            {"points": len(nested.x), "sites": name, "evaluations": search.evaluations},
+            evidence_error=posterior.error if isinstance(posterior, Posterior) else 0.0,
+            nested=nested,
+        )  # fmt: skip
+
+    def _maximise(self, problem: FitProblem) -> tuple[str, Search[Any], HyperClimb[Any]]:
+        """Return the method of the sites, the search and its maximum."""
+        chosen = NestedOptions.of(problem.options).sites
+        several = any(site.shape[0] > 1 for site in problem.model.sites)
+        names = [chosen] if chosen else ["vgp"] if several else ["ep", "vgp"]
+        for name in names:
+            search = _ENGINES[name].search(problem)
+            try:
+                best = search.ascend()
+            except (NotPositiveDefiniteError, FloatingPointError):
+                if name == names[-1]:
+                    raise
+                continue
+            search.best = best
+            break
+        return name, search, best
+
+
+def _with_jacobian(model: LatentGaussianModel) -> Any:
+    def log_prior(point: Point) -> tuple[float, dict[str, Array]]:
+        return float(model.log_prior(point)), dict(model.log_prior_gradient(point))
+
+    return log_prior
+
+
+def _nested(surface: Surface, problem: FitProblem) -> tuple[NestedPosterior, float]:
+    """Return the approximations at a design, and log ∫ p(θ) Z(θ) dθ; log Z without members."""
+    search, p = surface.search, surface.mode.size
+    density, weights = None, np.ones(1)
+    nodes = list(surface.nodes.values())
+    log_mass = search.known_best.climb.evaluation.bound
+    if p:
+        scaling = surface.scaling()
+        z, weights = _design(surface, scaling)
+        nodes = [surface.at(scaling.theta(row)) for row in z]
+        values = np.array([node.log_density for node in nodes])
+        usable = np.isfinite(values)
+        nodes = [node for node, keep in zip(nodes, usable, strict=True) if keep]
+        weights, values = weights[usable] / weights[usable].sum(), values[usable]
+        density = ThetaDensity(scaling, z[usable], values, is_lattice=p <= LARGEST_LATTICE)
+        log_mass = density.log_mass
+    family = search.family
+    return NestedPosterior(
+        problem.model, family.priors, family.preferred.name, tuple(problem.members),
+        dict(problem.point), np.array([node.x for node in nodes]),
+        np.array([node.log_density for node in nodes]), weights,
+        np.array([node.h for node in nodes]), np.array([node.lam for node in nodes]), density,
+    ), log_mass  # fmt: skip
+
+
+def _design(surface: Surface, scaling: Scaling) -> tuple[Array, Array]:
+    """Return points z and their weights in the mixture, of which small ones are zero."""
+    p = surface.mode.size
+
+    def log_density(z: Array) -> float:
+        return surface.log_density(scaling.theta(z))
+
+    if p <= LARGEST_LATTICE:
+        z = lattice(log_density, p)
+        log_weights = np.array([log_density(row) for row in z]) + scaling.log_jacobian(z)
+    else:
+        z, weights = composite(p)
+        values = np.array([log_density(row) for row in z])
+        # The rule is for the ratio to N(0, I).
+        log_weights = values + scaling.log_jacobian(z) + 0.5 * np.sum(z**2, axis=1)
+        log_weights += np.log(weights)
+    weights = np.exp(log_weights - logsumexp(log_weights))
+    weights[weights < _SMALLEST_WEIGHT * weights.max()] = 0.0
+    return z, weights

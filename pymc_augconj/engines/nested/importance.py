@@ -1,0 +1,199 @@
+"""Draws of θ, of the latents given θ, and their importance ratios.
+
+Given θ the latents have the Gaussian q(u | θ) = p(u | θ) Π siteᵢ(ηᵢ) / Z_s(θ), with sites
+interpolated between the points of the design. Whatever the sites are,
+
+    p(y, θ) = p(θ) Z_s(θ) E_q[ Π p(yᵢ | ηᵢ) / siteᵢ(ηᵢ) ],
+
+so that a mean over a few draws of u estimates p(y, θ) without bias. Draws come in pairs on both
+sides of the mean, in which what skewness there is cancels to first order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.latents.choice import condition
+from pymc_augconj.latents.joint import LatentPrior, LatentPriors
+from pymc_augconj.latents.posterior import Posterior
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel
+from pymc_augconj.point import Point
+from pymc_augconj.typing import Array
+
+from .density import ThetaDensity
+
+__all__ = ["Given", "NestedPosterior"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """The Gaussian of the latents given θ.
+
+    Attributes
+    ----------
+    point : mapping
+        θ.
+    h, lam : ndarray
+        Sites.
+    prior : LatentPrior
+    posterior : Posterior
+    """
+
+    point: Point
+    h: Array
+    lam: Array
+    prior: LatentPrior
+    posterior: Posterior
+
+
+@dataclass
+class NestedPosterior:
+    """Site approximations at the points of a design, and the density over θ.
+
+    Attributes
+    ----------
+    model : LatentGaussianModel
+    priors : LatentPriors
+    solver : str
+        The cheapest solver, see :mod:`pymc_augconj.latents.choice`.
+    members : sequence of Hyperparameter
+        Those that are integrated over.
+    start : mapping
+        The other entries of the point.
+    x : ndarray, shape (n, p)
+        θ at the points, flat, on the unconstrained scale; the mode is first.
+    log_density : ndarray, shape (n,)
+        log p(θ) + log Z(θ).
+    weights : ndarray, shape (n,)
+        Of the points as components of a mixture, of sum one.
+    h, lam : ndarray, shape (n, …)
+        Sites at the points.
+    density : ThetaDensity, or None
+        None without hyperparameters.
+    """
+
+    model: LatentGaussianModel
+    priors: LatentPriors
+    solver: str
+    members: Sequence[Hyperparameter]
+    start: Point
+    x: Array
+    log_density: Array
+    weights: Array
+    h: Array
+    lam: Array
+    density: ThetaDensity | None
+
+    def entries(self, x: Array) -> dict[str, Array]:
+        """Return the entries of hyperparameters, with the first axes of ``x``, (…, p)."""
+        found, begin = {}, 0
+        for h in self.members:
+            part = x[..., begin : begin + h.size]
+            found[h.value_name] = part.reshape((*x.shape[:-1], *h.shape))
+            begin += h.size
+        return found
+
+    def point(self, x: Array) -> dict[str, Array]:
+        """Return the point of one θ."""
+        return {**self.start, **{name: np.array(e) for name, e in self.entries(x).items()}}
+
+    def given(self, x: Array, h: Array, lam: Array) -> Given:
+        """Return the latents given θ and sites; raises NotPositiveDefiniteError."""
+        point = self.point(x)
+        prior = self.priors.at(point).factorized()
+        posterior = condition(prior, self.priors.groups, h, lam, solver=self.solver)
+        return Given(point, h, lam, prior, posterior)
+
+    def components(self) -> Iterator[tuple[float, Given]]:
+        """Yield weight and Gaussian of each point that counts."""
+        for k in np.argsort(-self.weights):
+            if self.weights[k] > 0.0:
+                yield float(self.weights[k]), self.given(self.x[k], self.h[k], self.lam[k])
+
+    def along(self, z: Array) -> Iterator[Given | None]:
+        """Yield the latents given each row of z; None where their prior has no factor.
+
+        The sites are interpolated, within the range that they have at the points.
+        """
+        if self.density is None:
+            given = self.given(self.x[0], self.h[0], self.lam[0])
+            yield from (given for _ in z)
+            return
+        every = self.density.scaling.theta(z)
+        bounds = [(s.min(axis=0), s.max(axis=0)) for s in (self.h, self.lam)]
+        for x, row, weights in zip(every, z, self.density.site_weights(z), strict=True):
+            sites = [
+                np.clip(weights @ known, *ends)
+                for known, ends in zip((self.h, self.lam), bounds, strict=True)
+            ]
+            near = int(np.argmin(np.sum((self.density.z - row) ** 2, axis=1)))
+            for h, lam in (sites, (self.h[near], self.lam[near])):
+                try:
+                    yield self.given(x, h, lam)
+                    break
+                except NotPositiveDefiniteError:
+                    continue
+            else:
+                yield None
+
+    def draw(self, rng: np.random.Generator, draws: int) -> tuple[Array, list[tuple[Given, Array]]]:
+        """Return draws of z, and with each the latents given θ and a draw of v, (1, D)."""
+        z = np.zeros((draws, 0)) if self.density is None else self.density.draw(rng, draws)
+        found: list[tuple[Given, Array]] = []
+        kept = []
+        for i, given in enumerate(self.along(z)):
+            if given is not None:
+                nu = rng.standard_normal((1, given.posterior.size))
+                found.append((given, given.posterior.whitened(given.posterior.apply(nu))))
+                kept.append(i)
+        if len(kept) == draws:
+            return z, found
+        more, rest = self.draw(rng, draws - len(kept))
+        return np.concatenate([z[kept], more]), [*found, *rest]
+
+    def log_likelihoods(self, given: Given, eta: Array) -> list[Array]:
+        """Return log p(yᵢ | ηᵢ) of every site at draws of η, (S, N), each of shape (S, size)."""
+        point = given.point
+        parameters = [(site, site.y(point), site.params(point)) for site in self.model.sites]
+        return [
+            np.array([site.likelihood.log_density(y, site.select(row), params) for row in eta])
+            for site, y, params in parameters
+        ]
+
+    def log_ratio(self, given: Given, eta: Array) -> Array:
+        """Return Σ log p(yᵢ | ηᵢ) − log siteᵢ(ηᵢ) at draws of η, (S, N)."""
+        found = np.zeros(len(eta))
+        for values in self.log_likelihoods(given, eta):
+            found += values.reshape(len(eta), -1).sum(axis=1)
+        pull = self.priors.groups.coupling.product(given.lam, eta)
+        return np.asarray(found - eta @ given.h + 0.5 * np.vecdot(pull, eta))
+
+    def log_joint(
+        self, rng: np.random.Generator, z: Array, pairs: int, *, common: bool = False
+    ) -> Array:
+        """Return estimates of log p(y, θ), as a density of z, by 2·pairs draws of the latents.
+
+        The mean of the exponential is exact; −∞ is returned where the prior has no factor. With
+        ``common`` the draws at every θ are made of the same normal numbers.
+        """
+        found, nu = np.full(len(z), -np.inf), np.zeros((0, 0))
+        for i, given in enumerate(self.along(z)):
+            if given is None:
+                continue
+            posterior = given.posterior
+            if not common or nu.shape[1] != posterior.size:
+                nu = rng.standard_normal((pairs, posterior.size))
+            x = posterior.apply(np.vstack([nu, -nu]))
+            eta = given.prior.predictor(posterior.innovations(x))
+            with np.errstate(all="ignore"):
+                ratio = self.log_ratio(given, eta)
+            ratio[np.isnan(ratio)] = -np.inf
+            log_prior = float(self.model.log_prior(given.point))
+            mean = float(logsumexp(ratio)) - np.log(2 * pairs)
+            found[i] = log_prior + posterior.log_normalizer + mean
+        return found if self.density is None else found + self.density.scaling.log_jacobian(z)

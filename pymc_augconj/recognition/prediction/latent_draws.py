@@ -1,0 +1,165 @@
+"""From the latents of engines to the variables of the user's model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from pymc.model import Model
+
+from pymc_augconj.block import LatentBlock
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.model import LatentGaussianModel
+from pymc_augconj.point import Argument, Point, PointMap
+from pymc_augconj.recognition.predictors.random_mean import affine_parts
+from pymc_augconj.recognition.processes.input_data import data_as_constants
+
+from .evaluate import BatchFunction, value_at_zero
+
+__all__ = ["LatentDraws", "LatentMeans"]
+
+
+class LatentMeans:
+    """The prior means of the latents as functions of θ and of other latents.
+
+    Parameters
+    ----------
+    model : pymc.Model
+    lgm : LatentGaussianModel
+    point : mapping
+        Any θ, for the shapes of entries.
+    without : collection of str
+        Latents that are left out; their means are empty.
+    """
+
+    def __init__(
+        self, model: Model, lgm: LatentGaussianModel, point: Point, without: Collection[str] = ()
+    ) -> None:
+        self._blocks, self._without = lgm.blocks, without
+        # The user's variable at v = 0, as a function of the values of other latents.
+        self._of_whitened = {
+            block.name: _mean_of_whitened(model, block, lgm, point)
+            for block in lgm.blocks
+            if block.whitened and block.name not in without and block.name in model.named_vars
+        }
+
+    def affine(self, point: Point) -> list[tuple[np.ndarray, dict[str, np.ndarray]]]:
+        """Return the mean of every latent at θ, as a constant and matrices.
+
+        value = innovation + constant + Σ matrix @ value of the other latent, flattened.
+        """
+        found: list[tuple[np.ndarray, dict[str, np.ndarray]]] = []
+        for block in self._blocks:
+            mean, read = self._reads(block)
+            if mean is None:
+                size = 0 if block.name in self._without else block.total_size
+                found.append((np.zeros(size), {}))
+                continue
+            fixed = {**point, **{key: np.zeros(shape) for key, (_, shape) in read.items()}}
+            constant, matrices = affine_parts(
+                partial(_at, mean, fixed), {key: shape for key, (_, shape) in read.items()}
+            )
+            found.append((constant, {read[key][0]: matrix for key, matrix in matrices.items()}))
+        return found
+
+    def values(self, point: Point, innovations: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Return the values of all latents, flat, at θ given one set of innovations."""
+        values: dict[str, np.ndarray] = {}
+        known: dict[str, np.ndarray] = {}
+        waiting = [(b, u, *self._reads(b)) for b, u in zip(self._blocks, innovations, strict=True)]
+        while waiting:
+            # A mean needs the latents on which it depends; of a whitened one, the innovation.
+            ready = [all(of in known for of, _ in read.values()) for *_, read in waiting]
+            block, innovation, mean, read = waiting.pop(ready.index(True))
+            value = innovation
+            if mean is not None:
+                others = {key: known[of].reshape(shape) for key, (of, shape) in read.items()}
+                value = value + np.ravel(mean({**point, **others}))
+            values[block.name] = value
+            known[block.name] = innovation if block.whitened else value
+        return [values[block.name] for block in self._blocks]
+
+    def _reads(
+        self, block: LatentBlock
+    ) -> tuple[PointMap[np.ndarray] | None, dict[Any, tuple[str, tuple[int, ...]]]]:
+        """Return a block's mean and what it reads: the key, name and shape of other latents."""
+        mean = self._of_whitened.get(block.name) if block.whitened else block.mean
+        if mean is None or block.name in self._without:
+            return None, {}
+        keys: dict[Any, tuple[str, tuple[int, ...]]] = {
+            Argument("value", b.name): (b.name, (b.total_size,)) for b in self._blocks
+        }
+        if block.whitened:
+            keys = {b.value_name: (b.name, b.shape) for b in self._blocks if b is not block}
+        return mean, {key: keys[key] for key in mean.names if key in keys}
+
+
+def _at(mean: PointMap[np.ndarray], point: Point, values: Point) -> np.ndarray:
+    return mean({**point, **values})
+
+
+def _mean_of_whitened(
+    model: Model, block: LatentBlock, lgm: LatentGaussianModel, point: Point
+) -> PointMap[np.ndarray]:
+    """Return m of f = m + chol(K) v, which is the user's variable at v = 0."""
+    mean = value_at_zero(model, block.name, block.value_name, point)
+    others = [b for b in lgm.blocks if b is not block and b.value_name in mean.names]
+    hidden = [b.name for b in others if b.whitened]
+    if hidden:
+        raise AugmentationError(
+            f"{block.name!r}: expected a prior mean that depends on no whitened process, found "
+            f"{hidden} in it; write these with gp.prior(…, reparameterize=False)"
+        )
+    return mean
+
+
+class LatentDraws:
+    """The model's other variables from draws of its latents, at the current data.
+
+    θ is that of ``point``, or drawn where its entries are among the drawn ones.
+    """
+
+    def __init__(self, model: Model, lgm: LatentGaussianModel, point: Point) -> None:
+        self._model, self._forward, self._point = model, lgm.forward, point
+        self._data = data_as_constants(model.unobserved_RVs)
+        self._blocks = [(b.name, b.value_name, b.whitened) for b in lgm.blocks]
+        self._hyperparameters = {h.name for h in lgm.hyperparameters}
+        self._function: BatchFunction | None = None
+
+    def __call__(
+        self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        """Return what is neither latent nor hyperparameter, draws on the first axis."""
+        entries = dict(entries)
+        moving = [*entries, *(v.value_name for v in self._forward)]
+        if self._function is None:
+            known = {name for block in self._blocks for name in block[:2]} | self._hyperparameters
+            names = [rv.name for rv in self._model.unobserved_RVs if rv.name not in known]
+            self._function = BatchFunction(self._model, names, moving, self._point, self._data)
+        entries |= self._draw_forward(entries, rng)
+        return self._function(entries) if self._function.names else {}
+
+    def _draw_forward(
+        self, entries: Mapping[str, np.ndarray], rng: np.random.Generator
+    ) -> dict[str, np.ndarray]:
+        if not self._forward:
+            return {}
+        visible = [name for name, _, _ in self._blocks]
+        function = BatchFunction(self._model, visible, list(entries), self._point, self._data)
+        values = function(entries)
+        latent = {name for _, name, _ in self._blocks}
+        zeros = {n: np.zeros(np.shape(v)) if n in latent else v for n, v in entries.items()}
+        centre = function(zeros)
+        drawn: dict[str, list[Any]] = {v.value_name: [] for v in self._forward}
+        for i in range(len(next(iter(entries.values())))):
+            point = {**self._point, **{name: value[i] for name, value in entries.items()}}
+            for name, _, whitened in self._blocks:
+                value = values[name][i] - (centre[name][i] if whitened else 0.0)
+                point[Argument("value", name)] = np.array(value, dtype=float).ravel()
+            for variable in self._forward:
+                draw = variable.draw(rng, point).reshape(variable.shape)
+                point[variable.value_name] = draw
+                drawn[variable.value_name].append(draw)
+        return {name: np.stack(draws) for name, draws in drawn.items()}

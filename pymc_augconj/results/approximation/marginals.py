@@ -1,0 +1,95 @@
+"""Marginal densities of mixtures, of weighted draws, and of predictors given their observation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pymc_augconj.point import Point
+from pymc_augconj.typing import Array
+
+__all__ = ["density_of_draws", "grid_of", "mixture_density", "tilted_densities"]
+
+# Half the width of a grid, in standard deviations of the components at its ends.
+_WIDTH = 4.5
+# Share of weighted draws beyond each end of a grid, and the number of bins that they are put in
+# before smoothing.
+_TAIL, _BINS = 2e-4, 2048
+
+
+def grid_of(weights: Array, means: Array, stds: Array, points: int) -> Array:
+    """Return a grid for each entry of a mixture with means and deviations of shape (n, size)."""
+    used = weights > 1e-4 * weights.max()
+    low = (means - _WIDTH * stds)[used].min(axis=0)
+    high = (means + _WIDTH * stds)[used].max(axis=0)
+    return np.linspace(low, high, points, axis=-1)
+
+
+def mixture_density(weights: Array, means: Array, stds: Array, x: Array) -> Array:
+    """Return the density at ``x``, (size, points), of normal mixtures."""
+    total = np.zeros_like(x)
+    for weight, mean, std in zip(weights, means, stds, strict=True):
+        u = (x - mean[:, None]) / std[:, None]
+        total += weight * np.exp(-0.5 * u**2) / (np.sqrt(2.0 * np.pi) * std[:, None])
+    return total
+
+
+def tilted_densities(
+    site: Any, point: Point, x: Array, moments: tuple[Array, Array], sites: tuple[Array, Array]
+) -> Array:
+    """Return p(yᵢ | η) times the cavity density, normalised over the grids ``x``, (N, points)."""
+    (mean, var), (h, lam) = moments, sites
+    y, params = site.y(point), site.params(point)
+    columns = [site.likelihood.log_density(y, column[None], params) for column in x.T]
+    log_density = np.stack(np.broadcast_arrays(*columns), axis=1)
+    # The marginal divided by the site.
+    away = x - mean[:, None]
+    log_density = log_density - 0.5 * away**2 / var[:, None]
+    log_density += 0.5 * lam[:, None] * x**2 - h[:, None] * x
+    density = np.exp(log_density - log_density.max(axis=1, keepdims=True))
+    return np.asarray(density / np.trapezoid(density, x, axis=1)[:, None])
+
+
+def density_of_draws(
+    entry: Array, value: Array, weights: Array, points: int
+) -> tuple[Array, Array]:
+    """Return grids and densities of weighted draws, (S, …), of a transformed variable.
+
+    Kernels are on the unconstrained scale, where that has an increasing or decreasing function of
+    each entry, so that nothing leaks over a bound.
+    """
+    used = weights > 0.0
+    w, shape = weights[used], value.shape[1:]
+    x, u = value[used].reshape(len(w), -1), entry[used].reshape(len(w), -1)
+    grids, densities = [], []
+    for j in range(x.shape[1]):
+        own = u[:, j] if u.shape == x.shape else x[:, j]
+        order = np.argsort(own)
+        steps = np.diff(x[order, j])
+        if not ((steps >= 0.0).all() or (steps <= 0.0).all()):
+            own = x[:, j]
+            order = np.argsort(own)
+        grid, density = _smoothed(own, w, points)
+        at = np.interp(grid, own[order], x[order, j])
+        with np.errstate(divide="ignore", invalid="ignore"):
+            density = density / np.abs(np.gradient(at, grid))
+        order = np.argsort(at)
+        grids.append(at[order])
+        densities.append(np.where(np.isfinite(density), density, 0.0)[order])
+    return np.array(grids).reshape(*shape, points), np.array(densities).reshape(*shape, points)
+
+
+def _smoothed(x: Array, weights: Array, points: int) -> tuple[Array, Array]:
+    """Return a grid and the normal kernel density of weighted numbers there."""
+    order = np.argsort(x)
+    low, high = np.interp([_TAIL, 1.0 - _TAIL], np.cumsum(weights[order]), x[order])
+    mean = weights @ x
+    std = np.sqrt(weights @ (x - mean) ** 2)
+    # Silverman's rule for the effective number of draws.
+    width = 0.9 * std * np.sum(weights**2) ** 0.2
+    grid = np.linspace(low, high, points)
+    ends = low - 5.0 * width, high + 5.0 * width
+    counts, edges = np.histogram(x, _BINS, ends, weights=weights)
+    u = (grid[:, None] - 0.5 * (edges[1:] + edges[:-1])) / width
+    return grid, np.exp(-0.5 * u**2) @ counts / (np.sqrt(2.0 * np.pi) * width)

@@ -1,0 +1,369 @@
+"""The posterior as a mixture of Gaussian approximations over hyperparameters."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import xarray as xr
+
+from pymc_augconj.engines.nested.importance import Given, NestedPosterior
+from pymc_augconj.errors import AugmentationError
+from pymc_augconj.recognition.prediction.evaluate import BatchFunction
+from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
+from pymc_augconj.typing import Array
+
+from .fitted_model import AffineMean, FittedLatents
+from .layout import Labels
+from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
+from .pareto import pareto_k
+from .summary import as_html, as_text
+
+__all__ = ["NestedApproximation"]
+
+DEFAULT_DRAWS = 1000
+
+# Draws of θ behind k̂, and pairs of draws of the latents at each.
+_CERTIFICATE = (200, 8)
+# Entries of the arrays that the model's other variables are computed with at once.
+_CHUNK = 4_000_000
+# Points of a marginal density.
+_POINTS = 201
+
+
+@dataclass(repr=False)
+class NestedApproximation:
+    """A posterior with hyperparameters integrated over, from ``pac.fit("nested")``.
+
+    Means, standard deviations and marginals of latents are those of a mixture of Gaussian
+    approximations at the points of a design over the hyperparameters θ; those of θ are of a
+    continuous density between these points.
+
+    Attributes
+    ----------
+    method : str
+        ``"nested"``.
+    theta, point : dict
+        The mode of θ in the unconstrained scale: on the scale of the user's model, and there.
+    log_evidence : float
+        log ∫ p(θ) Z(θ) dθ; see :func:`pymc_augconj.log_evidence` for one with an error.
+    objective : float
+        log p(θ) Z(θ) at the mode.
+    history, converged, message, timings, observed, random_seed, model
+        As of :class:`~pymc_augconj.Approximation`.
+    diagnostics : dict
+        ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), and ``evaluations`` of Z.
+    nested : NestedPosterior
+        Points, weights and sites.
+    """
+
+    method: str
+    theta: dict[str, np.ndarray]
+    point: dict[str, np.ndarray]
+    log_evidence: float
+    objective: float
+    history: pd.DataFrame
+    converged: bool
+    message: str
+    timings: dict[str, float]
+    observed: dict[str, np.ndarray]
+    nested: NestedPosterior
+    _labels: Labels
+    _variables: tuple[str, ...]
+    _means: LatentMeans
+    random_seed: int | None = None
+    diagnostics: dict[str, float | str] = field(default_factory=dict)
+    model: Any = None
+    inducing: dict[str, Array] = field(default_factory=dict)
+
+    def keep_recognition(self, recognition: Any) -> None:
+        """Do nothing: predictions are those of draws."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the Gaussian latents."""
+        return tuple(block.name for block in self.nested.model.blocks)
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise AugmentationError(
+            "expected no pickling of an approximation that integrates over hyperparameters, whose "
+            "densities are functions of the model; save its draws: fit.sample().to_netcdf(path)"
+        )
+
+    # -- hyperparameters --------------------------------------------------------------------------
+
+    @cached_property
+    def _of_theta(self) -> BatchFunction:
+        """The hyperparameters as functions of the entries of the point."""
+        names = [h.name for h in self.nested.members]
+        moving = [h.value_name for h in self.nested.members]
+        return BatchFunction(self.model, names, moving, self.nested.start)
+
+    @cached_property
+    def _sample_of_theta(self) -> dict[str, tuple[Array, Array]]:
+        """By hyperparameter its entry and its value at the density's own sample, (S, …)."""
+        density = self.nested.density
+        if density is None:
+            return {}
+        entries = self.nested.entries(density.scaling.theta(density.sample))
+        values = self._of_theta(entries)
+        return {h.name: (entries[h.value_name], values[h.name]) for h in self.nested.members}
+
+    # -- moments ----------------------------------------------------------------------------------
+
+    def _latents(self, given: Given) -> FittedLatents:
+        means = [AffineMean(*part) for part in self._means.affine(given.point)]
+        return FittedLatents(given.prior, self.nested.priors.groups, self.nested.solver, means)
+
+    @cached_property
+    def _components(self) -> tuple[Array, list[Array], list[Array]]:
+        """Weights (n,), and of every latent the means and variances at each point, (n, size)."""
+        weights, means, variances = [], [], []
+        for weight, given in self.nested.components():
+            latents = self._latents(given)
+            weights.append(weight)
+            means.append(latents.values(given.posterior.innovation_means()))
+            variances.append(latents.variances(given.posterior))
+        stacked = [
+            [np.array(own) for own in zip(*rows, strict=True)] for rows in (means, variances)
+        ]
+        return np.array(weights), *stacked
+
+    @cached_property
+    def _moments_of_theta(self) -> dict[str, tuple[Array, Array]]:
+        """Mean and variance of every hyperparameter."""
+        found, density = {}, self.nested.density
+        assert density is not None  # without hyperparameters there is no mixture
+        # Proposals far out have no weight, and perhaps no value.
+        used = density.sample_weights > 0.0
+        w = density.sample_weights[used]
+        for name, (_, values) in self._sample_of_theta.items():
+            mean = np.tensordot(w, values[used], axes=1)
+            found[name] = mean, np.tensordot(w, (values[used] - mean) ** 2, axes=1)
+        return found
+
+    @cached_property
+    def _moments(self) -> dict[str, tuple[Array, Array]]:
+        """Mean and variance of every latent and hyperparameter."""
+        weights, means, variances = self._components
+        found = {}
+        for block, m, v in zip(self.nested.model.blocks, means, variances, strict=True):
+            mean = weights @ m
+            var = weights @ (v + (m - mean) ** 2)
+            found[block.name] = mean.reshape(block.shape), var.reshape(block.shape)
+        return found | self._moments_of_theta
+
+    @property
+    def mean(self) -> xr.Dataset:
+        """Posterior means of latents and hyperparameters, by name, with their dims."""
+        return self._labels.dataset({name: mean for name, (mean, _) in self._moments.items()})
+
+    @property
+    def std(self) -> xr.Dataset:
+        """Posterior standard deviations of latents and hyperparameters, as ``mean``."""
+        return self._labels.dataset({n: np.sqrt(var) for n, (_, var) in self._moments.items()})
+
+    def marginal(self, name: str, points: int = _POINTS) -> tuple[Array, Array]:
+        """Return marginal posterior densities of a variable's entries.
+
+        Parameters
+        ----------
+        name : str
+            A hyperparameter; a Gaussian latent, whose density is a mixture of normal ones; or an
+            observed variable of one predictor, for the predictors of its observations: mixtures of
+            tilted densities, in which the observation's own density is exact and so is skewness
+            that comes from it, where sites are EP's.
+        points : int
+            Length of the grid of each entry.
+
+        Returns
+        -------
+        x, density : ndarray, shape (…, points)
+            A grid for each entry, and the density there.
+        """
+        if name in self._sample_of_theta:
+            density = self.nested.density
+            assert density is not None
+            entry, value = self._sample_of_theta[name]
+            return density_of_draws(entry, value, density.sample_weights, points)
+        if name in self.names:
+            weights, means, variances = self._components
+            i = self.names.index(name)
+            stds = np.sqrt(variances[i])
+            x = grid_of(weights, means[i], stds, points)
+            shape = (*self.nested.model.blocks[i].shape, points)
+            return x.reshape(shape), mixture_density(weights, means[i], stds, x).reshape(shape)
+        for site in self.nested.model.sites:
+            if site.name == name and site.shape[0] == 1:
+                return self._predictor_marginal(site, points)
+        observed = [site.name for site in self.nested.model.sites if site.shape[0] == 1]
+        raise AugmentationError(
+            f"marginal: expected a hyperparameter {list(self._sample_of_theta)}, a latent "
+            f"{list(self.names)} or an observed variable of one predictor {observed}, got {name!r}"
+        )
+
+    def _predictor_marginal(self, site: Any, points: int) -> tuple[Array, Array]:
+        components = list(self.nested.components())
+        weights = np.array([weight for weight, _ in components])
+        means = np.array([site.select(given.posterior.mean)[0] for _, given in components])
+        stds = np.sqrt([site.select(given.posterior.var)[0] for _, given in components])
+        x = grid_of(weights, means, stds, points)
+        if self.diagnostics["sites"] != "ep":
+            return x, mixture_density(weights, means, stds, x)
+        total = np.zeros_like(x)
+        for (weight, given), mean, std in zip(components, means, stds, strict=True):
+            h, lam = given.h[site.rows], given.lam[site.rows]
+            total += weight * tilted_densities(site, given.point, x, (mean, std**2), (h, lam))
+        return x, total
+
+    # -- draws ------------------------------------------------------------------------------------
+
+    def sample(
+        self,
+        draws: int = DEFAULT_DRAWS,
+        *,
+        random_seed: int | np.random.Generator | None = None,
+        log_likelihood: bool = False,
+    ) -> xr.DataTree:
+        """Draw independent samples: θ from its continuous density, the latents given θ.
+
+        Sites at a drawn θ are interpolated between the points of the design, so that the latents
+        have the prior of that θ itself.
+
+        Parameters
+        ----------
+        draws : int
+        random_seed : int or Generator, optional
+            By default the seed of the fit; if that was None, every call draws anew.
+        log_likelihood : bool
+            Add the group ``log_likelihood``, for ``az.loo``.
+
+        Returns
+        -------
+        DataTree
+            Group ``posterior`` of shape (1, draw, …) with the variables of the user's model,
+            hyperparameters and deterministics included.
+        """
+        if not (isinstance(draws, Integral) and draws >= 1):
+            raise AugmentationError(f"expected draws to be a positive integer, got {draws!r}")
+        rng = np.random.default_rng(self.random_seed if random_seed is None else random_seed)
+        start, nested = time.perf_counter(), self.nested
+        z, drawn = nested.draw(rng, int(draws))
+        entries: dict[str, Array] = {}
+        if nested.density is not None:
+            entries = nested.entries(nested.density.scaling.theta(z))
+        known: dict[str, Array] = self._of_theta(entries) if entries else {}
+        rows = [self._values(given, v) for given, v in drawn]
+        for i, block in enumerate(nested.model.blocks):
+            value = np.array([values[i] for values, _ in rows])
+            known[block.name] = value.reshape(-1, *block.shape)
+            point = [w[i] if block.whitened else v[i] for v, w in rows]
+            entries[block.value_name] = np.array([block.entry_of(x) for x in point])
+        known = {**self._others(entries, rng), **entries, **known}
+        groups: dict[str, Mapping[str, Array]] = {
+            "posterior": {n: np.asarray(known[n])[None] for n in self._variables if n in known}
+        }
+        if log_likelihood:
+            groups["log_likelihood"] = self._log_likelihood(drawn)
+        seconds = self.timings["total"] + time.perf_counter() - start
+        attrs = {"method": self.method, "log_evidence": self.log_evidence}
+        attrs |= {"converged": int(self.converged), "sampling_time": seconds}
+        return self._labels.tree(groups, self.observed, attrs)
+
+    def to_datatree(self) -> xr.DataTree:
+        """Return 1000 draws with log likelihoods, for predictions, comparisons and ArviZ."""
+        return self.sample(log_likelihood=True)
+
+    def _values(self, given: Given, v: Array) -> tuple[list[Array], list[Array]]:
+        """Return the latents' values, and their whitened values, flat, for one draw of v."""
+        whitened = [part[0] for part in given.prior.split(v)]
+        blocks = zip(given.prior.blocks, whitened, strict=True)
+        return self._means.values(given.point, [b.scale(w) for b, w in blocks]), whitened
+
+    def _others(self, entries: Mapping[str, Array], rng: np.random.Generator) -> dict[str, Array]:
+        """Return the model's other variables, of so many draws at once as memory allows."""
+        draws = len(next(iter(entries.values())))
+        evaluate = LatentDraws(self.model, self.nested.model, self.nested.start)
+        largest = max(block.size for block in self.nested.model.blocks)
+        size = max(1, _CHUNK // largest**2)
+        parts = [
+            evaluate({name: value[i : i + size] for name, value in entries.items()}, rng)
+            for i in range(0, draws, size)
+        ]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _log_likelihood(self, drawn: list[tuple[Given, Array]]) -> dict[str, Array]:
+        sites = self.nested.model.sites
+        rows = []
+        for given, v in drawn:
+            eta = given.prior.predictor(given.prior.innovations(v))
+            rows.append([values[0] for values in self.nested.log_likelihoods(given, eta)])
+        found = {}
+        for site, values in zip(sites, zip(*rows, strict=True), strict=True):
+            if site.name in self.observed:
+                shape = self.observed[site.name].shape
+                # A vector-valued observation has one log density.
+                shape = shape if np.prod(shape) == site.size else shape[:-1]
+                found[site.name] = np.reshape(values, (1, len(drawn), *shape))
+        return found
+
+    # -- certificate ------------------------------------------------------------------------------
+
+    @cached_property
+    def pareto_k(self) -> float:
+        """k̂ of the importance ratios of θ, the latents integrated out; computed when first read.
+
+        The ratios are p(y, θ)/q(θ) at 200 draws of θ from the continuous density q that
+        :meth:`sample` draws from; p(y, θ) = p(θ) Z_s(θ) E[p(y | η)/sites(η)] is estimated at each
+        by 16 draws of the latents from their Gaussian given θ, made of the same normal numbers at
+        every θ. Below 0.7 the posterior of θ is what importance sampling would give. Where there
+        are so many latents that 16 draws do not estimate p(y, θ), k̂ is large whatever q is: a
+        large value is no proof of an error. It does not speak of the latents given θ.
+        """
+        density, (draws, pairs) = self.nested.density, _CERTIFICATE
+        assert density is not None
+        rng = np.random.default_rng(0)
+        z = density.draw(rng, draws)
+        log_joint = self.nested.log_joint(rng, z, pairs, common=True)
+        return pareto_k(log_joint - density.log_density(z))
+
+    def log_ratios(self, draws: int, pairs: int, rng: np.random.Generator) -> Array:
+        """Return estimates of log p(y, θ)/q(θ) at draws of θ from the proposals of the density.
+
+        The mean of their exponentials is p(y).
+        """
+        density = self.nested.density
+        assert density is not None  # without hyperparameters there is no mixture
+        z = density.propose(rng, draws)
+        return self.nested.log_joint(rng, z, pairs) - density.log_proposal(z)
+
+    def __repr__(self) -> str:
+        return as_text(*self._contents())
+
+    def _repr_html_(self) -> str:
+        """Return the summary as a table for a notebook."""
+        return as_html(*self._contents())
+
+    def _contents(self) -> tuple[str, list[tuple[str, str]]]:
+        theta = [
+            f"{name} = {np.array2string(mean, precision=4)} ± "
+            f"{np.array2string(np.sqrt(var), precision=3)}"
+            for name, (mean, var) in self._moments_of_theta.items()
+            if mean.size <= 8
+        ]
+        rows = [
+            ("log evidence", f"{self.log_evidence:.4f} (approximate, integrated)"),
+            ("latents", ", ".join(self.names)),
+            ("hyperparameters", ", ".join(theta)),
+            ("Pareto k of θ", f"{self.pareto_k:.2f}"),
+            ("ended", self.message),
+            ("seconds", f"{self.timings['total']:.2f}"),
+        ]
+        converged = "" if self.converged else ", NOT CONVERGED"
+        return f"Approximation by pac.fit({self.method!r}){converged}", rows
