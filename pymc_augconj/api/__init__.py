@@ -2,6 +2,7 @@
 
 =========================  =======================================================================
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
+``background``             sampling in a thread, while the caller goes on
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
 ``checkpoints``            the state of a chain, written down, and a chain that goes on from it
