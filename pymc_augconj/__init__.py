@@ -8,6 +8,7 @@ own, unchanged PyMC model, and samples it exactly.
 from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.fit import fit
+from .api.fit_bambi import fit_bambi
 from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
@@ -67,6 +68,7 @@ __all__ = [
     "bin_points",
     "compare",
     "fit",
+    "fit_bambi",
     "plot_compare",
     "plot_fit",
     "predict",

@@ -8,6 +8,7 @@
 ``checkpoints``            the state of a chain, written down, and a chain that goes on from it
 ``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
+``fit_bambi``              ``pac.fit_bambi``: ``pac.sample`` for models written with bambi
 ``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation
