@@ -9,6 +9,7 @@ from .api.augment import augment
 from .api.bin_points import BinnedPoints, bin_points
 from .api.evidence import LogEvidence, log_evidence
 from .api.fit import fit
+from .api.fit_bambi import fit_bambi
 from .api.plot_fit import plot_fit
 from .api.predict import predict
 from .api.report import recognize
@@ -71,6 +72,7 @@ __all__ = [
     "bin_points",
     "compare",
     "fit",
+    "fit_bambi",
     "log_evidence",
     "plot_compare",
     "plot_fit",

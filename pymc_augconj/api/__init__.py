@@ -2,12 +2,14 @@
 
 =========================  =======================================================================
 ``augment``                ``pac.augment``: a copy of the model in which ω is a free variable
+``background``             sampling in a thread, while the caller goes on
 ``bin_points``             ``pac.bin_points``: events in time or space as counts on a grid
 ``chains``                 the chains of ``pac.sample``: interrupts, tasks of a cluster
 ``checkpoints``            the state of a chain, written down, and a chain that goes on from it
 ``chunks``                 arrays of ``fit(data=…)`` in chunks, and predictions at those of Dask
 ``evidence``               ``pac.log_evidence``: the marginal likelihood with its standard error
 ``fit``                    ``pac.fit``: a Gaussian approximation of the posterior
+``fit_bambi``              ``pac.fit_bambi``: ``pac.sample`` for models written with bambi
 ``native_step``            the step of ``pac.sample``, in blocks by a compiled loop; recorder
 ``plot_fit``               ``pac.plot_fit``: data, mean and bands over one or two inputs
 ``predict``                ``pac.predict``: predictions from draws or from an approximation

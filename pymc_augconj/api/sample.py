@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from difflib import get_close_matches
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
 import pymc as pm
 from pymc.backends.arviz import find_constants, find_observations
@@ -24,6 +24,7 @@ from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
+from .background import BackgroundRun
 from .chains import Chains, sample_chains
 from .native_step import NativeGibbs, Recorder
 from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
@@ -35,6 +36,14 @@ __all__ = ["sample"]
 
 # Options of PyMC's other steps, besides the names of these.
 _OF_STEPS = ("target_accept",)
+
+
+@overload
+def sample(draws: int = ..., *, blocking: Literal[False], **kwargs: Any) -> BackgroundRun: ...
+
+
+@overload
+def sample(draws: int = ..., *, blocking: Literal[True] = ..., **kwargs: Any) -> DataTree: ...
 
 
 def sample(
@@ -52,8 +61,9 @@ def sample(
     client: Any = None,
     zarr_store: Any = None,
     resume: bool = False,
+    blocking: bool = True,
     **kwargs: Any,
-) -> DataTree:
+) -> DataTree | BackgroundRun:
     """Draw from the posterior with :class:`~pymc_augconj.AugmentedGibbs`.
 
     Equivalent to ``pm.sample(step=pac.AugmentedGibbs())``, but faster: if the step samples every
@@ -98,6 +108,9 @@ def sample(
         or for more ``draws``. The draws are those of a run that was not interrupted. An
         empty store is begun, a complete one is returned; one of another model, other data, or other
         options that draws depend on is refused.
+    blocking : bool
+        Whether to wait for the draws. If not, they are sampled in a thread, and the result is a
+        :class:`~pymc_augconj.api.background.BackgroundRun`.
     **kwargs
         Other arguments of ``pymc.sample`` except ``step`` and ``nuts_sampler``: ``chains``,
         ``cores``, ``random_seed``, ``progressbar``, … ``tune`` is 200 by default. With ``gp``,
@@ -123,6 +136,10 @@ def sample(
     ImportError
         If ``zarr_store`` is given, and zarr is not installed.
     """
+    if not blocking:
+        given = {**locals(), **kwargs, "model": modelcontext(model), "blocking": True}
+        del given["kwargs"]
+        return BackgroundRun(sample, given)
     own = inspect.signature(sample).parameters.keys() - {"kwargs"}
     _check_keywords(kwargs, own)
     model = modelcontext(model)

@@ -24,7 +24,7 @@ __all__ = ["DrawStore"]
 
 _MARK, _STATES = "pymc_augconj", "sampler_state"
 # Numbers in a chunk of the largest array, and draws at most.
-_CHUNK, _MOST_DRAWS = 1 << 19, 1000
+_CHUNK, _MOST_DRAWS = 1 << 19, 5000
 _SAMPLE = ("chain", "draw")
 _WARMUP = "warmup_"
 
