@@ -279,18 +279,17 @@ class FilterPosterior(Posterior):
         return np.einsum("ij,ij->j", part, part)
 
     def response_product(self, X: Array) -> Array:
-        own, lam, found = self._values, self.sites.lam, []
-        for x in X.T:
-            shared = own.sums(lam * x) / self._precision
-            rest = lam * (x - own.taken(shared))
-            solved = self._solve(shared)
-            if self.coefficients.size:
-                linear = self._W.T @ rest + self._shared @ solved
-                beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
-                rest = rest - lam * (self._W @ beta)
-                solved = solved - beta @ self._solved_shared
-            found.append(rest + lam * own.taken(solved / self._precision))
-        return np.array(found).reshape(X.T.shape).T
+        own, lam = self._values, self.sites.lam
+        shared = np.array([own.sums(lam * x) for x in X.T]).reshape(X.shape[1], own.size)
+        shared /= self._precision
+        rest = lam * (X.T - own.taken(shared))
+        solved = self._solve(shared)
+        if self.coefficients.size:
+            linear = rest @ self._W + solved @ self._shared.T
+            beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
+            rest -= lam * (beta @ self._W.T)
+            solved -= beta @ self._solved_shared
+        return (rest + lam * own.taken(solved / self._precision)).T
 
     # -- derivatives ------------------------------------------------------------------------------
 
