@@ -89,7 +89,7 @@ class MarkovRoot(Op):
         except NotPositiveDefiniteError:
             outputs[0][0] = np.full(w.shape, np.nan)
 
-    def infer_shape(self, fgraph: Any, node: Apply, shapes: Sequence[Any]) -> list[Any]:
+    def infer_shape(self, node: Apply, shapes: Sequence[Any]) -> list[Any]:
         """Return the shape of w."""
         return [shapes[2]]
 

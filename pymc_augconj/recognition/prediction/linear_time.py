@@ -1,6 +1,6 @@
 """Draws of a Markov process at new inputs, given its values at the old ones, in linear time.
 
-By Matheron's rule: with f₀ a draw of the process at all inputs, and C = K + jitter I at the old ones,
+By Matheron's rule: with f₀ a draw of the process at all inputs, and C = K + jitter I at the old,
 
     f* = m* + f₀* + K*ₓ C⁻¹ (f − m − f₀ − noise).
 """
