@@ -24,6 +24,7 @@ from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.draws import NewProcess, equal_draws, predictors_of_draws
 from pymc_augconj.recognition.prediction.evaluate import kernel_function
+from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.prediction.new_inputs import NewPredictors
 from pymc_augconj.recognition.prediction.transitions import read_transition
 from pymc_augconj.results.approximation.layout import inducing_name
@@ -73,6 +74,9 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
     """
     model, Xnew, process = request.model, request.Xnew, gp.f.name
     Z = inducing_inputs_of(tree, process)
+    markov = MarkovProcess.find(model, process, Xnew) if Z is None else None
+    if markov is not None:
+        return _draw_markov(tree, request, gp, names, markov)
     latent, old = (process, "mean_old") if Z is None else (inducing_name(process), "mean_at")
     wanted = [old, "mean_new", "old", "cross", "new" if request.joint else "new_diagonal"]
     evaluate = kernel_function(model, gp, Xnew, wanted, Z)
@@ -122,6 +126,33 @@ def _draw_process(tree: DataTree, request: Request, gp: Any, names: Sequence[str
             return np.asarray(at_inputs(values)[0])
 
     return _ProcessDraws(process, f_new.reshape(-1, outputs, len(Xnew)), mean_of, draws, sampled)
+
+
+def _draw_markov(
+    tree: DataTree, request: Request, gp: Any, names: Sequence[str], process: MarkovProcess
+) -> _ProcessDraws:
+    """Return the same of a process in linear time."""
+    model, Xnew, name = request.model, request.Xnew, gp.f.name
+    evaluate = kernel_function(model, gp, Xnew, ["mean_old", "mean_new", "new_diagonal"])
+    kernel = sorted({str(key) for key in (*evaluate.names, *process.array.names)})
+    draws, sampled = needed_draws(tree, [name, *kernel, *names])
+    draws = {
+        key: value if key == name else value.astype(model[key].dtype)
+        for key, value in draws.items()
+    }
+    f = draws[name]
+    f = f.reshape(len(f), -1, f.shape[-1])
+
+    def parts(draw: int) -> list[Array]:
+        values = {key: np.asarray(draws[key][draw]) for key in kernel}
+        return [np.asarray(process.array(values)), *map(np.asarray, evaluate(values))]
+
+    f_new = np.empty((*f.shape[:2], len(Xnew)))
+    for draw, own in enumerate(f):
+        array, mean_old, mean_new, diagonal = parts(draw)
+        away = process.draw(request.rng, array, own - mean_old, diagonal, joint=request.joint)
+        f_new[draw] = mean_new + away
+    return _ProcessDraws(name, f_new, lambda draw: parts(draw)[1], draws, sampled)
 
 
 def y_of_draws(tree: DataTree, request: Request, read: NewPredictors) -> Variables:

@@ -33,7 +33,7 @@ from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS
 from pymc_augconj.linalg.state_space import MarkovFactor
-from pymc_augconj.typing import Array, Index, Mask
+from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior
 from .markov import MarkovPrior
@@ -58,11 +58,12 @@ class _Values:
         self.which = [i for i, b in enumerate(prior.blocks) if isinstance(b, MarkovPrior)]
         starts = np.cumsum([0, *(block.total_size for block in blocks)])
         parts = [np.arange(starts[i], starts[i + 1]) for i in self.which]
+        places = np.concatenate(parts)
+        self.n_latents, self.size = int(starts[-1]), places.size
         #: Places of u and of β in all latents.
-        self.places: Index = np.concatenate(parts)
-        is_border = np.ones(starts[-1], dtype=bool)
-        is_border[self.places] = False
-        self.border: Mask = is_border
+        one = slice(int(places[0]), int(places[-1]) + 1)
+        self.places: Index | slice = one if len(parts) == 1 else places
+        self.border: Index = np.setdiff1d(np.arange(starts[-1]), places, assume_unique=True)
         self.ends = np.cumsum([0, *(part.size for part in parts)])
         n_rows = prior.maps[self.which[0]].apply(np.zeros(blocks[self.which[0]].total_size)).size
         self.index, self.coef = np.zeros(n_rows, dtype=np.intp), np.zeros(n_rows)
@@ -72,10 +73,6 @@ class _Values:
             coef = np.ones(n_rows) if A.coef is None else A.coef
             used = coef != 0.0
             self.index[used], self.coef[used] = start + A.index[used], coef[used]
-
-    @property
-    def size(self) -> int:
-        return self.places.size
 
     def sums(self, x: Array) -> Array:
         """Return Aᵀx for x of shape (R,)."""
@@ -142,7 +139,7 @@ class FilterPosterior(Posterior):
         self.alpha += lam * own.taken(solved / self._precision)
         self._mean = self._apply_cov(solved)
         self.centred = own.taken(self._mean) + H @ self.coefficients
-        self.size = int(own.border.size) + own.size
+        self.size = own.n_latents + own.size
         self.log_normalizer = 0.5 * (float(h @ self.centred) - self.log_det)
         self.factor_error = 0.5 * self.error
         self.error = self.factor_error + EPS * float(np.abs(h) @ np.abs(self.centred))
@@ -183,14 +180,14 @@ class FilterPosterior(Posterior):
 
     @cached_property
     def latent_mean(self) -> Array:
-        mean = np.empty(self._values.border.size)
+        mean = np.empty(self._values.n_latents)
         mean[self._values.places] = self._by_block("scale_transpose", self._solved)
         mean[self._values.border] = self.coefficients
         return mean
 
     def root(self, nu: Array) -> Array:
         own = self._values
-        n, x = own.border.size, np.empty((*nu.shape[:-1], own.border.size))
+        n, x = own.n_latents, np.empty((*nu.shape[:-1], own.n_latents))
         xi, xi_border = nu[..., :n][..., own.places], nu[..., :n][..., own.border]
         beta = self._back_solve(xi_border)
         away = self._by_block("scale", xi) + self._noise_std * nu[..., n:]
@@ -216,10 +213,10 @@ class FilterPosterior(Posterior):
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
         own = self._values
-        n, nu = own.border.size, rng.standard_normal(self.size)
+        n, nu = own.n_latents, rng.standard_normal(self.size)
         nu[:n][own.border] = np.tril(self._chol_M).T @ (x[own.border] - self.coefficients)
         away = (x - self.apply(nu))[own.places]
-        nu[own.places] += away
+        nu[:n][own.places] += away
         nu[n:] -= self._by_block("scale", away) / self._noise_std
         return nu
 
@@ -279,18 +276,17 @@ class FilterPosterior(Posterior):
         return np.einsum("ij,ij->j", part, part)
 
     def response_product(self, X: Array) -> Array:
-        own, lam, found = self._values, self.sites.lam, []
-        for x in X.T:
-            shared = own.sums(lam * x) / self._precision
-            rest = lam * (x - own.taken(shared))
-            solved = self._solve(shared)
-            if self.coefficients.size:
-                linear = self._W.T @ rest + self._shared @ solved
-                beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
-                rest = rest - lam * (self._W @ beta)
-                solved = solved - beta @ self._solved_shared
-            found.append(rest + lam * own.taken(solved / self._precision))
-        return np.array(found).reshape(X.T.shape).T
+        own, lam = self._values, self.sites.lam
+        shared = np.array([own.sums(lam * x) for x in X.T]).reshape(X.shape[1], own.size)
+        shared /= self._precision
+        rest = lam * (X.T - own.taken(shared))
+        solved = self._solve(shared)
+        if self.coefficients.size:
+            linear = rest @ self._W + solved @ self._shared.T
+            beta = self._back_solve(solve_triangle(self._chol_M, linear, False))
+            rest -= lam * (beta @ self._W.T)
+            solved -= beta @ self._solved_shared
+        return (rest + lam * own.taken(solved / self._precision)).T
 
     # -- derivatives ------------------------------------------------------------------------------
 

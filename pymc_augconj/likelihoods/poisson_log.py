@@ -66,5 +66,11 @@ class PoissonLog(DensityLikelihood):
         return np.where(k < 0.0, 0.0, pdtr(np.maximum(k, 0.0), rate))
 
 
+# log y! of small counts: a step asks for the same ones hundreds of times.
+_LOG_FACTORIALS = gammaln(np.arange(1.0, 257.0))
+
+
 def _log_constant(y: Array, c: Array) -> Array:
-    return xlogy(y, c) - gammaln(y + 1.0)
+    small = y.size and y.max() < _LOG_FACTORIALS.size
+    log_factorial = _LOG_FACTORIALS[y.astype(np.intp)] if small else gammaln(y + 1.0)
+    return xlogy(y, c) - log_factorial if np.size(c) > 1 or c != 1.0 else -log_factorial

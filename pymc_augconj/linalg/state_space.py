@@ -158,9 +158,12 @@ class MarkovFactor:
             self._A, Q = transitions(inputs.orders, variances, rates, inputs.gaps)
             P = stationary_cov(inputs.orders.tolist(), variances)
             self._kernels = passes(inputs.dimension)
-            self.pivots, self.prior, self._gain = self._kernels.filter(
-                self._A, Q, P, inputs.step, inputs.h, own, self.extra
-            )
+            self.pivots, self.prior = np.empty((2, inputs.size))
+            self._gain = np.empty((inputs.size, inputs.dimension))
+            self._kernels.filter(
+                self._A, Q, P, inputs.step, inputs.h, own, self.extra, self.pivots, self.prior,
+                self._gain,
+            )  # fmt: skip
             valid = np.isfinite(self.pivots).all() and self.pivots.all()
         if not valid or np.count_nonzero(self.pivots < 0.0) != negative:
             raise NotPositiveDefiniteError(
@@ -209,8 +212,9 @@ class MarkovFactor:
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""
-        found = self._kernels.variances(
+        found = np.empty(self.inputs.size)
+        self._kernels.variances(
             self._A, self.inputs.step, self.inputs.h, self._gain, self.pivots, self.prior,
-            self.extra,
+            self.extra, found,
         )  # fmt: skip
         return self.inputs.back(found)

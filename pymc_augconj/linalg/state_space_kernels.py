@@ -93,11 +93,20 @@ def _of_third_order(s: float, A: Array, Q: Array, g: int, o: int, found: Array) 
     Q[g, o + 2, o + 1] = Q[g, o + 1, o + 2]
 
 
-@njit(cache=True)
 def transitions(orders: Index, variances: Array, rates: Array, gaps: Array) -> tuple[Array, Array]:
     """Return A and the process noise of every gap, shape (gaps, d, d)."""
-    d, integrals = orders.sum(), np.empty(5)
+    # NumPy's own arrays use memory again, where Numba's are mapped anew.
+    d = int(orders.sum())
     A, Q = np.zeros((gaps.size, d, d)), np.zeros((gaps.size, d, d))
+    _write_transitions(orders, variances, rates, gaps, A, Q)
+    return A, Q
+
+
+@njit(cache=True)
+def _write_transitions(
+    orders: Index, variances: Array, rates: Array, gaps: Array, A: Array, Q: Array
+) -> None:
+    integrals = np.empty(5)
     for g in range(gaps.size):
         o = 0
         for c in range(orders.size):
@@ -112,14 +121,13 @@ def transitions(orders: Index, variances: Array, rates: Array, gaps: Array) -> t
                 for j in range(o, o + order):
                     Q[g, i, j] *= variances[c]
             o += order
-    return A, Q
 
 
 class Passes(NamedTuple):
     """The loops for states of one dimension.
 
-    ``filter`` returns s, s without the extra noise, and the gains. The others take rows of values
-    in order, and write their results to these.
+    ``filter`` writes s, s without the extra noise, and the gains; ``variances`` what it is called.
+    The others take rows of values in order, and write their results to these.
     """
 
     filter: Any
@@ -136,10 +144,10 @@ def passes(d: int) -> Passes:
 
     @njit(cache=True)
     def run_filter(
-        A: Array, Q: Array, P: Array, step: Index, h: Array, own: float, extra: Array
-    ) -> tuple[Array, Array, Array]:
+        A: Array, Q: Array, P: Array, step: Index, h: Array, own: float, extra: Array,
+        pivots: Array, prior: Array, gain: Array,
+    ) -> None:  # fmt: skip
         n = step.size
-        pivots, prior, gain = np.empty(n), np.empty(n), np.empty((n, d))
         V, W, c = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d)
         for i in range(n):
             g = step[i]
@@ -174,7 +182,6 @@ def passes(d: int) -> Passes:
             for j in range(d):
                 for k in range(d):
                     V[j, k] -= gain[i, j] * c[k]
-        return pivots, prior, gain
 
     @njit(cache=True)
     def forward(
@@ -245,10 +252,11 @@ def passes(d: int) -> Passes:
 
     @njit(cache=True)
     def variances(
-        A: Array, step: Index, h: Array, gain: Array, pivots: Array, prior: Array, extra: Array
-    ) -> Array:
+        A: Array, step: Index, h: Array, gain: Array, pivots: Array, prior: Array, extra: Array,
+        found: Array,
+    ) -> None:  # fmt: skip
         n = step.size
-        found, N, T, W = np.empty(n), np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
+        N, T, W = np.zeros((d, d)), np.zeros((d, d)), np.zeros((d, d))
         b = np.zeros(d)
         for i in range(n - 1, -1, -1):
             g = step[i + 1] if i + 1 < n else -1
@@ -281,7 +289,6 @@ def passes(d: int) -> Passes:
                 for k in range(d):
                     N[j, k] = T[j, k] - h[j] * b[k] - b[j] * h[k]
                     N[j, k] += h[j] * h[k] * (square + 1.0 / pivots[i])
-        return found
 
     return Passes(
         run_filter, forward_solve, forward_product, backward_solve, backward_product, variances

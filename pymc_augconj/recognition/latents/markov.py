@@ -35,7 +35,13 @@ from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, inte
 from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.typing import Array
 
-__all__ = ["MarkovRoot", "inputs_of", "is_product_with_cholesky", "linear_product"]
+__all__ = [
+    "MarkovRoot",
+    "inputs_at",
+    "inputs_of",
+    "is_product_with_cholesky",
+    "linear_product",
+]
 
 # Dimension of the state and rate of the kernels at a lengthscale of one; ν = ½ twice, since PyMC's
 # Exponential has half the rate.
@@ -92,6 +98,13 @@ def inputs_of(node: Apply) -> MarkovInputs:
     """Return the inputs of a :class:`MarkovRoot`'s process."""
     (x,) = interpret([node.inputs[0]])
     return node.op.inputs(x[:, 0])
+
+
+def inputs_at(node: Apply, X: Array) -> Array:
+    """Return what a :class:`MarkovRoot` takes of an array of inputs like its own, shape (P,)."""
+    found = _value(node.inputs[0], {_root(node.inputs[0]): pt.constant(X)})
+    assert found is not None  # as it has been read
+    return found[0][:, 0]
 
 
 def is_product_with_cholesky(node: Apply) -> bool:

@@ -4,6 +4,7 @@
 ``draws``         predictors at new inputs from posterior draws
 ``evaluate``      functions of the model that results need
 ``latent_draws``  from latents to the variables of the user's model
+``linear_time``   draws of a Markov process at new inputs, in linear time
 ``new_inputs``    the predictors of an observed variable at new inputs
 ``transitions``   how a time series goes on
 ``variables``     from innovations back to the model's variables

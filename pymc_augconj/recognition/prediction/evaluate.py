@@ -33,6 +33,7 @@ __all__ = [
     "DensityOfPrior",
     "constrained",
     "covariance_function",
+    "in_variables",
     "kernel_function",
     "kernel_functions",
     "unconstrained_function",
@@ -195,7 +196,7 @@ def value_at_zero(model: Model, name: str, entry: str, point: Point) -> PointFun
     return PointFunction(graph, inputs)
 
 
-def _in_variables(
+def in_variables(
     model: Model, graphs: Sequence[Variable]
 ) -> tuple[list[Variable], dict[str, Variable]]:
     """Return graphs of random variables as graphs of inputs on the scale of the user's model."""
@@ -227,7 +228,7 @@ def kernel_functions(
 
 def variable_function(model: Model, name: str) -> PointFunction:
     """Return a variable of the model as a function of free variables, by their names."""
-    (graph,), inputs = _in_variables(model, [model[name]])
+    (graph,), inputs = in_variables(model, [model[name]])
     return PointFunction(graph, inputs, first_calls=1)
 
 
@@ -239,7 +240,7 @@ def covariance_function(model: Model, name: str) -> PointFunction | None:
     graphs = [parent for rv in model.basic_RVs for parent in parameters_of(rv)]
     for latent in find_gaussian_variables(model, [*graphs, *model.potentials]):
         if latent.name == name and latent.has_covariance:
-            (graph,), inputs = _in_variables(model, [latent.scale.astype("float64")])
+            (graph,), inputs = in_variables(model, [latent.scale.astype("float64")])
             return PointFunction(graph, inputs, first_calls=1)
     return None
 
@@ -269,7 +270,7 @@ def _kernel_graphs(
             "new": gp.cov_func(Xnew),
             "new_diagonal": gp.cov_func(Xnew, diag=True),
         }
-    replaced, inputs = _in_variables(
+    replaced, inputs = in_variables(
         model, [pt.as_tensor(graph).astype("float64") for graph in graphs.values()]
     )
     refuse_foreign_variables(gp.f.name, replaced)
@@ -287,5 +288,5 @@ def unconstrained_function(model: Model, names: Sequence[str]) -> PointFunction:
         rv = model[name]
         transform = model.rvs_to_transforms[rv]
         graphs.append(rv if transform is None else transform.forward(rv, *rv.owner.inputs))
-    replaced, inputs = _in_variables(model, graphs)
+    replaced, inputs = in_variables(model, graphs)
     return PointFunction(replaced, inputs)

@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from pymc_augconj.errors import AugmentationError
+from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.dense import DensePrior
+from pymc_augconj.latents.markov import MarkovPrior
 from pymc_augconj.linalg.dense import cholesky_with_jitter
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
@@ -22,12 +24,14 @@ from pymc_augconj.recognition.prediction.evaluate import (
     covariance_function,
     variable_function,
 )
+from pymc_augconj.recognition.prediction.linear_time import MarkovProcess
 from pymc_augconj.recognition.processes.input_data import (
     checksums,
     data_behind,
     input_data,
     sums_of_arrays,
 )
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.processes.process import JITTER
 from pymc_augconj.typing import Array
 
@@ -80,6 +84,45 @@ def check_process(
     and matrices of innovations of other blocks by their index.
     """
     block = fit._latents.blocks[index]
+    if isinstance(block, MarkovPrior):
+        _check_markov(block, model, name, theta)
+    else:
+        _check_dense(fit, block, model, name, functions, theta)
+    constant, rows = fit._latents.mean_in_innovations(fit.names[index])
+    found, moving = mean
+    copies = block.block.copies
+    scale = 1.0 + np.abs(constant).max(initial=0.0)
+    same = np.abs(np.tile(found, copies) - constant).max(initial=0.0) <= _TOLERANCE * scale
+    for i in {*rows, *moving}:
+        ours, theirs = np.tile(moving.get(i, 0.0), (copies, 1)), rows.get(i, 0.0)
+        same = same and np.abs(ours - theirs).max(initial=0.0) <= _TOLERANCE * scale
+    if not same:
+        raise _refuse(name, "the mean of the fit at its inputs, found a different one")
+
+
+def _check_markov(block: MarkovPrior, model: Any, name: str, theta: Point) -> None:
+    """Raise AugmentationError unless the process has the inputs and parameters of the fit."""
+    process = MarkovProcess.find(model, name, np.empty((0, 1)))
+    same = process is not None and set(process.array.names) <= set(theta)
+    if same and process is not None:
+        found = np.asarray(process.array(theta))
+        same = np.array_equal(process.inputs.x, block.inputs.x) and (
+            found.shape == block.array.shape
+            and np.allclose(found, block.array, rtol=_TOLERANCE, atol=0.0)
+        )
+    if not same:
+        raise _refuse(name, "the inputs and the covariance of the fit, found different ones")
+
+
+def _check_dense(
+    fit: Approximation,
+    block: BlockPrior,
+    model: Any,
+    name: str,
+    functions: Mapping[str, PointFunction],
+    theta: Point,
+) -> None:
+    """Raise AugmentationError unless the process has the covariance matrix of the fit."""
     if not isinstance(block, DensePrior):
         raise _refuse(name, f"a dense covariance, found the kind {block.kind!r}")
     cov = block.cov
@@ -108,16 +151,6 @@ def check_process(
                 raise _refuse(name, "the inputs of the fit, found different ones")
     if not same:
         raise _refuse(name, "the covariance of the fit at its inputs, found a different one")
-    constant, rows = fit._latents.mean_in_innovations(fit.names[index])
-    found, moving = mean
-    copies = block.block.copies
-    scale = 1.0 + np.abs(constant).max(initial=0.0)
-    same = np.abs(np.tile(found, copies) - constant).max(initial=0.0) <= _TOLERANCE * scale
-    for i in {*rows, *moving}:
-        ours, theirs = np.tile(moving.get(i, 0.0), (copies, 1)), rows.get(i, 0.0)
-        same = same and np.abs(ours - theirs).max(initial=0.0) <= _TOLERANCE * scale
-    if not same:
-        raise _refuse(name, "the mean of the fit at its inputs, found a different one")
 
 
 def check_draws(tree: Any, model: Any, name: str) -> None:
@@ -125,7 +158,7 @@ def check_draws(tree: Any, model: Any, name: str) -> None:
 
     The kernel of a process that is itself a free variable cannot be checked.
     """
-    function = variable_function(model, name)
+    function = variable_function(in_linear_time(model), name)
     posterior = tree["posterior"].to_dataset().isel(chain=0, draw=0)
     if not {name, *function.names} <= set(posterior):
         return

@@ -1,0 +1,100 @@
+"""Draws of a Markov process at new inputs, given its values at the old ones, in linear time.
+
+By Matheron's rule: with f₀ a draw of the process at all inputs, and C = K + jitter I at the old,
+
+    f* = m* + f₀* + K*ₓ C⁻¹ (f − m − f₀ − noise).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from pymc.model import Model
+from pytensor.graph.basic import Apply
+from pytensor.graph.traversal import ancestors
+
+from pymc_augconj.gaussian.observations import SMALLEST_PRECISION
+from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.recognition.graph.functions import PointFunction
+from pymc_augconj.recognition.latents.markov import MarkovRoot, inputs_at, inputs_of
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
+from pymc_augconj.typing import Array
+
+from .evaluate import in_variables
+
+__all__ = ["MarkovProcess"]
+
+# Variance at new inputs that repeat old ones, relative to that of the process.
+_ROUNDING = 1e-10
+_NAME = "the covariance at the old and new inputs"
+
+
+class MarkovProcess:
+    """A process at its own inputs and P new ones.
+
+    Attributes
+    ----------
+    inputs : MarkovInputs
+        Its own.
+    array : PointFunction
+        Variances, rates and noise as a function of variables of the model, by their names.
+    """
+
+    def __init__(self, node: Apply, array: PointFunction, Xnew: Array) -> None:
+        self.array, self.inputs = array, inputs_of(node)
+        if len(Xnew):
+            x = np.append(self.inputs.x, inputs_at(node, Xnew))
+            self._every = MarkovInputs(x, self.inputs.orders.tolist())
+
+    @classmethod
+    def find(cls, model: Model, name: str, Xnew: Array) -> MarkovProcess | None:
+        """Return the process ``name``, if it is computed in linear time."""
+        linear = in_linear_time(model)
+        if linear is model or name not in linear.named_vars:
+            return None
+        for var in ancestors([linear[name]]):
+            if var.owner is not None and isinstance(var.owner.op, MarkovRoot):
+                (graph,), inputs = in_variables(linear, [var.owner.inputs[1]])
+                return cls(var.owner, PointFunction(graph, inputs, first_calls=1), Xnew)
+        return None
+
+    def draw(
+        self,
+        rng: np.random.Generator,
+        array: Array,
+        deviation: Array,
+        diagonal: Array,
+        *,
+        joint: bool,
+    ) -> Array:
+        """Return a draw of f* − m* for each draw of f − m, shape (S, P).
+
+        Parameters
+        ----------
+        rng : Generator
+        array : ndarray
+            Value of :attr:`array`.
+        deviation : ndarray, shape (S, n)
+        diagonal : ndarray, shape (P,)
+            Prior variances at the new inputs, white noise included.
+        joint : bool
+            Whether the entries of a draw are drawn jointly.
+        """
+        n, noise, variance = self.inputs.size, array[-1], float(array[:-1:2].sum())
+        size = self._every.size - n
+        extra = np.append(np.full(n, noise), np.full(size, 1.0 / SMALLEST_PRECISION))
+        given = MarkovFactor(self._every, np.append(array[:-1], 0.0), extra, _NAME)
+        smooth = np.append(array[:-1], _ROUNDING * variance)
+        prior = MarkovFactor(self._every, smooth, None, _NAME)
+
+        def mean(deviation: Array) -> Array:
+            weights = given.solve(np.pad(deviation, ((0, 0), (0, size))))
+            weights[:, n:] = 0.0
+            return prior.product(prior.transpose_product(weights))[:, n:]
+
+        own = np.maximum(diagonal - variance, 0.0)
+        eps = rng.standard_normal((len(deviation), size))
+        if not joint:
+            return mean(deviation) + np.sqrt(given.var()[n:] + own) * eps
+        found = prior.product(rng.standard_normal((len(deviation), n + size)))
+        away = deviation - found[:, :n] - np.sqrt(noise) * rng.standard_normal(deviation.shape)
+        return found[:, n:] + mean(away) + np.sqrt(own) * eps
