@@ -101,9 +101,7 @@ def log_evidence(
     ...     pac.log_evidence(random_seed=1)
     """
     if draws < 2 or pairs < 1:
-        raise AugmentationError(
-            f"draws, pairs: expected at least 2 and 1, got {draws} and {pairs}"
-        )
+        raise AugmentationError(f"draws, pairs: expected at least 2 and 1, got {draws} and {pairs}")
     fitted = model if isinstance(model, Approximation | NestedApproximation) else None
     written = fitted.model if fitted is not None else modelcontext(model)
     if written is not None and (names := improper_variables(written)):
@@ -130,9 +128,7 @@ def log_evidence(
     return found
 
 
-def _log_ratios(
-    fitted: Any, draws: int, pairs: int, rng: np.random.Generator
-) -> Array:
+def _log_ratios(fitted: Any, draws: int, pairs: int, rng: np.random.Generator) -> Array:
     """Return independent log ratios, whose exponentials have the mean p(y)."""
     if isinstance(fitted, NestedApproximation):
         return fitted.log_ratios(draws, pairs, rng)

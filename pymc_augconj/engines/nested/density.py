@@ -48,9 +48,7 @@ class ThetaDensity:
         log ∫ p(θ) Z(θ) dθ.
     """
 
-    def __init__(
-        self, scaling: Scaling, z: Array, log_density: Array, *, is_lattice: bool
-    ) -> None:
+    def __init__(self, scaling: Scaling, z: Array, log_density: Array, *, is_lattice: bool) -> None:
         self.scaling, self.z, self.is_lattice = scaling, z, is_lattice
         p = z.shape[1]
         self._residual = log_density + 0.5 * np.sum(z**2, axis=1)
