@@ -1,4 +1,4 @@
-"""``pac.fit``: a Gaussian approximation of the posterior in milliseconds."""
+"""``pac.fit``: an approximation of the posterior in milliseconds."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def fit(
 
     Parameters
     ----------
-    method : {"cavi", "vgp", "svi", "ep", "qp"}
+    method : {"cavi", "vgp", "svi", "ep", "qp", "nested"}
         ``"cavi"``: coordinate ascent on the augmented model; every step is in closed form.
         ``"vgp"``: the Gaussian closest to the posterior in Kullback–Leibler divergence, by
         quadrature; its bound is tighter than that of ``"cavi"``. ``"svi"``: either of these through
@@ -84,7 +84,9 @@ def fit(
         ``"ep"``: expectation propagation, whose evidence is the most accurate but no bound; for
         densities that are not log-concave, such as Student-t with outliers, it can take many times
         as long as the others. ``"qp"``: quantile propagation, started from EP's solution at EP's
-        hyperparameters. All but ``"cavi"`` need only the density of a likelihood.
+        hyperparameters. ``"nested"``: hyperparameters, at most eight numbers, integrated over by a
+        design of points with an approximation of ``"ep"`` each. All but ``"cavi"`` need only the
+        density of a likelihood.
     model : pymc.Model, optional
         By default the model of the context.
     gp : pm.gp.Latent, or sequence of them, optional
@@ -94,7 +96,7 @@ def fit(
         How the point estimates of the hyperparameters are made: they maximise the evidence times
         their prior density (``"map"``) or the evidence alone (``"ml"``), or stay at ``start``
         (``"fixed"``). As in ``pm.find_MAP`` the prior density is that of the variables themselves,
-        without the Jacobian of their transforms.
+        without the Jacobian of their transforms. ``"nested"`` integrates over them for ``"map"``.
     start : mapping or Approximation, optional
         Initial values of hyperparameters, by name and on the scale of the user's model; by default
         PyMC's initial point. Or an earlier fit of the model, perhaps one that was saved, to go on
@@ -131,16 +133,20 @@ def fit(
         Options of the method: ``inducing`` (``"cavi"``, ``"vgp"``, ``"svi"``), the number of
         inducing points or their inputs; ``structure`` (``"vgp"``), whether predictors of an
         observation are correlated; ``batch_size``, ``rate``, ``hyper_rate`` and
-        ``optimize_inducing`` (``"svi"``); ``power``, ``schedule`` and ``damping`` (``"ep"``). See
+        ``optimize_inducing`` (``"svi"``); ``power``, ``schedule`` and ``damping`` (``"ep"``);
+        ``sites`` (``"nested"``), the approximation at each point. See
         :class:`~pymc_augconj.engines.options.InducingOptions`,
         :class:`~pymc_augconj.engines.options.VGPOptions`,
-        :class:`~pymc_augconj.engines.options.SVIOptions` and
-        :class:`~pymc_augconj.engines.options.EPOptions`.
+        :class:`~pymc_augconj.engines.options.SVIOptions`,
+        :class:`~pymc_augconj.engines.options.EPOptions` and
+        :class:`~pymc_augconj.engines.options.NestedOptions`.
 
     Returns
     -------
     Approximation
-        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it.
+        Print it; :func:`~pymc_augconj.predict` and :meth:`Approximation.sample` use it. For
+        ``"nested"`` a :class:`~pymc_augconj.NestedApproximation`, unless there are no
+        hyperparameters or they are fixed.
 
     Raises
     ------
@@ -230,7 +236,7 @@ def fit(
         assert solve is not None  # given_options refuses inducing points where they are not taken
         outcome = solve(problem)
         optimised = time.perf_counter()
-        result = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
+        result: Any = approximation_of(method, model, lgm, outcome, random_seed, problem.sparse)
         result.model = written
         if model is written:
             result.keep_recognition(recognition)

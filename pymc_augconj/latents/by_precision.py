@@ -31,10 +31,12 @@ from .registry import kind_of
 from .rows import RowGroups, SiteSum
 from .solver import Solver
 
-__all__ = ["FactorPosterior", "PrecisionSolver"]
+__all__ = ["FactorPosterior", "IndependentSolver", "PrecisionSolver"]
 
 # Below this number of multiplications call overhead dominates.
 _CALLS = 64.0**3 / 3.0
+# Number of effects from which a fit takes them for a sparse precision.
+_MANY = 256
 
 
 class FactorPosterior(Posterior):
@@ -187,10 +189,14 @@ class PrecisionSolver(Solver):
     @classmethod
     def pattern(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> PrecisionPattern | None:
         """Return the pattern of a model; None if it has no usable structure."""
-        if groups.maps is None or all(block.entries is None for block in blocks):
+        if groups.maps is None or not cls._suits(blocks):
             return None
         found = _pattern(blocks, groups.maps, groups)
         return found if found.fits_model else None
+
+    @classmethod
+    def _suits(cls, blocks: Sequence[LatentBlock]) -> bool:
+        return any(block.entries is not None for block in blocks)
 
     @classmethod
     def order(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> int:
@@ -227,6 +233,20 @@ class PrecisionSolver(Solver):
             self._system = PrecisionSystem(_pattern(self._blocks, prior.maps, self.groups))
         _check(self._system.pattern, prior)
         return self._system.factorize(prior, lam, h)
+
+
+class IndependentSolver(PrecisionSolver):
+    """The same for many independent effects without structured latents; of fits alone.
+
+    The sampler has ways of its own for such effects.
+    """
+
+    name = "independent"
+
+    @classmethod
+    def _suits(cls, blocks: Sequence[LatentBlock]) -> bool:
+        structured = super()._suits(blocks)
+        return not structured and any(b.total_size >= _MANY for b in blocks if b.is_independent)
 
 
 def _pattern(

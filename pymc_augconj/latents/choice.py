@@ -28,7 +28,7 @@ from .by_copies import CopiesSolver
 from .by_filter import FilterSolver
 from .by_gram import GramSolver, can_sum_out, whitened_parts
 from .by_observations import ObservationSolver
-from .by_precision import PrecisionSolver
+from .by_precision import IndependentSolver, PrecisionSolver
 from .by_weights import WeightSolver
 from .gram_pattern import GramPattern
 from .joint import LatentPrior
@@ -50,7 +50,14 @@ __all__ = [
 #: Solvers by name; the first wins a tie in cost.
 SOLVERS: dict[str, type[Solver]] = {
     kind.name: kind
-    for kind in (ObservationSolver, WeightSolver, CopiesSolver, PrecisionSolver, FilterSolver)
+    for kind in (
+        ObservationSolver,
+        WeightSolver,
+        CopiesSolver,
+        PrecisionSolver,
+        IndependentSolver,
+        FilterSolver,
+    )
 }
 
 #: Rows of the largest matrix that is allowed: 7 GB, of which a fit holds three.
@@ -65,12 +72,17 @@ _FEW = 64.0**3 / 3.0
 _FEWEST_REFUSED, _OFTEN = 5, 0.005
 
 
-def cheapest_solver(blocks: Sequence[LatentBlock], groups: RowGroups) -> type[Solver]:
-    """Return the solver with the fewest multiplications."""
-    return min(SOLVERS.values(), key=lambda kind: kind.multiplications(blocks, groups))
+def cheapest_solver(
+    blocks: Sequence[LatentBlock], groups: RowGroups, *, fit: bool = False
+) -> type[Solver]:
+    """Return the solver with the fewest multiplications; ``fit`` allows those of fits alone."""
+    kinds = [kind for kind in SOLVERS.values() if fit or kind is not IndependentSolver]
+    return min(kinds, key=lambda kind: kind.multiplications(blocks, groups))
 
 
-def choose_solver(blocks: Sequence[LatentBlock], groups: RowGroups) -> type[Solver]:
+def choose_solver(
+    blocks: Sequence[LatentBlock], groups: RowGroups, *, fit: bool = False
+) -> type[Solver]:
     """Return the cheapest solver.
 
     Raises
@@ -78,7 +90,7 @@ def choose_solver(blocks: Sequence[LatentBlock], groups: RowGroups) -> type[Solv
     AugmentationError
         If its matrices are too large to hold.
     """
-    kind = cheapest_solver(blocks, groups)
+    kind = cheapest_solver(blocks, groups, fit=fit)
     size = kind.largest_order(blocks, groups)
     if size > LARGEST_MATRIX:
         raise AugmentationError(

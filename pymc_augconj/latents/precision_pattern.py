@@ -99,20 +99,22 @@ class PrecisionPattern:
         self._blocks, self._maps, self.coupling = blocks, maps, coupling
         structured = [i for i, block in enumerate(blocks) if block.entries is not None]
         self.intrinsic = [i for i in structured if blocks[i].is_intrinsic]
-        #: Whether there are structured blocks, and each predictor takes one value of each.
-        self.fits_model = bool(structured) and all(
-            isinstance(maps[i], RowSelection) for i in structured
-        )
-        if not self.fits_model:
-            return
-        self._choose(structured)
-        # Diagonal blocks with many effects join B where that saves work.
         others = [
             i
             for i, (block, A) in enumerate(zip(blocks, maps, strict=True))
             if block.is_independent and isinstance(A, RowSelection)
         ]
-        for i in sorted(others, key=lambda i: -blocks[i].total_size):
+        others.sort(key=lambda i: -blocks[i].total_size)
+        #: Whether there are structured blocks, or independent effects alone, and each predictor
+        #: takes one value of each.
+        self.fits_model = bool(structured or others) and all(
+            isinstance(maps[i], RowSelection) for i in structured
+        )
+        if not self.fits_model:
+            return
+        self._choose(structured or others[:1])
+        # Diagonal blocks with many effects join B where that saves work.
+        for i in others if structured else others[1:]:
             known, cost = self.within, self.multiplications
             self._choose(sorted([*known, i]))
             if self.multiplications > cost:

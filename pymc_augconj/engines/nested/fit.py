@@ -32,7 +32,10 @@ from .surface import Surface
 
 __all__ = ["NestedApproximations"]
 
-_ENGINES = {"ep": ExpectationPropagation(), "vgp": SiteFit(VariationalGaussian)}
+_ENGINES: dict[str, ExpectationPropagation | SiteFit] = {
+    "ep": ExpectationPropagation(),
+    "vgp": SiteFit(VariationalGaussian),
+}
 
 # Points of smaller weight, relative to the largest, are no components of the mixture.
 _SMALLEST_WEIGHT = 1e-6
@@ -59,7 +62,8 @@ class NestedApproximations:
         # On the unconstrained scale, in which they are integrated over.
         problem = replace(problem, log_prior=_with_jacobian(problem.model))
         name, search, best = self._maximise(problem)
-        surface, family = Surface(search), search.family
+        surface = Surface(search)
+        family: Any = search.family
         nested, log_mass = _nested(surface, problem)
         end = best.climb.evaluation
         failed = Counter(node.converged for node in surface.nodes.values())[False]
@@ -82,7 +86,7 @@ class NestedApproximations:
         several = any(site.shape[0] > 1 for site in problem.model.sites)
         names = [chosen] if chosen else ["vgp"] if several else ["ep", "vgp"]
         for name in names:
-            search = _ENGINES[name].search(problem)
+            search: Search[Any] = _ENGINES[name].search(problem)
             try:
                 best = search.ascend()
             except (NotPositiveDefiniteError, FloatingPointError):
@@ -117,7 +121,7 @@ def _nested(surface: Surface, problem: FitProblem) -> tuple[NestedPosterior, flo
         weights, values = weights[usable] / weights[usable].sum(), values[usable]
         density = ThetaDensity(scaling, z[usable], values, is_lattice=p <= LARGEST_LATTICE)
         log_mass = density.log_mass
-    family = search.family
+    family: Any = search.family
     return NestedPosterior(
         problem.model, family.priors, family.preferred.name, tuple(problem.members),
         dict(problem.point), np.array([node.x for node in nodes]),

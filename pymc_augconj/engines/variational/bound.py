@@ -92,7 +92,7 @@ class BoundFamily:
         )
         self.priors = LatentPriors(model, points, self.layout.coupling)
         groups = self.priors.groups
-        self.preferred = choose_solver(model.blocks, groups)
+        self.preferred = choose_solver(model.blocks, groups, fit=True)
         self.solver = solver_of_fit(model.blocks, groups, self.preferred.name)
         size = self.preferred.order(model.blocks, groups)
         self.solver.preferred.scratch = np.empty((size, size), order="F")

@@ -390,6 +390,5 @@ class Approximation:
 
     def _dataset(self, values: Sequence[Array]) -> xr.Dataset:
         blocks = [b.block for b in self._latents.blocks]
-        return self._labels.dataset(
-            {b.name: x.reshape(b.shape) for b, x in zip(blocks, values, strict=True)}
-        )
+        pairs = zip(blocks, values, strict=True)
+        return self._labels.dataset({b.name: value.reshape(b.shape) for b, value in pairs})

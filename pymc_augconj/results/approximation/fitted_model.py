@@ -116,9 +116,8 @@ class FittedLatents:
         """Return the latents for innovations of shape (…, size)."""
         values: dict[str, Array] = {}
         read: dict[str, Array] = {}
-        blocks = dict(
-            zip(self.names, zip(self.blocks, innovations, self.means, strict=True), strict=True)
-        )
+        parts = zip(self.blocks, innovations, self.means, strict=True)
+        blocks = dict(zip(self.names, parts, strict=True))
         while blocks:
             # A mean needs the latents on which it depends; of a whitened one, the innovation.
             name = next(n for n, (_, _, mean) in blocks.items() if set(mean.matrices) <= set(read))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
@@ -16,14 +17,29 @@ _WIDTH = 4.5
 # Share of weighted draws beyond each end of a grid, and the number of bins that they are put in
 # before smoothing.
 _TAIL, _BINS = 2e-4, 2048
+# Points that stand for each component of a mixture where a grid is made.
+_STRATA = 32
 
 
 def grid_of(weights: Array, means: Array, stds: Array, points: int) -> Array:
-    """Return a grid for each entry of a mixture with means and deviations of shape (n, size)."""
+    """Return a grid for each entry of a mixture with means and deviations of shape (n, size).
+
+    Half of the points are equally spaced; the others lie where the mass is, since some components
+    may be much narrower than the mixture.
+    """
     used = weights > 1e-4 * weights.max()
-    low = (means - _WIDTH * stds)[used].min(axis=0)
-    high = (means + _WIDTH * stds)[used].max(axis=0)
-    return np.linspace(low, high, points, axis=-1)
+    w, m, s = weights[used] / weights[used].sum(), means[used], stds[used]
+    even = points - points // 2
+    low, high = (m - _WIDTH * s).min(axis=0), (m + _WIDTH * s).max(axis=0)
+    level = (np.arange(_STRATA) + 0.5) / _STRATA
+    strata = (m[..., None] + s[..., None] * ndtri(level)).swapaxes(0, 1).reshape(m.shape[1], -1)
+    mass = np.tile(np.repeat(w / _STRATA, _STRATA), (len(strata), 1))
+    order = np.argsort(strata, axis=1)
+    mass = np.cumsum(np.take_along_axis(mass, order, axis=1), axis=1)
+    strata = np.take_along_axis(strata, order, axis=1)
+    wanted = (np.arange(points // 2) + 0.5) / (points // 2)
+    dense = [np.interp(wanted, own, x) for own, x in zip(mass, strata, strict=True)]
+    return np.sort(np.hstack([np.linspace(low, high, even, axis=-1), dense]), axis=1)
 
 
 def mixture_density(weights: Array, means: Array, stds: Array, x: Array) -> Array:
@@ -61,7 +77,7 @@ def density_of_draws(
     """
     used = weights > 0.0
     w, shape = weights[used], value.shape[1:]
-    x, u = value[used].reshape(len(w), -1), entry[used].reshape(len(w), -1)
+    x, u = value[used].astype(float).reshape(len(w), -1), entry[used].reshape(len(w), -1)
     grids, densities = [], []
     for j in range(x.shape[1]):
         own = u[:, j] if u.shape == x.shape else x[:, j]
@@ -89,7 +105,7 @@ def _smoothed(x: Array, weights: Array, points: int) -> tuple[Array, Array]:
     # Silverman's rule for the effective number of draws.
     width = 0.9 * std * np.sum(weights**2) ** 0.2
     grid = np.linspace(low, high, points)
-    ends = low - 5.0 * width, high + 5.0 * width
+    ends = float(low - 5.0 * width), float(high + 5.0 * width)
     counts, edges = np.histogram(x, _BINS, ends, weights=weights)
     u = (grid[:, None] - 0.5 * (edges[1:] + edges[:-1])) / width
     return grid, np.exp(-0.5 * u**2) @ counts / (np.sqrt(2.0 * np.pi) * width)

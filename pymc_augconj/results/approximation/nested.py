@@ -130,10 +130,9 @@ class NestedApproximation:
             weights.append(weight)
             means.append(latents.values(given.posterior.innovation_means()))
             variances.append(latents.variances(given.posterior))
-        stacked = [
-            [np.array(own) for own in zip(*rows, strict=True)] for rows in (means, variances)
-        ]
-        return np.array(weights), *stacked
+        by_latent = (zip(*means, strict=True), zip(*variances, strict=True))
+        first, second = ([np.array(own) for own in rows] for rows in by_latent)
+        return np.array(weights), first, second
 
     @cached_property
     def _moments_of_theta(self) -> dict[str, tuple[Array, Array]]:
@@ -290,8 +289,9 @@ class NestedApproximation:
         """Return the model's other variables, of so many draws at once as memory allows."""
         draws = len(next(iter(entries.values())))
         evaluate = LatentDraws(self.model, self.nested.model, self.nested.start)
-        largest = max(block.size for block in self.nested.model.blocks)
-        size = max(1, _CHUNK // largest**2)
+        blocks = self.nested.model.blocks
+        largest = max(b.size ** (2 if b.is_correlated else 1) for b in blocks)
+        size = max(1, _CHUNK // largest)
         parts = [
             evaluate({name: value[i : i + size] for name, value in entries.items()}, rng)
             for i in range(0, draws, size)

@@ -1,0 +1,191 @@
+"""``pac.fit("nested")`` and ``pac.log_evidence`` beside quadrature."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import arviz as az
+import numpy as np
+import pymc as pm
+import pytest
+from scipy.stats import multivariate_normal
+
+import pymc_augconj as pac
+
+QUIET = {"progressbar": False}
+
+
+def logistic_groups(n_groups=8):
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(n_groups), 6)
+    y = rng.integers(0, 2, group.size)
+    with pm.Model(coords={"group": [f"g{i}" for i in range(n_groups)]}) as model:
+        tau, mu = pm.Exponential("tau", 1), pm.Normal("mu", 0, 1.5)
+        a = pm.Normal("a", 0, tau, dims="group")
+        pm.Deterministic("odds", pm.math.exp(mu + a), dims="group")
+        pm.Bernoulli("y", logit_p=mu + a[group], observed=y)
+    return model, np.bincount(group, weights=y)
+
+
+@pytest.fixture(scope="module")
+def logistic():
+    """The model, its nested fit, and moments by quadrature over mu, log tau and each a."""
+    model, ones = logistic_groups()
+    x, w = np.polynomial.hermite_e.hermegauss(60)
+    w = w / w.sum()
+    log_tau = np.linspace(-12.0, 3.0, 200)
+    mass, first, second = [], [], []
+    for tau in np.exp(log_tau):
+        eta = 1.5 * x[:, None, None] + tau * x[:, None]
+        likelihood = np.exp(-ones * np.logaddexp(0, -eta) - (6 - ones) * np.logaddexp(0, eta))
+        each = np.einsum("j,ijk->ik", w, likelihood)
+        moments = [np.einsum("j,ij,i->", w, (tau * x) ** k * likelihood[..., 0],
+                             w * each[:, 1:].prod(axis=1)) for k in (1, 2)]  # fmt: skip
+        mass.append(w @ each.prod(axis=1))
+        first.append(moments[0])
+        second.append(moments[1])
+    prior = np.exp(log_tau - np.exp(log_tau))
+    evidence = np.trapezoid(prior * mass, log_tau)
+
+    def mean(values):
+        return np.trapezoid(prior * values, log_tau) / evidence
+
+    tau = np.exp(log_tau)
+    exact = SimpleNamespace(
+        log_evidence=np.log(evidence),
+        tau=mean(tau * mass),
+        tau_std=np.sqrt(mean(tau**2 * mass) - mean(tau * mass) ** 2),
+        a=mean(np.array(first)),
+        a_std=np.sqrt(mean(np.array(second)) - mean(np.array(first)) ** 2),
+    )
+    return SimpleNamespace(
+        model=model, exact=exact, fit=pac.fit("nested", model=model, random_seed=1, **QUIET)
+    )
+
+
+def test_moments_are_those_of_quadrature(logistic):
+    fit, exact = logistic.fit, logistic.exact
+    assert fit.converged
+    assert abs(fit.mean["tau"] - exact.tau) < 0.05 * exact.tau_std
+    assert float(fit.std["tau"]) == pytest.approx(exact.tau_std, rel=0.05)
+    assert abs(fit.mean["a"][0] - exact.a) < 0.05 * exact.a_std
+    assert float(fit.std["a"][0]) == pytest.approx(exact.a_std, rel=0.05)
+    assert fit.log_evidence == pytest.approx(exact.log_evidence, abs=0.03)
+    assert fit.pareto_k < 0.7
+    assert "Pareto k of θ" in repr(fit)
+    # The control: at a point estimate of tau the deviation of a is another.
+    point = pac.fit("ep", model=logistic.model, **QUIET)
+    assert float(point.std["a"][0]) != pytest.approx(exact.a_std, rel=0.05)
+
+
+def test_draws_are_those_of_the_mixture(logistic):
+    fit, model = logistic.fit, logistic.model
+    tree = fit.sample(2000, log_likelihood=True)
+    posterior = tree["posterior"]
+    assert set(posterior.data_vars) >= {"tau", "mu", "a", "odds"}
+    np.testing.assert_allclose(posterior["odds"], np.exp(posterior["mu"] + posterior["a"]))
+    for name in ("tau", "mu", "a"):
+        drawn = posterior[name]
+        error = fit.std[name] / np.sqrt(2000)
+        assert (abs(drawn.mean(("chain", "draw")) - fit.mean[name]) < 5 * error).all()
+        assert (abs(drawn.std(("chain", "draw")) / fit.std[name] - 1.0) < 0.1).all()
+    assert list(fit.mean["a"].coords["group"].values) == list(model.coords["group"])
+    assert float(az.loo(tree).elpd) < 0.0
+
+
+def test_marginals_have_the_moments(logistic):
+    for name in ("tau", "a", "mu"):
+        x, density = logistic.fit.marginal(name)
+        mean, std = logistic.fit.mean[name].values, logistic.fit.std[name].values
+        np.testing.assert_allclose(np.trapezoid(density, x, axis=-1), 1.0, atol=5e-3)
+        found = np.trapezoid(density * x, x, axis=-1)
+        assert (np.abs(found - mean) < 0.05 * std).all()
+    x, density = logistic.fit.marginal("y")
+    np.testing.assert_allclose(np.trapezoid(density, x, axis=-1), 1.0, atol=1e-3)
+    with pytest.raises(pac.AugmentationError, match="marginal: expected a hyperparameter"):
+        logistic.fit.marginal("odds")
+
+
+def test_the_evidence_is_that_of_quadrature(logistic):
+    found = pac.log_evidence(logistic.fit, draws=600, random_seed=1)
+    assert abs(found.value - logistic.exact.log_evidence) < 4 * found.standard_error
+    assert found.standard_error < 0.02
+    assert found.pareto_k < 0.7
+
+
+def test_the_evidence_of_normal_data():
+    rng = np.random.default_rng(2)
+    X, y = np.linspace(0, 1, 12)[:, None], rng.standard_normal(12)
+    with pm.Model():
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern32(1, ls=0.3))
+        pm.Normal("y", gp.prior("f", X=X, jitter=0.0), 0.5, observed=y)
+        # Without hyperparameters the fit is EP's, which is exact here.
+        fit = pac.fit("nested", **QUIET)
+        found = pac.log_evidence(random_seed=1)
+        K = gp.cov_func(X).eval()
+    exact = multivariate_normal(np.zeros(12), K + 0.25 * np.eye(12)).logpdf(y)
+    assert isinstance(fit, pac.Approximation)
+    assert fit.log_evidence == pytest.approx(exact, abs=1e-6)
+    assert found.value == pytest.approx(exact, abs=1e-6)
+
+
+def test_many_hyperparameters_have_a_composite_design():
+    """Four groups of normal data, each with a noise level of its own, known by quadrature."""
+    rng = np.random.default_rng(3)
+    data = [rng.normal(1.0, 0.5 + 0.3 * i, 25) for i in range(4)]
+    s = np.geomspace(0.1, 5.0, 2000)
+    means = []
+    with pm.Model():
+        b = pm.Normal("b", 0, 3, shape=4)
+        for i, y in enumerate(data):
+            pm.Normal(f"y{i}", b[i], pm.HalfNormal(f"s{i}", 2), observed=y)
+            total, square = 9.0 * 25 + s**2, np.sum((y - y.mean()) ** 2)
+            log_density = -0.5 * (24 * np.log(s**2) + square / s**2 + np.log(total))
+            log_density -= 0.5 * 25 * y.mean() ** 2 / total + s**2 / 8.0
+            density = np.exp(log_density - log_density.max())
+            means.append([np.trapezoid(density * s**k, s) for k in range(3)])
+        fit = pac.fit("nested", **QUIET)
+    for i, (total, first, second) in enumerate(means):
+        mean, std = first / total, np.sqrt(second / total - (first / total) ** 2)
+        assert abs(fit.mean[f"s{i}"] - mean) < 0.05 * std
+        assert float(fit.std[f"s{i}"]) == pytest.approx(std, rel=0.05)
+    assert fit.diagnostics["points"] == 25
+
+
+def test_predictions_are_mixtures():
+    rng = np.random.default_rng(4)
+    X = np.linspace(0, 5, 30)[:, None]
+    with pm.Model() as model:
+        gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=pm.Gamma("ls", 4, 3)))
+        f = gp.prior("f", X=X)
+        pm.Bernoulli("y", logit_p=f, observed=rng.random(30) < 0.5)
+        fit = pac.fit("nested", random_seed=1, **QUIET)
+    found = pac.predict(fit, gp, X[::10], kind="f", model=model)["predictions"]
+    error = 5.0 * fit.std["f"].values[::10] / np.sqrt(1000)
+    assert (np.abs(found["f_mean"].values - fit.mean["f"].values[::10]) < error).all()
+
+
+def test_refusals():
+    with pm.Model() as model:
+        s = pm.HalfNormal("s", 1, shape=9)
+        pm.Normal("y", pm.Normal("b"), s, observed=np.ones(9))
+    with pytest.raises(pac.AugmentationError, match="at most 8 components"):
+        pac.fit("nested", model=model, **QUIET)
+    with pytest.raises(pac.AugmentationError, match="hyper: expected 'map'"):
+        pac.fit("nested", model=model, hyper="ml", **QUIET)
+    with pm.Model() as model:
+        pm.Normal("y", pm.Flat("b"), 1.0, observed=np.ones(9))
+    with pytest.raises(pac.AugmentationError, match=r"\['b'\]: expected proper priors"):
+        pac.log_evidence(model)
+
+
+def test_the_mean_of_a_latent_may_be_a_whitened_process_with_a_mean():
+    X = np.linspace(0, 1, 6)[:, None]
+    with pm.Model():
+        gp = pm.gp.Latent(
+            mean_func=pm.gp.mean.Constant(3.0), cov_func=pm.gp.cov.Matern32(1, ls=0.5)
+        )
+        b = pm.Normal("b", mu=gp.prior("f", X=X), sigma=0.1, shape=6)
+        pm.Normal("y", b, 0.1, observed=np.full(6, 3.0))
+        fit = pac.fit("ep", hyper="fixed", **QUIET)
+    np.testing.assert_allclose(fit.mean["b"], fit.predictor_mean, atol=1e-8)

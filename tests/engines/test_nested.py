@@ -1,0 +1,82 @@
+"""Designs over hyperparameters, and the density between their points."""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from pymc_augconj.engines.nested.density import ThetaDensity
+from pymc_augconj.engines.nested.design import Scaling, composite, lattice
+
+
+@pytest.mark.parametrize(("p", "degree"), [(4, 5), (5, 4), (6, 5), (7, 5), (8, 4)])
+def test_composite_designs_integrate_polynomials(p, degree):
+    z, weights = composite(p)
+    moments = {0: 1.0, 1: 0.0, 2: 1.0, 3: 0.0, 4: 3.0, 5: 0.0}
+    for d in range(degree + 1):
+        for columns in combinations_with_replacement(range(p), d):
+            powers = np.bincount(np.array(columns, dtype=int), minlength=p)
+            expected = np.prod([moments[k] for k in powers])
+            assert weights @ np.prod(z**powers, axis=1) == pytest.approx(expected, abs=1e-12)
+    # The control: radius and weights are tied to each other.
+    assert weights @ np.sum((1.01 * z) ** 2, axis=1) != pytest.approx(p, rel=1e-3)
+
+
+@pytest.mark.parametrize("p", [1, 2, 3])
+def test_lattices_follow_a_skew_density(p):
+    """Moments of the logarithms of independent gamma variables, by the trapezoidal rule."""
+    shape = 3.0
+    mode = np.full(p, np.log(shape))
+
+    def log_density(theta):
+        return np.sum(shape * theta - np.exp(theta), axis=-1)
+
+    std = 1.0 / np.sqrt(shape)
+    scaling = Scaling.of_widths(mode, np.eye(p), 1.15 * std * np.ones(p), 0.87 * std * np.ones(p))
+    z = lattice(lambda at: float(log_density(scaling.theta(at))), p)
+    weights = np.exp(log_density(scaling.theta(z)) + scaling.log_jacobian(z))
+    weights /= weights.sum()
+    # Digamma and trigamma of 3.
+    mean, var = 0.9227843350984671, 0.3949340668482264
+    theta = scaling.theta(z)
+    # The spacing of SPACING costs up to 0.03 standard deviations.
+    np.testing.assert_allclose(weights @ theta, mean, atol=0.035 * np.sqrt(var))
+    np.testing.assert_allclose(weights @ (theta - mean) ** 2, var, rtol=0.03)
+    density = ThetaDensity(scaling, z, log_density(theta), is_lattice=True)
+    # Γ(3) = 2, each.
+    assert density.log_mass == pytest.approx(p * np.log(2.0), abs=0.01)
+    theta = scaling.theta(density.sample)
+    np.testing.assert_allclose(density.sample_weights @ theta, mean, atol=0.01)
+    np.testing.assert_allclose(density.sample_weights @ (theta - mean) ** 2, var, rtol=0.03)
+    drawn = scaling.theta(density.draw(np.random.default_rng(1), 4000))
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=5 * np.sqrt(var / 4000))
+
+
+def test_scalings_have_the_widths_and_the_jacobian():
+    rng = np.random.default_rng(1)
+    axes = np.linalg.qr(rng.standard_normal((2, 2)))[0]
+    scaling = Scaling.of_widths(np.ones(2), axes, np.array([1.0, 2.0]), np.array([3.0, 1.0]))
+    for sign, widths in ((1.0, [3.0, 1.0]), (-1.0, [1.0, 2.0])):
+        along = (scaling.theta(np.full(2, sign * np.sqrt(2.0))) - 1.0) @ axes
+        np.testing.assert_allclose(along, sign * np.sqrt(2.0) * np.array(widths))
+    z, step = rng.standard_normal(2), 1e-6
+    columns = [scaling.theta(z + step * e) - scaling.theta(z - step * e) for e in np.eye(2)]
+    found = np.linalg.slogdet(np.array(columns) / (2.0 * step))[1]
+    assert scaling.log_jacobian(z) == pytest.approx(found, abs=1e-8)
+
+
+@pytest.mark.parametrize("is_lattice", [True, False])
+def test_proposals_have_their_density(is_lattice):
+    p = 2 if is_lattice else 4
+    z = lattice(lambda at: -0.5 * float(at @ at), p) if is_lattice else composite(p)[0]
+    scaling = Scaling(np.zeros(p), np.eye(p), np.ones(p), np.zeros(p))
+    density = ThetaDensity(scaling, z, -0.5 * np.sum(z**2, axis=1), is_lattice=is_lattice)
+    drawn = density.propose(np.random.default_rng(2), 20_000)
+    # E over proposals of the ratio to another density is one.
+    ratio = np.exp(norm(0.2, 0.8).logpdf(drawn).sum(axis=1) - density.log_proposal(drawn))
+    error = ratio.std() / np.sqrt(len(ratio))
+    assert abs(ratio.mean() - 1.0) < 5 * error < 0.1
+    assert density.log_mass == pytest.approx(0.5 * p * np.log(2.0 * np.pi), abs=0.01)
