@@ -145,10 +145,19 @@ def wide():
     pm.Normal("y", mu + a[GROUP], 0.01, observed=reals("y"))
 
 
+def flat_coefficients():
+    """Coefficients without a prior, some of which depend on others; a mean that is flat."""
+    b, mu = pm.Flat("b", shape=3), pm.Flat("mu")
+    a = pm.Normal("a", mu, pm.HalfNormal("tau", 1.0), shape=10)
+    eta = pm.math.dot(DESIGN[:, :3], b) + a[GROUP]
+    pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=reals("y"))
+    pm.Binomial("y2", n=3, logit_p=eta - X, observed=counts("y2"))
+
+
 MODELS = (
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
-    *(binomial_and_normal, student_t, two_groups, wide),
+    *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients),
 )
 
 

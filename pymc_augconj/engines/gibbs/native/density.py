@@ -133,7 +133,7 @@ def evaluate(p: Problem, w: Work, x: Array, by_likelihood: bool) -> bool:
         return False
     w.found[EVIDENCE] = 0.5 * (fit - log_det)
     w.found[FIT] = fit
-    w.found[REST] = linear - square
+    w.found[REST] = linear - square + p.log_flat
     value = log_prior + base + linear - square + w.found[EVIDENCE]
     if math.isfinite(value):
         w.found[VALUE] = value

@@ -34,8 +34,6 @@ N_STATS = 3
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
 
-_LOG_2PI = math.log(2.0 * math.pi)
-
 
 class Learned(NamedTuple):
     """An update of θ, and the running moments of its next window, which tuning changes.
@@ -252,7 +250,7 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     # log p(v | sites) is the density of ν, and half the log determinant cancels.
     log_joint = w.found[VALUE] - w.found[EVIDENCE] + 0.5 * (w.found[FIT] - square)
     log_joint += log_likelihood(p, w) - _log_sites(p, w)
-    stats[0] = log_joint - 0.5 * v.size * _LOG_2PI - r[p.log_det]
+    stats[0] = log_joint - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 

@@ -21,6 +21,7 @@ from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.rounding import EPS, probes
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
@@ -50,7 +51,10 @@ class Problem(NamedTuple):
     theta, likelihood : ndarray of int
         Registers of θ that are updated with the latents integrated out, and given the latents.
     log_prior, log_det : int
-        Registers of log p(θ), and of the logarithm of the latents' scales, all multiplied.
+        Registers of log p(θ), and of the logarithm of the normal latents' scales, all multiplied by
+        √(2π): minus the log density of these latents at zero.
+    log_flat : float
+        See :attr:`.LatentPrior.log_flat`.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
     factors, begin, place, fixed, weights, of, by : ndarray
@@ -80,6 +84,7 @@ class Problem(NamedTuple):
     likelihood: Index
     log_prior: int
     log_det: int
+    log_flat: float
     scales: Index
     std: Index
     factors: Index
@@ -150,9 +155,7 @@ def make_problem(
     offset = tape.evaluate(model.offset, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
     n_density = len(tape)
-    scales, counts = np.unique(std, return_counts=True)
-    logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
-    log_det = reduce(partial(tape.apply, "Add"), logs)
+    log_det = _log_det(model, std, tape)
     order = pattern.pattern.order
     latents = tape.inputs((order.size,))
     theta, likelihood = (
@@ -177,7 +180,8 @@ def make_problem(
         likelihood=_flat(entries, likelihood),
         log_prior=int(log_prior),
         log_det=int(log_det),
-        scales=scales,
+        log_flat=chain.priors.at(point).log_flat,
+        scales=np.unique(std),
         std=std[order],
         **sums._asdict(),
         **sites.drawn._asdict(),
@@ -206,6 +210,15 @@ def make_problem(
     return Problem(**fields), layout
 
 
+def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index:
+    """Return the register of Σ log √(2π) s of the latents that are not flat."""
+    is_flat = np.repeat([b.is_flat for b in model.blocks], [b.total_size for b in model.blocks])
+    scales, counts = np.unique(std[~is_flat], return_counts=True)
+    constant = tape.constants(0.5 * math.log(2.0 * math.pi) * counts.sum())
+    logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
+    return reduce(partial(tape.apply, "Add"), logs, constant)
+
+
 def _columns(outputs: Sequence[Index]) -> list[tuple[slice, tuple[int, ...]]]:
     """Return columns and shapes of arrays of registers, one after the other."""
     stops = np.cumsum([0, *(x.size for x in outputs)]).tolist()
@@ -226,8 +239,6 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     further = plan.by_entry or plan.factors or model.forward
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
-    if any(b.is_flat for b in model.blocks):
-        raise NoTapeError("flat latents")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
     solver = chain.parts[0].solver.preferred
