@@ -23,13 +23,26 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
-from .density import EVIDENCE, FIT, REST, VALUE, Work, evaluate, log_likelihood
+from .density import BY_ENSEMBLE, BY_EVIDENCE, BY_LIKELIHOOD, evaluate, log_likelihood
+from .held import (
+    begin_ensemble,
+    choose,
+    draw_by_slices,
+    log_sum,
+    predict,
+    read_parameters,
+    residual,
+    square_of,
+)
 from .problem import Problem
+from .rows import LOGISTIC, TILTED_LAPLACE
+from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work
 
-__all__ = ["N_STATS", "Learned", "run_steps"]
+__all__ = ["N_STATS", "Learned", "add_up", "run_steps"]
 
-#: Log density, log evidence and evaluations of a step.
-N_STATS = 3
+#: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
+#: that these took, and r.
+N_STATS = 6
 
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
@@ -103,7 +116,7 @@ def _explore(
     u: Learned,
     x: Array,
     axis: int,
-    by_likelihood: bool,
+    how: int,
 ) -> int:
     """Move x along an axis, or along an ellipse where ``axis`` is negative.
 
@@ -142,7 +155,7 @@ def _explore(
                     total += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
                 square += (cos * z[i] + sin * fresh[i]) ** 2
             moved[i] = x[i] if is_last else total
-        if not evaluate(p, w, moved, by_likelihood):
+        if not evaluate(p, w, moved, how):
             return -1
         value = w.found[VALUE]
         if by_ellipse:
@@ -160,47 +173,74 @@ def _explore(
 
 
 @njit(cache=True, error_model="numpy")
-def _predict(p: Problem, w: Work, v: Array) -> bool:
-    """Write the predictors of observations that have an ω; return whether all are finite."""
-    r, is_finite = w.registers, True
-    for k in range(p.number.size):
-        total = r[p.offsets[k]]
-        for e in range(p.entries[k], p.entries[k + 1]):
-            i = p.columns[e]
-            total += p.numbers[e] * r[p.multiples[e]] * w.s[i] * v[i]
-        w.eta[k] = total
-        is_finite &= math.isfinite(total)
-    return is_finite
+def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
+    """Draw ω of logistic observations as :func:`.random_polya_gamma` does."""
+    r, size, largest = w.registers, last - first, 0.0
+    which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
+    for k in range(first, last):
+        largest = max(largest, r[p.first[k]])
+    are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
+    for by_saddlepoint in (False, True):
+        count = 0
+        for k in range(first, last):
+            jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[k])))
+            large = not are_few and jumps > MAX_JUMPS_BY_THINNING
+            if large == by_saddlepoint:
+                which[count], b[count], c[count] = k, r[p.first[k]], w.eta[k]
+                count += 1
+        if by_saddlepoint:
+            fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
+        else:
+            fill_by_thinning(rng, b[:count], c[:count], drawn[:count])
+        for i in range(count):
+            w.omega[which[i]] = drawn[i]
+
+
+@njit(cache=True, error_model="numpy")
+def _draw_inverse_gaussian(
+    rng: np.random.Generator, p: Problem, w: Work, first: int, last: int
+) -> None:
+    """Draw ω of noise that is a tilted Laplace one as :func:`.random_inverse_gaussian` does."""
+    r = w.registers
+    for k in range(first, last):
+        w.omega[k] = rng.standard_normal()
+    for k in range(first, last):
+        a = r[p.first[k]]
+        inverse = abs(p.number[k] - w.eta[k]) / a
+        half = w.omega[k] ** 2 / (2.0 * a**2)
+        x = 1.0 / (inverse + half + math.sqrt(half) * math.sqrt(2.0 * inverse + half))
+        ratio = inverse * x
+        is_larger = rng.random() * (1.0 + ratio) > 1.0
+        w.omega[k] = 1.0 / (inverse * ratio) if is_larger else x
 
 
 @njit(cache=True, error_model="numpy")
 def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
-    """Draw ω as :func:`.random_polya_gamma` and NumPy do; add up what depends on it."""
-    size, r = p.number.size, w.registers
-    which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
+    """Draw ω as NumPy does, with h; add up what depends on it."""
+    r, n_rows = w.registers, p.offsets.size
     for site in range(p.sites.size - 1):
-        first, last, largest = p.sites[site], p.sites[site + 1], 0.0
-        for k in range(first, last):
-            if math.isnan(p.weight[k]):
-                rate = r[p.rate[k]] + 0.5 * (p.number[k] - w.eta[k]) ** 2
-                w.omega[k] = rng.standard_gamma(r[p.shape[k]] + 0.5) / rate
-            else:
-                largest = max(largest, p.weight[k])
-        are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
-        for by_saddlepoint in (False, True):
-            count = 0
+        first, last, kind = p.sites[site], p.sites[site + 1], p.kind[p.sites[site]]
+        if kind == LOGISTIC:
+            _draw_polya_gamma(rng, p, w, first, last)
+        elif kind == TILTED_LAPLACE:
+            _draw_inverse_gaussian(rng, p, w, first, last)
+        else:
             for k in range(first, last):
-                jumps = p.weight[k] * math.log1p(math.exp(-abs(w.eta[k])))
-                large = not are_few and jumps > MAX_JUMPS_BY_THINNING
-                if large == by_saddlepoint and not math.isnan(p.weight[k]):
-                    which[count], b[count], c[count] = k, p.weight[k], w.eta[k]
-                    count += 1
-            if by_saddlepoint:
-                fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
-            else:
-                fill_by_thinning(rng, b[:count], c[:count], drawn[:count])
-            for i in range(count):
-                w.omega[which[i]] = drawn[i]
+                rate = r[p.second[k]] + 0.5 * (p.number[k] - w.eta[k]) ** 2
+                w.omega[k] = rng.standard_gamma(r[p.first[k]] + 0.5) / rate
+        for k in range(first, last):
+            h = w.omega[k] * p.number[k]
+            if kind == LOGISTIC:
+                h = p.number[k] - 0.5 * r[p.first[k]]
+            elif kind == TILTED_LAPLACE:
+                h += r[p.second[k]]
+            w.omega[n_rows + k] = h
+    add_up(p, w)
+
+
+@njit(cache=True, error_model="numpy")
+def add_up(p: Problem, w: Work) -> None:
+    """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
         total = p.fixed[e]
         for k in range(p.weights[e], p.weights[e + 1]):
@@ -213,11 +253,8 @@ def _log_sites(p: Problem, w: Work) -> float:
     """Return Σ h η − ½ ω η² of observations that have an ω."""
     total = 0.0
     for k in range(p.number.size):
-        eta, omega = w.eta[k], w.omega[k]
-        h = p.number[k] - 0.5 * p.weight[k]
-        if math.isnan(h):
-            h = omega * p.number[k]
-        total += h * eta - 0.5 * omega * eta * eta
+        eta = w.eta[k]
+        total += eta * (w.omega[p.offsets.size + k] - 0.5 * w.omega[k] * eta)
     return total
 
 
@@ -248,8 +285,10 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     for j in range(p.outputs.size):
         output[j] = r[p.outputs[j]]
     # log p(v | sites) is the density of ν, and half the log determinant cancels.
-    log_joint = w.found[VALUE] - w.found[EVIDENCE] + 0.5 * (w.found[FIT] - square)
+    log_joint = w.found[BASE] + 0.5 * (w.found[FIT] - square)
     log_joint += log_likelihood(p, w) - _log_sites(p, w)
+    if p.tables.size:
+        log_joint += residual(p, w, w.eta[p.number.size :])
     stats[0] = log_joint - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
@@ -264,9 +303,31 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     run_tape(p.density, r)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
-    for e in range(w.value.size):
-        w.value[e] = p.fixed[e]
-    return _predict(p, w, v)
+    read_parameters(p, w)
+    return predict(p, w, v, w.eta)
+
+
+@njit(cache=True, error_model="numpy")
+def _update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, how: int) -> int:
+    """Make an update of some of θ; return its evaluations, −1 where one has no digits."""
+    if how == BY_LIKELIHOOD and not (evaluate(p, w, x, how) and w.found[VALUE] > -math.inf):
+        return -1
+    # With that where the update begins.
+    count = 1
+    n_axes = x.size if u.along == 2 else u.along
+    for k in range(u.ellipses + n_axes):
+        axis = k - u.ellipses
+        if axis >= 0 and u.along == 1:
+            if rng.random() >= _ALONG_AXES:
+                break
+            axis = int(rng.integers(0, x.size))
+        trials = _explore(rng, p, w, u, x, axis, how)
+        if trials < 0:
+            return -1
+        count += trials
+        if u.tune and (axis < 0 or (u.along == 2 and k == n_axes - 1)):
+            _learn(u, x)
+    return count
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -280,6 +341,7 @@ def run_steps(
     x_likelihood: Array,
     v: Array,
     sweeps: int,
+    slices: int,
     overrelaxation: float,
     outputs: Array,
     stats: Array,
@@ -295,6 +357,8 @@ def run_steps(
         The whitened latents in the order of elimination; overwritten.
     sweeps : int
         Draws of ω and the latents in a step.
+    slices : int
+        Elliptical slices of each draw of the latents; 0 where no site is held.
     overrelaxation : float
         a, see :func:`.draw_gaussian`, of draws that follow one at the same θ.
     outputs : ndarray, shape (count, n)
@@ -302,44 +366,47 @@ def run_steps(
     stats : ndarray, shape (N_STATS, count)
         Written.
     """
-    is_drawn, is_known = p.number.size > 0, False
+    is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
     if not _begin(p, w, x, x_likelihood, v):
         return 0
     for step in range(stats.shape[1]):
-        count, square = 0, 0.0
-        for sweep in range(-1, sweeps):
-            # First comes the move given the latents.
-            by_likelihood = sweep < 0
-            theta, learned = (x_likelihood, u_likelihood) if by_likelihood else (x, u)
-            if by_likelihood and not theta.size:
-                continue
-            if is_drawn and not by_likelihood:
+        count, square, ratio, trials = 0, 0.0, 0.0, 0
+        if x_likelihood.size:
+            w.v[:] = v
+            found = _update(rng, p, w, u_likelihood, x_likelihood, BY_LIKELIHOOD)
+            if found < 0:
+                return step
+            count += found
+        for sweep in range(sweeps):
+            if is_drawn:
                 _draw_omega(rng, p, w)
             if is_drawn or not is_known:
-                if not evaluate(p, w, theta, by_likelihood) or w.found[VALUE] == -math.inf:
+                if not evaluate(p, w, x, BY_EVIDENCE) or w.found[VALUE] == -math.inf:
                     return step
-                is_known = not is_drawn
-            # With that where the update begins.
-            count += theta.size > 0 and sweep <= 0
-            n_axes = theta.size if learned.along == 2 else learned.along
-            for k in range(learned.ellipses + n_axes if sweep <= 0 else 0):
-                axis = k - learned.ellipses
-                if axis >= 0 and learned.along == 1:
-                    if rng.random() >= _ALONG_AXES:
-                        break
-                    axis = int(rng.integers(0, theta.size))
-                trials = _explore(rng, p, w, learned, theta, axis, by_likelihood)
-                if trials < 0:
+                is_known = not (is_drawn or x_likelihood.size)
+            if sweep == 0 and x.size:
+                if is_held:
+                    begin_ensemble(rng, p, w, v)
+                    w.found[VALUE] = w.found[BASE] + w.found[EVIDENCE] + log_sum(p, w)
+                    if not math.isfinite(w.found[VALUE]):
+                        return step
+                found = _update(rng, p, w, u, x, BY_ENSEMBLE if is_held else BY_EVIDENCE)
+                if found < 0:
                     return step
-                count += trials
-                if learned.tune and (axis < 0 or (learned.along == 2 and k == n_axes - 1)):
-                    _learn(learned, theta)
-            if by_likelihood:
-                continue
-            a = overrelaxation if sweep > 0 or not theta.size else 0.0
-            square = _draw_latents(rng, p, w, v, a)
-            if not _predict(p, w, v):
+                count += found
+                if is_held:
+                    choose(rng, p, w, v)
+            if is_held:
+                ratio, made = draw_by_slices(rng, p, w, v, slices)
+                trials += made
+            else:
+                a = overrelaxation if sweep > 0 or not x.size else 0.0
+                square = _draw_latents(rng, p, w, v, a)
+            if not predict(p, w, v, w.eta):
                 return step
+        if is_held:
+            square = square_of(p, w, v)
         _write(p, w, v, square, outputs[step], stats[:, step])
-        stats[2, step] = count
+        stats[2, step], stats[3, step], stats[4, step] = count, slices * sweeps, trials
+        stats[5, step] = ratio
     return stats.shape[1]

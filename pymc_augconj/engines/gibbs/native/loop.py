@@ -60,6 +60,8 @@ class Block:
     outputs : ndarray, shape (count, n)
         What was recorded, a row for each step.
     log_density, log_evidence, evaluations : ndarray, shape (count,)
+    slices, trials, residual : ndarray, shape (count,)
+        Elliptical slices, evaluations that these took, and r, where sites are held.
     """
 
     layout: Layout
@@ -67,6 +69,9 @@ class Block:
     log_density: Array
     log_evidence: Array
     evaluations: Array
+    slices: Array
+    trials: Array
+    residual: Array
 
     def points(self, names: Iterable[str]) -> Iterator[Drawn]:
         """Yield every point, its entries in the order of ``names``."""
@@ -102,13 +107,14 @@ class NativeLoop:
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
         self._problem, self.layout = make_problem(sampler.chain, point, recorded)
-        if sampler.sweeps > 1 and not self._problem.number.size:
+        if sampler.sweeps > 1 and not self._problem.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
-        from . import density, kernel  # which import Numba
+        from . import density, held, kernel, work  # which import Numba
 
         self._density, self._kernel = density, kernel
-        self._work = density.make_work(self._problem)
-        self._sweeps = sampler.sweeps
+        self._work = work.make_work(self._problem)
+        held.read_known(self._problem, self._work)
+        self._sweeps, self._tilted = sampler.sweeps, sampler.parts[0].tilted
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
         self._block: Block | None = None
@@ -151,15 +157,22 @@ class NativeLoop:
         That of models with an ω is of this ω, and not compared.
         """
         p, w = self._problem, self._work
-        w.value[:] = p.fixed
+        self._hold()
         if not p.number.size and self._density.evaluate(
-            p, w, self._flat(point, "collapsed"), False
+            p, w, self._flat(point, "collapsed"), self._density.BY_EVIDENCE
         ):
             _compare("log evidence", expected, self._density.log_evidence(w))
 
     def check_density(self, sampler: GibbsSampler, point: Point, found: float) -> None:
         """Compare the log density of a point that was made with Python's."""
         _compare("log density", sampler.log_density(point), found)
+
+    def _hold(self) -> None:
+        """Take the present held sites, and add up what depends on them."""
+        w, n_drawn, n_rows = self._work, self._problem.number.size, self._problem.offsets.size
+        if self._tilted is not None:
+            w.omega[n_rows + n_drawn :], w.omega[n_drawn:n_rows] = self._tilted.sites
+        self._kernel.add_up(self._problem, w)
 
     def _made(
         self,
@@ -174,8 +187,10 @@ class NativeLoop:
         xs = {move: self._flat(point, move) for move in ("collapsed", "likelihood")}
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
+        self._hold()
+        slices = 0 if self._tilted is None else self._tilted.count
         done = kernel.run_steps(
-            rng, p, self._work, *parts, v, self._sweeps, OVERRELAXATION, outputs, stats
+            rng, p, self._work, *parts, v, self._sweeps, slices, OVERRELAXATION, outputs, stats
         )
         if done == steps:
             self._v = v

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.gram_pattern import GramPattern
@@ -26,6 +27,7 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
+from .row_tapes import join
 from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
@@ -51,18 +53,23 @@ class Problem(NamedTuple):
     theta, likelihood : ndarray of int
         Registers of θ that are updated with the latents integrated out, and given the latents.
     log_prior, log_det : int
-        Registers of log p(θ), and of the logarithm of the normal latents' scales, all multiplied by
-        √(2π): minus the log density of these latents at zero.
+        Registers of log p(θ); and of minus the log density of the latents where those that are
+        normal are zero, with the log Jacobians of transforms, which is a value.
     log_flat : float
         See :attr:`.LatentPrior.log_flat`.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
     factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
-    number, weight, shape, rate, log_peak, sites, log_constant
+    moves_predictors : bool
+        Whether predictors depend on ``likelihood``.
+    number, kind, first, second, log_peak, sites
         Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
+    row_code, tables, file, given, given_by
+        Log densities of held sites, see :class:`.RowTapes`.
     offsets, entries : ndarray of int
-        Registers of their offsets, and where the entries of their designs begin.
+        Registers of the offsets of rows with an ω, and then of those with held sites, and where the
+        entries of their designs begin.
     columns, numbers, multiples : ndarray
         Those entries: latents, numbers, and registers by which these are multiplied.
     starts, rows, cols, runs, diagonal : ndarray of int
@@ -94,13 +101,18 @@ class Problem(NamedTuple):
     weights: Index
     of: Index
     by: Array
+    moves_predictors: bool
     number: Array
-    weight: Array
-    shape: Index
-    rate: Index
+    kind: Index
+    first: Index
+    second: Index
     log_peak: Index
     sites: Index
-    log_constant: float
+    row_code: Index
+    tables: Index
+    file: Array
+    given: Index
+    given_by: Index
     offsets: Index
     entries: Index
     columns: Index
@@ -161,7 +173,7 @@ def make_problem(
     theta, likelihood = (
         tuple(h.value_name for h in own) for own in (plan.collapsed, plan.likelihood)
     )
-    _write_values(chain, tape, entries, latents)
+    log_det = _write_values(chain, tape, entries, latents, log_det)
     names = [*theta, *likelihood, *(block.value_name for block in model.blocks)]
     point_entries = {name: entries[name] for name in names}
     further, n_all = None, len(tape)
@@ -184,10 +196,11 @@ def make_problem(
         scales=np.unique(std),
         std=std[order],
         **sums._asdict(),
+        moves_predictors=not set(likelihood).isdisjoint(chain.priors.names),
         **sites.drawn._asdict(),
         sites=sites.sites,
-        log_constant=sites.log_constant,
-        offsets=offset[sites.of >= 0],
+        **join(sites.held)._asdict(),
+        offsets=offset[sites.not_exact],
         **_designs(slots, sites, np.argsort(order)),
         starts=starts,
         rows=rows,
@@ -233,12 +246,21 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     plan, model = chain.plan, chain.model
     others = plan.joint, plan.level, plan.prior_only, plan.of_blocks, plan.left_to_pymc
     of_likelihood = {h.value_name for h in plan.likelihood}
-    means = [name for b in model.blocks if b.mean is not None for name in b.mean.names]
-    names = [name for data in chain.data if data.exact for name in data.site.params.names]
-    moving = not of_likelihood.isdisjoint([*chain.priors.names, *means, *names])
+    scales = [name for b in model.blocks for name in b.scale.names]
+    exact = [name for data in chain.data if data.exact for name in data.site.params.names]
+    if any(data.exact for data in chain.data):
+        # The loop has no density of exact sites given the latents.
+        exact += chain.priors.names
+    moving = not of_likelihood.isdisjoint([*scales, *exact])
     further = plan.by_entry or plan.factors or model.forward
+    of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
+    of_prior = {h.value_name for h in plan.collapsed}
+    moving = moving or not of_prior.isdisjoint(of_held)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
+    tilted = chain.parts[0].tilted
+    if tilted is not None and tilted.can_follow:
+        raise NoTapeError("trajectories")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
     solver = chain.parts[0].solver.preferred
@@ -259,9 +281,12 @@ def _flat(entries: dict[Any, Index], names: tuple[str, ...]) -> Index:
 
 
 def _write_values(
-    chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index
-) -> None:
-    """Add the entries of the latents, of which a mean may depend on others."""
+    chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index, log_det: Index
+) -> Index:
+    """Add the entries of the latents, of which a mean may depend on others.
+
+    Returns ``log_det`` less the logarithms of the Jacobians of transforms.
+    """
     blocks = chain.model.blocks
     stops = np.cumsum([b.total_size for b in blocks])
     for i in chain.order:
@@ -269,12 +294,16 @@ def _write_values(
         if block.mean is not None:
             value = tape.apply("Add", tape.evaluate(block.mean, entries), value)
         entries[Argument("value", block.name)] = value
+        if block.transform is not None:
+            value, jacobian = block.transform.on_tape(tape, value)
+            log_det = tape.apply("Sub", log_det, jacobian)
         entries[block.value_name] = value.reshape(block.shape)
+    return log_det
 
 
 def _designs(slots: list[Slot], rows: Rows, places: Index) -> dict[str, Any]:
-    """Return the entries of the designs of sites that have an ω, row by row."""
-    own = np.flatnonzero(rows.of >= 0)
+    """Return the entries of the designs of sites that are not exact, row by row."""
+    own = rows.not_exact
     numbers = np.stack([slot.number[own] for slot in slots], axis=1)
     columns = np.stack([places[slot.latent[own]] for slot in slots], axis=1)
     multiples = np.stack([slot.factor[own] for slot in slots], axis=1)
