@@ -100,7 +100,7 @@ class NativeGibbs(AugmentedGibbs):
         assert sampler is not None  # after the first step
         expected, self._evidence = self._evidence, None
         if expected is not None:
-            loop.check_evidence(point, expected)
+            loop.check_evidence(sampler, point, expected)
         block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune)
         made = len(block.outputs)
         seconds = max(time.perf_counter() - begin, 1e-6)

@@ -5,6 +5,7 @@
 ``linker``       a graph as one straight-line Python function
 ``mode``         the rewrites and the mode of PyTensor's for it
 ``operations``   one operation of a graph as a Python function
+``registers``    registers of a tape as an array, for formulas of NumPy
 ``tape``         a graph as instructions over a file of registers
 ``tape_kernel``  the loop that runs these
 ===============  ====================================================================

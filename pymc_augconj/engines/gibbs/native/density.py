@@ -12,10 +12,10 @@ from pymc_augconj.linalg.sparse_kernels import eliminate, solve
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
-from .held import log_density, log_sum, predict, read_parameters
+from .held import log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
-from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work
+from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
 
 __all__ = [
     "BY_ENSEMBLE",
@@ -35,7 +35,7 @@ def log_evidence(work: Work) -> float:
     return float(work.found[EVIDENCE] + work.found[REST])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def log_likelihood(p: Problem, w: Work) -> float:
     """Return Σ log p(y | η) of observations that have an ω."""
     r, total = w.registers, 0.0
@@ -71,12 +71,13 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     if not math.isfinite(log_prior):
         return True
     if how == BY_LIKELIHOOD:
-        read_parameters(p, w)
+        if w.h.size:
+            read_part(p.held, r, w.file, 1)
         if p.moves_predictors:
-            predict(p, w, w.v, w.eta)
+            predict(p.design, r, w.s, w.v, w.eta)
         value = log_prior + log_likelihood(p, w)
-        if p.tables.size:
-            value += log_density(p, w, w.eta[p.number.size :])
+        if w.h.size:
+            value += log_density(p.held, w.file, w.eta[p.number.size :])
         if math.isfinite(value):
             w.found[VALUE] = value
         return True
@@ -120,7 +121,7 @@ def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
     """Return the estimated rounding error of the log evidence, see :mod:`.linalg.rounding`."""
     size = w.s.size

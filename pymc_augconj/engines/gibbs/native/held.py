@@ -11,98 +11,86 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_rows
 from pymc_augconj.typing import Array
 
-from .problem import Problem
-from .work import Work
+from .problem import Design, Problem
+from .row_tapes import RowTapes
+from .work import Work, inner
 
 __all__ = [
     *("begin_ensemble", "choose", "draw_by_slices", "log_density", "log_sum", "predict"),
-    *("read_known", "read_parameters", "residual", "square_of"),
+    *("read_part", "residual", "square_of"),
 ]
 
 # As in :mod:`..elliptical`.
 _LARGEST_TRIALS = 100
 
 
-@njit(cache=True, error_model="numpy")
-def _read(p: Problem, w: Work, part: int) -> None:
-    for e in range(p.given.size):
-        w.file[p.given[e]] = w.registers[p.given_by[e]]
-    _run(p, w, part)
-
-
-@njit(cache=True, error_model="numpy")
-def _run(p: Problem, w: Work, part: int) -> None:
-    for i in range(p.tables.shape[0]):
-        t = p.tables[i]
+@inner
+def _run(tapes: RowTapes, file: Array, part: int) -> None:
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
         n = t[1] - t[0]
-        r = w.file[t[2] : t[2] + t[3] * n].reshape(t[3], n)
-        run_rows(p.row_code, t[4 + part], t[5 + part], r)
+        r = file[t[2] : t[2] + t[3] * n].reshape(t[3], n)
+        run_rows(tapes.row_code, t[4 + part], t[5 + part], r)
 
 
 @njit(cache=True, error_model="numpy")
-def read_known(p: Problem, w: Work) -> None:
-    """Compute what depends on nothing that changes."""
-    _read(p, w, 0)
+def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None:
+    """Compute what depends on nothing that changes, part 0, or on parameters, part 1."""
+    for e in range(tapes.given.size):
+        file[tapes.given[e]] = registers[tapes.given_by[e]]
+    _run(tapes, file, part)
 
 
-@njit(cache=True, error_model="numpy")
-def read_parameters(p: Problem, w: Work) -> None:
-    """Compute what depends on the parameters in the registers."""
-    if p.tables.shape[0]:
-        _read(p, w, 1)
-
-
-@njit(cache=True, error_model="numpy")
-def log_density(p: Problem, w: Work, eta: Array) -> float:
+@inner
+def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
     """Return Σ log p(y | η) of what has held sites."""
     total = 0.0
-    for i in range(p.tables.shape[0]):
-        t = p.tables[i]
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
         for k in range(t[0], t[1]):
-            w.file[t[8] + k - t[0]] = eta[k]
-    _run(p, w, 2)
-    for i in range(p.tables.shape[0]):
-        t = p.tables[i]
+            file[t[8] + k - t[0]] = eta[k]
+    _run(tapes, file, 2)
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
         for k in range(t[1] - t[0]):
-            total += w.file[t[9] + k]
+            total += file[t[9] + k]
     return total
 
 
-@njit(cache=True, error_model="numpy")
-def residual(p: Problem, w: Work, eta: Array) -> float:
+@inner
+def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> float:
     """Return r at the predictors of what has held sites; −∞ outside the support."""
-    total, count, first = log_density(p, w, eta), eta.size, p.number.size
-    for k in range(count):
-        lam, h = w.omega[first + k], w.omega[p.offsets.size + first + k]
-        total -= eta[k] * (h - 0.5 * lam * eta[k])
+    total = log_density(tapes, file, eta)
+    for k in range(eta.size):
+        total -= eta[k] * (h[k] - 0.5 * lam[k] * eta[k])
     return total if math.isfinite(total) else -math.inf
 
 
-@njit(cache=True, error_model="numpy")
-def predict(p: Problem, w: Work, v: Array, eta: Array) -> bool:
+@inner
+def predict(design: Design, r: Array, s: Array, v: Array, eta: Array) -> bool:
     """Write the last predictors, as many as there is room for; return whether all are finite.
 
     Those of held sites are the last ones.
     """
-    r, is_finite, first = w.registers, True, p.offsets.size - eta.size
-    for k in range(first, p.offsets.size):
-        total = r[p.offsets[k]]
-        for e in range(p.entries[k], p.entries[k + 1]):
-            i = p.columns[e]
-            total += p.numbers[e] * r[p.multiples[e]] * w.s[i] * v[i]
+    is_finite, first = True, design.offsets.size - eta.size
+    for k in range(first, design.offsets.size):
+        total = r[design.offsets[k]]
+        for e in range(design.entries[k], design.entries[k + 1]):
+            i = design.columns[e]
+            total += design.numbers[e] * r[design.multiples[e]] * s[i] * v[i]
         eta[k - first] = total
         is_finite &= math.isfinite(total)
     return is_finite
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _solved(p: Problem, w: Work, v: Array) -> Array:
     """Return ν of the latents v."""
     x = multiply(p.starts, p.rows, w.values, w.border, w.corner, v.copy().reshape(1, v.size), True)
     return x[0] - w.half
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def square_of(p: Problem, w: Work, v: Array) -> float:
     """Return |ν|² of the latents v."""
     nu, total = _solved(p, w, v), 0.0
@@ -111,7 +99,7 @@ def square_of(p: Problem, w: Work, v: Array) -> float:
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _applied(p: Problem, w: Work, nu: Array) -> Array:
     """Return the latents of each row of ν."""
     x = np.empty(nu.shape)
@@ -122,7 +110,7 @@ def _applied(p: Problem, w: Work, nu: Array) -> Array:
     return x
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     """Draw all ν_k, given the present latents."""
     w.nu[0] = _solved(p, w, v)
@@ -131,14 +119,14 @@ def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> N
             w.nu[k, i] = rng.standard_normal()
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def log_sum(p: Problem, w: Work) -> float:
     """Return log Σ_k exp r(f(θ, ν_k)), and write its terms."""
-    x, eta = _applied(p, w, w.nu), np.empty(p.offsets.size - p.number.size)
+    x, eta = _applied(p, w, w.nu), np.empty(w.h.size)
     largest, total = -math.inf, 0.0
     for k in range(w.ratios.size):
-        predict(p, w, x[k], eta)
-        w.ratios[k] = residual(p, w, eta)
+        predict(p.design, w.registers, w.s, x[k], eta)
+        w.ratios[k] = residual(p.held, w.file, w.h, w.lam, eta)
         largest = max(largest, w.ratios[k])
     if largest == -math.inf:
         return largest
@@ -147,7 +135,7 @@ def log_sum(p: Problem, w: Work) -> float:
     return largest + math.log(total)
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     """Draw κ; overwrite v with its latents."""
     best, at = -math.inf, 0
@@ -162,12 +150,12 @@ def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
     v[:] = _applied(p, w, w.nu[at : at + 1])[0]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def draw_by_slices(
     rng: np.random.Generator, p: Problem, w: Work, v: Array, slices: int
 ) -> tuple[float, int]:
     """Overwrite v with the next latents, given the sites; return r there, and the evaluations."""
-    size, count, trials = v.size, p.offsets.size - p.number.size, 0
+    size, count, trials = v.size, w.h.size, 0
     nu = np.zeros((slices + 1, size))
     for k in range(1, slices + 1):
         for i in range(size):
@@ -175,15 +163,15 @@ def draw_by_slices(
     # The first is the mean.
     x, centre, here = _applied(p, w, nu), np.empty(count), np.empty(count)
     there, eta = np.empty(count), np.empty(count)
-    predict(p, w, v, here)
-    value = residual(p, w, here)
-    predict(p, w, x[0], centre)
+    predict(p.design, w.registers, w.s, v, here)
+    value = residual(p.held, w.file, w.h, w.lam, here)
+    predict(p.design, w.registers, w.s, x[0], centre)
     for i in range(count):
         here[i] -= centre[i]
     for i in range(size):
         v[i] -= x[0, i]
     for k in range(1, slices + 1):
-        predict(p, w, x[k], there)
+        predict(p.design, w.registers, w.s, x[k], there)
         level = value + math.log1p(-rng.random())
         phi = 2.0 * math.pi * rng.random()
         lower, upper = phi - 2.0 * math.pi, phi
@@ -193,7 +181,7 @@ def draw_by_slices(
             cos, sin = math.cos(phi), math.sin(phi)
             for i in range(count):
                 eta[i] = centre[i] + cos * here[i] + sin * (there[i] - centre[i])
-            found = residual(p, w, eta)
+            found = residual(p.held, w.file, w.h, w.lam, eta)
             if level < found < math.inf:
                 value = found
                 break

@@ -30,13 +30,13 @@ from .held import (
     draw_by_slices,
     log_sum,
     predict,
-    read_parameters,
+    read_part,
     residual,
     square_of,
 )
 from .problem import Problem
 from .rows import LOGISTIC, TILTED_LAPLACE
-from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work
+from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
 
 __all__ = ["N_STATS", "Learned", "add_up", "run_steps"]
 
@@ -75,7 +75,7 @@ class Learned(NamedTuple):
     tune: bool
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _learn(u: Learned, x: Array) -> None:
     u.number[0] += 1
     before = np.empty(x.size)
@@ -87,7 +87,7 @@ def _learn(u: Learned, x: Array) -> None:
             u.scatter[i, j] += before[i] * (x[j] - u.mean[j])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _gamma(rng: np.random.Generator, shape: float) -> float:
     """Return NumPy's draw of a gamma variable with a shape above one.
 
@@ -108,7 +108,7 @@ def _gamma(rng: np.random.Generator, shape: float) -> float:
             return d * v
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _explore(
     rng: np.random.Generator,
     p: Problem,
@@ -172,7 +172,7 @@ def _explore(
         at = lower + (upper - lower) * rng.random()
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
     """Draw ω of logistic observations as :func:`.random_polya_gamma` does."""
     r, size, largest = w.registers, last - first, 0.0
@@ -196,7 +196,7 @@ def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int,
             w.omega[which[i]] = drawn[i]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _draw_inverse_gaussian(
     rng: np.random.Generator, p: Problem, w: Work, first: int, last: int
 ) -> None:
@@ -214,10 +214,10 @@ def _draw_inverse_gaussian(
         w.omega[k] = 1.0 / (inverse * ratio) if is_larger else x
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
     """Draw ω as NumPy does, with h; add up what depends on it."""
-    r, n_rows = w.registers, p.offsets.size
+    r, n_rows = w.registers, p.design.offsets.size
     for site in range(p.sites.size - 1):
         first, last, kind = p.sites[site], p.sites[site + 1], p.kind[p.sites[site]]
         if kind == LOGISTIC:
@@ -248,17 +248,17 @@ def add_up(p: Problem, w: Work) -> None:
         w.value[e] = total
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _log_sites(p: Problem, w: Work) -> float:
     """Return Σ h η − ½ ω η² of observations that have an ω."""
     total = 0.0
     for k in range(p.number.size):
         eta = w.eta[k]
-        total += eta * (w.omega[p.offsets.size + k] - 0.5 * w.omega[k] * eta)
+        total += eta * (w.omega[p.design.offsets.size + k] - 0.5 * w.omega[k] * eta)
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
     """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
     size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
@@ -275,7 +275,7 @@ def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: fl
     return square
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: Array) -> None:
     """Write what is recorded of a step, its log density and its log evidence."""
     r = w.registers
@@ -287,13 +287,13 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     # log p(v | sites) is the density of ν, and half the log determinant cancels.
     log_joint = w.found[BASE] + 0.5 * (w.found[FIT] - square)
     log_joint += log_likelihood(p, w) - _log_sites(p, w)
-    if p.tables.size:
-        log_joint += residual(p, w, w.eta[p.number.size :])
+    if w.h.size:
+        log_joint += residual(p.held, w.file, w.h, w.lam, w.eta[p.number.size :])
     stats[0] = log_joint - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
     """Evaluate all that the first step reads; return whether the predictors are finite."""
     r = w.registers
@@ -303,31 +303,8 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     run_tape(p.density, r)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
-    read_parameters(p, w)
-    return predict(p, w, v, w.eta)
-
-
-@njit(cache=True, error_model="numpy")
-def _update(rng: np.random.Generator, p: Problem, w: Work, u: Learned, x: Array, how: int) -> int:
-    """Make an update of some of θ; return its evaluations, −1 where one has no digits."""
-    if how == BY_LIKELIHOOD and not (evaluate(p, w, x, how) and w.found[VALUE] > -math.inf):
-        return -1
-    # With that where the update begins.
-    count = 1
-    n_axes = x.size if u.along == 2 else u.along
-    for k in range(u.ellipses + n_axes):
-        axis = k - u.ellipses
-        if axis >= 0 and u.along == 1:
-            if rng.random() >= _ALONG_AXES:
-                break
-            axis = int(rng.integers(0, x.size))
-        trials = _explore(rng, p, w, u, x, axis, how)
-        if trials < 0:
-            return -1
-        count += trials
-        if u.tune and (axis < 0 or (u.along == 2 and k == n_axes - 1)):
-            _learn(u, x)
-    return count
+    read_part(p.held, r, w.file, 1)
+    return predict(p.design, r, w.s, v, w.eta)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -371,38 +348,52 @@ def run_steps(
         return 0
     for step in range(stats.shape[1]):
         count, square, ratio, trials = 0, 0.0, 0.0, 0
-        if x_likelihood.size:
+        # First comes the move given the latents.
+        for sweep in range(-1, sweeps):
+            how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
+            if sweep >= 0:
+                how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
+                if is_drawn:
+                    _draw_omega(rng, p, w)
+            elif not theta.size:
+                continue
             w.v[:] = v
-            found = _update(rng, p, w, u_likelihood, x_likelihood, BY_LIKELIHOOD)
-            if found < 0:
+            if sweep < 0 or is_drawn or not is_known:
+                if not evaluate(p, w, theta, how if sweep < 0 else BY_EVIDENCE):
+                    return step
+                is_known = sweep >= 0 and not is_drawn
+            moves = theta.size > 0 and sweep <= 0
+            if moves and how == BY_ENSEMBLE:
+                begin_ensemble(rng, p, w, v)
+                w.found[VALUE] = w.found[BASE] + w.found[EVIDENCE] + log_sum(p, w)
+            if not math.isfinite(w.found[VALUE]):
                 return step
-            count += found
-        for sweep in range(sweeps):
-            if is_drawn:
-                _draw_omega(rng, p, w)
-            if is_drawn or not is_known:
-                if not evaluate(p, w, x, BY_EVIDENCE) or w.found[VALUE] == -math.inf:
+            # With that where the update begins.
+            count += moves
+            n_axes = theta.size if learned.along == 2 else learned.along
+            for k in range(learned.ellipses + n_axes if moves else 0):
+                axis = k - learned.ellipses
+                if axis >= 0 and learned.along == 1:
+                    if rng.random() >= _ALONG_AXES:
+                        break
+                    axis = int(rng.integers(0, theta.size))
+                trials_of_slice = _explore(rng, p, w, learned, theta, axis, how)
+                if trials_of_slice < 0:
                     return step
-                is_known = not (is_drawn or x_likelihood.size)
-            if sweep == 0 and x.size:
-                if is_held:
-                    begin_ensemble(rng, p, w, v)
-                    w.found[VALUE] = w.found[BASE] + w.found[EVIDENCE] + log_sum(p, w)
-                    if not math.isfinite(w.found[VALUE]):
-                        return step
-                found = _update(rng, p, w, u, x, BY_ENSEMBLE if is_held else BY_EVIDENCE)
-                if found < 0:
-                    return step
-                count += found
-                if is_held:
-                    choose(rng, p, w, v)
+                count += trials_of_slice
+                if learned.tune and (axis < 0 or (learned.along == 2 and k == n_axes - 1)):
+                    _learn(learned, theta)
+            if sweep < 0:
+                continue
+            if moves and is_held:
+                choose(rng, p, w, v)
             if is_held:
                 ratio, made = draw_by_slices(rng, p, w, v, slices)
                 trials += made
             else:
                 a = overrelaxation if sweep > 0 or not x.size else 0.0
                 square = _draw_latents(rng, p, w, v, a)
-            if not predict(p, w, v, w.eta):
+            if not predict(p.design, w.registers, w.s, v, w.eta):
                 return step
         if is_held:
             square = square_of(p, w, v)

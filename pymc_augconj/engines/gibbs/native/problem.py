@@ -27,7 +27,7 @@ from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
-from .row_tapes import join
+from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
@@ -37,6 +37,24 @@ __all__ = ["LARGEST_CORNER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
 LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).
 N_CONSTANTS = 3
+
+
+class Design(NamedTuple):
+    """Predictors of rows with an ω, and then of those with held sites, in terms of u.
+
+    Attributes
+    ----------
+    offsets, entries : ndarray of int
+        Registers of the offsets, and where the entries of every row begin.
+    columns, numbers, multiples : ndarray
+        Those entries: latents, numbers, and registers by which these are multiplied.
+    """
+
+    offsets: Index
+    entries: Index
+    columns: Index
+    numbers: Array
+    multiples: Index
 
 
 class Problem(NamedTuple):
@@ -65,13 +83,9 @@ class Problem(NamedTuple):
         Whether predictors depend on ``likelihood``.
     number, kind, first, second, log_peak, sites
         Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
-    row_code, tables, file, given, given_by
-        Log densities of held sites, see :class:`.RowTapes`.
-    offsets, entries : ndarray of int
-        Registers of the offsets of rows with an ω, and then of those with held sites, and where the
-        entries of their designs begin.
-    columns, numbers, multiples : ndarray
-        Those entries: latents, numbers, and registers by which these are multiplied.
+    design : Design
+    held : RowTapes
+        Log densities of held sites.
     starts, rows, cols, runs, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
@@ -108,16 +122,8 @@ class Problem(NamedTuple):
     second: Index
     log_peak: Index
     sites: Index
-    row_code: Index
-    tables: Index
-    file: Array
-    given: Index
-    given_by: Index
-    offsets: Index
-    entries: Index
-    columns: Index
-    numbers: Array
-    multiples: Index
+    design: Design
+    held: RowTapes
     starts: Index
     rows: Index
     cols: Index
@@ -199,9 +205,8 @@ def make_problem(
         moves_predictors=not set(likelihood).isdisjoint(chain.priors.names),
         **sites.drawn._asdict(),
         sites=sites.sites,
-        **join(sites.held)._asdict(),
-        offsets=offset[sites.not_exact],
-        **_designs(slots, sites, np.argsort(order)),
+        design=_contiguous(_design(slots, sites, np.argsort(order), offset)),
+        held=_contiguous(join(sites.held)),
         starts=starts,
         rows=rows,
         cols=cols,
@@ -214,13 +219,19 @@ def make_problem(
         latents=latents[order],
         outputs=np.concatenate([x.ravel() for x in outputs]),
     )
-    # One type for all models: arrays that are contiguous and can be written to.
-    fields: dict[str, Any] = problem._asdict()
-    fields |= {name: np.array(x, order="C") for name, x in fields.items() if np.ndim(x)}
     columns = _columns(outputs)
     others = None if further is None else columns[len(names) :]
     layout = Layout(dict(zip(names, columns, strict=False)), others, theta, likelihood, order)
-    return Problem(**fields), layout
+    return _contiguous(problem), layout
+
+
+def _contiguous(record: Any) -> Any:
+    """Return the record with arrays that are contiguous and can be written to.
+
+    So the loop is compiled once for all models.
+    """
+    arrays = {k: np.array(x) for k, x in record._asdict().items() if isinstance(x, np.ndarray)}
+    return record._replace(**arrays)
 
 
 def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index:
@@ -301,19 +312,15 @@ def _write_values(
     return log_det
 
 
-def _designs(slots: list[Slot], rows: Rows, places: Index) -> dict[str, Any]:
+def _design(slots: list[Slot], rows: Rows, places: Index, offset: Index) -> Design:
     """Return the entries of the designs of sites that are not exact, row by row."""
     own = rows.not_exact
     numbers = np.stack([slot.number[own] for slot in slots], axis=1)
     columns = np.stack([places[slot.latent[own]] for slot in slots], axis=1)
     multiples = np.stack([slot.factor[own] for slot in slots], axis=1)
     met = numbers != 0.0
-    return {
-        "entries": np.concatenate([[0], np.cumsum(met.sum(axis=1))]),
-        "columns": columns[met],
-        "numbers": numbers[met],
-        "multiples": multiples[met],
-    }
+    entries = np.concatenate([[0], np.cumsum(met.sum(axis=1))])
+    return Design(offset[own], entries, columns[met], numbers[met], multiples[met])
 
 
 def _sums(
