@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from pymc_augconj.typing import Index
-
-if TYPE_CHECKING:
-    from .tape import TapeBuilder
 
 __all__ = ["NoTapeError", "Registers"]
 
@@ -100,6 +97,12 @@ _FORMULAS: dict[str, Callable[..., Any]] = {
 }
 
 
+class _Tape(Protocol):
+    def apply(self, name: str, *arguments: Index) -> Index: ...
+
+    def constants(self, values: Any) -> Index: ...
+
+
 class Registers(NDArrayOperatorsMixin):
     """Registers of a value.
 
@@ -110,7 +113,7 @@ class Registers(NDArrayOperatorsMixin):
         Their numbers.
     """
 
-    def __init__(self, tape: TapeBuilder, index: Index) -> None:
+    def __init__(self, tape: _Tape, index: Index) -> None:
         self.tape, self.index = tape, index
 
     def applied(self, name: str, *arguments: Any) -> Registers:
