@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -31,6 +31,10 @@ class EntryTransform(Protocol):
 
     def log_jacobian(self, value: Array) -> float:
         """Return the log absolute derivative of the value by its entry, added up."""
+        ...
+
+    def on_tape(self, tape: Any, value: Index) -> tuple[Index, Index]:
+        """Return the registers of the entry and the log derivative, given those of the value."""
         ...
 
 

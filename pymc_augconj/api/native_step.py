@@ -95,9 +95,13 @@ class NativeGibbs(AugmentedGibbs):
         updates = [self._updates[move] for move, own in self.plan.moves.items() if own]
         if not self.started or any(update.state["axes"] is None for update in updates):
             return 0
+        if self._sampler is None or not self._sampler.is_settled:
+            return 0
         limits = [number - self._taken for number in self._checked if number >= self._taken]
         if self.tune:
             limits.append(self._n_tune - self._taken)
+            if self._sites is not None:
+                limits.append(self._sites.steps_ahead)
             for update in updates:
                 (ellipses, along), state = update.schedule, update.state
                 limits.append((state["window"] - 1 - state["count"]) // (ellipses + (along == 2)))
@@ -111,7 +115,7 @@ class NativeGibbs(AugmentedGibbs):
         assert sampler is not None  # after the first step
         expected, self._evidence = self._evidence, None
         if expected is not None:
-            loop.check_evidence(point, expected)
+            loop.check_evidence(sampler, point, expected)
         block = loop.run(self.rng, sampler, point, updates, steps, tune=self.tune)
         made = len(block.outputs)
         seconds = max(time.perf_counter() - begin, 1e-6)
@@ -124,23 +128,23 @@ class NativeGibbs(AugmentedGibbs):
         if made and not self.tune:
             last = made == self._remaining
             warning = self._refusals.count(GibbsInfo(), last=last, steps=made)
-        rows = zip(
-            points,
-            block.log_evidence.tolist(),
-            block.evaluations.astype(int).tolist(),
-            block.log_density.tolist(),
-            [*[None] * (made - 1), warning][:made],
-            strict=True,
-        )
+        columns = {
+            "log_evidence": block.log_evidence.tolist(),
+            "evaluations": block.evaluations.astype(int).tolist(),
+            "model_logp": block.log_density.tolist(),
+            "warning": [*[None] * (made - 1), warning][:made],
+        }
+        if self._sites is not None:
+            trials = block.trials / np.maximum(block.slices, 1.0)
+            for new, each in zip(points if self.tune else (), trials.tolist(), strict=False):
+                self._sites.learn(new, each)
+            columns["elliptical_trials"] = trials.tolist()
+            columns["residual_std"] = sampler.residual_std(block.residual).tolist()
+            if made and columns["warning"][0] is None:
+                columns["warning"][0] = self._warn(self._sites.trials)
         same = {"tune": self.tune, "jitter": 0.0, "refusals": 0}
-        for new, log_evidence, evaluations, log_density, told in rows:
-            stats = {
-                "log_evidence": log_evidence,
-                "evaluations": evaluations,
-                "model_logp": log_density,
-                "warning": told,
-            }
-            yield new, [same | stats]
+        for new, *values in zip(points, *columns.values(), strict=True):
+            yield new, [same | dict(zip(columns, values, strict=True))]
 
 
 class Recorder(PyMCTrace):

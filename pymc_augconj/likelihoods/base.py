@@ -255,6 +255,13 @@ class Density(ABC):
         """
         return None
 
+    def as_tilted_laplace(self, y: Array, params: Params) -> tuple[Any, Any, Any] | None:
+        """Return (a, d, c) where log p(y | η) = c − a |y − η| − d (y − η).
+
+        Then ω ~ InverseGaussian(a / |y − η|, a²), and sites are (ω y + d, ω). None for others.
+        """
+        return None
+
     def joint(self, write: JointWriter, y: Any, eta: Any, params: Mapping[str, Any]) -> Joint:
         """Write ω as a model's variable and return it with log p(y | ω, η), for ``pac.augment``.
 

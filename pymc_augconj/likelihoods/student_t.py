@@ -56,9 +56,6 @@ class StudentT(GammaMixture):
         half_nu = 0.5 * params["nu"]
         return half_nu, half_nu * params["sigma"] ** 2
 
-    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Array, Array]:
-        return self.gamma_prior(params)
-
     def moments(self, eta: Array, params: Params) -> tuple[Array, Array]:
         nu, sigma = params["nu"], params["sigma"]
         with np.errstate(divide="ignore"):

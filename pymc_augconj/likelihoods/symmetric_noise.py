@@ -107,6 +107,9 @@ class GammaMixture(NormalMixture):
     def gamma_prior(self, params: Params) -> tuple[Array | float, Array]:
         """Return a and r."""
 
+    def as_normal_mixture(self, y: Array, params: Params) -> tuple[Any, Any]:
+        return self.gamma_prior(params)
+
     def conditional(self, square: Array, params: Params) -> tuple[Any, ...]:
         shape, rate = self.gamma_prior(params)
         return shape + 0.5, rate + 0.5 * square
@@ -142,6 +145,9 @@ class TiltedLaplace(NormalMixture):
     @abstractmethod
     def log_norm(self, params: Params, math: Any = np) -> Any:
         """Return c, by the functions of ``math``."""
+
+    def as_tilted_laplace(self, y: Array, params: Params) -> tuple[Any, Any, Any]:
+        return *self.slopes(y, params), self.log_norm(params)
 
     def log_density_at(self, distance: Array, params: Params) -> Array:
         a, _ = self.slopes(np.zeros(()), params)

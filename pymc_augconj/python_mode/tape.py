@@ -41,6 +41,7 @@ from pytensor.tensor.subtensor import (
 from pymc_augconj.typing import Array, Index
 
 from .operations import lower
+from .registers import NoTapeError, Registers
 
 __all__ = ["NoTapeError", "OnTape", "Registers", "Tape", "TapeBuilder"]
 
@@ -49,6 +50,7 @@ _NAMES = (
     *("Add", "Mul", "Sub", "TrueDiv", "Neg", "Exp", "Log", "Log1p", "Expm1", "Sqrt", "Pow", "Abs"),
     *("GT", "GE", "EQ", "NEQ", "AND", "OR", "Invert", "Switch", "Maximum", "Minimum", "GammaLn"),
     *("Erf", "Erfc", "Tanh", "Sin", "Cos", "Sigmoid", "Softplus", "Log1mexp", "IsNan", "Sign"),
+    *("Erfcx", "IsInf"),
 )
 # Operations that are others of other arguments.
 _SAME = {"LT": "GT", "LE": "GE", "Sqr": "Mul", "Reciprocal": "TrueDiv"}
@@ -63,10 +65,6 @@ _MOVING: dict[type, int | None] = {
 }
 # Instructions from which NumPy's loops take less time.
 _MOST = 20_000
-
-
-class NoTapeError(Exception):
-    """A graph has an operation without an opcode, or is large."""
 
 
 class Tape(NamedTuple):
@@ -87,33 +85,6 @@ class OnTape(Protocol):
         NoTapeError
         """
         ...
-
-
-class Registers:
-    """Registers of a value, with the arithmetic of the formulas of likelihoods."""
-
-    __array_ufunc__ = None  # so that NumPy leaves arithmetic to this class
-
-    def __init__(self, tape: TapeBuilder, index: Index) -> None:
-        self._tape, self.index = tape, index
-
-    def __rtruediv__(self, other: Any) -> Registers:
-        """Return other / self."""
-        numerator = self._tape.constants(np.asarray(other, dtype=float))
-        return Registers(self._tape, self._tape.apply("TrueDiv", numerator, self.index))
-
-    def __mul__(self, other: Any) -> Registers:
-        """Return self · other."""
-        factor = other.index if isinstance(other, Registers) else self._tape.constants(other)
-        return Registers(self._tape, self._tape.apply("Mul", self.index, factor))
-
-    __rmul__ = __mul__
-
-    def __pow__(self, exponent: int) -> Registers:
-        """Return the square."""
-        if exponent != 2:
-            raise NoTapeError(f"a power of {exponent}")
-        return Registers(self._tape, self._tape.apply("Sqr", self.index))
 
 
 class TapeBuilder:
@@ -243,6 +214,9 @@ class TapeBuilder:
             return np.broadcast_to(arguments[1], shape)
         if name == "Identity" or (name == "Cast" and node.outputs[0].dtype == "float64"):
             return arguments[0]
+        if name == "Clip":
+            x, lower, upper = arguments
+            return self.apply("Maximum", self.apply("Minimum", x, upper), lower)
         if name in ("AND", "OR", "Invert") and any(v.dtype != "bool" for v in node.inputs):
             raise NoTapeError(f"{name} of bits")
         return self.apply(name, *arguments)
@@ -269,6 +243,8 @@ class TapeBuilder:
 
     def _moved(self, node: Apply, values: list[Any]) -> Index:
         op = node.op
+        if isinstance(op, AdvancedSubtensor) and isinstance(values[-1], Registers):
+            return self._chosen(node, values)
         kind = next((kind for kind in _MOVING if isinstance(op, kind)), None)
         adds = isinstance(op, IncSubtensor | AdvancedIncSubtensor) and not op.set_instead_of_inc
         if kind is None or (adds and kind is AdvancedIncSubtensor):
@@ -282,6 +258,18 @@ class TapeBuilder:
         moved = [np.array(self._index(value)) for value in values[:count]]
         function: Callable[..., Any] = lower(node)[0]
         return np.asarray(function(*moved, *values[count:])).astype(np.intp)
+
+    def _chosen(self, node: Apply, values: list[Any]) -> Index:
+        """Return entries of an array whose index on its last axis is not constant."""
+        x, *given, last = values
+        known = not any(isinstance(value, Registers) for value in given)
+        if not known or len(node.op.idx_list) != x.index.ndim or len(given) != x.index.ndim - 1:
+            raise NoTapeError(f"{node.op} at what is not constant")
+        found = x.index[*given, 0]
+        for k in range(1, x.index.shape[-1]):
+            is_this = self.apply("EQ", last.index, self.constants(k))
+            found = self.apply("Switch", is_this, x.index[*given, k], found)
+        return np.broadcast_to(found, np.broadcast_shapes(found.shape, last.index.shape))
 
     def _added(self, node: Apply, values: list[Any]) -> Index:
         """Return x with y added to a part of it."""

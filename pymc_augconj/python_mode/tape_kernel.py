@@ -1,4 +1,7 @@
-"""The loop that runs any tape: one compiled function for all graphs."""
+"""The loops that run any tape: compiled functions for all graphs.
+
+In :func:`run_rows` a register is a vector, which has a number for each of many rows.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,97 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["run_tape"]
+__all__ = ["run_rows", "run_tape"]
 
 _LOG_HALF = math.log(0.5)
+# From here on e^(x²) erfc(x) is a continued fraction, of so many terms.
+_FAR, _TERMS = 4.0, 60
+
+
+@njit(cache=True, error_model="numpy")
+def _erfcx(x: float) -> float:
+    if x < _FAR:
+        return math.exp(x * x) * math.erfc(x)
+    if x > 1e8:
+        return 1.0 / (x * math.sqrt(math.pi))
+    # Abramowitz & Stegun (1964), 7.1.14.
+    tail = x
+    for k in range(_TERMS, 0, -1):
+        tail = x + 0.5 * k / tail
+    return 1.0 / (tail * math.sqrt(math.pi))
+
+
+@njit(cache=True, error_model="numpy")
+def _operation(op: int, x: float, y: float, z: float) -> float:
+    if op == 0:
+        return x + y
+    if op == 1:
+        return x * y
+    if op == 2:
+        return x - y
+    if op == 3:
+        return x / y
+    if op == 4:
+        return -x
+    if op == 5:
+        return math.exp(x)
+    if op == 6:
+        return math.log(x)
+    if op == 7:
+        return math.log1p(x)
+    if op == 8:
+        return math.expm1(x)
+    if op == 9:
+        return math.sqrt(x)
+    if op == 10:
+        return x**y
+    if op == 11:
+        return abs(x)
+    if op == 12:
+        return 1.0 if x > y else 0.0
+    if op == 13:
+        return 1.0 if x >= y else 0.0
+    if op == 14:
+        return 1.0 if x == y else 0.0
+    if op == 15:
+        return 1.0 if x != y else 0.0
+    if op == 16:
+        return 1.0 if x != 0.0 and y != 0.0 else 0.0
+    if op == 17:
+        return 1.0 if x != 0.0 or y != 0.0 else 0.0
+    if op == 18:
+        return 1.0 if x == 0.0 else 0.0
+    if op == 19:
+        return y if x != 0.0 else z
+    if op == 20:
+        return x if x >= y or x != x else y
+    if op == 21:
+        return x if x <= y or x != x else y
+    if op == 22:
+        return math.lgamma(x)
+    if op == 23:
+        return math.erf(x)
+    if op == 24:
+        return math.erfc(x)
+    if op == 25:
+        return math.tanh(x)
+    if op == 26:
+        return math.sin(x)
+    if op == 27:
+        return math.cos(x)
+    if op == 28:
+        return 1.0 / (1.0 + math.exp(-x))
+    if op == 29:
+        return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
+    if op == 30:
+        return math.log1p(-math.exp(x)) if x < _LOG_HALF else math.log(-math.expm1(x))
+    if op == 31:
+        return 1.0 if math.isnan(x) else 0.0
+    if op == 32:
+        return x if x == 0.0 or math.isnan(x) else math.copysign(1.0, x)
+    if op == 33:
+        return _erfcx(x)
+    return 1.0 if math.isinf(x) else 0.0
 
 
 @njit(cache=True, error_model="numpy")
@@ -25,72 +116,29 @@ def run_tape(code: Index, r: Array) -> None:
         The registers, overwritten.
     """
     for i in range(code.shape[0]):
-        op = code[i, 0]
         x, y, z = r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
+        r[code[i, 1]] = _operation(code[i, 0], x, y, z)
+
+
+@njit(cache=True, error_model="numpy")
+def run_rows(code: Index, first: int, last: int, r: Array) -> None:
+    """Execute instructions from ``first`` to ``last`` for many rows.
+
+    ``r`` has the shape (registers, rows).
+    """
+    count = r.shape[1]
+    for i in range(first, last):
+        op, to, x, y, z = code[i, 0], r[code[i, 1]], r[code[i, 2]], r[code[i, 3]], r[code[i, 4]]
+        # In the first loops the processor computes several rows at a time.
         if op == 0:
-            value = x + y
+            for k in range(count):
+                to[k] = x[k] + y[k]
         elif op == 1:
-            value = x * y
+            for k in range(count):
+                to[k] = x[k] * y[k]
         elif op == 2:
-            value = x - y
-        elif op == 3:
-            value = x / y
-        elif op == 4:
-            value = -x
-        elif op == 5:
-            value = math.exp(x)
-        elif op == 6:
-            value = math.log(x)
-        elif op == 7:
-            value = math.log1p(x)
-        elif op == 8:
-            value = math.expm1(x)
-        elif op == 9:
-            value = math.sqrt(x)
-        elif op == 10:
-            value = x**y
-        elif op == 11:
-            value = abs(x)
-        elif op == 12:
-            value = 1.0 if x > y else 0.0
-        elif op == 13:
-            value = 1.0 if x >= y else 0.0
-        elif op == 14:
-            value = 1.0 if x == y else 0.0
-        elif op == 15:
-            value = 1.0 if x != y else 0.0
-        elif op == 16:
-            value = 1.0 if x != 0.0 and y != 0.0 else 0.0
-        elif op == 17:
-            value = 1.0 if x != 0.0 or y != 0.0 else 0.0
-        elif op == 18:
-            value = 1.0 if x == 0.0 else 0.0
-        elif op == 19:
-            value = y if x != 0.0 else z
-        elif op == 20:
-            value = x if x >= y or x != x else y
-        elif op == 21:
-            value = x if x <= y or x != x else y
-        elif op == 22:
-            value = math.lgamma(x)
-        elif op == 23:
-            value = math.erf(x)
-        elif op == 24:
-            value = math.erfc(x)
-        elif op == 25:
-            value = math.tanh(x)
-        elif op == 26:
-            value = math.sin(x)
-        elif op == 27:
-            value = math.cos(x)
-        elif op == 28:
-            value = 1.0 / (1.0 + math.exp(-x))
-        elif op == 29:
-            value = max(x, 0.0) + math.log1p(math.exp(-abs(x)))
-        elif op == 30:
-            value = math.log1p(-math.exp(x)) if x < _LOG_HALF else math.log(-math.expm1(x))
-        elif op == 31:
-            value = 1.0 if math.isnan(x) else 0.0
+            for k in range(count):
+                to[k] = x[k] - y[k]
         else:
-            value = x if x == 0.0 or math.isnan(x) else math.copysign(1.0, x)
-        r[code[i, 1]] = value
+            for k in range(count):
+                to[k] = _operation(op, x[k], y[k], z[k])

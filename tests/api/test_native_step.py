@@ -52,7 +52,19 @@ def drawn():
     return model
 
 
-@pytest.mark.parametrize("name", ["model", "drawn"])
+@pytest.fixture(scope="module")
+def held():
+    """A model with held sites, and a coefficient between bounds."""
+    with pm.Model() as model:
+        tau, sigma = pm.HalfNormal("tau", 1.0), pm.HalfNormal("sigma", 1.0)
+        a, b = pm.Normal("a", 0.0, tau, shape=6), pm.Uniform("b", -0.5, 1.0)
+        pm.Poisson("y", pm.math.exp(a[GROUP] + b), observed=np.arange(24) % 4)
+        normal = pm.Normal.dist(a[GROUP], sigma)
+        pm.Censored("y2", normal, lower=0.0, upper=None, observed=np.maximum(Y, 0.0))
+    return model
+
+
+@pytest.mark.parametrize("name", ["model", "drawn", "held"])
 def test_the_same_as_by_python(name, request, monkeypatch):
     model = request.getfixturevalue(name)
     # Few PG(1, c) as the loop draws them.

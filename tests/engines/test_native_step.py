@@ -145,10 +145,75 @@ def wide():
     pm.Normal("y", mu + a[GROUP], 0.01, observed=reals("y"))
 
 
+def flat_coefficients():
+    """Coefficients without a prior, some of which depend on others; a mean that is flat."""
+    b, mu = pm.Flat("b", shape=3), pm.Flat("mu")
+    a = pm.Normal("a", mu, pm.HalfNormal("tau", 1.0), shape=10)
+    eta = pm.math.dot(DESIGN[:, :3], b) + a[GROUP]
+    pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=reals("y"))
+    pm.Binomial("y2", n=3, logit_p=eta - X, observed=counts("y2"))
+
+
+def held_sites():
+    """Several variables with held sites, an exact one, and what they have in common."""
+    mu, tau = pm.Normal("mu", 0.0, 2.0), pm.HalfNormal("tau", 1.0)
+    a = pm.Normal("a", mu, tau, shape=10)
+    psi, sigma = pm.Beta("psi", 2.0, 2.0), pm.HalfNormal("sigma", 1.0)
+    pm.Poisson("y", pm.math.exp(a[GROUP] + 0.3 * X), observed=counts("y"))
+    mean = pm.math.exp(a + 0.5)
+    pm.ZeroInflatedPoisson("y2", psi=psi, mu=mean, observed=counts("y2", 10))
+    normal = pm.Normal.dist(a[GROUP[:20]], sigma)
+    pm.Censored("y3", normal, lower=-1.0, upper=0.8, observed=censored("y3", 20))
+    pm.Normal("y4", a, 2.0, observed=reals("y4", 10))
+
+
+def held_without_hyperparameters_of_priors():
+    """Classes in order, whose cutpoints are learned; rates of a beta distribution."""
+    start = np.array([-0.5, 0.5])
+    c = pm.Normal("c", start, 1.0, initval=start, transform=pm.distributions.transforms.ordered)
+    b, phi = pm.Normal("b", 0.0, 1.0, shape=2), pm.Gamma("phi", 3.0, 0.5)
+    eta = pm.math.dot(DESIGN[:, :2], b)
+    pm.OrderedProbit("y", eta=eta, cutpoints=c, observed=np.arange(40) % 3)
+    p = pm.math.sigmoid(eta[:15])
+    pm.Beta("y2", alpha=p * phi, beta=(1.0 - p) * phi, observed=np.linspace(0.1, 0.8, 15))
+
+
+def held_and_drawn():
+    """Trials that are learned, by which predictors move, beside a held site."""
+    alpha, b = pm.Gamma("alpha", 2.0, 0.5), pm.Normal("b", shape=2)
+    tau = pm.HalfNormal("tau", 1.0)
+    a = pm.Normal("a", 0.0, tau, shape=10)
+    mean = pm.math.exp(pm.math.dot(DESIGN[:, :2], b) + a[GROUP])
+    pm.NegativeBinomial("y", mu=mean, alpha=alpha, observed=counts("y"))
+    rate = pm.math.exp(pm.math.dot(DESIGN[:10, :2], b) + a)
+    pm.Poisson("y2", rate, observed=counts("y2", 10))
+
+
+def priors_as_sites():
+    """Coefficients with priors of their own: some have an ω, others bounds."""
+    tau = pm.HalfNormal("tau", 1.0)
+    b = [
+        pm.Laplace("b0", 0.0, tau, shape=3),
+        pm.AsymmetricLaplace("b1", kappa=1.3, mu=0.2, b=2.0, shape=2),
+        pm.Cauchy("b2", 0.0, 1.0, shape=2),
+        pm.Uniform("b3", -0.4, 0.5, shape=2),
+        pm.TruncatedNormal("b4", 0.0, 1.0, lower=-0.1, shape=2),
+        pm.Gumbel("b5", 0.0, 1.0, shape=2),
+    ]
+    eta = pm.math.dot(DESIGN[:, :13], pm.math.concatenate(b))
+    pm.Normal("y", eta, pm.HalfNormal("sigma", 1.0), observed=reals("y"))
+
+
+def censored(name, size):
+    return pm.Data(f"{name} data", np.clip(np.random.default_rng(5).normal(size=size), -1.0, 0.8))
+
+
+HELD = (*(held_sites, held_without_hyperparameters_of_priors, held_and_drawn, priors_as_sites),)
 MODELS = (
+    *HELD,
     *(centred_effects, slopes, own_noise_of_groups, curve_in_the_offset, measurement_error),
     *(correlated_effects, basis_functions, zero_sum, nothing_learned, logistic),
-    *(binomial_and_normal, student_t, two_groups, wide),
+    *(binomial_and_normal, student_t, two_groups, wide, flat_coefficients),
 )
 
 
@@ -199,6 +264,7 @@ def test_the_draws_of_the_python_step(build, hyper_sampler):
         assert block.log_density[row] == pytest.approx(info.log_density, rel=1e-9, abs=1e-6)
         assert block.log_evidence[row] == pytest.approx(info.log_evidence, rel=1e-9, abs=1e-6)
         assert block.evaluations[row] == info.evaluations
+        assert (block.slices[row], block.trials[row]) == (info.slices, info.trials)
         moved.append(next(iter(found.values())).ravel()[0])
     assert np.unique(moved).size == STEPS
     assert ours.bit_generator.state == theirs.bit_generator.state
@@ -282,13 +348,13 @@ def test_a_wrong_loop_is_found():
     step, loop, point = both(slopes)
     updates, rng = step._updates, np.random.default_rng(3)
     ((after, info),) = python_steps(step, rng, point, 1)
-    loop.check_evidence(after, info.log_evidence)
+    loop.check_evidence(step._sampler, after, info.log_evidence)
     block = loop.run(rng, step._sampler, after, updates, 5, tune=False)
     *_, last = block.points(point)
     loop.check_density(step._sampler, last, block.log_density[-1])
     loop._problem = loop._problem._replace(fixed=1.5 * loop._problem.fixed)
     with pytest.raises(pac.AugmentationError, match="expected a log evidence of"):
-        loop.check_evidence(after, info.log_evidence)
+        loop.check_evidence(step._sampler, after, info.log_evidence)
     with pytest.raises(pac.AugmentationError, match="expected a log density of"):
         loop.check_density(step._sampler, last, block.log_density[-1] + 0.2)
 
@@ -300,18 +366,14 @@ def latent_scale_of_a_covariance():
     pm.Normal("y", f, 1.0, observed=reals("y", 9))
 
 
-def held_sites():
-    pm.Poisson("y", pm.math.exp(pm.Normal("b", shape=2)[GROUP[:8] % 2]), observed=np.arange(8) % 2)
-
-
 def another_auxiliary_variable():
     p = pm.math.invprobit(pm.Normal("b", shape=2)[GROUP[:8] % 2])
     pm.Bernoulli("y", p=p, observed=np.arange(8) % 2)
 
 
-def trials_that_are_learned():
-    alpha, b = pm.Gamma("alpha", 2.0, 0.5), pm.Normal("b", shape=2)
-    pm.NegativeBinomial("y", mu=pm.math.exp(b[GROUP[:8] % 2]), alpha=alpha, observed=np.arange(8))
+def several_predictors():
+    b = pm.Normal("b", shape=2)
+    pm.Normal("y", b[0] + b[1] * X, pm.math.exp(0.2 + b[1] * X), observed=reals("y"))
 
 
 def density_without_a_tape():
@@ -324,13 +386,23 @@ def density_without_a_tape():
 @pytest.mark.parametrize(
     "build",
     [
-        *(latent_scale_of_a_covariance, held_sites, another_auxiliary_variable),
-        *(trials_that_are_learned, density_without_a_tape),
+        *(latent_scale_of_a_covariance, several_predictors, another_auxiliary_variable),
+        *(density_without_a_tape,),
     ],
 )
 def test_other_models_have_no_loop(build):
     with pytest.raises(NoTapeError):
         both(build)
+
+
+def rates_and_priors():
+    """Held sites, a learned number of trials, and coefficients with priors of their own."""
+    tau, alpha = pm.HalfNormal("tau", 0.7), pm.Gamma("alpha", 4.0, 2.0)
+    a = pm.Normal("a", 0.0, tau, shape=5)
+    b, c = pm.Laplace("b", 0.0, 0.5, shape=2), pm.Uniform("c", -1.0, 0.5, shape=2)
+    eta = a[GROUP[:20]] + pm.math.dot(DESIGN[:20, :4], pm.math.concatenate([b, c]))
+    pm.Poisson("y", pm.math.exp(eta), observed=counts("y", 20))
+    pm.NegativeBinomial("y2", mu=pm.math.exp(a), alpha=alpha, observed=counts("y2", 5))
 
 
 @pytest.fixture
@@ -359,7 +431,9 @@ def native(joint_distribution):
     return Native
 
 
-@pytest.mark.parametrize("build", [centred_effects, slopes, binomial_and_normal, two_groups])
+@pytest.mark.parametrize(
+    "build", [centred_effects, slopes, binomial_and_normal, two_groups, rates_and_priors]
+)
 def test_the_joint_distribution_is_kept(native, build):
     z = native(build, seed=1).z_scores(25, steps=4, draws=400)
     wrong = {label: value for label, value in z.items() if abs(value) > 5.0}
@@ -367,7 +441,11 @@ def test_the_joint_distribution_is_kept(native, build):
 
 
 @pytest.mark.parametrize(
-    ("build", "wrong"), [(slopes, {"factor": 2.0}), (binomial_and_normal, {"tilt": 1.5})]
+    ("build", "wrong"),
+    [
+        *((slopes, {"factor": 2.0}), (binomial_and_normal, {"tilt": 1.5})),
+        (rates_and_priors, {"tilt": 3.0}),
+    ],
 )
 def test_that_of_a_wrong_loop_is_not(native, build, wrong):
     joint = native(build, seed=1)

@@ -417,13 +417,32 @@ def test_a_logistic_likelihood_has_the_sites_of_its_logistic_form(case):
 
 
 @over_likelihoods
+def test_a_tilted_laplace_density_has_its_slopes(case):
+    likelihood, eta = case.build(), np.linspace(-2.0, 2.0, 5)
+    for params in case.params if likelihood.can_augment else ():
+        for value in case.y:
+            y = np.full(eta.size, value)
+            form = likelihood.as_tilted_laplace(y, params)
+            assert (form is not None) == likelihood.augmentation.startswith("inverse Gaussian")
+            if form is None:
+                continue
+            a, d, c = form
+            expected = likelihood.log_density(y, eta, params)
+            np.testing.assert_allclose(
+                c - a * np.abs(y - eta) - d * (y - eta), expected, rtol=1e-12
+            )
+            omega = np.linspace(0.3, 2.0, 5)
+            np.testing.assert_array_equal(likelihood.sites(y, omega, params)[0], omega * y + d)
+
+
+@over_likelihoods
 def test_a_mixture_of_normals_has_the_sites_of_its_precisions(case):
     likelihood, eta = case.build(), np.linspace(-2.0, 2.0, 5)
     for params in case.params if likelihood.can_augment else ():
         for value in case.y:
             y = np.full(eta.size, value)
             form = likelihood.as_normal_mixture(y, params)
-            assert (form is not None) == (likelihood.name == "Student-t")
+            assert (form is not None) == (likelihood.name in ("Student-t", "Cauchy"))
             if form is None:
                 continue
             a, r = form

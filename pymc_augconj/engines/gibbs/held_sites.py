@@ -160,6 +160,11 @@ class HeldSites:
         """Whether ellipses hardly move."""
         return self.trials >= _MANY_TRIALS
 
+    @property
+    def steps_ahead(self) -> int:
+        """Steps of tuning before that after which sites are chosen."""
+        return self._window - self._count - 1
+
     def learn(self, point: Point, trials: float, acceptance: float = _ACCEPTANCE) -> None:
         """Add a step of tuning; at the end of a window choose the sites at the mean θ.
 

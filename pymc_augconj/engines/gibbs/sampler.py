@@ -18,11 +18,11 @@ not decided here: the caller passes an update (slice sampling, say) for each.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.registry import block_prior
@@ -95,7 +95,7 @@ class GibbsSampler:
         # The first factor has the intercepts.
         own = [part.factors[0] if part.factors else part for part in self.parts]
         self.levels = find_levels(own, {h.value_name for h in plan.level})
-        self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._recent = np.full(_RECENT, np.nan)
         # The sites that have had a posterior.
         self._possible: tuple[Array | None, Array | None] = (None, None)
 
@@ -188,9 +188,23 @@ class GibbsSampler:
         info.jitter = prior.jitter
         if self.sites is not None:
             residual = sum(part.tilted.value for part in self.parts if part.tilted is not None)
-            if np.isfinite(residual):
-                self._recent.append(residual)
-            info.residual_std = float(np.std(self._recent)) if self._recent else np.inf
+            info.residual_std = self.residual_std(np.array([residual])).item()
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the present held sites have had a posterior."""
+        return self.sites is None or self.sites.h is self._possible[0]
+
+    def residual_std(self, values: Array) -> Array:
+        """Return the standard deviation of r over the last steps after each of some more."""
+        values = np.concatenate([self._recent, np.where(np.isfinite(values), values, np.nan)])
+        self._recent = values[-_RECENT:]
+        windows = sliding_window_view(values, _RECENT)[1:]
+        is_known = ~np.isnan(windows)
+        count = np.maximum(is_known.sum(axis=1), 1)
+        mean = np.where(is_known, windows, 0.0).sum(axis=1) / count
+        away = np.where(is_known, windows - mean[:, None], 0.0)
+        return np.where(is_known.any(axis=1), np.sqrt((away**2).sum(axis=1) / count), np.inf)
 
     def _keep_possible(self, point: Point) -> None:
         """Go back to the held sites before, where new ones have no posterior at the present θ.

@@ -52,10 +52,10 @@ from .observed import Held, SiteData
 from .state import GibbsInfo
 from .trajectory import trajectory
 
-__all__ = ["Conditional", "Tilted"]
+__all__ = ["ENSEMBLE", "Conditional", "Tilted"]
 
-# Standard normal vectors that move 3 sums over. They cost little beside factorisations.
-_ENSEMBLE = 8
+#: Standard normal vectors that move 3 sums over. They cost little beside factorisations.
+ENSEMBLE = 8
 # The angle that a trajectory turns by, and the most steps that it takes.
 _TURN, _MOST_STEPS = math.pi, 64
 
@@ -128,8 +128,23 @@ class Tilted:
     def follows(self) -> bool:
         """Whether the latents are drawn by trajectories too."""
         # Any solver may condition the draws where the preferred one has no digits.
-        can_follow = self._solver.preferred.differentiable and self._has_gradients
-        return can_follow and self._sites.fit_badly
+        return self.can_follow and self._sites.fit_badly
+
+    @property
+    def can_follow(self) -> bool:
+        """Whether there are gradients that trajectories may follow."""
+        return self._solver.preferred.differentiable and self._has_gradients
+
+    @property
+    def count(self) -> int:
+        """Number of elliptical slices each time, where no trajectory follows."""
+        return self._slices or -(-self._sites.slices // self._sweeps)
+
+    @property
+    def sites(self) -> tuple[Array, Array]:
+        """H and λ of the variables with held sites of one predictor, one after the other."""
+        h, lam = zip(*(how.sites() for _, how, _ in self._held), strict=True)
+        return np.concatenate([x[0] for x in h]), np.concatenate([x[0, 0] for x in lam])
 
     # -- r ------------------------------------------------------------------------------------
 
@@ -164,7 +179,7 @@ class Tilted:
     def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
         """Draw all ν_k, given the coordinates of the present latents."""
         present = given.posterior.solve(rng, current)
-        others = rng.standard_normal((_ENSEMBLE - 1, given.posterior.size))
+        others = rng.standard_normal((ENSEMBLE - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
 
     def log_sum(self, given: Conditional, candidate: Point) -> float:
@@ -189,7 +204,7 @@ class Tilted:
         eta, centre = given.predictor(np.stack([current, mean]))
         here, value = eta - centre, float(self.residual(eta))
         follow = self.follows and posterior.differentiable
-        count = self._slices or (1 if follow else -(-self._sites.slices // self._sweeps))
+        count = (self._slices or 1) if follow else self.count
         # Several at once: to solve for many takes hardly longer than for one.
         fresh = posterior.apply(rng.standard_normal((count, posterior.size)))
         etas, away = given.predictor(fresh) - centre, current - mean

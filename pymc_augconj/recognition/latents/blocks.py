@@ -11,10 +11,11 @@ from pytensor.graph.basic import Constant, Variable
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.point import Argument, Point, PointMap
+from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.recognition.graph.functions import Gradient
 from pymc_augconj.recognition.graph.rewrite import substitute
 from pymc_augconj.recognition.graph.space import ValueSpace
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .innovations import GaussianVariable, in_innovations
 from .precision import read_precision
@@ -96,6 +97,13 @@ class _EntryTransform:
 
     def log_jacobian(self, value: Array) -> float:
         return float(self._jacobian({_DIRECTION: value}))
+
+    def on_tape(self, tape: TapeBuilder, value: Index) -> tuple[Index, Index]:
+        entry, jacobian = (
+            tape.evaluate(function, {_DIRECTION: value})
+            for function in (self._entry, self._jacobian)
+        )
+        return entry, jacobian
 
 
 def _log_factor(latent: GaussianVariable, space: ValueSpace) -> _LogFactor | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import pytensor.tensor as pt
@@ -23,6 +24,7 @@ from pytensor.tensor.elemwise import DimShuffle
 from pytensor.tensor.math import All
 from pytensor.tensor.shape import Reshape, SpecifyShape
 
+from pymc_augconj.python_mode.registers import Registers
 from pymc_augconj.recognition.graph.functions import PointFunction
 
 from .links import as_probit, is_one
@@ -191,6 +193,8 @@ class RowFunction:
         self, y: np.ndarray, eta: np.ndarray, params: Mapping[str, np.ndarray]
     ) -> np.ndarray:
         """Return the value of every row, for ``eta`` of shape (P, …); arguments broadcast."""
+        if isinstance(eta, Registers):
+            return self._on_tape(y, eta, params)
         params = {name: np.asarray(params[name], float) for name in (*self._scalars, *self._rows)}
         shape = np.broadcast_shapes(np.shape(y), np.shape(eta)[1:], *map(np.shape, params.values()))
         given = {_Y: y, **dict(zip(self._etas, eta, strict=True))}
@@ -214,6 +218,13 @@ class RowFunction:
             here = {name: vector[members] for name, vector in vectors.items()}
             found[members] = self._evaluate(here, scalars)
         return found.reshape(shape)
+
+    def _on_tape(self, y: Any, eta: Registers, params: Mapping[str, Any]) -> Any:
+        """Return the registers of the value of one row."""
+        entries = {_Y: y.index, **dict(zip(self._etas, eta.index, strict=True))}
+        entries |= {f"param:{name}": params[name].index for name in self._rows}
+        entries |= {f"param:{name}": params[name].index.reshape(()) for name in self._scalars}
+        return Registers(eta.tape, self._function.on_tape(eta.tape, entries))
 
     def _evaluate(self, vectors: dict, scalars: dict) -> np.ndarray:
         point = {name: vectors[name] for name in (_Y, *self._etas)}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytensor.tensor as pt
 import pytest
+from scipy import special
 
+from pymc_augconj.python_mode.registers import _FORMULAS, Registers
+from pymc_augconj.python_mode.registers import _OPCODES as _UFUNCS
 from pymc_augconj.python_mode.tape import _OPCODES, _SAME, NoTapeError, TapeBuilder
-from pymc_augconj.python_mode.tape_kernel import run_tape
+from pymc_augconj.python_mode.tape_kernel import run_rows, run_tape
 from pymc_augconj.recognition.graph.functions import PointFunction
 
 VALUES = {
@@ -71,7 +74,55 @@ ELEMENTWISE = {
     "Log1mexp": lambda x, y: pt.log1mexp(-x * 0.9),
     "Sign": lambda x, y: pt.sign(x - 0.8),
     "IsNan": lambda x, y: pt.isnan(pt.log(x - y)).astype("float64"),
+    "Erfcx": lambda x, y: pt.erfcx(x),
+    "IsInf": lambda x, y: pt.isinf(pt.log(pt.maximum(x - 0.8, 0.0))).astype("float64"),
 }
+
+
+@pytest.mark.parametrize("name", [*_UFUNCS, *_FORMULAS])
+def test_ufuncs(name):
+    function = getattr(np, name, None) or getattr(special, name)
+    x = np.array([-30.0, -3.0, -1.2, -0.5, 0.0, 0.4, 1.0, 3.9, 4.1, 25.0, 300.0])
+    if name in ("log", "sqrt", "power", "gammaln", "xlogy", "betaln", "log1p", "xlog1py"):
+        x = np.abs(x) + 0.1
+    pair = (x, x[::-1] + 0.5) if function.nin == 2 else (x,)
+    if name.startswith(("bitwise", "logical", "invert")):
+        pair = tuple(part > 0.0 for part in pair)
+    tape = TapeBuilder()
+    inputs = [tape.inputs(x.shape) for _ in pair]
+    found = function(*(Registers(tape, index) for index in inputs))
+    code, registers = tape.finish()
+    for index, values in zip(inputs, pair, strict=True):
+        registers[index] = values
+    run_tape(code, registers)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(registers[found.index], function(*pair), rtol=2e-13, atol=1e-300)
+
+
+def test_rows():
+    """A row tape gives for every row what a tape does."""
+    rng, tape = np.random.default_rng(0), TapeBuilder()
+    x, y = (Registers(tape, tape.inputs(())) for _ in range(2))
+    found = np.where(x > y, np.exp(x - y) * x, np.logaddexp(x, y) + 2.0)
+    code, start = tape.finish()
+    file = np.repeat(start[:, None], 9, axis=1)
+    file[x.index], file[y.index] = rng.normal(size=(2, 9))
+    run_rows(code, 0, len(code), file)
+    for k in range(9):
+        registers = start.copy()
+        registers[[x.index, y.index]] = file[[x.index, y.index], k]
+        run_tape(code, registers)
+        assert registers[found.index] == file[found.index, k]
+
+
+def test_an_index_that_is_not_constant():
+    k, (_, v, m) = pt.vector("k", dtype="int64", shape=(2,)), arguments()
+    graph = pt.stack([v, 2.0 * v])[[0, 1], k]
+    at = {"v": VALUES["v"], "k": np.array([2, 0])}
+    found, _, _ = on_tape(graph, (v, k), at)
+    np.testing.assert_allclose(found, [VALUES["v"][2], 2.0 * VALUES["v"][0]])
+    with pytest.raises(NoTapeError):
+        on_tape(m[k, pt.constant([0, 1])], (m, k), {"m": VALUES["m"], "k": np.array([1, 0])})
 
 
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")

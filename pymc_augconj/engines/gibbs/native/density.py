@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -13,54 +12,22 @@ from pymc_augconj.linalg.sparse_kernels import eliminate, solve
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array
 
+from .held import log_density, log_sum, predict, read_part
 from .problem import LARGEST_CORNER, N_CONSTANTS, Problem
+from .rows import LOGISTIC, TILTED_LAPLACE
+from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
 
 __all__ = [
-    *("EVIDENCE", "FIT", "REST", "VALUE"),
-    *("Work", "evaluate", "log_evidence", "log_likelihood", "make_work"),
+    "BY_ENSEMBLE",
+    "BY_EVIDENCE",
+    "BY_LIKELIHOOD",
+    "evaluate",
+    "log_evidence",
+    "log_likelihood",
 ]
 
-#: Entries of Work.found: the log density and its terms.
-VALUE, EVIDENCE, FIT, REST = range(4)
-
-
-class Work(NamedTuple):
-    """Arrays that are overwritten.
-
-    An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
-    coefficients ``value`` of the sums; a draw of the latents the predictors of what has an ω.
-    """
-
-    eta: Array
-    omega: Array
-    value: Array
-    registers: Array
-    sums: Array
-    s: Array
-    half: Array
-    values: Array
-    border: Array
-    corner: Array
-    found: Array
-
-
-def make_work(problem: Problem) -> Work:
-    """Return new arrays."""
-    size, n = problem.std.size, problem.std.size - problem.corner
-    n_flat = problem.rows.size + n * problem.border + problem.corner**2
-    return Work(
-        np.empty(problem.number.size),
-        np.empty(problem.number.size),
-        problem.fixed.copy(),
-        problem.start.copy(),
-        np.empty(n_flat + size + N_CONSTANTS),
-        np.empty(size),
-        np.empty(size),
-        np.empty(problem.rows.size),
-        np.empty((n, problem.border)),
-        np.empty((problem.corner, problem.corner)),
-        np.empty(4),
-    )
+#: Log densities of θ: with the latents integrated out, given ν where sites are held, or given them.
+BY_EVIDENCE, BY_ENSEMBLE, BY_LIKELIHOOD = range(3)
 
 
 def log_evidence(work: Work) -> float:
@@ -68,29 +35,34 @@ def log_evidence(work: Work) -> float:
     return float(work.found[EVIDENCE] + work.found[REST])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def log_likelihood(p: Problem, w: Work) -> float:
     """Return Σ log p(y | η) of observations that have an ω."""
-    r, total = w.registers, p.log_constant
+    r, total = w.registers, 0.0
     for k in range(p.number.size):
         eta = w.eta[k]
-        if math.isnan(p.weight[k]):
-            ratio = 0.5 * (p.number[k] - eta) ** 2 / r[p.rate[k]]
-            total += r[p.log_peak[k]] - (r[p.shape[k]] + 0.5) * math.log1p(ratio)
-        else:
+        total += r[p.log_peak[k]]
+        if p.kind[k] == LOGISTIC:
             log_odds = max(eta, 0.0) + math.log1p(math.exp(-abs(eta)))
-            total += p.number[k] * eta - p.weight[k] * log_odds
+            total += p.number[k] * eta - r[p.first[k]] * log_odds
+        elif p.kind[k] == TILTED_LAPLACE:
+            e = p.number[k] - eta
+            total -= r[p.first[k]] * abs(e) + r[p.second[k]] * e
+        else:
+            ratio = 0.5 * (p.number[k] - eta) ** 2 / r[p.second[k]]
+            total -= (r[p.first[k]] + 0.5) * math.log1p(ratio)
     return total
 
 
 @njit(cache=True, error_model="numpy")
-def evaluate(p: Problem, w: Work, x: Array, by_likelihood: bool) -> bool:
+def evaluate(p: Problem, w: Work, x: Array, how: int) -> bool:
     """Evaluate the log density of some of θ, −∞ outside its support; return whether it has digits.
 
-    It is with the latents integrated out given ω, or given the latents with ω integrated out.
+    It is with the latents integrated out given ω, times Σ_k exp r(f(θ, ν_k)) where ``how`` is
+    BY_ENSEMBLE; or given the latents with ω integrated out.
     """
     r, sums, s, half = w.registers, w.sums, w.s, w.half
-    theta = p.likelihood if by_likelihood else p.theta
+    theta = p.likelihood if how == BY_LIKELIHOOD else p.theta
     w.found[VALUE] = -math.inf
     for i in range(x.size):
         r[theta[i]] = x[i]
@@ -98,8 +70,14 @@ def evaluate(p: Problem, w: Work, x: Array, by_likelihood: bool) -> bool:
     log_prior = r[p.log_prior]
     if not math.isfinite(log_prior):
         return True
-    if by_likelihood:
+    if how == BY_LIKELIHOOD:
+        if w.h.size:
+            read_part(p.held, r, w.file, 1)
+        if p.moves_predictors:
+            predict(p.design, r, w.s, w.v, w.eta)
         value = log_prior + log_likelihood(p, w)
+        if w.h.size:
+            value += log_density(p.held, w.file, w.eta[p.number.size :])
         if math.isfinite(value):
             w.found[VALUE] = value
         return True
@@ -133,14 +111,17 @@ def evaluate(p: Problem, w: Work, x: Array, by_likelihood: bool) -> bool:
         return False
     w.found[EVIDENCE] = 0.5 * (fit - log_det)
     w.found[FIT] = fit
-    w.found[REST] = linear - square
-    value = log_prior + base + linear - square + w.found[EVIDENCE]
+    w.found[REST] = linear - square + p.log_flat
+    w.found[BASE] = log_prior + base + linear - square
+    value = w.found[BASE] + w.found[EVIDENCE]
+    if how == BY_ENSEMBLE and math.isfinite(value):
+        value += log_sum(p, w)
     if math.isfinite(value):
         w.found[VALUE] = value
     return True
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _error(p: Problem, w: Work, fit: float, log_det: float) -> float:
     """Return the estimated rounding error of the log evidence, see :mod:`.linalg.rounding`."""
     size = w.s.size

@@ -23,18 +23,29 @@ from pymc_augconj.linalg.sparse_kernels import multiply, solve
 from pymc_augconj.python_mode.tape_kernel import run_tape
 from pymc_augconj.typing import Array, Index
 
-from .density import EVIDENCE, FIT, REST, VALUE, Work, evaluate, log_likelihood
+from .density import BY_ENSEMBLE, BY_EVIDENCE, BY_LIKELIHOOD, evaluate, log_likelihood
+from .held import (
+    begin_ensemble,
+    choose,
+    draw_by_slices,
+    log_sum,
+    predict,
+    read_part,
+    residual,
+    square_of,
+)
 from .problem import Problem
+from .rows import LOGISTIC, TILTED_LAPLACE
+from .work import BASE, EVIDENCE, FIT, REST, VALUE, Work, inner
 
-__all__ = ["N_STATS", "Learned", "run_steps"]
+__all__ = ["N_STATS", "Learned", "add_up", "run_steps"]
 
-#: Log density, log evidence and evaluations of a step.
-N_STATS = 3
+#: Log density, log evidence and evaluations of a step; elliptical slices of latents, evaluations
+#: that these took, and r.
+N_STATS = 6
 
 # As in :mod:`pymc_augconj.api.updates` and its neighbours.
 _DEGREES_OF_FREEDOM, _LARGEST_TRIALS, _WIDTH, _ALONG_AXES = 3.0, 100, 10.0, 0.25
-
-_LOG_2PI = math.log(2.0 * math.pi)
 
 
 class Learned(NamedTuple):
@@ -64,7 +75,7 @@ class Learned(NamedTuple):
     tune: bool
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _learn(u: Learned, x: Array) -> None:
     u.number[0] += 1
     before = np.empty(x.size)
@@ -76,7 +87,7 @@ def _learn(u: Learned, x: Array) -> None:
             u.scatter[i, j] += before[i] * (x[j] - u.mean[j])
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _gamma(rng: np.random.Generator, shape: float) -> float:
     """Return NumPy's draw of a gamma variable with a shape above one.
 
@@ -97,7 +108,7 @@ def _gamma(rng: np.random.Generator, shape: float) -> float:
             return d * v
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _explore(
     rng: np.random.Generator,
     p: Problem,
@@ -105,7 +116,7 @@ def _explore(
     u: Learned,
     x: Array,
     axis: int,
-    by_likelihood: bool,
+    how: int,
 ) -> int:
     """Move x along an axis, or along an ellipse where ``axis`` is negative.
 
@@ -144,7 +155,7 @@ def _explore(
                     total += u.axes[i, j] * (cos * z[j] + sin * fresh[j])
                 square += (cos * z[i] + sin * fresh[i]) ** 2
             moved[i] = x[i] if is_last else total
-        if not evaluate(p, w, moved, by_likelihood):
+        if not evaluate(p, w, moved, how):
             return -1
         value = w.found[VALUE]
         if by_ellipse:
@@ -161,48 +172,75 @@ def _explore(
         at = lower + (upper - lower) * rng.random()
 
 
-@njit(cache=True, error_model="numpy")
-def _predict(p: Problem, w: Work, v: Array) -> bool:
-    """Write the predictors of observations that have an ω; return whether all are finite."""
-    r, is_finite = w.registers, True
-    for k in range(p.number.size):
-        total = r[p.offsets[k]]
-        for e in range(p.entries[k], p.entries[k + 1]):
-            i = p.columns[e]
-            total += p.numbers[e] * r[p.multiples[e]] * w.s[i] * v[i]
-        w.eta[k] = total
-        is_finite &= math.isfinite(total)
-    return is_finite
-
-
-@njit(cache=True, error_model="numpy")
-def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
-    """Draw ω as :func:`.random_polya_gamma` and NumPy do; add up what depends on it."""
-    size, r = p.number.size, w.registers
+@inner
+def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int, last: int) -> None:
+    """Draw ω of logistic observations as :func:`.random_polya_gamma` does."""
+    r, size, largest = w.registers, last - first, 0.0
     which, b, c, drawn = np.empty(size, np.intp), np.empty(size), np.empty(size), np.empty(size)
-    for site in range(p.sites.size - 1):
-        first, last, largest = p.sites[site], p.sites[site + 1], 0.0
+    for k in range(first, last):
+        largest = max(largest, r[p.first[k]])
+    are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
+    for by_saddlepoint in (False, True):
+        count = 0
         for k in range(first, last):
-            if math.isnan(p.weight[k]):
-                rate = r[p.rate[k]] + 0.5 * (p.number[k] - w.eta[k]) ** 2
-                w.omega[k] = rng.standard_gamma(r[p.shape[k]] + 0.5) / rate
-            else:
-                largest = max(largest, p.weight[k])
-        are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
-        for by_saddlepoint in (False, True):
-            count = 0
+            jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[k])))
+            large = not are_few and jumps > MAX_JUMPS_BY_THINNING
+            if large == by_saddlepoint:
+                which[count], b[count], c[count] = k, r[p.first[k]], w.eta[k]
+                count += 1
+        if by_saddlepoint:
+            fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
+        else:
+            fill_by_thinning(rng, b[:count], c[:count], drawn[:count])
+        for i in range(count):
+            w.omega[which[i]] = drawn[i]
+
+
+@inner
+def _draw_inverse_gaussian(
+    rng: np.random.Generator, p: Problem, w: Work, first: int, last: int
+) -> None:
+    """Draw ω of noise that is a tilted Laplace one as :func:`.random_inverse_gaussian` does."""
+    r = w.registers
+    for k in range(first, last):
+        w.omega[k] = rng.standard_normal()
+    for k in range(first, last):
+        a = r[p.first[k]]
+        inverse = abs(p.number[k] - w.eta[k]) / a
+        half = w.omega[k] ** 2 / (2.0 * a**2)
+        x = 1.0 / (inverse + half + math.sqrt(half) * math.sqrt(2.0 * inverse + half))
+        ratio = inverse * x
+        is_larger = rng.random() * (1.0 + ratio) > 1.0
+        w.omega[k] = 1.0 / (inverse * ratio) if is_larger else x
+
+
+@inner
+def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
+    """Draw ω as NumPy does, with h; add up what depends on it."""
+    r, n_rows = w.registers, p.design.offsets.size
+    for site in range(p.sites.size - 1):
+        first, last, kind = p.sites[site], p.sites[site + 1], p.kind[p.sites[site]]
+        if kind == LOGISTIC:
+            _draw_polya_gamma(rng, p, w, first, last)
+        elif kind == TILTED_LAPLACE:
+            _draw_inverse_gaussian(rng, p, w, first, last)
+        else:
             for k in range(first, last):
-                jumps = p.weight[k] * math.log1p(math.exp(-abs(w.eta[k])))
-                large = not are_few and jumps > MAX_JUMPS_BY_THINNING
-                if large == by_saddlepoint and not math.isnan(p.weight[k]):
-                    which[count], b[count], c[count] = k, p.weight[k], w.eta[k]
-                    count += 1
-            if by_saddlepoint:
-                fill_by_saddlepoint(rng, b[:count], c[:count], drawn[:count])
-            else:
-                fill_by_thinning(rng, b[:count], c[:count], drawn[:count])
-            for i in range(count):
-                w.omega[which[i]] = drawn[i]
+                rate = r[p.second[k]] + 0.5 * (p.number[k] - w.eta[k]) ** 2
+                w.omega[k] = rng.standard_gamma(r[p.first[k]] + 0.5) / rate
+        for k in range(first, last):
+            h = w.omega[k] * p.number[k]
+            if kind == LOGISTIC:
+                h = p.number[k] - 0.5 * r[p.first[k]]
+            elif kind == TILTED_LAPLACE:
+                h += r[p.second[k]]
+            w.omega[n_rows + k] = h
+    add_up(p, w)
+
+
+@njit(cache=True, error_model="numpy")
+def add_up(p: Problem, w: Work) -> None:
+    """Add up what depends on ω and held sites."""
     for e in range(w.value.size):
         total = p.fixed[e]
         for k in range(p.weights[e], p.weights[e + 1]):
@@ -210,20 +248,17 @@ def _draw_omega(rng: np.random.Generator, p: Problem, w: Work) -> None:
         w.value[e] = total
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _log_sites(p: Problem, w: Work) -> float:
     """Return Σ h η − ½ ω η² of observations that have an ω."""
     total = 0.0
     for k in range(p.number.size):
-        eta, omega = w.eta[k], w.omega[k]
-        h = p.number[k] - 0.5 * p.weight[k]
-        if math.isnan(h):
-            h = omega * p.number[k]
-        total += h * eta - 0.5 * omega * eta * eta
+        eta = w.eta[k]
+        total += eta * (w.omega[p.design.offsets.size + k] - 0.5 * w.omega[k] * eta)
     return total
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: float) -> float:
     """Overwrite v with a draw given the sites, over-relaxed by a; return the square of its ν."""
     size, square, share = v.size, 0.0, math.sqrt(1.0 - a**2)
@@ -240,7 +275,7 @@ def _draw_latents(rng: np.random.Generator, p: Problem, w: Work, v: Array, a: fl
     return square
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: Array) -> None:
     """Write what is recorded of a step, its log density and its log evidence."""
     r = w.registers
@@ -250,13 +285,15 @@ def _write(p: Problem, w: Work, v: Array, square: float, output: Array, stats: A
     for j in range(p.outputs.size):
         output[j] = r[p.outputs[j]]
     # log p(v | sites) is the density of ν, and half the log determinant cancels.
-    log_joint = w.found[VALUE] - w.found[EVIDENCE] + 0.5 * (w.found[FIT] - square)
+    log_joint = w.found[BASE] + 0.5 * (w.found[FIT] - square)
     log_joint += log_likelihood(p, w) - _log_sites(p, w)
-    stats[0] = log_joint - 0.5 * v.size * _LOG_2PI - r[p.log_det]
+    if w.h.size:
+        log_joint += residual(p.held, w.file, w.h, w.lam, w.eta[p.number.size :])
+    stats[0] = log_joint - r[p.log_det]
     stats[1] = w.found[EVIDENCE] + w.found[REST]
 
 
-@njit(cache=True, error_model="numpy")
+@inner
 def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool:
     """Evaluate all that the first step reads; return whether the predictors are finite."""
     r = w.registers
@@ -266,9 +303,8 @@ def _begin(p: Problem, w: Work, x: Array, x_likelihood: Array, v: Array) -> bool
     run_tape(p.density, r)
     for i in range(v.size):
         w.s[i] = r[p.std[i]]
-    for e in range(w.value.size):
-        w.value[e] = p.fixed[e]
-    return _predict(p, w, v)
+    read_part(p.held, r, w.file, 1)
+    return predict(p.design, r, w.s, v, w.eta)
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -282,6 +318,7 @@ def run_steps(
     x_likelihood: Array,
     v: Array,
     sweeps: int,
+    slices: int,
     overrelaxation: float,
     outputs: Array,
     stats: Array,
@@ -297,6 +334,8 @@ def run_steps(
         The whitened latents in the order of elimination; overwritten.
     sweeps : int
         Draws of ω and the latents in a step.
+    slices : int
+        Elliptical slices of each draw of the latents; 0 where no site is held.
     overrelaxation : float
         a, see :func:`.draw_gaussian`, of draws that follow one at the same θ.
     outputs : ndarray, shape (count, n)
@@ -304,44 +343,61 @@ def run_steps(
     stats : ndarray, shape (N_STATS, count)
         Written.
     """
-    is_drawn, is_known = p.number.size > 0, False
+    is_drawn, is_known, is_held = p.number.size > 0, False, slices > 0
     if not _begin(p, w, x, x_likelihood, v):
         return 0
     for step in range(stats.shape[1]):
-        count, square = 0, 0.0
+        count, square, ratio, trials = 0, 0.0, 0.0, 0
+        # First comes the move given the latents.
         for sweep in range(-1, sweeps):
-            # First comes the move given the latents.
-            by_likelihood = sweep < 0
-            theta, learned = (x_likelihood, u_likelihood) if by_likelihood else (x, u)
-            if by_likelihood and not theta.size:
+            how, theta, learned = BY_LIKELIHOOD, x_likelihood, u_likelihood
+            if sweep >= 0:
+                how, theta, learned = BY_ENSEMBLE if is_held else BY_EVIDENCE, x, u
+                if is_drawn:
+                    _draw_omega(rng, p, w)
+            elif not theta.size:
                 continue
-            if is_drawn and not by_likelihood:
-                _draw_omega(rng, p, w)
-            if is_drawn or not is_known:
-                if not evaluate(p, w, theta, by_likelihood) or w.found[VALUE] == -math.inf:
+            w.v[:] = v
+            if sweep < 0 or is_drawn or not is_known:
+                if not evaluate(p, w, theta, how if sweep < 0 else BY_EVIDENCE):
                     return step
-                is_known = not is_drawn
+                is_known = sweep >= 0 and not is_drawn
+            moves = theta.size > 0 and sweep <= 0
+            if moves and how == BY_ENSEMBLE:
+                begin_ensemble(rng, p, w, v)
+                w.found[VALUE] = w.found[BASE] + w.found[EVIDENCE] + log_sum(p, w)
+            if not math.isfinite(w.found[VALUE]):
+                return step
             # With that where the update begins.
-            count += theta.size > 0 and sweep <= 0
+            count += moves
             n_axes = theta.size if learned.along == 2 else learned.along
-            for k in range(learned.ellipses + n_axes if sweep <= 0 else 0):
+            for k in range(learned.ellipses + n_axes if moves else 0):
                 axis = k - learned.ellipses
                 if axis >= 0 and learned.along == 1:
                     if rng.random() >= _ALONG_AXES:
                         break
                     axis = int(rng.integers(0, theta.size))
-                trials = _explore(rng, p, w, learned, theta, axis, by_likelihood)
-                if trials < 0:
+                trials_of_slice = _explore(rng, p, w, learned, theta, axis, how)
+                if trials_of_slice < 0:
                     return step
-                count += trials
+                count += trials_of_slice
                 if learned.tune and (axis < 0 or (learned.along == 2 and k == n_axes - 1)):
                     _learn(learned, theta)
-            if by_likelihood:
+            if sweep < 0:
                 continue
-            a = overrelaxation if sweep > 0 or not theta.size else 0.0
-            square = _draw_latents(rng, p, w, v, a)
-            if not _predict(p, w, v):
+            if moves and is_held:
+                choose(rng, p, w, v)
+            if is_held:
+                ratio, made = draw_by_slices(rng, p, w, v, slices)
+                trials += made
+            else:
+                a = overrelaxation if sweep > 0 or not x.size else 0.0
+                square = _draw_latents(rng, p, w, v, a)
+            if not predict(p.design, w.registers, w.s, v, w.eta):
                 return step
+        if is_held:
+            square = square_of(p, w, v)
         _write(p, w, v, square, outputs[step], stats[:, step])
-        stats[2, step] = count
+        stats[2, step], stats[3, step], stats[4, step] = count, slices * sweeps, trials
+        stats[5, step] = ratio
     return stats.shape[1]

@@ -60,6 +60,8 @@ class Block:
     outputs : ndarray, shape (count, n)
         What was recorded, a row for each step.
     log_density, log_evidence, evaluations : ndarray, shape (count,)
+    slices, trials, residual : ndarray, shape (count,)
+        Elliptical slices, evaluations that these took, and r, where sites are held.
     """
 
     layout: Layout
@@ -67,6 +69,9 @@ class Block:
     log_density: Array
     log_evidence: Array
     evaluations: Array
+    slices: Array
+    trials: Array
+    residual: Array
 
     def points(self, names: Iterable[str]) -> Iterator[Drawn]:
         """Yield every point, its entries in the order of ``names``."""
@@ -102,12 +107,13 @@ class NativeLoop:
 
     def __init__(self, sampler: GibbsSampler, point: Point, recorded: OnTape | None = None) -> None:
         self._problem, self.layout = make_problem(sampler.chain, point, recorded)
-        if sampler.sweeps > 1 and not self._problem.number.size:
+        if sampler.sweeps > 1 and not self._problem.design.offsets.size:
             raise NoTapeError("draws of latents given nothing that is drawn between")
-        from . import density, kernel  # which import Numba
+        from . import density, held, kernel, work  # which import Numba
 
         self._density, self._kernel = density, kernel
-        self._work = density.make_work(self._problem)
+        self._work = work.make_work(self._problem)
+        held.read_part(self._problem.held, self._work.registers, self._work.file, 0)
         self._sweeps = sampler.sweeps
         # The whitened latents that were drawn last, on which the next ones may depend.
         self._v = np.zeros(self._problem.std.size)
@@ -149,23 +155,24 @@ class NativeLoop:
         if self.whitened(point) is None:
             self._v = np.concatenate(sampler.chain.whitened(point))[self.layout.order]
         given, v = rng.bit_generator.state, self._v
-        block = self._made(rng, point, updates, steps, tune)
+        block = self._made(rng, sampler, point, updates, steps, tune)
         if len(block.outputs) < steps:
             # The step that was begun is undone.
             rng.bit_generator.state, self._v = given, v
-            block = self._made(rng, point, updates, len(block.outputs), tune)
+            block = self._made(rng, sampler, point, updates, len(block.outputs), tune)
         self._block = block
         return block
 
-    def check_evidence(self, point: Point, expected: float) -> None:
+    def check_evidence(self, sampler: GibbsSampler, point: Point, expected: float) -> None:
         """Compare the log evidence at a point with Python's; raise where they differ.
 
         That of models with an ω is of this ω, and not compared.
         """
         p, w = self._problem, self._work
-        w.value[:] = p.fixed
+        self._hold(sampler)
+        w.registers[p.likelihood] = self._flat(point, "likelihood")
         if not p.number.size and self._density.evaluate(
-            p, w, self._flat(point, "collapsed"), False
+            p, w, self._flat(point, "collapsed"), self._density.BY_EVIDENCE
         ):
             _compare("log evidence", expected, self._density.log_evidence(w))
 
@@ -173,9 +180,18 @@ class NativeLoop:
         """Compare the log density of a point that was made with Python's."""
         _compare("log density", sampler.log_density(point), found)
 
+    def _hold(self, sampler: GibbsSampler) -> int:
+        """Take the held sites, and add up what depends on them; return the number of slices."""
+        w, tilted = self._work, sampler.parts[0].tilted
+        if tilted is not None:
+            w.h[:], w.lam[:] = tilted.sites
+        self._kernel.add_up(self._problem, w)
+        return 0 if tilted is None else tilted.count
+
     def _made(
         self,
         rng: np.random.Generator,
+        sampler: GibbsSampler,
         point: Point,
         updates: Mapping[str, Update],
         steps: int,
@@ -186,8 +202,9 @@ class NativeLoop:
         xs = {move: self._flat(point, move) for move in ("collapsed", "likelihood")}
         learned = {move: self._learned(updates[move], x.size, tune) for move, x in xs.items()}
         parts = [part for move, x in xs.items() for part in (learned[move], x)]
+        slices = self._hold(sampler)
         done = kernel.run_steps(
-            rng, p, self._work, *parts, v, self._sweeps, OVERRELAXATION, outputs, stats
+            rng, p, self._work, *parts, v, self._sweeps, slices, OVERRELAXATION, outputs, stats
         )
         if done == steps:
             self._v = v

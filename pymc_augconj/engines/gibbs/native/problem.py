@@ -17,14 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from pymc_augconj.engines.gibbs.chain import Chain
+from pymc_augconj.engines.gibbs.observed import Held
 from pymc_augconj.latents.by_gram import GramSolver
 from pymc_augconj.latents.by_weights import WeightSolver
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.linalg.rounding import EPS, probes
+from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Argument, Point
 from pymc_augconj.python_mode.tape import NoTapeError, OnTape, TapeBuilder
 from pymc_augconj.typing import Array, Index
 
+from .row_tapes import RowTapes, join
 from .rows import Rows, Slot, read_rows, read_slots
 from .sums import Polynomial, SumBuilder
 
@@ -34,6 +37,24 @@ __all__ = ["LARGEST_CORNER", "N_CONSTANTS", "Layout", "Problem", "make_problem"]
 LARGEST_CORNER = 128
 #: Sums that are no entries of G or g: Σ c z o, ½ Σ c o², and log p(y | η) − (h η − ½ λ η²).
 N_CONSTANTS = 3
+
+
+class Design(NamedTuple):
+    """Predictors of rows with an ω, and then of those with held sites, in terms of u.
+
+    Attributes
+    ----------
+    offsets, entries : ndarray of int
+        Registers of the offsets, and where the entries of every row begin.
+    columns, numbers, multiples : ndarray
+        Those entries: latents, numbers, and registers by which these are multiplied.
+    """
+
+    offsets: Index
+    entries: Index
+    columns: Index
+    numbers: Array
+    multiples: Index
 
 
 class Problem(NamedTuple):
@@ -50,17 +71,21 @@ class Problem(NamedTuple):
     theta, likelihood : ndarray of int
         Registers of θ that are updated with the latents integrated out, and given the latents.
     log_prior, log_det : int
-        Registers of log p(θ), and of the logarithm of the latents' scales, all multiplied.
+        Registers of log p(θ); and of minus the log density of the latents where those that are
+        normal are zero, with the log Jacobians of transforms, which is a value.
+    log_flat : float
+        See :attr:`.LatentPrior.log_flat`.
     scales, std : ndarray of int
         Registers of the scales, each once; and of the scale of every latent.
     factors, begin, place, fixed, weights, of, by : ndarray
         G, flat, g and the constants as a :class:`.Polynomial`.
-    number, weight, shape, rate, log_peak, sites, log_constant
+    moves_predictors : bool
+        Whether predictors depend on ``likelihood``.
+    number, kind, first, second, log_peak, sites
         Observations that have an ω, see :class:`.Drawn` and :class:`.Rows`.
-    offsets, entries : ndarray of int
-        Registers of their offsets, and where the entries of their designs begin.
-    columns, numbers, multiples : ndarray
-        Those entries: latents, numbers, and registers by which these are multiplied.
+    design : Design
+    held : RowTapes
+        Log densities of held sites.
     starts, rows, cols, runs, diagonal : ndarray of int
         The pattern of G, and places of its diagonal.
     border, corner : int
@@ -80,6 +105,7 @@ class Problem(NamedTuple):
     likelihood: Index
     log_prior: int
     log_det: int
+    log_flat: float
     scales: Index
     std: Index
     factors: Index
@@ -89,18 +115,15 @@ class Problem(NamedTuple):
     weights: Index
     of: Index
     by: Array
+    moves_predictors: bool
     number: Array
-    weight: Array
-    shape: Index
-    rate: Index
+    kind: Index
+    first: Index
+    second: Index
     log_peak: Index
     sites: Index
-    log_constant: float
-    offsets: Index
-    entries: Index
-    columns: Index
-    numbers: Array
-    multiples: Index
+    design: Design
+    held: RowTapes
     starts: Index
     rows: Index
     cols: Index
@@ -150,15 +173,13 @@ def make_problem(
     offset = tape.evaluate(model.offset, entries)
     sums = _sums(pattern, sites, slots, offset, tape)
     n_density = len(tape)
-    scales, counts = np.unique(std, return_counts=True)
-    logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
-    log_det = reduce(partial(tape.apply, "Add"), logs)
+    log_det = _log_det(model, std, tape)
     order = pattern.pattern.order
     latents = tape.inputs((order.size,))
     theta, likelihood = (
         tuple(h.value_name for h in own) for own in (plan.collapsed, plan.likelihood)
     )
-    _write_values(chain, tape, entries, latents)
+    log_det = _write_values(chain, tape, entries, latents, log_det)
     names = [*theta, *likelihood, *(block.value_name for block in model.blocks)]
     point_entries = {name: entries[name] for name in names}
     further, n_all = None, len(tape)
@@ -177,14 +198,15 @@ def make_problem(
         likelihood=_flat(entries, likelihood),
         log_prior=int(log_prior),
         log_det=int(log_det),
-        scales=scales,
+        log_flat=chain.priors.at(point).log_flat,
+        scales=np.unique(std),
         std=std[order],
         **sums._asdict(),
+        moves_predictors=not set(likelihood).isdisjoint(chain.priors.names),
         **sites.drawn._asdict(),
         sites=sites.sites,
-        log_constant=sites.log_constant,
-        offsets=offset[sites.of >= 0],
-        **_designs(slots, sites, np.argsort(order)),
+        design=_contiguous(_design(slots, sites, np.argsort(order), offset)),
+        held=_contiguous(join(sites.held)),
         starts=starts,
         rows=rows,
         cols=cols,
@@ -197,13 +219,28 @@ def make_problem(
         latents=latents[order],
         outputs=np.concatenate([x.ravel() for x in outputs]),
     )
-    # One type for all models: arrays that are contiguous and can be written to.
-    fields: dict[str, Any] = problem._asdict()
-    fields |= {name: np.array(x, order="C") for name, x in fields.items() if np.ndim(x)}
     columns = _columns(outputs)
     others = None if further is None else columns[len(names) :]
     layout = Layout(dict(zip(names, columns, strict=False)), others, theta, likelihood, order)
-    return Problem(**fields), layout
+    return _contiguous(problem), layout
+
+
+def _contiguous(record: Any) -> Any:
+    """Return the record with arrays that are contiguous and can be written to.
+
+    So the loop is compiled once for all models.
+    """
+    arrays = {k: np.array(x) for k, x in record._asdict().items() if isinstance(x, np.ndarray)}
+    return record._replace(**arrays)
+
+
+def _log_det(model: LatentGaussianModel, std: Index, tape: TapeBuilder) -> Index:
+    """Return the register of Σ log √(2π) s of the latents that are not flat."""
+    is_flat = np.repeat([b.is_flat for b in model.blocks], [b.total_size for b in model.blocks])
+    scales, counts = np.unique(std[~is_flat], return_counts=True)
+    constant = tape.constants(0.5 * math.log(2.0 * math.pi) * counts.sum())
+    logs = tape.apply("Mul", tape.constants(counts), tape.apply("Log", scales))
+    return reduce(partial(tape.apply, "Add"), logs, constant)
 
 
 def _columns(outputs: Sequence[Index]) -> list[tuple[slice, tuple[int, ...]]]:
@@ -220,14 +257,21 @@ def _pattern(chain: Chain, point: Point) -> GramPattern:
     plan, model = chain.plan, chain.model
     others = plan.joint, plan.level, plan.prior_only, plan.of_blocks, plan.left_to_pymc
     of_likelihood = {h.value_name for h in plan.likelihood}
-    means = [name for b in model.blocks if b.mean is not None for name in b.mean.names]
-    names = [name for data in chain.data if data.exact for name in data.site.params.names]
-    moving = not of_likelihood.isdisjoint([*chain.priors.names, *means, *names])
+    scales = [name for b in model.blocks for name in b.scale.names]
+    exact = [name for data in chain.data if data.exact for name in data.site.params.names]
+    if any(data.exact for data in chain.data):
+        # The loop has no density of exact sites given the latents.
+        exact += chain.priors.names
+    moving = not of_likelihood.isdisjoint([*scales, *exact])
     further = plan.by_entry or plan.factors or model.forward
+    of_held = [n for d in chain.data if isinstance(d.how, Held) for n in d.site.params.names]
+    of_prior = {h.value_name for h in plan.collapsed}
+    moving = moving or not of_prior.isdisjoint(of_held)
     if any(others) or moving or further or not chain.is_whole:
         raise NoTapeError("moves that the loop does not make")
-    if any(b.is_flat for b in model.blocks):
-        raise NoTapeError("flat latents")
+    tilted = chain.parts[0].tilted
+    if tilted is not None and tilted.can_follow:
+        raise NoTapeError("trajectories")
     if not all(b.is_independent and not b.whitened for b in model.blocks):
         raise NoTapeError("latents that are not independent")
     solver = chain.parts[0].solver.preferred
@@ -248,9 +292,12 @@ def _flat(entries: dict[Any, Index], names: tuple[str, ...]) -> Index:
 
 
 def _write_values(
-    chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index
-) -> None:
-    """Add the entries of the latents, of which a mean may depend on others."""
+    chain: Chain, tape: TapeBuilder, entries: dict[Any, Index], latents: Index, log_det: Index
+) -> Index:
+    """Add the entries of the latents, of which a mean may depend on others.
+
+    Returns ``log_det`` less the logarithms of the Jacobians of transforms.
+    """
     blocks = chain.model.blocks
     stops = np.cumsum([b.total_size for b in blocks])
     for i in chain.order:
@@ -258,22 +305,22 @@ def _write_values(
         if block.mean is not None:
             value = tape.apply("Add", tape.evaluate(block.mean, entries), value)
         entries[Argument("value", block.name)] = value
+        if block.transform is not None:
+            value, jacobian = block.transform.on_tape(tape, value)
+            log_det = tape.apply("Sub", log_det, jacobian)
         entries[block.value_name] = value.reshape(block.shape)
+    return log_det
 
 
-def _designs(slots: list[Slot], rows: Rows, places: Index) -> dict[str, Any]:
-    """Return the entries of the designs of sites that have an ω, row by row."""
-    own = np.flatnonzero(rows.of >= 0)
+def _design(slots: list[Slot], rows: Rows, places: Index, offset: Index) -> Design:
+    """Return the entries of the designs of sites that are not exact, row by row."""
+    own = rows.not_exact
     numbers = np.stack([slot.number[own] for slot in slots], axis=1)
     columns = np.stack([places[slot.latent[own]] for slot in slots], axis=1)
     multiples = np.stack([slot.factor[own] for slot in slots], axis=1)
     met = numbers != 0.0
-    return {
-        "entries": np.concatenate([[0], np.cumsum(met.sum(axis=1))]),
-        "columns": columns[met],
-        "numbers": numbers[met],
-        "multiples": multiples[met],
-    }
+    entries = np.concatenate([[0], np.cumsum(met.sum(axis=1))])
+    return Design(offset[own], entries, columns[met], numbers[met], multiples[met])
 
 
 def _sums(

@@ -1,10 +1,14 @@
 """The rows of a model: their designs on the tape, and their sites.
 
+λ and h of held sites are numbers that the loop is given, like ω.
+
 The site of a normal observation is exact, (h, λ) = (c z, c). That of a density exp(a η) / (1 + eᵑ)ᵇ
 is (a − ½ b, ω) with ω ~ PG(b, η). That of a normal one whose precision ω has the distribution
 Gamma(a, r) is (ω y, ω); given η, ω ~ Gamma(a + ½, r + ½ (y − η)²), and
 
     log p(y | η) = log Γ(a + ½) − log Γ(a) − ½ log(2 π r) − (a + ½) log(1 + ½ (y − η)² / r).
+
+That of c − a |y − η| − d (y − η) is (ω y + d, ω); given η, ω is inverse Gaussian.
 """
 
 from __future__ import annotations
@@ -20,10 +24,16 @@ from pymc_augconj.engines.gibbs.observed import Held, SiteData
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.model import LatentGaussianModel
 from pymc_augconj.point import Point
-from pymc_augconj.python_mode.tape import NoTapeError, Registers, TapeBuilder
+from pymc_augconj.python_mode.registers import NoTapeError, Registers
+from pymc_augconj.python_mode.tape import TapeBuilder
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Rows", "Slot", "read_rows", "read_slots"]
+from .row_tapes import RowTape, read_row_tape
+
+__all__ = [
+    *("GAMMA_MIXTURE", "LOGISTIC", "TILTED_LAPLACE"),
+    *("Rows", "Slot", "read_rows", "read_slots"),
+]
 
 # Entries of a row's design, of which all pairs are summed.
 _MOST_IN_A_ROW = 64
@@ -62,21 +72,29 @@ def _slots(A: LinearMap, start: int, n_rows: int, known: Array, factor: Index) -
     return [Slot(np.full(n_rows, start + j), matrix[:, j], by[:, j]) for j in range(A.size)]
 
 
+#: Kinds of observations that have an ω: logistic, of normal noise with a gamma distributed
+#: precision, and of noise with the log density c − a |e| − d e.
+LOGISTIC, GAMMA_MIXTURE, TILTED_LAPLACE = range(3)
+
+
 class Drawn(NamedTuple):
     """The observations of a variable that have an ω.
 
     Attributes
     ----------
-    number, weight : ndarray, shape (R,)
-        a and b of logistic ones; y and NaN of others.
-    shape, rate, log_peak : ndarray of int, shape (R,)
-        Registers of a, r and log p(y | y) of normal ones.
+    number : ndarray, shape (R,)
+        a of logistic ones; y of others.
+    kind : ndarray of int, shape (R,)
+    first, second : ndarray of int, shape (R,)
+        Registers of b; of a and r; or of a and d.
+    log_peak : ndarray of int, shape (R,)
+        Registers of what the log density has besides, that of all but logistic ones at η = y.
     """
 
     number: Array
-    weight: Array
-    shape: Index
-    rate: Index
+    kind: Index
+    first: Index
+    second: Index
     log_peak: Index
 
 
@@ -90,7 +108,8 @@ class Rows(NamedTuple):
     factor : ndarray of int, shape (N,)
         The register by which both are multiplied.
     of, h_of : ndarray of int, shape (N,)
-        The numbers of the ω of Λ and h; −1 where these have none.
+        The numbers of the ω of Λ and h; −1 where these are known. λ of held sites come after every
+        ω, and the h of all these last.
     base : list of (ndarray of int, ndarray)
         Registers and numbers, the products of which add up to log p(y | η) − (h η − ½ λ η²) of
         exact sites.
@@ -98,8 +117,8 @@ class Rows(NamedTuple):
         Of all observed variables.
     sites : ndarray of int
         Where those of each of them begin, and their end.
-    log_constant : float
-        What the log densities of logistic ones have besides.
+    held : list of RowTape
+        The densities of held sites.
     """
 
     h: Array
@@ -110,25 +129,29 @@ class Rows(NamedTuple):
     base: list[tuple[Index, Array]]
     drawn: Drawn
     sites: Index
-    log_constant: float
+    held: list[RowTape]
+
+    @property
+    def not_exact(self) -> Index:
+        """Rows with an ω or a held site, in the order of their numbers."""
+        own = np.flatnonzero(self.of >= 0)
+        return own[np.argsort(self.of[own])]
 
 
 def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[Any, Index]) -> Rows:
     """Return the sites of all rows."""
-    none = tape.constants(1.0)
+    none, no_index = tape.constants(1.0), np.empty(0, dtype=np.intp)
     parts: list[tuple[Array, Array, Index, Index, Index]] = []
-    empty, no_index = np.empty(0), np.empty(0, dtype=np.intp)
-    drawn, sites = [Drawn(empty, empty, no_index, no_index, no_index)], [0]
+    drawn, sites = [Drawn(np.empty(0), no_index, no_index, no_index, no_index)], [0]
     base: list[tuple[Index, Array]] = []
-    log_constant = 0.0
+    held: list[RowTape] = []
+    is_held = [isinstance(data.how, Held) for data in chain.data]
+    sizes = np.array([0 if data.exact else data.y.size for data in chain.data])
+    n_omega, next_held = sizes.sum(), sizes[~np.array(is_held)].sum()
     for data in chain.data:
-        if isinstance(data.how, Held):
-            raise NoTapeError("held sites")
         size, one = data.y.size, np.ones(data.y.size)
         fixed, by = np.full(size, -1), np.full(size, none)
-        of = sites[-1] + np.arange(size)
-        params, are_known = _params(data, tape, entries)
-        mixture = data.site.likelihood.as_normal_mixture(data.y, params)
+        params = _params(data, tape, entries)
         if data.exact:
             z, c = _as_normal(data, tape, params)
             index = np.broadcast_to(c, z.shape)
@@ -138,42 +161,71 @@ def read_rows(chain: Chain, point: Point, tape: TapeBuilder, entries: Mapping[An
             log_c = np.where(by == none, none, tape.apply("Log", index))
             base.append((log_c, 0.5 * np.where(by == none, np.log(known), 1.0)))
             base.append((none, np.array([_rest(data, point)])))
-            continue
-        if mixture is not None:
-            parts.append((data.y, one, by, of, of))
-            drawn.append(_mixed(data, tape, *mixture))
+        elif isinstance(data.how, Held):
+            held.append(read_row_tape(data, params, data.site.params(point), tape))
+            of = next_held + np.arange(size)
+            next_held += size
+            parts.append((one, one, by, of, n_omega + of))
         else:
-            a, b, constant = _as_logistic(data, params, are_known)
-            parts.append((a - 0.5 * b, one, by, of, fixed))
-            drawn.append(Drawn(a, b, 0 * fixed, 0 * fixed, 0 * fixed))
-            log_constant += constant
-        sites.append(sites[-1] + size)
+            of = sites[-1] + np.arange(size)
+            h, own = _drawn(data, tape, params)
+            parts.append((one, one, by, of, n_omega + of) if h is None else (h, one, by, of, fixed))
+            drawn.append(own)
+            sites.append(sites[-1] + size)
     h, lam, factor, of, h_of = (np.concatenate(part) for part in zip(*parts, strict=True))
     every = Drawn(*(np.concatenate(part) for part in zip(*drawn, strict=True)))
-    return Rows(h, lam, factor, of, h_of, base, every, np.array(sites), log_constant)
+    return Rows(h, lam, factor, of, h_of, base, every, np.array(sites), held)
 
 
-def _mixed(data: SiteData, tape: TapeBuilder, a: Any, r: Any) -> Drawn:
-    """Return what the loop is to know of normal observations with a precision of their own."""
-    shape, rate = (x.index if isinstance(x, Registers) else tape.constants(x) for x in (a, r))
-    gammas = [tape.apply("GammaLn", tape.apply("Add", shape, tape.constants(c))) for c in (0.5, 0)]
-    scaled = tape.apply("Mul", tape.constants(2.0 * math.pi), rate)
-    half = tape.apply("Mul", tape.constants(0.5), tape.apply("Log", scaled))
-    log_peak = tape.apply("Sub", tape.apply("Sub", *gammas), half)
-    of_all = [np.broadcast_to(x, data.y.shape) for x in (shape, rate, log_peak)]
-    return Drawn(data.y, np.full(data.y.size, np.nan), *of_all)
+def _drawn(
+    data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]
+) -> tuple[Array | None, Drawn]:
+    """Return h where it is known, and what the loop is to know of observations with an ω."""
+    likelihood, y, h = data.site.likelihood, data.y, None
+    number: Any
+    first: Any
+    second: Any
+    log_peak: Any
+    mixture = likelihood.as_normal_mixture(y, params)
+    laplace = likelihood.as_tilted_laplace(y, params)
+    logistic = likelihood.as_logistic(y, params)
+    if mixture is not None:
+        kind, (first, second), number = GAMMA_MIXTURE, mixture, y
+        log_peak = _log_peak(tape, *(_index(tape, x) for x in mixture))
+    elif laplace is not None:
+        kind, (first, second, log_peak), number = TILTED_LAPLACE, laplace, y
+    elif logistic is not None:
+        kind, (number, first), second = LOGISTIC, logistic, 0.0
+        at_zero = likelihood.log_density(y, np.zeros((1, y.size)), params)
+        log_peak = at_zero + math.log(2.0) * first
+        if not isinstance(first, Registers):
+            h = np.broadcast_to(number - 0.5 * first, y.shape)
+    else:
+        raise NoTapeError(f"observations of {data.site.name}")
+    columns = [np.broadcast_to(_index(tape, x), y.shape) for x in (first, second, log_peak)]
+    number = np.broadcast_to(np.asarray(number, dtype=float), y.shape)
+    return h, Drawn(number, np.full(y.size, kind), *columns)
 
 
-def _params(
-    data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]
-) -> tuple[dict[str, Any], bool]:
-    """Return the parameters, numbers where they are constant; and whether all are."""
+def _index(tape: TapeBuilder, value: Any) -> Index:
+    return value.index if isinstance(value, Registers) else tape.constants(value)
+
+
+def _log_peak(tape: TapeBuilder, shape: Index, rate: Index) -> Registers:
+    """Return log p(y | y) of normal observations with a precision of their own."""
+    a, r = Registers(tape, shape), Registers(tape, rate)
+    half = 0.5 * a.applied("Log", 2.0 * math.pi * r)
+    return a.applied("GammaLn", a + 0.5) - a.applied("GammaLn", a) - half
+
+
+def _params(data: SiteData, tape: TapeBuilder, entries: Mapping[Any, Index]) -> dict[str, Any]:
+    """Return the parameters, numbers where they are constant."""
     params: dict[str, Any] = {}
     for name, index in tape.evaluate(data.site.params, entries).items():
         known, factor = tape.split(index)
         is_known = (factor == tape.constants(1.0)).all()
         params[name] = known if is_known else Registers(tape, index)
-    return params, not any(isinstance(value, Registers) for value in params.values())
+    return params
 
 
 def _as_normal(data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]) -> tuple[Array, Index]:
@@ -182,7 +234,7 @@ def _as_normal(data: SiteData, tape: TapeBuilder, params: Mapping[str, Any]) -> 
     if found is None:
         raise NoTapeError(f"observations of {data.site.name}")
     z, c = found
-    return z, c.index if isinstance(c, Registers) else tape.constants(c)
+    return z, _index(tape, c)
 
 
 def _rest(data: SiteData, point: Point) -> float:
@@ -193,15 +245,3 @@ def _rest(data: SiteData, point: Point) -> float:
     z, c = found
     base = data.site.likelihood.log_base(data.y, None, params, data.eta, 0)
     return float(np.sum(np.broadcast_to(base, z.shape) - 0.5 * (np.log(c) - c * z**2)))
-
-
-def _as_logistic(
-    data: SiteData, params: dict[str, Any], are_known: bool
-) -> tuple[Array, Array, float]:
-    """Return a and b of every row, and what their log densities have besides."""
-    found = data.site.likelihood.as_logistic(data.y, params) if are_known else None
-    if found is None:
-        raise NoTapeError(f"observations of {data.site.name}")
-    a, b = (np.broadcast_to(np.asarray(x, dtype=float), data.y.shape) for x in found)
-    at_zero = data.site.likelihood.log_density(data.y, np.zeros((1, data.y.size)), params)
-    return a, b, float(np.sum(at_zero)) + math.log(2.0) * float(b.sum())

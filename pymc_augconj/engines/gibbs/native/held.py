@@ -1,0 +1,201 @@
+"""Held sites in the native loop: r, the vectors ν_k and elliptical slices of :mod:`..tilted`."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numba import njit
+
+from pymc_augconj.linalg.sparse_kernels import multiply, solve
+from pymc_augconj.python_mode.tape_kernel import run_rows
+from pymc_augconj.typing import Array
+
+from .problem import Design, Problem
+from .row_tapes import RowTapes
+from .work import Work, inner
+
+__all__ = [
+    *("begin_ensemble", "choose", "draw_by_slices", "log_density", "log_sum", "predict"),
+    *("read_part", "residual", "square_of"),
+]
+
+# As in :mod:`..elliptical`.
+_LARGEST_TRIALS = 100
+
+
+@inner
+def _run(tapes: RowTapes, file: Array, part: int) -> None:
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
+        n = t[1] - t[0]
+        r = file[t[2] : t[2] + t[3] * n].reshape(t[3], n)
+        run_rows(tapes.row_code, t[4 + part], t[5 + part], r)
+
+
+@njit(cache=True, error_model="numpy")
+def read_part(tapes: RowTapes, registers: Array, file: Array, part: int) -> None:
+    """Compute what depends on nothing that changes, part 0, or on parameters, part 1."""
+    for e in range(tapes.given.size):
+        file[tapes.given[e]] = registers[tapes.given_by[e]]
+    _run(tapes, file, part)
+
+
+@inner
+def log_density(tapes: RowTapes, file: Array, eta: Array) -> float:
+    """Return Σ log p(y | η) of what has held sites."""
+    total = 0.0
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
+        for k in range(t[0], t[1]):
+            file[t[8] + k - t[0]] = eta[k]
+    _run(tapes, file, 2)
+    for i in range(tapes.tables.shape[0]):
+        t = tapes.tables[i]
+        for k in range(t[1] - t[0]):
+            total += file[t[9] + k]
+    return total
+
+
+@inner
+def residual(tapes: RowTapes, file: Array, h: Array, lam: Array, eta: Array) -> float:
+    """Return r at the predictors of what has held sites; −∞ outside the support."""
+    total = log_density(tapes, file, eta)
+    for k in range(eta.size):
+        total -= eta[k] * (h[k] - 0.5 * lam[k] * eta[k])
+    return total if math.isfinite(total) else -math.inf
+
+
+@inner
+def predict(design: Design, r: Array, s: Array, v: Array, eta: Array) -> bool:
+    """Write the last predictors, as many as there is room for; return whether all are finite.
+
+    Those of held sites are the last ones.
+    """
+    is_finite, first = True, design.offsets.size - eta.size
+    for k in range(first, design.offsets.size):
+        total = r[design.offsets[k]]
+        for e in range(design.entries[k], design.entries[k + 1]):
+            i = design.columns[e]
+            total += design.numbers[e] * r[design.multiples[e]] * s[i] * v[i]
+        eta[k - first] = total
+        is_finite &= math.isfinite(total)
+    return is_finite
+
+
+@inner
+def _solved(p: Problem, w: Work, v: Array) -> Array:
+    """Return ν of the latents v."""
+    x = multiply(p.starts, p.rows, w.values, w.border, w.corner, v.copy().reshape(1, v.size), True)
+    return x[0] - w.half
+
+
+@inner
+def square_of(p: Problem, w: Work, v: Array) -> float:
+    """Return |ν|² of the latents v."""
+    nu, total = _solved(p, w, v), 0.0
+    for i in range(v.size):
+        total += nu[i] * nu[i]
+    return total
+
+
+@inner
+def _applied(p: Problem, w: Work, nu: Array) -> Array:
+    """Return the latents of each row of ν."""
+    x = np.empty(nu.shape)
+    for k in range(nu.shape[0]):
+        for i in range(nu.shape[1]):
+            x[k, i] = w.half[i] + nu[k, i]
+    solve(p.starts, p.rows, w.values, w.border, w.corner, x, True)
+    return x
+
+
+@inner
+def begin_ensemble(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
+    """Draw all ν_k, given the present latents."""
+    w.nu[0] = _solved(p, w, v)
+    for k in range(1, w.nu.shape[0]):
+        for i in range(v.size):
+            w.nu[k, i] = rng.standard_normal()
+
+
+@inner
+def log_sum(p: Problem, w: Work) -> float:
+    """Return log Σ_k exp r(f(θ, ν_k)), and write its terms."""
+    x, eta = _applied(p, w, w.nu), np.empty(w.h.size)
+    largest, total = -math.inf, 0.0
+    for k in range(w.ratios.size):
+        predict(p.design, w.registers, w.s, x[k], eta)
+        w.ratios[k] = residual(p.held, w.file, w.h, w.lam, eta)
+        largest = max(largest, w.ratios[k])
+    if largest == -math.inf:
+        return largest
+    for k in range(w.ratios.size):
+        total += math.exp(w.ratios[k] - largest)
+    return largest + math.log(total)
+
+
+@inner
+def choose(rng: np.random.Generator, p: Problem, w: Work, v: Array) -> None:
+    """Draw κ; overwrite v with its latents."""
+    best, at = -math.inf, 0
+    for k in range(w.ratios.size):
+        # NumPy's draw of a Gumbel variable.
+        u = 1.0 - rng.random()
+        while u == 1.0:
+            u = 1.0 - rng.random()
+        value = w.ratios[k] - math.log(-math.log(u))
+        if value > best:
+            best, at = value, k
+    v[:] = _applied(p, w, w.nu[at : at + 1])[0]
+
+
+@inner
+def draw_by_slices(
+    rng: np.random.Generator, p: Problem, w: Work, v: Array, slices: int
+) -> tuple[float, int]:
+    """Overwrite v with the next latents, given the sites; return r there, and the evaluations."""
+    size, count, trials = v.size, w.h.size, 0
+    nu = np.zeros((slices + 1, size))
+    for k in range(1, slices + 1):
+        for i in range(size):
+            nu[k, i] = rng.standard_normal()
+    # The first is the mean.
+    x, centre, here = _applied(p, w, nu), np.empty(count), np.empty(count)
+    there, eta = np.empty(count), np.empty(count)
+    predict(p.design, w.registers, w.s, v, here)
+    value = residual(p.held, w.file, w.h, w.lam, here)
+    predict(p.design, w.registers, w.s, x[0], centre)
+    for i in range(count):
+        here[i] -= centre[i]
+    for i in range(size):
+        v[i] -= x[0, i]
+    for k in range(1, slices + 1):
+        predict(p.design, w.registers, w.s, x[k], there)
+        level = value + math.log1p(-rng.random())
+        phi = 2.0 * math.pi * rng.random()
+        lower, upper = phi - 2.0 * math.pi, phi
+        done, cos, sin = 0, 1.0, 0.0
+        while done < _LARGEST_TRIALS:
+            done += 1
+            cos, sin = math.cos(phi), math.sin(phi)
+            for i in range(count):
+                eta[i] = centre[i] + cos * here[i] + sin * (there[i] - centre[i])
+            found = residual(p.held, w.file, w.h, w.lam, eta)
+            if level < found < math.inf:
+                value = found
+                break
+            if phi < 0.0:
+                lower = phi
+            else:
+                upper = phi
+            phi = lower + (upper - lower) * rng.random()
+            cos, sin = 1.0, 0.0
+        trials += done
+        for i in range(size):
+            v[i] = cos * v[i] + sin * (x[k, i] - x[0, i])
+        for i in range(count):
+            here[i] = cos * here[i] + sin * (there[i] - centre[i])
+    for i in range(size):
+        v[i] += x[0, i]
+    return value, trials

@@ -1,0 +1,166 @@
+"""Log densities of held sites as tapes of rows, see :func:`.run_rows`.
+
+A likelihood's own formula is called with registers in place of y, η and the parameters. Its
+instructions are in three parts: what depends on y and known parameters alone, on θ too, and on η.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pymc_augconj.engines.gibbs.observed import SiteData
+from pymc_augconj.python_mode.registers import NoTapeError, Registers
+from pymc_augconj.python_mode.tape import TapeBuilder
+from pymc_augconj.python_mode.tape_kernel import run_rows
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["RowTape", "RowTapes", "join", "read_row_tape"]
+
+# Predictors at which a tape is compared with the formula, and how far they may differ.
+_TRIED, _RELATIVE = (0.0, 0.4, -0.4, 1.5, -1.5), 1e-9
+
+
+class RowTape(NamedTuple):
+    """The log density of one observed variable.
+
+    Attributes
+    ----------
+    code : ndarray of int, shape (n, 5)
+    parts : tuple of int
+        Where the second and the third part of the instructions begin.
+    start : ndarray
+        Registers, NaN where they are not constant.
+    inputs : ndarray of int, shape (count, N)
+        Registers of the model's tape that have y and the parameters of every row; those of the
+        row tape begin with number one.
+    eta, value : int
+        The registers of η and of the log density.
+    """
+
+    code: Index
+    parts: tuple[int, int]
+    start: Array
+    inputs: Index
+    eta: int
+    value: int
+
+
+class RowTapes(NamedTuple):
+    """The log densities of several variables.
+
+    Attributes
+    ----------
+    row_code : ndarray of int, shape (n, 5)
+    tables : ndarray of int, shape (variables, 10)
+        First and last row, first register and number of registers in ``file``, bounds of the parts
+        of the code, and where η and the log density begin in ``file``.
+    file : ndarray
+        A register for each row of the variable, one register after the other.
+    given, given_by : ndarray of int
+        Entries of ``file`` that have y and parameters, and registers of the model's tape.
+    """
+
+    row_code: Index
+    tables: Index
+    file: Array
+    given: Index
+    given_by: Index
+
+
+def read_row_tape(
+    data: SiteData, params: Mapping[str, Any], values: Mapping[str, Array], tape: TapeBuilder
+) -> RowTape:
+    """Return the log density of an observed variable.
+
+    Parameters
+    ----------
+    data : SiteData
+    params : mapping
+        Numbers or registers of the model's tape.
+    values : mapping
+        The parameters' present values.
+    tape : TapeBuilder
+        That of the model.
+
+    Raises
+    ------
+    NoTapeError
+        If its formula cannot be written on a tape.
+    """
+    size, own = data.y.size, TapeBuilder()
+    likelihood: Any = data.site.likelihood  # called with registers in place of arrays
+    if likelihood.n_predictors != 1:
+        raise NoTapeError("several predictors")
+    y, *symbols = (Registers(own, own.inputs((1,))) for _ in (data.y, *params))
+    eta = Registers(own, own.inputs((1, 1)))
+    given = [tape.constants(data.y)]
+    given += [x.index if isinstance(x, Registers) else tape.constants(x) for x in params.values()]
+    inputs = np.stack([np.broadcast_to(x, (size,)) for x in given])
+    try:
+        (value,) = likelihood.log_density(y, eta, dict(zip(params, symbols, strict=True))).index
+    except Exception as error:
+        # A formula may call anything.
+        raise NoTapeError(f"the density of {data.site.name}: {error}") from error
+    is_known = [not isinstance(x, Registers) for x in params.values()]
+    levels = [0, *(1 - known for known in is_known), 2]
+    code, parts, start = _in_parts(own, levels)
+    found = RowTape(code, parts, start, inputs, int(eta.index.item()), int(value))
+    _check(found, data, values)
+    return found
+
+
+def _in_parts(own: TapeBuilder, inputs: Sequence[int]) -> tuple[Index, tuple[int, int], Array]:
+    """Return the instructions by the parts that they belong to, given those of the inputs."""
+    code, start = own.finish()
+    level = np.zeros(start.size, dtype=np.intp)
+    level[1 : 1 + len(inputs)] = inputs
+    for _, to, *arguments in code:
+        level[to] = level[arguments].max()
+    parts = level[code[:, 1]]
+    first, second = np.searchsorted(np.sort(parts), [1, 2])
+    return code[np.argsort(parts, kind="stable")], (int(first), int(second)), start
+
+
+def _check(found: RowTape, data: SiteData, values: Mapping[str, Array]) -> None:
+    """Compare the tape with the formula, which may have done what leaves no trace in it."""
+    n = data.y.size
+    file = np.repeat(found.start[:, None], n, axis=1)
+    file[1] = data.y
+    for i, value in enumerate(values.values(), start=2):
+        file[i] = value
+    for eta in _TRIED:
+        file[found.eta] = eta
+        with np.errstate(all="ignore"):
+            expected = data.site.likelihood.log_density(data.y, np.full((1, n), eta), values)
+            run_rows(found.code, 0, len(found.code), file)
+            difference = np.abs(file[found.value] - expected)
+        same = difference <= _RELATIVE * (1.0 + np.abs(expected))
+        if not (same | ~np.isfinite(expected)).all():
+            raise NoTapeError(f"the density of {data.site.name}, which depends on more")
+
+
+def join(tapes: Sequence[RowTape]) -> RowTapes:
+    """Return the tapes of several variables as one record."""
+    tables, files, given, given_by, codes = [], [np.empty(0)], [], [], [np.empty((0, 5), np.intp)]
+    row = base = n_code = 0
+    for tape in tapes:
+        count, n = tape.inputs.shape
+        first, second, last = (n_code + k for k in (*tape.parts, len(tape.code)))
+        at = base + n * np.array([tape.eta, tape.value])
+        tables.append([row, row + n, base, tape.start.size, n_code, first, second, last, *at])
+        files.append(np.repeat(tape.start, n))
+        given.append(base + n + np.arange(count * n))
+        given_by.append(tape.inputs.ravel())
+        codes.append(tape.code)
+        row, base, n_code = row + n, base + n * tape.start.size, last
+    none = np.empty(0, dtype=np.intp)
+    return RowTapes(
+        np.concatenate(codes),
+        np.array(tables, dtype=np.intp).reshape(-1, 10),
+        np.concatenate(files),
+        np.concatenate([none, *given]),
+        np.concatenate([none, *given_by]),
+    )

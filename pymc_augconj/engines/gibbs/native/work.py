@@ -1,0 +1,80 @@
+"""Arrays that the native loop overwrites."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+
+from pymc_augconj.engines.gibbs.tilted import ENSEMBLE
+from pymc_augconj.typing import Array
+
+from .problem import N_CONSTANTS, Problem
+
+#: Compiles functions that only compiled ones call.
+_OPTIONS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+inner = njit(cache=True, error_model="numpy", **_OPTIONS)
+
+
+__all__ = ["BASE", "EVIDENCE", "FIT", "REST", "VALUE", "Work", "inner", "make_work"]
+
+#: Entries of Work.found: the log density and its terms. BASE is what does not depend on the factor.
+VALUE, EVIDENCE, FIT, REST, BASE = range(5)
+
+
+class Work(NamedTuple):
+    """Arrays that are overwritten.
+
+    An evaluation overwrites registers, sums, and the factor of M with L⁻¹ S g; a draw of ω the
+    coefficients ``value`` of the sums; a draw of the latents the predictors of rows without an
+    exact site. ``omega`` is ω, then λ of held sites, then h of all these; ``lam`` and ``h`` are
+    views of those of held sites. ``file`` has the registers of their log densities, and ``nu`` and
+    ``ratios`` the vectors ν_k and r(f(θ, ν_k)) of :mod:`..tilted`. ``v`` are the latents given
+    which θ is updated.
+    """
+
+    eta: Array
+    omega: Array
+    lam: Array
+    h: Array
+    value: Array
+    registers: Array
+    file: Array
+    sums: Array
+    s: Array
+    half: Array
+    values: Array
+    border: Array
+    corner: Array
+    v: Array
+    nu: Array
+    ratios: Array
+    found: Array
+
+
+def make_work(problem: Problem) -> Work:
+    """Return new arrays."""
+    size, n = problem.std.size, problem.std.size - problem.corner
+    n_drawn, n_rows = problem.number.size, problem.design.offsets.size
+    omega = np.zeros(2 * n_rows)
+    n_flat = problem.rows.size + n * problem.border + problem.corner**2
+    return Work(
+        np.empty(n_rows),
+        omega,
+        omega[n_drawn:n_rows],
+        omega[n_rows + n_drawn :],
+        problem.fixed.copy(),
+        problem.start.copy(),
+        problem.held.file.copy(),
+        np.empty(n_flat + size + N_CONSTANTS),
+        np.empty(size),
+        np.empty(size),
+        np.empty(problem.rows.size),
+        np.empty((n, problem.border)),
+        np.empty((problem.corner, problem.corner)),
+        np.empty(size),
+        np.empty((ENSEMBLE, size)),
+        np.empty(ENSEMBLE),
+        np.empty(5),
+    )
