@@ -16,6 +16,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
+from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, affine_means
 from pymc_augconj.recognition.processes.input_data import checksums
@@ -40,7 +41,9 @@ def approximation_of(
     point = outcome.point
     processes = {process.name: process for process in sparse.priors} if sparse else {}
     observed = {
-        site.name: _observed(model, site, point) for site in lgm.sites if site.has_observations
+        site.name: _observed(model, site, point)
+        for site in lgm.sites
+        if site.has_observations and site.name in model.named_vars
     }
     means = LazyMeans(partial(_means, model, lgm, outcome, processes))
     latents = FittedLatents(
@@ -119,7 +122,11 @@ def _history(outcome: FitOutcome) -> pd.DataFrame:
 
 
 def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
-    shape = model.rvs_to_values[model[site.name]].type.shape
+    value = model.rvs_to_values[model[site.name]]
+    if site.likelihood.unpredictable is not None:
+        # The site's y may be numbers that stand for a vector.
+        return np.array(PointFunction(value, {})({}))
+    shape = value.type.shape
     y = np.array(site.y(point))
     if None in shape:
         return y
