@@ -82,6 +82,12 @@ class Site:
         return self.likelihood.has_observations and not self.is_prior
 
     @property
+    def is_part_of_vector(self) -> bool:
+        """Whether entries of y stand for a vector of dependent observations."""
+        alone = self.likelihood.n_predictors == 1 and self.likelihood.unpredictable is not None
+        return alone and self.has_observations
+
+    @property
     def shape(self) -> tuple[int, int]:
         """Shape (P, N) of its predictors."""
         return self.likelihood.n_predictors, self.size
@@ -257,6 +263,20 @@ class LatentGaussianModel:
                 if sentence is not None:
                     sentences.append(f"{site.label}: {sentence}")
         return sentences
+
+    def require_latents(self) -> None:
+        """Raise if a process is integrated out in the user's model, so that there are no latents.
+
+        Raises
+        ------
+        AugmentationError
+        """
+        if not self.blocks:
+            raise AugmentationError(
+                "expected Gaussian latents to approximate, found hyperparameters alone, as the "
+                "model has integrated its process out; sample them with pac.sample, or write the "
+                "process as a latent one (pm.gp.Latent) with separate noise"
+            )
 
     def require_support(self) -> None:
         """Raise if the prior of a latent is zero somewhere, where a Gaussian has no bound.

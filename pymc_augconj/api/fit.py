@@ -202,6 +202,7 @@ def fit(
             model = in_linear_time(model)
         recognition = read_model(model, compile_kwargs=compile_kwargs, first_calls=_FIRST_CALLS)
         lgm = recognition.model
+        lgm.require_latents()
         if data is None:
             recognition.require_proper()
         if not sparse:

@@ -68,6 +68,8 @@ def find_components(
     AugmentationError
         If a latent enters two groups of one observed variable.
     """
+    if not model.blocks:
+        return []
     cells = [(s, g) for s, own in enumerate(groups) for g in range(len(own))]
     every = tuple(np.arange(block.total_size) for block in model.blocks)
     if len(cells) == len(model.sites):

@@ -228,7 +228,7 @@ class LatentPrior:
     @property
     def jitter(self) -> float:
         """Largest jitter in the blocks' covariances."""
-        return max(b.jitter for b in self.blocks)
+        return max((b.jitter for b in self.blocks), default=0.0)
 
 
 def _apply(A: LinearMap, u: Array) -> Array:
@@ -297,7 +297,7 @@ class LatentPriors:
         n_blocks = len(self.model.blocks)
         offset = self._values[0] if self._offset is None else self._offset
         blocks = tuple(self._values[1 : 1 + n_blocks])
-        full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True)
+        full_maps, maps = zip(*self._values[1 + n_blocks :], strict=True) if n_blocks else ((), ())
         if self._border is None:
             self._border = Border(blocks, self.groups.size)
         prior = LatentPrior(offset, blocks, full_maps, maps, self._border)

@@ -155,7 +155,7 @@ class RowGroups:
         n_rows = coupling.n_rows
         columns: list[NDArray[Any]] = []
         first_maps = tuple(maps_at[0])
-        if any(_takes_each_once(A) for A in first_maps):
+        if not first_maps or any(_takes_each_once(A) for A in first_maps):
             return cls.apart(n_rows, coupling, first_maps)
         for maps in maps_at:
             for A in maps:

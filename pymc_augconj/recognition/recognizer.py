@@ -24,15 +24,13 @@ from .graph.space import ValueSpace
 from .latents.blocks import read_block
 from .observed.data import Inputs, Observations
 from .observed.observed_graph import ObservedGraph
+from .observed.vector_outcomes import mark_unpredictable, without_vectors
 from .predictors.predictors import Predictors
 from .recognition import Recognition
 from .roles.choice import choose_structure
 from .roles.entries import FEWEST, exchanges, separate_entries
 from .roles.forward import read_forward
 from .roles.hyperparameters import read_hyperparameters
-
-# PyMC's name for the potential of a process that it has integrated out.
-_OF_MARGINAL_APPROX = "marginalapprox_loglik_"
 
 __all__ = ["read_model"]
 
@@ -60,21 +58,15 @@ def read_model(
 def _read(
     model: Model, vars: Sequence[Variable] | None, mode: Any, first_calls: int
 ) -> Recognition:
-    names = [potential.name for potential in model.potentials]
-    marginal = any(name.startswith(_OF_MARGINAL_APPROX) for name in names)
-    if not model.observed_RVs and (marginal or not names):
+    if not model.observed_RVs and not model.potentials:
         raise RecognitionError(
             "the model has no observed variable: expected a likelihood with observed=…"
-            + (
-                f", found the potentials {names}; use pm.gp.Latent with pac.fit(…, inducing=…) "
-                "instead of pm.gp.MarginalApprox"
-                if marginal
-                else ""
-            )
         )
     _refuse_single_precision(model)
     chosen = None if vars is None else set(_names(vars))
-    structure, matched = choose_structure(model, chosen)
+    model, rewritten = without_vectors(model)
+    structure, matched = choose_structure(model, chosen, rewritten)
+    mark_unpredictable(matched, rewritten)
     space = ValueSpace(model, structure.hyperparameters, mode, first_calls)
     points = space.points()
     _refuse_start_outside_support(space, points[0])

@@ -285,6 +285,13 @@ def vectors():
     pm.MvNormal("y", mu, cov=cov, observed=reals("y", (5, 2)))
 
 
+def vectors_by_entries():
+    """A long vector, whose covariance is learned."""
+    s, b = pm.Gamma("s", 4, 4), pm.Normal("b", 0, 1)
+    cov = s * (0.5 * np.eye(17) + np.exp(-np.abs(np.subtract.outer(*[np.arange(17)] * 2))))
+    pm.MvNormal("y", b * np.linspace(-1.0, 1.0, 17), cov=cov, observed=reals("y", 17))
+
+
 # With the likelihoods that each of them uses.
 MODELS = {
     bernoulli_logit_and_probit: {"BernoulliLogit", "BernoulliProbit"},
@@ -313,12 +320,13 @@ MODELS = {
     many_slopes: {"BernoulliLogit", "Normal"},
     scales_that_multiply: {"Normal"},
     vectors: {"MultivariateNormal"},
+    vectors_by_entries: {"Normal"},
     stated_by_its_phi: {"SuperGaussian", "MaternNoise"},
     stated_in_general_form: {"SuperGaussian"},
 }
 
 # Of these fewer chains are run.
-SLOW = (many_length_scales, vectors, stated_by_its_phi, stated_in_general_form)
+SLOW = (many_length_scales, vectors, vectors_by_entries, stated_by_its_phi, stated_in_general_form)
 
 
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)

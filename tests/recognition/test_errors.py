@@ -114,11 +114,12 @@ def test_process_enters_elsewhere(case):
 # -- likelihoods and links -----------------------------------------------------------------------
 
 UNKNOWN = {
-    "marginal process with a latent in its mean": (
+    "marginal process with a latent in its scale": (
         lambda: pm.gp.Marginal(
-            mean_func=pm.gp.mean.Constant(pm.Normal("c", 0, 1)), cov_func=pm.gp.cov.ExpQuad(2, ls=1)
+            mean_func=pm.gp.mean.Constant(c := pm.Normal("c", 0, 1)),
+            cov_func=exp(c) * pm.gp.cov.ExpQuad(2, ls=1),
         ).marginal_likelihood("y", X=np.tile(X, (4, 1)), y=np.tile(REAL, 4), sigma=1.0),
-        r"'y': expected one distribution .*found one MvNormal of all.*pm\.gp\.Latent",
+        "'y': expected only the predictor to depend on a latent",
     ),
     "Poisson, log": (
         lambda: pm.Poisson("y", mu=exp(process()), observed=COUNTS),
@@ -194,7 +195,12 @@ UNKNOWN = {
         r"'w'.*in which the latent variables cancel \(as in f - f\).*NUTS",
     ),
     "MvNormal": (
-        lambda: pm.MvNormal("y", process()[np.arange(17) % N], np.eye(17), observed=np.ones(17)),
+        lambda: pm.MvNormal(
+            "y",
+            process()[np.arange(34).reshape(2, 17) % N],
+            np.stack([np.eye(17)] * 2),
+            observed=np.ones((2, 17)),
+        ),
         r"found one MvNormal of all; write what they share as .* f = pm\.MvNormal",
     ),
     "latent scale": (
@@ -253,17 +259,12 @@ NO_LATENT = {
         lambda: bernoulli(pm.HalfNormal("b", 1, shape=N)),
         r"no Gaussian latent variable.*found 'b' \(HalfNormal\)",
     ),
-    "marginal process": (
+    "marginal process of a fixed covariance": (
         lambda: pm.gp.Marginal(
-            cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ls", 1))
+            mean_func=pm.gp.mean.Constant(pm.HalfNormal("c", 1)),
+            cov_func=pm.gp.cov.ExpQuad(2, ls=1),
         ).marginal_likelihood("y", X=X, y=REAL, sigma=1.0),
-        r"'y': expected one distribution for each observation, found one MvNormal.*pm\.gp\.Latent",
-    ),
-    "marginal process, approximated": (
-        lambda: pm.gp.MarginalApprox(
-            cov_func=pm.gp.cov.ExpQuad(2, ls=pm.HalfNormal("ls", 1))
-        ).marginal_likelihood("y", X=X, Xu=X[:3], y=REAL, sigma=1.0),
-        r"no observed variable.*\['marginalapprox_loglik_y'\]; use pm\.gp\.Latent",
+        r"no Gaussian latent variable.*found 'c' \(HalfNormal\)",
     ),
     "ordered means of a mixture": (
         lambda: pm.NormalMixture(

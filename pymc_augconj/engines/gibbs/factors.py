@@ -95,7 +95,7 @@ def choose_factors(
         and all(len(site.likelihood.groups) == 1 for site in model.sites)
         and all(site.shape[0] == 1 for site in model.sites)
     )
-    most = sum(size for size in sizes if size > _SMALL) - max(sizes)
+    most = sum(size for size in sizes if size > _SMALL) - max(sizes, default=0)
     if not is_possible or _FACTORISATIONS * (most + _SMALL) ** 3 / 3.0 < _FEW:
         return None
     maps = [read(point).rows(groups.first) for read in model.maps]

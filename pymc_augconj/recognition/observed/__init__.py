@@ -19,5 +19,6 @@
 ``rows``                densities of single observations, for any number of rows
 ``separate``            whether each entry depends on one entry of the predictor
 ``super_gaussian``      super-Gaussian likelihoods, stated by log φ or |y − f|
+``vector_outcomes``     vectors of dependent observations, as single entries
 ======================  ==========================================================
 """

@@ -96,8 +96,9 @@ def unknown_distribution(rv: Variable) -> str:
         )
     if (advice := about_joint_normal(rv)) is not None:
         return (
-            f"observed variable {rv.name!r}: {advice}. Vectors of at most {LARGEST_MATRIX} "
-            "observations are read as they are if latents enter their mean alone, affinely"
+            f"observed variable {rv.name!r}: {advice}. An MvNormal is read as it is if latents "
+            f"enter its mean alone, affinely, and vectors of more than {LARGEST_MATRIX} entries "
+            "have one covariance"
         )
     name = distribution_name(rv)
     several = [p for p in patterns if p.several and name_of_op(p.rv) == name]

@@ -77,6 +77,8 @@ class Predictors:
         space: ValueSpace,
     ) -> None:
         stacked = space.in_values([eta for observed in matched for eta in observed.predictors])
+        # Where a model has integrated its process out nothing has a predictor.
+        stacked = stacked or [pt.constant(np.zeros(0))]
         self.graph = stacked[0] if len(stacked) == 1 else pt.concatenate(stacked)
         self.innovations = {innovation_key(latent.name): latent.input for latent in latents}
         self._latents, self._space = latents, space
@@ -102,9 +104,8 @@ class Predictors:
         latents = list(self.innovations.values())
         weights, transposed = pullback(self.graph, latents)
         pushed = [pushforward(weights, At, u) for At, u in zip(transposed, latents, strict=True)]
-        directions, products = zip(*pushed, strict=True)
-        offset, *zeroed = at_zero([self.graph, *products], [weights, *latents])
-        maps = zip(directions, zeroed, transposed, strict=True)
+        offset, *zeroed = at_zero([self.graph, *(new for _, new in pushed)], [weights, *latents])
+        maps = zip((direction for direction, _ in pushed), zeroed, transposed, strict=True)
         return _Simplified(offset, weights, list(maps))
 
     def _map(

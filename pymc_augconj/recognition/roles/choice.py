@@ -9,6 +9,7 @@ Gaussian process or a multivariate normal it is an error.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pymc.distributions.distribution import PartialObservedRV
@@ -36,17 +37,20 @@ from pymc_augconj.recognition.observed.observed_graph import ObservedGraph
 from pymc_augconj.recognition.observed.potentials import match_potential, read_potential
 from pymc_augconj.recognition.observed.priors import match_prior
 
-from .errors import no_latent
+from .errors import has_integrated_process, no_latent
 from .structure import Structure, forward_variables
 
 __all__ = ["choose_structure"]
 
 # Entries of a vector that slices update one after the other, at a factorisation or more each.
 _LONGEST_SLICED = 10
+_NO_PARTS: Mapping[Variable, Variable] = MappingProxyType({})
 
 
 def choose_structure(
-    model: Model, chosen: Collection[str] | None = None
+    model: Model,
+    chosen: Collection[str] | None = None,
+    parts: Mapping[Variable, Variable] = _NO_PARTS,
 ) -> tuple[Structure, list[ObservedGraph]]:
     """Decide which Gaussian variables are latents, and match the observed ones to likelihoods.
 
@@ -55,6 +59,8 @@ def choose_structure(
     model : pymc.Model
     chosen : collection of str, optional
         Names of the variables that may be latents; by default every one.
+    parts : mapping
+        Observed variables of ``model`` that stand for a vector of the user's, and that one.
 
     Raises
     ------
@@ -87,15 +93,17 @@ def choose_structure(
         [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
     )
     for rv in unmatched:
-        if rv not in used and not direct_parents(distribution_parameters(rv), model):
+        if rv in used or rv in parts:
+            continue
+        if not direct_parents(distribution_parameters(rv), model):
             raise RecognitionError(
                 f"observed variable {rv.name!r}: expected a distribution that depends on a latent "
                 "variable or a hyperparameter, found one that depends on no free variable at all; "
                 "remove it, or connect it to the model"
             )
-    if not candidates:
+    if not candidates and not (chosen is None and has_integrated_process(model, parts.values())):
         raise no_latent(model, demoted, chosen, _refused_without_transforms(model, forward))
-    if not matched:
+    if candidates and not matched:
         what = f"observed variable {unmatched[0].name!r}" if unmatched else "the model"
         raise RecognitionError(
             f"{what}: expected a predictor that contains a Gaussian latent variable, found none in "

@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pymc.model import Model
+from pytensor.graph.basic import Variable
 
 from pymc_augconj.errors import AugmentationError, RecognitionError
-from pymc_augconj.recognition.graph.dependence import distribution_name
+from pymc_augconj.recognition.graph.dependence import (
+    direct_parents,
+    distribution_name,
+    distribution_parameters,
+)
 from pymc_augconj.recognition.observed.errors import about_joint_normal
 
-__all__ = ["no_latent"]
+__all__ = ["has_integrated_process", "no_latent"]
+
+# PyMC's name for the potential of a process that it has integrated out.
+_OF_MARGINAL_APPROX = "marginalapprox_loglik_"
+
+
+def has_integrated_process(model: Model, outcomes: Iterable[Variable]) -> bool:
+    """Return whether a process is integrated out in the model: one of ``pm.gp.Marginal``, say.
+
+    Its covariance depends on hyperparameters, which are sampled like those of a latent process.
+    ``outcomes`` are further observed variables.
+    """
+    every = [*model.observed_RVs, *outcomes]
+    vectors = [rv for rv in every if getattr(rv.owner.op, "ndim_supp", 0)]
+    joint = [rv for rv in vectors if about_joint_normal(rv) is not None]
+    return any(direct_parents(distribution_parameters(rv)[1:], model) for rv in joint) or any(
+        potential.name.startswith(_OF_MARGINAL_APPROX) for potential in model.potentials
+    )
 
 
 def no_latent(
@@ -67,9 +89,6 @@ def no_latent(
                 "z0 + sigma * pm.Normal('e', 0, 1, shape=n).cumsum(); or sample this model with "
                 "pm.sample's NUTS"
             )
-    for rv in model.observed_RVs:
-        if (advice := about_joint_normal(rv)) is not None:
-            return RecognitionError(f"observed variable {rv.name!r}: {advice}")
     listed = ", ".join(f"{rv.name!r} ({distribution_name(rv)})" for rv in model.free_RVs)
     return RecognitionError(
         "the model has no Gaussian latent variable: expected a pm.gp.Latent prior, an MvNormal, a "

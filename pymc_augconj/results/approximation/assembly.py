@@ -17,6 +17,7 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.model import LatentGaussianModel, Site
 from pymc_augconj.point import FixedValue, Point
+from pymc_augconj.recognition.graph.functions import PointFunction
 from pymc_augconj.recognition.prediction.evaluate import constrained
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
 from pymc_augconj.recognition.processes.input_data import checksums
@@ -42,7 +43,9 @@ def approximation_of(
     point = outcome.point
     processes = {process.name: process for process in sparse.priors} if sparse else {}
     observed = {
-        site.name: _observed(model, site, point) for site in lgm.sites if site.has_observations
+        site.name: _observed(model, site, point)
+        for site in lgm.sites
+        if site.has_observations and site.name in model.named_vars
     }
     nested = outcome.nested
     if isinstance(nested, NestedPosterior) and nested.members:
@@ -136,7 +139,11 @@ def _history(outcome: FitOutcome) -> pd.DataFrame:
 
 
 def _observed(model: Any, site: Site, point: Point) -> np.ndarray:
-    shape = model.rvs_to_values[model[site.name]].type.shape
+    value = model.rvs_to_values[model[site.name]]
+    if site.likelihood.unpredictable is not None:
+        # The site's y may be numbers that stand for a vector.
+        return np.array(PointFunction(value, {})({}))
+    shape = value.type.shape
     y = np.array(site.y(point))
     if None in shape:
         return y

@@ -194,8 +194,11 @@ class PointwiseLogLikelihood:
         densities = {}
         for site in self.lgm.sites:
             y, params = site.y(self.point), site.params(self.point)
-            rows = [site.likelihood.log_density(y, site.select(draw), params) for draw in eta]
+            draws = [site.likelihood.log_density(y, site.select(draw), params) for draw in eta]
+            rows = np.array(draws)
             shape = self.shapes.get(site.name, (site.size,))
+            if site.is_part_of_vector:
+                rows, shape = rows.sum(axis=1), ()
             densities[site.name] = np.reshape(rows, (len(eta), *shape))
         return densities
 

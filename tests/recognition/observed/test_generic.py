@@ -349,8 +349,10 @@ REFUSED = {
         "'y': expected a density that is a product over observations",
     ),
     "multivariate": (
-        lambda f: pm.MvNormal("y", mu=f[np.arange(17) % N], cov=np.eye(17), observed=np.ones(17)),
-        "'y'.*expected one distribution for each observation, found one MvNormal",
+        lambda f: pm.KroneckerNormal(
+            "y", mu=f[np.arange(4) % N], covs=[np.eye(2), np.eye(2)], observed=np.ones(4)
+        ),
+        "'y'.*expected one distribution for each observation, found one KroneckerNormal",
     ),
     "a step": (
         lambda f: pm.Poisson("y", mu=pm.math.switch(f > 0, 1.0, 2.0), observed=COUNTS),

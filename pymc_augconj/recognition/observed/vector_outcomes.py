@@ -1,0 +1,205 @@
+"""Vector outcomes as observed variables of single entries that have the same log density.
+
+==========================  ====================================================================
+outcome                     instead of it
+==========================  ====================================================================
+random walk of any steps    its first value, and its differences, each of their own distribution
+autoregression, order p     its first p values, and the others normal given their predecessors
+``MvNormal``, long vectors  z = L⁻¹(μ − y), V = L Lᵀ, by independent normal observations
+missing entries of vectors  flat variables u, that are subtracted: y − u is seen, zero where missing
+==========================  ====================================================================
+
+With s = |L|^(1/n) a vector of n entries has the density of n numbers zero whose means are s z and
+standard deviations s: Π N(0 | s zᵢ, s) = N(y | μ, V).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import pymc as pm
+import pytensor.tensor as pt
+from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.timeseries import AutoRegressiveRV, RandomWalkRV
+from pymc.model import Model
+from pytensor.graph.basic import Variable
+from pytensor.tensor.random.basic import MvNormalRV
+from pytensor.tensor.variable import TensorVariable
+
+from pymc_augconj.recognition.graph.dependence import (
+    direct_parents,
+    distribution_parameters,
+    parameters_of,
+    static_shape,
+)
+from pymc_augconj.recognition.graph.rewrite import simplify
+
+from .errors import LARGEST_MATRIX
+from .observed_graph import ObservedGraph
+
+__all__ = ["mark_unpredictable", "without_vectors"]
+
+# An observed variable, and the graph of its observations.
+Outcome = tuple[TensorVariable, TensorVariable]
+
+_UNPREDICTABLE = (
+    "expected observations that are independent given the latents, found a vector of dependent "
+    "ones; ask for predictors, or draw y by pm.sample_posterior_predictive"
+)
+
+
+def without_vectors(model: Model) -> tuple[Model, dict[Variable, Variable]]:
+    """Return a model of the same log density, and the outcome that each new one stands for.
+
+    Variables keep their names, and all others their identity. Outcomes that other variables depend
+    on stay, and so do those whose mean depends on no free variable. ``model`` is unchanged.
+    """
+    used = direct_parents(
+        [p for rv in model.basic_RVs for p in parameters_of(rv)] + model.potentials, model
+    )
+    observed, values = [], dict(model.rvs_to_values)
+    new: dict[Variable, Variable] = {}
+    free = {rv: rv for rv in model.free_RVs}
+    for rv in model.observed_RVs:
+        missing = _missing_of(rv, model)
+        outcomes = None
+        if rv not in used and used.isdisjoint(missing):
+            outcomes = _outcomes(model, rv, missing, free)
+        if outcomes is None:
+            observed.append(rv)
+            continue
+        for i, (own, value) in enumerate(outcomes):
+            own.name = f"{rv.name} (first)" if i else rv.name
+            values[own] = value
+        observed += [own for own, _ in outcomes]
+        new |= {own: rv for own, _ in outcomes}
+    if not new:
+        return model, {}
+    changed = object.__new__(type(model))  # copying a model would clone its variables
+    vars(changed).update(vars(model))
+    for before, now in free.items():
+        # The type of a value of missing entries does not have its length.
+        values[now] = values[before] if now is before else now.type(name=values[before].name)
+    kept = [*free.values(), *observed]
+    changed.free_RVs, changed.observed_RVs = list(free.values()), observed
+    changed.rvs_to_values = {rv: values[rv] for rv in kept}
+    changed.values_to_rvs = {value: rv for rv, value in changed.rvs_to_values.items()}
+    for name in ("rvs_to_transforms", "rvs_to_initial_values"):
+        known = dict(getattr(model, name))
+        known |= {now: known.get(before) for before, now in free.items()}
+        setattr(changed, name, {rv: known.get(rv) for rv in kept})
+    return changed, new
+
+
+def mark_unpredictable(matched: Sequence[ObservedGraph], new: Collection[Variable]) -> None:
+    """State that observations of variables that are ``new`` cannot be predicted one by one."""
+    for observed in matched:
+        if observed.variable in new:
+            observed.likelihood.unpredictable = _UNPREDICTABLE
+
+
+def _missing_of(rv: Variable, model: Model) -> list[Variable]:
+    """Return the missing entries of a vector with observed ones, as free variables."""
+    if not (isinstance(rv.owner.op, PartialObservedRV) and rv.owner.op.ndim_supp):
+        return []
+    return [own for own in rv.owner.outputs if own in model.free_RVs]
+
+
+def _outcomes(
+    model: Model, rv: Variable, missing: Sequence[Variable], free: dict[Variable, Variable]
+) -> list[Outcome] | None:
+    """Return what stands for an observed variable, or None; ``free`` gets its missing entries."""
+    op, value = rv.owner.op, model.rvs_to_values[rv]
+    if not direct_parents(distribution_parameters(rv), model):
+        return None
+    if isinstance(op, RandomWalkRV):
+        return _of_walk(rv, value)
+    if isinstance(op, AutoRegressiveRV):
+        return _of_autoregression(rv, value)
+    if isinstance(op, MvNormalRV):
+        return _of_long_vectors(rv, value, model)
+    if len(missing) != 1 or type(rv.owner.inputs[0].owner.op).__name__ not in _OF_VECTORS:
+        return None
+    (gap,) = missing
+    entries = pm.Flat.dist(shape=int(_mask(rv).sum()))
+    entries.name, free[gap] = gap.name, entries
+    shifted, seen = _of_missing(rv, value, entries)
+    return _of_long_vectors(shifted, seen, model) or [(shifted, seen)]
+
+
+def _of_walk(rv: Variable, value: TensorVariable) -> list[Outcome]:
+    first, steps, _ = rv.owner.inputs
+    axis = value.ndim - rv.owner.op.ndim_supp
+    # PyMC has the axis of time first in the distributions of both.
+    along = pt.moveaxis(value, axis, 0)
+    return [(_copied(steps), along[1:] - along[:-1]), (_copied(first), along[:1])]
+
+
+def _of_autoregression(rv: Variable, value: TensorVariable) -> list[Outcome]:
+    rho, sigma, first, *_ = rv.owner.inputs
+    order, constant = rv.owner.op.ar_order, rv.owner.op.constant_term
+    length = static_shape(value)[-1]
+    mean = rho[..., 0, None] if constant else 0.0
+    for lag in range(1, order + 1):
+        mean += rho[..., lag - 1 + constant, None] * value[..., order - lag : length - lag]
+    later = value[..., order:]
+    steps = pm.Normal.dist(mean, sigma[..., None], shape=static_shape(later))
+    return [(steps, later), (_copied(first), value[..., :order])]
+
+
+def _of_long_vectors(rv: Variable, value: TensorVariable, model: Model) -> list[Outcome] | None:
+    """Return independent entries of vectors that are too long to be read one by one."""
+    if not isinstance(rv.owner.op, MvNormalRV):
+        return None
+    mean, cov = distribution_parameters(rv)
+    while cov.ndim > 2 and cov.type.broadcastable[0]:
+        cov = cov[0]
+    length = static_shape(cov)[-1]
+    # PyMC gives the mean the shape of the covariance, of which nothing else is in it.
+    if (
+        length <= LARGEST_MATRIX
+        or cov.ndim > 2
+        or not direct_parents(simplify([mean], shapes=True), model)
+    ):
+        return None
+    root = pt.linalg.cholesky(cov.astype("float64"), lower=True)
+    log_scale = pt.log(pt.diagonal(root)).mean()
+    scale = pt.exp(log_scale)
+    whitener = pt.linalg.solve_triangular(root, scale * pt.eye(length), lower=True)
+    eta = pt.dot(mean - value.astype("float64"), whitener.T)
+    zeros = pt.constant(np.zeros(static_shape(value)))
+    return [(pm.Normal.dist(eta, scale, shape=static_shape(value)), zeros)]
+
+
+# Distributions of vectors by their parameters, and what is taken from the location.
+_OF_VECTORS: dict[str, Callable[..., TensorVariable]] = {
+    "MvNormalRV": lambda mu, cov, gap: pm.MvNormal.dist(mu - gap, cov),
+    "MvStudentTRV": lambda nu, mu, cov, gap: pm.MvStudentT.dist(nu=nu, mu=mu - gap, scale=cov),
+}
+
+
+def _of_missing(rv: Variable, value: TensorVariable, entries: TensorVariable) -> Outcome:
+    """Return vectors of which missing entries are zero, and their mean less than before by u."""
+    dist, mask = rv.owner.inputs[0], _mask(rv)
+    number = np.where(mask, np.cumsum(mask).reshape(mask.shape) - 1, mask.sum())
+    gap = pt.concatenate([entries, [0.0]])[number]
+    shifted = _OF_VECTORS[type(dist.owner.op).__name__](*distribution_parameters(dist), gap)
+    return shifted, _scattered(value, mask)
+
+
+def _mask(rv: Variable) -> np.ndarray:
+    """Return where entries of vectors are missing."""
+    dist, mask = rv.owner.inputs
+    return np.broadcast_to(mask.data, static_shape(dist))
+
+
+def _scattered(value: TensorVariable, mask: np.ndarray) -> TensorVariable:
+    """Return the observed entries in their places, zero in the others."""
+    number = np.where(mask, (~mask).sum(), np.cumsum(~mask).reshape(mask.shape) - 1)
+    return pt.concatenate([value.astype("float64"), [0.0]])[number]
+
+
+def _copied(rv: TensorVariable) -> TensorVariable:
+    """Return the variable as one of its own, which can be given a name."""
+    return rv.owner.clone().outputs[rv.owner.outputs.index(rv)]
