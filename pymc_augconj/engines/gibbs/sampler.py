@@ -105,7 +105,7 @@ class GibbsSampler:
         parts = [own for part in self.parts for own in (part, *part.factors)]
         return {
             "parts": [(own.solver.state, own.factorizes) for own in parts],
-            "recent": list(self._recent),
+            "recent": self._recent,
             "possible": self._possible,
         }
 
@@ -114,8 +114,7 @@ class GibbsSampler:
         parts = [own for part in self.parts for own in (part, *part.factors)]
         for own, (solver, factorizes) in zip(parts, state["parts"], strict=True):
             own.solver.state, own.factorizes = solver, factorizes
-        self._recent.clear()
-        self._recent.extend(state["recent"])
+        self._recent = np.array(state["recent"])
         self._possible = state["possible"]
 
     @property

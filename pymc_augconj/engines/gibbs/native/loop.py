@@ -126,7 +126,7 @@ class NativeLoop:
 
     def restored(self, point: Point, v: Array) -> Drawn:
         """Return a point to go on from as if it had been drawn last, with ``v``."""
-        self._v, self._block = v, Block(self.layout, np.empty((0, 0)), *np.empty((3, 0)))
+        self._v, self._block = v, Block(self.layout, np.empty((0, 0)), *np.empty((6, 0)))
         drawn = Drawn(point)
         drawn.block, drawn.row = self._block, 0
         return drawn
