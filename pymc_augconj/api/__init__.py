@@ -19,5 +19,6 @@
 ``step``                   ``pac.AugmentedGibbs``: the step method for ``pm.sample``
 ``step_choices``           variables, updates and sweeps of the step method
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
+``warm_up``                ``pac.warm_up``: compiling the kernels beforehand
 =========================  =======================================================================
 """
