@@ -16,6 +16,7 @@ from .api.report import recognize
 from .api.sample import sample
 from .api.sparsify import sparsify
 from .api.step import AugmentedGibbs
+from .api.warm_up import warm_up
 from .distributions.bayesian_svm import BayesianSVM
 from .distributions.classes import LogisticSoftmax, RobustMax
 from .distributions.matern_noise import MaternNoise
@@ -82,5 +83,6 @@ __all__ = [
     "sample",
     "sparsify",
     "unregister",
+    "warm_up",
     "without_compilation",
 ]

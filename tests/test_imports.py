@@ -35,6 +35,7 @@ ORDER: tuple[tuple[str, ...], ...] = (
     ("results",),
     ("api",),
     ("__init__",),
+    ("__main__",),
 )
 RANK = {folder: rank for rank, folders in enumerate(ORDER) for folder in folders}
 

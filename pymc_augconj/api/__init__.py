@@ -24,5 +24,6 @@
 ``step_choices``           variables, updates and sweeps of the step method
 ``stored``                 chains whose draws are in a Zarr store
 ``updates``                slices, elliptical slices and NUTS for the hyperparameters of one move
+``warm_up``                ``pac.warm_up``: compiling the kernels beforehand
 =========================  =======================================================================
 """

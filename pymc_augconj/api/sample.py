@@ -70,10 +70,10 @@ def sample(
     variable, PyMC's own functions run without compilation, which saves 10 s or more before the
     first draw; and BLAS uses one thread in the process that records the draws, so that it does not
     compete with the chains. Most steps of models of independent normal latents are made by a
-    compiled loop, in microseconds, where observations are normal, log-normal, Student-t, or
-    logistic ones of known numbers of trials. Their chains, of 500 steps or more, are sampled one
+    compiled loop, in microseconds, where observations have one predictor and a density that the
+    loop can evaluate, which most have. Their chains, of 500 steps or more, are sampled one
     after the other in this process, whatever ``cores`` says. The loop is the same for all models,
-    and compiled once on a machine, which takes some fifteen seconds.
+    and compiled once on a machine, by the first call or by :func:`~pymc_augconj.warm_up`.
 
     Parameters
     ----------

@@ -11,6 +11,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.api import native_step
 from pymc_augconj.auxiliary.polya_gamma import distribution
+from pymc_augconj.engines.gibbs.native import kernel
 
 GROUP = np.repeat(np.arange(6), 4)
 Y = np.random.default_rng(8).normal(0.5, 1.0, 24)
@@ -148,3 +149,13 @@ def test_short_chains_and_other_models_are_for_python(model, monkeypatch):
         pm.Bernoulli("y", p=p, observed=np.arange(8) % 2)
     pac.sample(450, tune=50, model=classes, chains=1, cores=1, **QUIET)
     assert not made
+
+
+def test_warming_up_leaves_nothing_to_compile(model, monkeypatch):
+    made = counted(monkeypatch)
+    assert pac.warm_up() > 0.0
+    assert sum(made) > 400
+    kernels = [getattr(kernel, name) for name in ("run_steps", "add_up")]
+    before = [len(one.signatures) for one in kernels]
+    pac.sample(model=model, **OPTIONS)
+    assert [len(one.signatures) for one in kernels] == before == [1, 1]

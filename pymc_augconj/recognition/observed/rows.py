@@ -224,7 +224,8 @@ class RowFunction:
         entries = {_Y: y.index, **dict(zip(self._etas, eta.index, strict=True))}
         entries |= {f"param:{name}": params[name].index for name in self._rows}
         entries |= {f"param:{name}": params[name].index.reshape(()) for name in self._scalars}
-        return Registers(eta.tape, self._function.on_tape(eta.tape, entries))
+        tape: Any = eta.tape
+        return Registers(tape, self._function.on_tape(tape, entries))
 
     def _evaluate(self, vectors: dict, scalars: dict) -> np.ndarray:
         point = {name: vectors[name] for name in (_Y, *self._etas)}

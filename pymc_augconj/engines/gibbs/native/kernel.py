@@ -182,10 +182,13 @@ def _draw_polya_gamma(rng: np.random.Generator, p: Problem, w: Work, first: int,
     are_few = largest * LOG_2 <= MAX_JUMPS_BY_THINNING
     for by_saddlepoint in (False, True):
         count = 0
+        if are_few and by_saddlepoint:
+            break
         for k in range(first, last):
-            jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[k])))
-            large = not are_few and jumps > MAX_JUMPS_BY_THINNING
-            if large == by_saddlepoint:
+            jumps = 0.0
+            if not are_few:
+                jumps = r[p.first[k]] * math.log1p(math.exp(-abs(w.eta[k])))
+            if (jumps > MAX_JUMPS_BY_THINNING) == by_saddlepoint:
                 which[count], b[count], c[count] = k, r[p.first[k]], w.eta[k]
                 count += 1
         if by_saddlepoint:
