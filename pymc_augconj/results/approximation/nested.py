@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_stats.utils import ELPDDataLOO
 
 from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
@@ -21,6 +22,7 @@ from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, FittedLatents
 from .layout import Labels
+from .leave_one_out import leave_one_out
 from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
 from .pareto import pareto_k
 from .summary import as_html, as_text
@@ -312,6 +314,34 @@ class NestedApproximation:
                 shape = shape if np.prod(shape) == site.size else shape[:-1]
                 found[site.name] = np.reshape(values, (1, len(drawn), *shape))
         return found
+
+    def loo(self, name: str | None = None) -> ELPDDataLOO:
+        """Return the expected log predictive density, leaving out one observation at a time.
+
+        Given θ, the density of an observation is integrated under its cavity, the Gaussian that the
+        sites of the others leave, so that importance weights are of θ alone: they do not fail where
+        an observation determines its own latent.
+
+        Parameters
+        ----------
+        name : str, optional
+            The observed variable, of one predictor; by default the only one.
+
+        Returns
+        -------
+        ELPDDataLOO
+            For ``az.compare``: ``elpd_i`` has the pointwise values, and ``pareto_k`` the k̂ of
+            their ratios over θ.
+        """
+        sites = [s for s in self.nested.model.sites if s.name in self.observed and s.shape[0] == 1]
+        chosen = [site for site in sites if name in (None, site.name)]
+        if len(chosen) != 1:
+            raise AugmentationError(
+                f"name: expected one of the observed variables of one predictor, "
+                f"{[site.name for site in sites]}, got {name!r}"
+            )
+        shape = self.observed[chosen[0].name].shape
+        return leave_one_out(self.nested, chosen[0], self._labels, shape)
 
     # -- certificate ------------------------------------------------------------------------------
 
