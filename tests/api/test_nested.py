@@ -190,13 +190,20 @@ def test_predictions_are_mixtures():
     rng = np.random.default_rng(4)
     X = np.linspace(0, 5, 30)[:, None]
     with pm.Model() as model:
+        y = pm.Data("ones", (rng.random(30) < 0.5).astype(int))
         gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=pm.Gamma("ls", 4, 3)))
         f = gp.prior("f", X=X)
-        pm.Bernoulli("y", logit_p=f, observed=rng.random(30) < 0.5)
+        pm.Bernoulli("y", logit_p=f, observed=y)
         fit = pac.fit("nested", random_seed=1, **QUIET)
     found = pac.predict(fit, gp, X[::10], kind="f", model=model)["predictions"]
     error = 5.0 * fit.std["f"].values[::10] / np.sqrt(1000)
     assert (np.abs(found["f_mean"].values - fit.mean["f"].values[::10]) < error).all()
+    with model:
+        again = pac.fit("ep", hyper="fixed", start=fit, **QUIET)
+        pm.set_data({"ones": np.zeros(30, dtype=int)})
+    assert again.theta["ls"] == pytest.approx(fit.theta["ls"])
+    with pytest.raises(pac.AugmentationError, match=r"data \['ones'\]: expected those of the fit"):
+        fit.sample()
 
 
 def test_refusals():

@@ -18,6 +18,7 @@ from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import BatchFunction
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
+from pymc_augconj.recognition.processes.input_data import checksums
 from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, FittedLatents
@@ -61,8 +62,6 @@ class NestedApproximation:
         As of :class:`~pymc_augconj.Approximation`.
     diagnostics : dict
         ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), and ``evaluations`` of Z.
-    nested : NestedPosterior
-        Points, weights and sites.
     """
 
     method: str
@@ -75,10 +74,12 @@ class NestedApproximation:
     message: str
     timings: dict[str, float]
     observed: dict[str, np.ndarray]
-    nested: NestedPosterior
+    _posterior: NestedPosterior
     _labels: Labels
     _variables: tuple[str, ...]
     _means: LatentMeans
+    # Checksums of the model's data at the fit, by name.
+    _data: dict[str, int]
     random_seed: int | None = None
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
@@ -88,9 +89,21 @@ class NestedApproximation:
         """Do nothing: predictions are those of draws."""
 
     @property
+    def nested(self) -> NestedPosterior:
+        """Points, weights and sites; AugmentationError if the model has other data by now."""
+        now = checksums(self.model.data_vars)
+        if changed := [name for name, total in self._data.items() if now.get(name) != total]:
+            raise AugmentationError(
+                f"data {changed}: expected those of the fit, of which densities and means are "
+                "functions, found them changed; set them back, or draw from the fit before: "
+                "draws = fit.sample()"
+            )
+        return self._posterior
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the Gaussian latents."""
-        return tuple(block.name for block in self.nested.model.blocks)
+        return tuple(block.name for block in self._posterior.model.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         raise AugmentationError(
