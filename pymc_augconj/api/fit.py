@@ -37,6 +37,7 @@ from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 from pymc_augconj.results.approximation.approximation import Approximation
 from pymc_augconj.results.approximation.assembly import approximation_of
+from pymc_augconj.results.approximation.nested import NestedApproximation
 
 from .chunks import chunks_of
 from .sparsify import listed, sparse_problem
@@ -61,7 +62,7 @@ def fit(
     model: Model | None = None,
     gp: Any = None,
     hyper: Literal["map", "ml", "fixed"] = "map",
-    start: Mapping[str, Any] | Approximation | None = None,
+    start: Mapping[str, Any] | Approximation | NestedApproximation | None = None,
     max_iter: int = 1000,
     tol: float = 1e-6,
     random_seed: int | None = None,
@@ -208,7 +209,8 @@ def fit(
         if not sparse:
             for process in listed(gp):
                 name_of(process, lgm)
-        values = start.theta if isinstance(start, Approximation) else start
+        fits = Approximation | NestedApproximation
+        values = start.theta if isinstance(start, fits) else start
         first = _start(model, recognition, values, fixed=hyper == "fixed")
         for sentence in lgm.cautions(first):
             warnings.warn(sentence, RuntimeWarning, stacklevel=2)

@@ -47,6 +47,10 @@ from .precision import PrecisionPrior
 __all__ = ["PrecisionPattern", "Products", "scaled"]
 
 
+# Effects that stay in the border beside many others, where finding out what saves work costs more.
+_FEW_EFFECTS = 16
+
+
 @dataclass(frozen=True)
 class Products:
     """Products of Φ's entries in pairs of rows that enter B, and their positions.
@@ -114,7 +118,8 @@ class PrecisionPattern:
             return
         self._choose(structured or others[:1])
         # Diagonal blocks with many effects join B where that saves work.
-        for i in others if structured else others[1:]:
+        more = [i for i in others[1:] if blocks[i].total_size > _FEW_EFFECTS]
+        for i in others if structured else more:
             known, cost = self.within, self.multiplications
             self._choose(sorted([*known, i]))
             if self.multiplications > cost:

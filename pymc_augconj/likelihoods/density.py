@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +14,11 @@ from .base import Density, Params
 from .contract import lift
 
 __all__ = ["LikelihoodDensity", "select_params", "site_moments"]
+
+
+# Number of observations from which equal ones are looked for; how many there have to be of each on
+# average; and the difference of cavities that are the same, in standard deviations.
+_MANY, _FEW, _SAME = 1000, 4, 1e-11
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,23 @@ def site_moments(
     """Return the tilted moments by the likelihood's closed form, if it has one, or by quadrature.
 
     Parameters and errors are those of :func:`~pymc_augconj.quadrature.tilted.tilted_moments`.
+    Observations that are equal, with equal cavities, are integrated once.
     """
+    if isinstance(density, LikelihoodDensity) and density.size >= _MANY:
+        first, inverse = _distinct(density, cavity_mean, cavity_var)
+        if first.size * _FEW <= density.size:
+            params = select_params(density.params, first, density.size)
+            found = site_moments(
+                LikelihoodDensity(density.likelihood, density.y[first], params),
+                cavity_mean[first], cavity_var[first], power=power, higher=higher, delta=delta,
+            )  # fmt: skip
+            values = {each.name: getattr(found, each.name) for each in fields(found)}
+            arrays: dict[str, Any] = {
+                name: value[inverse]
+                for name, value in values.items()
+                if isinstance(value, np.ndarray)
+            }
+            return Tilted(**arrays)
     if isinstance(density, LikelihoodDensity) and not higher:
         check_cavities(cavity_mean, cavity_var)
         moments = density.likelihood.tilted_moments(
@@ -79,6 +101,28 @@ def site_moments(
         if moments is not None:
             return moments
     return tilted_moments(density, cavity_mean, cavity_var, power=power, higher=higher, delta=delta)
+
+
+def _distinct(
+    density: LikelihoodDensity, cavity_mean: Array, cavity_var: Array
+) -> tuple[Index, Index]:
+    """Return one of each group of equal observations and cavities, and the group of each."""
+    varying = select_params(density.params, np.arange(density.size), density.size).values()
+    # Equal cavities differ by the rounding of how they were computed.
+    columns = [
+        np.rint(cavity_mean / np.sqrt(cavity_var) / _SAME),
+        np.rint(np.log(cavity_var) / _SAME),
+        density.y,
+        *(row for v in varying if np.ndim(v) for row in np.reshape(v, (-1, np.shape(v)[-1]))),
+    ]
+    first, inverse = np.zeros(1, dtype=np.intp), np.zeros(density.size, dtype=np.intp)
+    for column in columns:
+        own, values = np.unique(column, return_inverse=True)
+        codes = inverse * own.size + values.ravel()
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        if first.size * _FEW > density.size:
+            break
+    return first, inverse
 
 
 def select_params(params: Params, sites: Index, size: int) -> dict[str, Array]:

@@ -8,6 +8,7 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.special import gammaln
 from scipy.stats import multivariate_normal
 
 import pymc_augconj as pac
@@ -113,6 +114,39 @@ def test_the_evidence_is_that_of_quadrature(logistic):
     assert found.pareto_k < 0.7
 
 
+def test_leave_one_out_is_that_of_refits():
+    """p(yᵢ | y₋ᵢ) = p(y)/p(y₋ᵢ) by quadrature; a single count in each group is hard for draws."""
+    y = np.array([0, 7, 1, 30, 2, 0, 4, 1])
+    with pm.Model():
+        tau = pm.HalfNormal("tau", 2)
+        a = pm.Normal("a", 0, tau, shape=8)
+        pm.Poisson("y", pm.math.exp(1.0 + a), observed=y)
+        fit = pac.fit("nested", random_seed=1, **QUIET)
+    x, w = np.polynomial.hermite_e.hermegauss(200)
+    w = w / w.sum()
+    log_tau = np.linspace(-10.0, 2.5, 400)
+    eta = 1.0 + np.exp(log_tau)[:, None, None] * x[:, None]
+    likelihood = np.exp(eta * y - np.exp(eta) - gammaln(y + 1.0))
+    each, square = (np.einsum("j,tji->ti", w, likelihood**k) for k in (1, 2))
+    prior = np.exp(log_tau - np.exp(2 * log_tau) / 8)[:, None]
+    whole = np.trapezoid(prior * each.prod(axis=1, keepdims=True), log_tau, axis=0)
+    others = np.column_stack([np.delete(each, i, axis=1).prod(axis=1) for i in range(8)])
+    exact = np.log(whole / np.trapezoid(prior * others, log_tau, axis=0))
+    inside = np.log(np.trapezoid(prior * others * square, log_tau, axis=0) / whole)
+    found = fit.loo()
+    error, good = np.abs(found.elpd_i - exact), found.pareto_k < 0.7
+    # The 30 is so far out that nothing but its refit finds the hyperparameter without it.
+    assert list(np.flatnonzero(~good)) == [3]
+    assert found.warning
+    assert error[good].max() < 0.02
+    assert error.max() < 0.1
+    assert found.p == pytest.approx(np.sum(inside - exact), abs=0.1)
+    # The control: weights of all latents fail.
+    with pytest.warns(UserWarning, match="Pareto"):
+        draws = az.loo(fit.to_datatree(), pointwise=True)
+    assert (draws.pareto_k > 0.7).sum() > 1
+
+
 def test_the_evidence_of_normal_data():
     rng = np.random.default_rng(2)
     X, y = np.linspace(0, 1, 12)[:, None], rng.standard_normal(12)
@@ -156,13 +190,20 @@ def test_predictions_are_mixtures():
     rng = np.random.default_rng(4)
     X = np.linspace(0, 5, 30)[:, None]
     with pm.Model() as model:
+        y = pm.Data("ones", (rng.random(30) < 0.5).astype(int))
         gp = pm.gp.Latent(cov_func=pm.gp.cov.Matern52(1, ls=pm.Gamma("ls", 4, 3)))
         f = gp.prior("f", X=X)
-        pm.Bernoulli("y", logit_p=f, observed=rng.random(30) < 0.5)
+        pm.Bernoulli("y", logit_p=f, observed=y)
         fit = pac.fit("nested", random_seed=1, **QUIET)
     found = pac.predict(fit, gp, X[::10], kind="f", model=model)["predictions"]
     error = 5.0 * fit.std["f"].values[::10] / np.sqrt(1000)
     assert (np.abs(found["f_mean"].values - fit.mean["f"].values[::10]) < error).all()
+    with model:
+        again = pac.fit("ep", hyper="fixed", start=fit, **QUIET)
+        pm.set_data({"ones": np.zeros(30, dtype=int)})
+    assert again.theta["ls"] == pytest.approx(fit.theta["ls"])
+    with pytest.raises(pac.AugmentationError, match=r"data \['ones'\]: expected those of the fit"):
+        fit.sample()
 
 
 def test_refusals():

@@ -12,9 +12,10 @@ from pymc_augconj.engines.ep.objective import EPObjective, SiteGroup, dense_prio
 from pymc_augconj.engines.ep.record import EPState
 from pymc_augconj.engines.ep.solve import run_ep, solve
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.likelihoods import density as density_module
 from pymc_augconj.likelihoods.bernoulli_logit import BernoulliLogit
 from pymc_augconj.likelihoods.bernoulli_probit import BernoulliProbit
-from pymc_augconj.likelihoods.density import LikelihoodDensity
+from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
 from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.poisson_log import PoissonLog
@@ -389,3 +390,30 @@ def test_state_without_a_posterior_is_refused_and_a_start_without_one_left():
 def test_options_out_of_range(options, match):
     with pytest.raises(ValueError, match=match):
         run_ep(np.eye(5), np.zeros(5), density_of(BernoulliProbit(), TOY_Y), **options)
+
+
+def test_equal_observations_are_integrated_once(monkeypatch):
+    """Counts of few values with few exposures, whose cavities are equal up to rounding."""
+    rng = np.random.default_rng(3)
+    which = rng.integers(0, 3, 1200)
+    sigma = np.array([0.5, 1.0, 2.0])[which]
+    y = rng.integers(0, 2, 1200) + 1.0
+    mean = np.array([0.1, -0.4, 2.0])[which] * (1.0 + 1e-15 * rng.standard_normal(1200))
+    var = np.array([1.0, 0.3, 0.1])[which]
+    density = LikelihoodDensity(StudentT(), y, {"nu": np.float64(4.0), "sigma": sigma})
+    sizes = []
+    integrate = density_module.tilted_moments
+
+    def counted(density, *args, **kwargs):
+        sizes.append(density.size)
+        return integrate(density, *args, **kwargs)
+
+    monkeypatch.setattr(density_module, "tilted_moments", counted)
+    found = site_moments(density, mean, var)
+    assert sizes == [6]
+    expected = integrate(density, mean, var)
+    for name in ("log_Z", "mean", "var"):
+        np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-9)
+    # The control: cavities that differ are not equal.
+    site_moments(density, mean + 1e-6 * rng.standard_normal(1200), var)
+    assert sizes[-1] == 1200

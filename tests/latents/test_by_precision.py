@@ -12,7 +12,8 @@ from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError, RecognitionError
 from pymc_augconj.gaussian.sites import Coupling
 from pymc_augconj.latents.by_observations import ObservationSolver
-from pymc_augconj.latents.by_precision import PrecisionSolver
+from pymc_augconj.latents.by_precision import IndependentSolver, PrecisionSolver
+from pymc_augconj.latents.choice import choose_solver, condition
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.registry import block_prior
 from pymc_augconj.latents.rows import MergedSites, RowGroups, SiteSum
@@ -296,3 +297,40 @@ def test_other_structures_are_refused():
         PrecisionSolver.multiplications(records, RowGroups.apart(9, None, (design(N, 9),)))
         == np.inf
     )
+
+
+def test_independent_effects_alone_have_a_sparse_precision():
+    """Many effects, few ones and an intercept: the numbers of the dense solver."""
+    rng, n = np.random.default_rng(8), 400
+    many, few = a_block("diagonal", 300), a_block("diagonal", 20)
+    blocks = tuple(
+        block_prior(replace(block, name=f"b{i}"), scale)
+        for i, (block, scale) in enumerate(
+            [
+                (many, rng.uniform(0.5, 1.5, 300)),
+                (few, np.full(20, 0.7)),
+                (a_block("diagonal", 1), np.array([3.0])),
+            ]
+        )
+    )
+    index = [rng.integers(0, 300, n), rng.integers(0, 20, n), np.zeros(n, dtype=int)]
+    maps = tuple(
+        RowSelection(i, rng.uniform(0.5, 1.5, n), size)
+        for i, size in zip(index, (300, 20, 1), strict=True)
+    )
+    prior = LatentPrior(rng.standard_normal(n), blocks, maps, maps)
+    groups = RowGroups.apart(n, maps=maps)
+    own = [b.block for b in blocks]
+    assert choose_solver(own, groups, fit=True) is IndependentSolver
+    assert choose_solver(own, groups) is not IndependentSolver
+    h, lam = rng.standard_normal(n), rng.uniform(0.1, 2.0, n)
+    found, dense = (condition(prior, groups, h, lam, solver=s) for s in ("independent", "weight"))
+    assert type(found) is not type(dense)
+    assert found.log_normalizer == pytest.approx(dense.log_normalizer, rel=1e-11)
+    np.testing.assert_allclose(found.mean, dense.mean, rtol=1e-9, atol=1e-10)
+    np.testing.assert_allclose(found.var, dense.var, rtol=1e-9)
+    for i in range(3):
+        np.testing.assert_allclose(found.innovation_var(i), dense.innovation_var(i), rtol=1e-9)
+        np.testing.assert_allclose(found.pull_cov(i), dense.pull_cov(i), rtol=1e-7, atol=1e-9)
+        slopes = found.pull_selection(i), dense.pull_selection(i)
+        np.testing.assert_allclose(*slopes, rtol=1e-7, atol=1e-9)

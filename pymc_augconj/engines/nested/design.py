@@ -51,7 +51,7 @@ LARGEST_LATTICE, LARGEST_DESIGN = 3, 8
 #: logarithms of gamma variables of shape 3, which are skew, sums over the lattice have means within
 #: 0.002, 0.016 and 0.03 standard deviations, and the density between the points within 0.005.
 SPACING = {1: 0.75, 2: 1.25, 3: 1.5}
-_DROP = {1: 9.0, 2: 7.5, 3: 6.5}
+_DROP = {1: 14.0, 2: 6.5, 3: 6.5}
 _MOST_POINTS = 500
 #: z at which the fall of a normal log density, one, gives the widths; and the largest |b|/a.
 REFERENCE, _MOST_SKEW = np.sqrt(2.0), 0.9

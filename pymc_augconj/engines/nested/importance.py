@@ -21,7 +21,8 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.latents.choice import condition
 from pymc_augconj.latents.joint import LatentPrior, LatentPriors
 from pymc_augconj.latents.posterior import Posterior
-from pymc_augconj.model import Hyperparameter, LatentGaussianModel
+from pymc_augconj.likelihoods.density import LikelihoodDensity, site_moments
+from pymc_augconj.model import Hyperparameter, LatentGaussianModel, Site
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array
 
@@ -164,6 +165,27 @@ class NestedPosterior:
             np.array([site.likelihood.log_density(y, site.select(row), params) for row in eta])
             for site, y, params in parameters
         ]
+
+    def log_predictive(self, given: Given, site: Site) -> tuple[Array, Array]:
+        """Return log p(yᵢ | y₋ᵢ, θ), and log E[p(yᵢ | ηᵢ) | y, θ], of a site's observations.
+
+        They are integrals under cavities: log Ẑᵢ, and that of the squared density less log Ẑᵢ.
+
+        Raises
+        ------
+        NotPositiveDefiniteError
+            If a cavity is not proper.
+        """
+        mean, var = (site.select(x)[0] for x in (given.posterior.mean, given.posterior.var))
+        h, lam = given.h[site.rows], given.lam[site.rows]
+        remaining = 1.0 - lam * var
+        if not (remaining > 0.0).all():
+            raise NotPositiveDefiniteError("a cavity is not proper")
+        density = LikelihoodDensity(site.likelihood, site.y(given.point), site.params(given.point))
+        cavity_var = var / remaining
+        cavity = mean - cavity_var * (h - lam * mean), cavity_var
+        left_out = site_moments(density, *cavity).log_Z
+        return left_out, site_moments(density, *cavity, power=2.0).log_Z - left_out
 
     def log_ratio(self, given: Given, eta: Array) -> Array:
         """Return Σ log p(yᵢ | ηᵢ) − log siteᵢ(ηᵢ) at draws of η, (S, N)."""

@@ -51,7 +51,7 @@ def approximation_of(
     if isinstance(nested, NestedPosterior) and nested.members:
         return NestedApproximation(
             **_facts(method, model, lgm, outcome, random_seed, observed),
-            nested=nested,
+            _posterior=nested,
             _means=LatentMeans(model, lgm, point),
         )
     means = LazyMeans(partial(_means, model, lgm, outcome, processes))
@@ -66,7 +66,6 @@ def approximation_of(
         "h": outcome.h,
         "lam": outcome.lam,
         "_latents": latents,
-        "_data": checksums(model.data_vars),
         "_fingerprint": Fingerprint.of(lgm, point, observed),
     }
     facts["_variables"] += tuple(inducing_name(name) for name in processes)
@@ -109,6 +108,7 @@ def _facts(
         "observed": observed,
         "random_seed": random_seed,
         "_labels": Labels.of_model(model),
+        "_data": checksums(model.data_vars),
         "_variables": tuple(rv.name for rv in model.unobserved_RVs),
     }
 

@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import xarray as xr
+from arviz_stats.utils import ELPDDataLOO
 
 from pymc_augconj.engines.nested.importance import Given, NestedPosterior
 from pymc_augconj.errors import AugmentationError
 from pymc_augconj.recognition.prediction.evaluate import BatchFunction
 from pymc_augconj.recognition.prediction.latent_draws import LatentDraws, LatentMeans
+from pymc_augconj.recognition.processes.input_data import checksums
 from pymc_augconj.typing import Array
 
 from .fitted_model import AffineMean, FittedLatents
 from .layout import Labels
+from .leave_one_out import leave_one_out
 from .marginals import density_of_draws, grid_of, mixture_density, tilted_densities
 from .pareto import pareto_k
 from .summary import as_html, as_text
@@ -59,8 +62,6 @@ class NestedApproximation:
         As of :class:`~pymc_augconj.Approximation`.
     diagnostics : dict
         ``points`` of the design, ``sites`` (``"ep"`` or ``"vgp"``), and ``evaluations`` of Z.
-    nested : NestedPosterior
-        Points, weights and sites.
     """
 
     method: str
@@ -73,10 +74,12 @@ class NestedApproximation:
     message: str
     timings: dict[str, float]
     observed: dict[str, np.ndarray]
-    nested: NestedPosterior
+    _posterior: NestedPosterior
     _labels: Labels
     _variables: tuple[str, ...]
     _means: LatentMeans
+    # Checksums of the model's data at the fit, by name.
+    _data: dict[str, int]
     random_seed: int | None = None
     diagnostics: dict[str, float | str] = field(default_factory=dict)
     model: Any = None
@@ -86,9 +89,21 @@ class NestedApproximation:
         """Do nothing: predictions are those of draws."""
 
     @property
+    def nested(self) -> NestedPosterior:
+        """Points, weights and sites; AugmentationError if the model has other data by now."""
+        now = checksums(self.model.data_vars)
+        if changed := [name for name, total in self._data.items() if now.get(name) != total]:
+            raise AugmentationError(
+                f"data {changed}: expected those of the fit, of which densities and means are "
+                "functions, found them changed; set them back, or draw from the fit before: "
+                "draws = fit.sample()"
+            )
+        return self._posterior
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The names of the Gaussian latents."""
-        return tuple(block.name for block in self.nested.model.blocks)
+        return tuple(block.name for block in self._posterior.model.blocks)
 
     def __getstate__(self) -> dict[str, Any]:
         raise AugmentationError(
@@ -312,6 +327,34 @@ class NestedApproximation:
                 shape = shape if np.prod(shape) == site.size else shape[:-1]
                 found[site.name] = np.reshape(values, (1, len(drawn), *shape))
         return found
+
+    def loo(self, name: str | None = None) -> ELPDDataLOO:
+        """Return the expected log predictive density, leaving out one observation at a time.
+
+        Given θ, the density of an observation is integrated under its cavity, the Gaussian that the
+        sites of the others leave, so that importance weights are of θ alone: they do not fail where
+        an observation determines its own latent.
+
+        Parameters
+        ----------
+        name : str, optional
+            The observed variable, of one predictor; by default the only one.
+
+        Returns
+        -------
+        ELPDDataLOO
+            For ``az.compare``: ``elpd_i`` has the pointwise values, and ``pareto_k`` the k̂ of
+            their ratios over θ.
+        """
+        sites = [s for s in self.nested.model.sites if s.name in self.observed and s.shape[0] == 1]
+        chosen = [site for site in sites if name in (None, site.name)]
+        if len(chosen) != 1:
+            raise AugmentationError(
+                f"name: expected one of the observed variables of one predictor, "
+                f"{[site.name for site in sites]}, got {name!r}"
+            )
+        shape = self.observed[chosen[0].name].shape
+        return leave_one_out(self.nested, chosen[0], self._labels, shape)
 
     # -- certificate ------------------------------------------------------------------------------
 
