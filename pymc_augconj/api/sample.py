@@ -176,8 +176,7 @@ def _leave_out_unordered(step: AugmentedGibbs, model: Model, kwargs: dict[str, A
 
     PyMC's are by the Cholesky factor in the order of the data, and would take a dense one.
     """
-    blocks = [b for b in step.recognition.model.blocks if b.inputs is not None]
-    names = [b.value_name for b in blocks if b.inputs is not None and b.inputs.order is not None]
+    names = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
     recorded = kwargs.get("var_names") or [var.name for var in model.unobserved_RVs]
     if not set(names).intersection(recorded):
         return

@@ -17,8 +17,8 @@ from pymc_augconj.recognition.latents.markov import (
 
 __all__ = ["in_linear_time"]
 
-# Fewer values are faster by a dense factorisation, whose calls are fewer; and fewer whose inputs are
-# in no order have a dense one, which PyMC's whitened values are by.
+# Fewer values are faster by a dense factorisation, whose calls are fewer. Fewer whose inputs are in
+# no order have a dense one too, which PyMC's whitened values are by.
 _FEWEST, _FEWEST_UNORDERED = 200, 4000
 
 
