@@ -190,10 +190,12 @@ class FilterPosterior(Posterior):
         n, x = own.n_latents, np.empty((*nu.shape[:-1], own.n_latents))
         xi, xi_border = nu[..., :n][..., own.places], nu[..., :n][..., own.border]
         beta = self._back_solve(xi_border)
-        away = self._by_block("scale", xi) + self._noise_std * nu[..., n:]
+        away = self._by_block("scale", xi)
+        away += self._noise_std * nu[..., n:]
         if beta.shape[-1]:
             away += beta @ self._shared
-        x[..., own.places] = xi - self._by_block("scale_transpose", self._solve(away))
+        moved = self._by_block("scale_transpose", self._solve(away))
+        x[..., own.places] = np.subtract(xi, moved, out=moved)
         x[..., own.border] = beta
         return x
 

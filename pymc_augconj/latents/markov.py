@@ -54,6 +54,9 @@ class MarkovPrior(BlockPrior):
     def unscale_transpose(self, x: Array) -> Array:
         return self.factor.transpose_solve(x)
 
+    def apply_cov(self, x: Array) -> Array:
+        return self.factor.product_with_cov(x)
+
     def log_det_scale(self) -> float:
         return self.block.copies * float(np.log(self.factor.roots).sum())
 

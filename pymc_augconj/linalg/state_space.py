@@ -179,36 +179,53 @@ class MarkovFactor:
         """√s."""
         return np.sqrt(self.pivots)
 
-    def _run(self, kernel: str, x: Array, left: Array | None, right: Array | None) -> Array:
-        """Return P diag(right) kernel(diag(left) Pᵀx) of each row of x."""
+    @cached_property
+    def _inverse_roots(self) -> Array:
+        return 1.0 / self.roots
+
+    def _rows(self, x: Array) -> Array:
+        """Return the rows of x in the order of inputs, a copy."""
+        rows = np.atleast_2d(x).reshape(-1, self.inputs.size)
+        return np.array(self.inputs.ordered(rows), dtype=float, order="C")
+
+    def _run(self, kernel: str, scale: Array, rows: Array) -> None:
         inputs = self.inputs
-        rows = inputs.ordered(np.atleast_2d(x).reshape(-1, inputs.size))
-        rows = np.array(rows, dtype=float) if left is None else rows * left
-        getattr(self._kernels, kernel)(self._A, inputs.step, inputs.h, self._gain, rows)
-        if right is not None:
-            rows *= right
-        return inputs.back(rows).reshape(x.shape)
+        getattr(self._kernels, kernel)(self._A, inputs.step, inputs.h, self._gain, scale, rows)
+
+    def _applied(self, kernel: str, scale: Array, x: Array) -> Array:
+        rows = self._rows(x)
+        self._run(kernel, scale, rows)
+        return self.inputs.back(rows).reshape(x.shape)
 
     def product(self, x: Array) -> Array:
-        """Return L diag(√s) x."""
-        return self._run("forward_product", x, self.roots, None)
+        """Return L diag(√s) x, of each row of x where there are several."""
+        return self._applied("forward_product", self.roots, x)
 
     def transpose_product(self, x: Array) -> Array:
         """Return diag(√s) Lᵀ x."""
-        return self._run("backward_product", x, None, self.roots)
+        return self._applied("backward_product", self.roots, x)
 
     def half_solve(self, x: Array) -> Array:
         """Return diag(√s)⁻¹ L⁻¹ x."""
-        return self._run("forward_solve", x, None, 1.0 / self.roots)
+        return self._applied("forward_solve", self._inverse_roots, x)
 
     def transpose_solve(self, x: Array) -> Array:
         """Return L⁻ᵀ diag(√s)⁻¹ x."""
-        return self._run("backward_solve", x, 1.0 / self.roots, None)
+        return self._applied("backward_solve", self._inverse_roots, x)
 
     def solve(self, x: Array) -> Array:
         """Return (K + D)⁻¹ x, whatever the signs of s."""
-        half = self._run("forward_solve", x, None, 1.0 / self.pivots)
-        return self._run("backward_solve", half, None, None)
+        rows = self._rows(x)
+        self._run("forward_solve", 1.0 / self.pivots, rows)
+        self._run("backward_solve", np.ones(self.inputs.size), rows)
+        return self.inputs.back(rows).reshape(x.shape)
+
+    def product_with_cov(self, x: Array) -> Array:
+        """Return (K + D) x."""
+        rows = self._rows(x)
+        self._run("backward_product", self.pivots, rows)
+        self._run("forward_product", np.ones(self.inputs.size), rows)
+        return self.inputs.back(rows).reshape(x.shape)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""

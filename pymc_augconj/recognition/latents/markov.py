@@ -268,7 +268,7 @@ def _formula(orders: Sequence[int], array: Array) -> Array:
     """Return K at the inputs that are compared."""
     factor = MarkovFactor(MarkovInputs(_INPUTS, orders), array + np.append(0.0 * array[:-1], 1.0))
     eye = np.eye(_INPUTS.size)
-    return factor.product(factor.transpose_product(eye)) - eye
+    return factor.product_with_cov(eye) - eye
 
 
 def _close(found: Array, expected: Array) -> bool:
