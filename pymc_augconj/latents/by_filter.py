@@ -32,7 +32,6 @@ from pymc_augconj.gaussian.weights import cholesky
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS
-from pymc_augconj.linalg.state_space import MarkovFactor
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior
@@ -102,7 +101,7 @@ class FilterPosterior(Posterior):
         self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
         extra = own.split(1.0 / self._precision)
         self._factors = [
-            MarkovFactor(b.inputs, b.array, part, f"the covariance of {b.block.name!r} and sites")
+            b.with_noise(part)
             for b, noise in zip(self._blocks, extra, strict=True)
             for part in noise.reshape(b.block.copies, -1)
         ]

@@ -30,7 +30,12 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.linalg.state_space import (
+    MarkovFactor,
+    MarkovInputs,
+    product_with_cov,
+    transitions_of,
+)
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
 from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.typing import Array
@@ -266,9 +271,9 @@ def _root(x: Variable) -> Variable | None:
 
 def _formula(orders: Sequence[int], array: Array) -> Array:
     """Return K at the inputs that are compared."""
-    factor = MarkovFactor(MarkovInputs(_INPUTS, orders), array + np.append(0.0 * array[:-1], 1.0))
-    eye = np.eye(_INPUTS.size)
-    return factor.product_with_cov(eye) - eye
+    inputs = MarkovInputs(_INPUTS, orders)
+    A, _ = transitions_of(inputs, array)
+    return product_with_cov(inputs, array, A, np.eye(_INPUTS.size))
 
 
 def _close(found: Array, expected: Array) -> bool:

@@ -89,7 +89,7 @@ class MarkovProcess:
         def mean(deviation: Array) -> Array:
             weights = given.solve(np.pad(deviation, ((0, 0), (0, size))))
             weights[:, n:] = 0.0
-            return prior.product_with_cov(weights)[:, n:]
+            return prior.product(prior.transpose_product(weights))[:, n:]
 
         own = np.maximum(diagonal - variance, 0.0)
         eps = rng.standard_normal((len(deviation), size))
