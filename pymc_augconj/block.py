@@ -151,6 +151,11 @@ class LatentBlock(GaussianStructure):
     transform: EntryTransform | None = None
 
     @property
+    def is_unordered(self) -> bool:
+        """Whether S is the Cholesky factor of K in another order than that of the latents."""
+        return self.inputs is not None and self.inputs.order is not None
+
+    @property
     def drawn_name(self) -> str:
         """The variable of a posterior that has its value, or v."""
         return self.value_name if self.transform is None else self.name

@@ -180,6 +180,7 @@ def sample(
             idata_kwargs = dict(kwargs["idata_kwargs"])
             del idata_kwargs["log_likelihood"]
             kwargs["idata_kwargs"] = idata_kwargs
+    _leave_out_unordered(step, model, kwargs)
     _check_keywords(kwargs, own, all_ours=set(step.vars) == set(model.value_vars))
     sites_read = [site.name for site in step.recognition.model.sites]
     _check_log_likelihood(user, sites_read, log_likelihood)
@@ -210,6 +211,26 @@ def _with_step(
         if set(step.vars) == set(linear.value_vars):
             return linear, step
     return user, NativeGibbs(vars, model=user, **options)
+
+
+def _leave_out_unordered(step: AugmentedGibbs, model: Model, kwargs: dict[str, Any]) -> None:
+    """Record no whitened values of processes in linear time whose inputs are in no order.
+
+    PyMC's are by the Cholesky factor in the order of the data, and would take a dense one.
+    """
+    names = [b.value_name for b in step.recognition.model.blocks if b.is_unordered]
+    recorded = kwargs.get("var_names") or [var.name for var in model.unobserved_RVs]
+    if not set(names).intersection(recorded):
+        return
+    kwargs["var_names"] = [name for name in recorded if name not in names]
+    warnings.warn(
+        f"{', '.join(map(repr, names))}: expected inputs that do not decrease, or do not increase, "
+        "found some in no order, for which draws of the whitened values take a dense "
+        "factorisation; they are left out, so that pm.sample_posterior_predictive would draw the "
+        "process anew. Sort the rows of the data by the input",
+        UserWarning,
+        stacklevel=3,
+    )
 
 
 def _run(

@@ -32,7 +32,6 @@ from pymc_augconj.gaussian.weights import cholesky
 from pymc_augconj.linalg.factors import solve_triangle
 from pymc_augconj.linalg.linear_map import LinearMap, RowSelection
 from pymc_augconj.linalg.rounding import EPS
-from pymc_augconj.linalg.state_space import MarkovFactor
 from pymc_augconj.typing import Array, Index
 
 from .joint import LatentPrior
@@ -102,7 +101,7 @@ class FilterPosterior(Posterior):
         self._precision: Array = np.where(tiny, SMALLEST_PRECISION, precision)
         extra = own.split(1.0 / self._precision)
         self._factors = [
-            MarkovFactor(b.inputs, b.array, part, f"the covariance of {b.block.name!r} and sites")
+            b.with_noise(part)
             for b, noise in zip(self._blocks, extra, strict=True)
             for part in noise.reshape(b.block.copies, -1)
         ]
@@ -190,10 +189,12 @@ class FilterPosterior(Posterior):
         n, x = own.n_latents, np.empty((*nu.shape[:-1], own.n_latents))
         xi, xi_border = nu[..., :n][..., own.places], nu[..., :n][..., own.border]
         beta = self._back_solve(xi_border)
-        away = self._by_block("scale", xi) + self._noise_std * nu[..., n:]
+        away = self._by_block("scale", xi)
+        away += self._noise_std * nu[..., n:]
         if beta.shape[-1]:
             away += beta @ self._shared
-        x[..., own.places] = xi - self._by_block("scale_transpose", self._solve(away))
+        moved = self._by_block("scale_transpose", self._solve(away))
+        x[..., own.places] = np.subtract(xi, moved, out=moved)
         x[..., own.border] = beta
         return x
 

@@ -13,9 +13,15 @@ from functools import cached_property
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.linalg.dense import TriangularFactor
+from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
-from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.linalg.state_space import (
+    MarkovFactor,
+    MarkovInputs,
+    product_with_cov,
+    transitions_of,
+)
+from pymc_augconj.linalg.dense import TriangularFactor
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
@@ -32,7 +38,29 @@ class MarkovPrior(BlockPrior):
         super().__init__(block, array, jitter)
         assert block.inputs is not None
         self.inputs: MarkovInputs = block.inputs
-        self.factor = MarkovFactor(self.inputs, array, name=f"the covariance of {block.name!r}")
+        self._name = f"the covariance of {block.name!r}"
+        if not (np.isfinite(array).all() and (array >= 0.0).all()):
+            raise NotPositiveDefiniteError(
+                f"{self._name}: expected finite variances and rates, not negative, found {array}"
+            )
+
+    @cached_property
+    def transitions(self) -> tuple[Array, Array]:
+        """See :func:`~pymc_augconj.linalg.state_space.transitions_of`."""
+        return transitions_of(self.inputs, self.array)
+
+    @cached_property
+    def factor(self) -> MarkovFactor:
+        """The factor of K; not needed where latents are integrated out."""
+        return self.with_noise(None)
+
+    def with_noise(self, extra: Array | None) -> MarkovFactor:
+        """Return the factor of one output's K + diag(extra)."""
+        return MarkovFactor(self.inputs, self.array, extra, self._name, self.transitions)
+
+    def factorized(self) -> MarkovPrior:
+        assert self.factor is not None  # raises where there is none
+        return self
 
     @classmethod
     def matrix_order(cls, block: LatentBlock) -> int:
@@ -53,6 +81,9 @@ class MarkovPrior(BlockPrior):
 
     def unscale_transpose(self, x: Array) -> Array:
         return self.factor.transpose_solve(x)
+
+    def apply_cov(self, x: Array) -> Array:
+        return product_with_cov(self.inputs, self.array, self.transitions[0], x)
 
     def log_det_scale(self) -> float:
         return self.block.copies * float(np.log(self.factor.roots).sum())

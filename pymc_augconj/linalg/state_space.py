@@ -37,7 +37,13 @@ from pymc_augconj.typing import Array, Index
 from .rounding import EPS
 from .state_space_kernels import passes, transitions
 
-__all__ = ["MarkovFactor", "MarkovInputs", "stationary_cov"]
+__all__ = [
+    "MarkovFactor",
+    "MarkovInputs",
+    "product_with_cov",
+    "stationary_cov",
+    "transitions_of",
+]
 
 # Rounding errors of a pivot, in units of EPS times the variance of the process: against 50 digits
 # they were below one, for gaps from 1e-9 to 10 lengthscales.
@@ -115,6 +121,30 @@ def stationary_cov(orders: Sequence[int], variances: Array) -> Array:
     return P
 
 
+def transitions_of(inputs: MarkovInputs, array: Array) -> tuple[Array, Array]:
+    """Return A and the process noise of every gap; ``array`` is as of a :class:`MarkovFactor`."""
+    return transitions(inputs.orders, array[:-1:2].copy(), array[1::2].copy(), inputs.gaps)
+
+
+def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> Array:
+    """Return K x with its own noise, of each row of x where there are several.
+
+    By the entries hᵀAᵢ … Aⱼ₊₁P h of K on both sides of its diagonal, without a factor.
+    """
+    P, kernels = stationary_cov(inputs.orders.tolist(), array[:-1:2]), passes(inputs.dimension)
+    gain = np.tile(P @ inputs.h, (inputs.size, 1))
+    rows = np.atleast_2d(x).reshape(-1, inputs.size)
+    lower = np.array(inputs.ordered(rows), dtype=float, order="C")
+    # Each product adds x itself.
+    total, upper = (array[:-1:2].sum() + array[-1] - 2.0) * lower, lower.copy()
+    given = A, inputs.step, inputs.h, gain, np.ones(inputs.size)
+    kernels.forward_product(*given, lower)
+    kernels.backward_product(*given, upper)
+    total += lower
+    total += upper
+    return inputs.back(total).reshape(x.shape)
+
+
 class MarkovFactor:
     """L and s of K + (own + extra) I.
 
@@ -128,6 +158,8 @@ class MarkovFactor:
         Gaussian with the precision K⁻¹ + 1/extra.
     name : str
         For the message.
+    known : tuple of ndarray, optional
+        The :func:`.transitions` of these processes and gaps.
 
     Attributes
     ----------
@@ -148,15 +180,15 @@ class MarkovFactor:
         array: Array,
         extra: Array | None = None,
         name: str = "a covariance",
+        known: tuple[Array, Array] | None = None,
     ) -> None:
         self.inputs, own = inputs, float(array[-1])
-        variances, rates = array[:-1:2].copy(), array[1::2].copy()
         valid = np.isfinite(array).all() and (array >= 0.0).all()
         self.extra = np.zeros(inputs.size) if extra is None else inputs.ordered(extra)
         negative = np.count_nonzero(self.extra < 0.0)
         if valid:
-            self._A, Q = transitions(inputs.orders, variances, rates, inputs.gaps)
-            P = stationary_cov(inputs.orders.tolist(), variances)
+            self._A, Q = transitions_of(inputs, array) if known is None else known
+            P = stationary_cov(inputs.orders.tolist(), array[:-1:2])
             self._kernels = passes(inputs.dimension)
             self.pivots, self.prior = np.empty((2, inputs.size))
             self._gain = np.empty((inputs.size, inputs.dimension))
@@ -171,7 +203,7 @@ class MarkovFactor:
                 "that are not closer than the noise resolves"
             )
         # Where noise dominates, rounding of it has no influence on 1 + K/D.
-        scale = float(variances.sum()) + own
+        scale = float(array[:-1:2].sum()) + own
         self.error = _UNITS * EPS * float(np.sum(scale / (np.abs(self.pivots) + scale * EPS)))
 
     @cached_property
@@ -179,36 +211,46 @@ class MarkovFactor:
         """√s."""
         return np.sqrt(self.pivots)
 
-    def _run(self, kernel: str, x: Array, left: Array | None, right: Array | None) -> Array:
-        """Return P diag(right) kernel(diag(left) Pᵀx) of each row of x."""
+    @cached_property
+    def _inverse_roots(self) -> Array:
+        return 1.0 / self.roots
+
+    def _rows(self, x: Array) -> Array:
+        """Return the rows of x in the order of inputs, a copy."""
+        rows = np.atleast_2d(x).reshape(-1, self.inputs.size)
+        return np.array(self.inputs.ordered(rows), dtype=float, order="C")
+
+    def _run(self, kernel: str, scale: Array, rows: Array) -> None:
         inputs = self.inputs
-        rows = inputs.ordered(np.atleast_2d(x).reshape(-1, inputs.size))
-        rows = np.array(rows, dtype=float) if left is None else rows * left
-        getattr(self._kernels, kernel)(self._A, inputs.step, inputs.h, self._gain, rows)
-        if right is not None:
-            rows *= right
-        return inputs.back(rows).reshape(x.shape)
+        getattr(self._kernels, kernel)(self._A, inputs.step, inputs.h, self._gain, scale, rows)
+
+    def _applied(self, kernel: str, scale: Array, x: Array) -> Array:
+        rows = self._rows(x)
+        self._run(kernel, scale, rows)
+        return self.inputs.back(rows).reshape(x.shape)
 
     def product(self, x: Array) -> Array:
-        """Return L diag(√s) x."""
-        return self._run("forward_product", x, self.roots, None)
+        """Return L diag(√s) x, of each row of x where there are several."""
+        return self._applied("forward_product", self.roots, x)
 
     def transpose_product(self, x: Array) -> Array:
         """Return diag(√s) Lᵀ x."""
-        return self._run("backward_product", x, None, self.roots)
+        return self._applied("backward_product", self.roots, x)
 
     def half_solve(self, x: Array) -> Array:
         """Return diag(√s)⁻¹ L⁻¹ x."""
-        return self._run("forward_solve", x, None, 1.0 / self.roots)
+        return self._applied("forward_solve", self._inverse_roots, x)
 
     def transpose_solve(self, x: Array) -> Array:
         """Return L⁻ᵀ diag(√s)⁻¹ x."""
-        return self._run("backward_solve", x, 1.0 / self.roots, None)
+        return self._applied("backward_solve", self._inverse_roots, x)
 
     def solve(self, x: Array) -> Array:
         """Return (K + D)⁻¹ x, whatever the signs of s."""
-        half = self._run("forward_solve", x, None, 1.0 / self.pivots)
-        return self._run("backward_solve", half, None, None)
+        rows = self._rows(x)
+        self._run("forward_solve", 1.0 / self.pivots, rows)
+        self._run("backward_solve", np.ones(self.inputs.size), rows)
+        return self.inputs.back(rows).reshape(x.shape)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""

@@ -127,7 +127,8 @@ class Passes(NamedTuple):
     """The loops for states of one dimension.
 
     ``filter`` writes s, s without the extra noise, and the gains; ``variances`` what it is called.
-    The others take rows of values in order, and write their results to these.
+    The others take rows of values in order, and write their results to these: L and its inverse
+    with D^½ = ``scale`` on their right, Lᵀ and its inverse with it on their left.
     """
 
     filter: Any
@@ -185,7 +186,7 @@ def passes(d: int) -> Passes:
 
     @njit(cache=True)
     def forward(
-        A: Array, step: Index, h: Array, gain: Array, rows: Array, is_product: bool
+        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array, is_product: bool
     ) -> None:
         state, moved = np.zeros((rows.shape[0], d)), np.zeros(d)
         for i in range(step.size):
@@ -201,16 +202,17 @@ def passes(d: int) -> Passes:
                     mean += h[j] * total
                 e = rows[r, i]
                 if is_product:
+                    e *= scale[i]
                     rows[r, i] = e + mean
                 else:
                     e -= mean
-                    rows[r, i] = e
+                    rows[r, i] = e * scale[i]
                 for j in range(d):
                     state[r, j] = moved[j] + gain[i, j] * e
 
     @njit(cache=True)
     def backward(
-        A: Array, step: Index, h: Array, gain: Array, rows: Array, is_product: bool
+        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array, is_product: bool
     ) -> None:
         n = step.size
         slope, moved = np.zeros((rows.shape[0], d)), np.zeros(d)
@@ -227,28 +229,36 @@ def passes(d: int) -> Passes:
                     mean += gain[i, j] * total
                 x = rows[r, i]
                 if is_product:
-                    rows[r, i] = x + mean
+                    rows[r, i] = (x + mean) * scale[i]
                 else:
-                    x -= mean
+                    x = x * scale[i] - mean
                     rows[r, i] = x
                 for j in range(d):
                     slope[r, j] = moved[j] + h[j] * x
 
     @njit(cache=True)
-    def forward_solve(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
-        forward(A, step, h, gain, rows, False)
+    def forward_solve(
+        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
+    ) -> None:
+        forward(A, step, h, gain, scale, rows, False)
 
     @njit(cache=True)
-    def forward_product(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
-        forward(A, step, h, gain, rows, True)
+    def forward_product(
+        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
+    ) -> None:
+        forward(A, step, h, gain, scale, rows, True)
 
     @njit(cache=True)
-    def backward_solve(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
-        backward(A, step, h, gain, rows, False)
+    def backward_solve(
+        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
+    ) -> None:
+        backward(A, step, h, gain, scale, rows, False)
 
     @njit(cache=True)
-    def backward_product(A: Array, step: Index, h: Array, gain: Array, rows: Array) -> None:
-        backward(A, step, h, gain, rows, True)
+    def backward_product(
+        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
+    ) -> None:
+        backward(A, step, h, gain, scale, rows, True)
 
     @njit(cache=True)
     def variances(

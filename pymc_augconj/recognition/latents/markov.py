@@ -30,7 +30,12 @@ from pytensor.tensor.linalg.decomposition.cholesky import Cholesky
 from pytensor.tensor.math import Dot
 
 from pymc_augconj.errors import NotPositiveDefiniteError
-from pymc_augconj.linalg.state_space import MarkovFactor, MarkovInputs
+from pymc_augconj.linalg.state_space import (
+    MarkovFactor,
+    MarkovInputs,
+    product_with_cov,
+    transitions_of,
+)
 from pymc_augconj.recognition.graph.interpreter import NotInterpretedError, interpret
 from pymc_augconj.recognition.graph.rewrite import is_random
 from pymc_augconj.typing import Array
@@ -266,9 +271,9 @@ def _root(x: Variable) -> Variable | None:
 
 def _formula(orders: Sequence[int], array: Array) -> Array:
     """Return K at the inputs that are compared."""
-    factor = MarkovFactor(MarkovInputs(_INPUTS, orders), array + np.append(0.0 * array[:-1], 1.0))
-    eye = np.eye(_INPUTS.size)
-    return factor.product(factor.transpose_product(eye)) - eye
+    inputs = MarkovInputs(_INPUTS, orders)
+    A, _ = transitions_of(inputs, array)
+    return product_with_cov(inputs, array, A, np.eye(_INPUTS.size))
 
 
 def _close(found: Array, expected: Array) -> bool:
@@ -280,13 +285,12 @@ def _close(found: Array, expected: Array) -> bool:
 def _agrees(K: Variable, reading: _Reading) -> bool:
     """Return whether K is what was read, at a few inputs and random values of its scalars."""
     rng = np.random.default_rng(0)
-    roots = {_root(x) for x in reading.inputs}
-    if None in roots:
-        return False
-    given: dict[Variable, Variable] = {
-        root: pt.constant(np.repeat(_INPUTS[:, None], root.type.shape[1] or 1, axis=1))
-        for root in roots
-    }
+    given: dict[Variable, Variable] = {}
+    for root in map(_root, reading.inputs):
+        if root is None:
+            return False
+        columns = getattr(root.type, "shape", (None, None))[1] or 1
+        given[root] = pt.constant(np.repeat(_INPUTS[:, None], columns, axis=1))
     for scalar in reading.scalars:
         value = rng.uniform(0.5, 2.0)
         shape = (1,) * scalar.type.ndim

@@ -9,12 +9,17 @@ from pytensor.graph.traversal import ancestors
 
 from pymc_augconj.recognition.graph.dependence import static_shape
 from pymc_augconj.recognition.graph.rewrite import substitute
-from pymc_augconj.recognition.latents.markov import is_product_with_cholesky, linear_product
+from pymc_augconj.recognition.latents.markov import (
+    inputs_of,
+    is_product_with_cholesky,
+    linear_product,
+)
 
 __all__ = ["in_linear_time"]
 
-# Fewer values are faster by a dense factorisation, whose calls are fewer.
-_FEWEST = 200
+# Fewer values are faster by a dense factorisation, whose calls are fewer. Fewer whose inputs are in
+# no order have a dense one too, which PyMC's whitened values are by.
+_FEWEST, _FEWEST_UNORDERED = 200, 4000
 
 
 def in_linear_time(model: Model) -> Model:
@@ -65,6 +70,9 @@ def _products(model: Model) -> dict[Variable, Variable]:
         if (static_shape(node.inputs[1])[0] if length is None else length) < _FEWEST:
             continue
         product = linear_product(node)
-        if product is not None:
+        if product is None:
+            continue
+        inputs = inputs_of(product.owner)
+        if inputs.order is None or inputs.size >= _FEWEST_UNORDERED:
             found[var] = product
     return found

@@ -322,7 +322,9 @@ class Approximation:
             )
             if block.transform is not None:
                 entries[block.value_name] = np.stack([block.entry_of(x) for x in value])
-        known |= entries
+        # Whitened values of unordered inputs are by another factor than PyMC's.
+        hidden = [b.block.value_name for b in blocks if b.block.is_unordered]
+        known |= {name: value for name, value in entries.items() if name not in hidden}
         if self._evaluate is not None:
             known = {**self._evaluate(entries, rng), **known}
         return {name: np.asarray(known[name]) for name in self._variables if name in known}
