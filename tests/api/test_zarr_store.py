@@ -86,7 +86,7 @@ def test_a_run_that_is_killed_goes_on(model, tmp_path, draws, tune, cores):
 
 def test_a_complete_store_is_returned_and_takes_more_draws(model, monkeypatch):
     # A mapping is a store in memory.
-    store, options = {}, {**OPTIONS, "tune": 12, "discard_tuned_samples": False}
+    store, options = {}, {**OPTIONS, "tune": 12}
     expected = pac.sample(20, model=model, **options)
     first = pac.sample(8, model=model, zarr_store=store, resume=True, **options)
     np.testing.assert_array_equal(first.posterior["a"], expected.posterior["a"][:, :8])
@@ -98,7 +98,6 @@ def test_a_complete_store_is_returned_and_takes_more_draws(model, monkeypatch):
     # The seed and the number of chains are the store's.
     more = pac.sample(20, model=model, zarr_store=store, resume=True, **options)
     assert_equal(more, expected)
-    np.testing.assert_array_equal(more["warmup_posterior"]["a"], expected["warmup_posterior"]["a"])
 
 
 @pytest.fixture(scope="module")
