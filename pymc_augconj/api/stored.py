@@ -133,8 +133,7 @@ class StoredRun:
             store.create(template, described)
         else:
             _compare(str(store), store.described, described)
-            if draws > store.described["draws"]:
-                store.extend(draws)
+            store.extend(draws)
         states = store.states()
         step.checkpoints = Checkpoints(INTERVAL, {k: state for k, (_, state) in states.items()})
         for _, pickled in states.values():

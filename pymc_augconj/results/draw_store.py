@@ -90,15 +90,17 @@ class DrawStore:
         self._describe(described | {"rows": rows, "variables": names})
 
     def extend(self, draws: int) -> None:
-        """Make place for more draws."""
+        """Make place for more draws, also where that was interrupted before."""
         assert self.described is not None
         for _, group in self._root.groups():
             if "draw" not in group:
                 continue
             for _, array in group.arrays():
-                if tuple(array.attrs["_ARRAY_DIMENSIONS"])[:2] == _SAMPLE:
+                dims = tuple(array.attrs["_ARRAY_DIMENSIONS"])
+                if dims[:2] == _SAMPLE and array.shape[1] != draws:
                     array.resize((array.shape[0], draws, *array.shape[2:]))
-            group["draw"].resize((draws,))
+            if group["draw"].shape != (draws,):
+                group["draw"].resize((draws,))
             group["draw"][:] = np.arange(draws)
         self._describe(self.described | {"draws": draws})
 

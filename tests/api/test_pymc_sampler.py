@@ -13,7 +13,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "pymc_sampler.md"
 
 
 def test_the_adapter_samples():
-    adapter, use = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    adapter, use, *_ = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     names = {}
     quiet = "cores=1, chains=2, quiet=True, compute_convergence_checks=False, random_seed=3, "
     exec(adapter + use.replace("draws=20", quiet + "draws=20"), names)

@@ -95,6 +95,10 @@ def test_a_complete_store_is_returned_and_takes_more_draws(model, monkeypatch):
         del options["random_seed"], options["chains"]
         again = pac.sample(8, model=model, zarr_store=store, resume=True, **options)
         assert_equal(again, first)
+    # As if it had been killed while place was made for more.
+    DrawStore(store)._root["posterior/mu"].resize((2, 20))
+    again = pac.sample(8, model=model, zarr_store=store, resume=True, **options)
+    np.testing.assert_array_equal(again.posterior["mu"], first.posterior["mu"])
     # The seed and the number of chains are the store's.
     more = pac.sample(20, model=model, zarr_store=store, resume=True, **options)
     assert_equal(more, expected)
