@@ -102,7 +102,8 @@ def sample(
     zarr_store : path, URL, mapping or zarr store, optional
         Draws are written there while they are sampled, and not kept in memory: whatever
         ``zarr.open_group`` takes, or fsspec by a URL. The result reads them when they are needed.
-        Takes ``pip install 'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any.
+        Takes ``pip install 'pymc-augconj[zarr]'``, and an int as ``random_seed``, if any. Steps of
+        tuning are not kept.
     resume : bool
         With ``zarr_store``: whether to go on from what the store has, after an interrupt, a crash,
         or for more ``draws``. The draws are those of a run that was not interrupted. An

@@ -6,8 +6,9 @@ import hashlib
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from copy import copy
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -40,11 +41,15 @@ _CHAINS = 4
 _ROUNDING = 1e-8
 # Deviation from the start at which log densities of models are compared.
 _AWAY = 0.1
-_WARMUP = "warmup_"
 # PyMC's names of statistics in a DataTree.
 _NAMES = {"model_logp": "lp"}
 # Arguments of pm.sample that must have these values.
-_REFUSED = {"trace": None, "keep_warning_stat": False, "return_inferencedata": True}
+_REFUSED = {
+    "trace": None,
+    "discard_tuned_samples": True,
+    "keep_warning_stat": False,
+    "return_inferencedata": True,
+}
 
 
 class StoredRun:
@@ -114,12 +119,10 @@ class StoredRun:
         begin, seconds, idata_kwargs = time.time(), None, kwargs.pop("idata_kwargs")
         tune = kwargs.get("tune")
         tune = step.default_tune_steps if tune is None else tune
-        warmup = not kwargs.pop("discard_tuned_samples", True)
         described = {
             **self.arguments,
             "tune": tune,
             "draws": draws,
-            "warm-up is kept": warmup,
             **{name: repr(value) for name, value in self._options.items()},
             "initvals": _digest(kwargs.get("initvals")),
             **_described(step, model, recorder),
@@ -127,11 +130,10 @@ class StoredRun:
         store, chains = self._store, self.arguments["chains"]
         if store.described is None:
             template = _template(step, model, recorder, tune, idata_kwargs)
-            store.create(template, described, warmup=warmup)
+            store.create(template, described)
         else:
             _compare(str(store), store.described, described)
-            if draws > store.described["draws"]:
-                store.extend(draws)
+            store.extend(draws)
         states = store.states()
         step.checkpoints = Checkpoints(INTERVAL, {k: state for k, (_, state) in states.items()})
         for _, pickled in states.values():
@@ -139,8 +141,10 @@ class StoredRun:
         made = {chain: steps for chain, (steps, _) in states.items()}
         check = kwargs.pop("compute_convergence_checks", True)
         if len(made) < chains or min(made.values()) < tune + draws:
-            trace = StoreRecorder.into(store, recorder, self._traces, made, tune, warmup)
-            with _without_complaints():
+            trace = StoreRecorder(recorder, store, self._traces, made, tune)
+            with warnings.catch_warnings():
+                # A DataTree of PyMC would have all draws in memory.
+                warnings.filterwarnings("ignore", "`return_inferencedata=False`", FutureWarning)
                 run(
                     **kwargs | {"trace": trace, "tune": tune, "return_inferencedata": False},
                     compute_convergence_checks=False,
@@ -156,7 +160,18 @@ class StoredRun:
 
 
 class StoreRecorder(Recorder):
-    """Records one chain, a part of a chunk in memory at a time.
+    """Records the draws of one chain, a part of a chunk in memory at a time.
+
+    Parameters
+    ----------
+    recorder : Recorder
+        What is recorded.
+    store : DrawStore
+    traces : dict
+        Gets the recorder of each chain.
+    made : mapping
+        Numbers of steps of chains in the store.
+    tune : int
 
     Attributes
     ----------
@@ -164,45 +179,27 @@ class StoreRecorder(Recorder):
         Draws after tuning that are in the store.
     """
 
-    @classmethod
-    def into(
-        cls,
-        store: DrawStore,
+    draw_idx: int
+
+    def __init__(
+        self,
         recorder: Recorder,
+        store: DrawStore,
         traces: dict[int, StoreRecorder],
         made: Mapping[int, int],
         tune: int,
-        warmup: bool,
-    ) -> StoreRecorder:
-        """Return one for ``pm.sample(trace=…)``.
-
-        ``traces`` gets the recorder of each chain; ``made`` are numbers of steps in the store.
-        """
-        new = cls(
-            model=recorder.model,
-            vars=recorder.vars,
-            fn=recorder.fn,
-            var_shapes=recorder.var_shapes,
-            var_dtypes=recorder.var_dtypes,
-        )
-        new._store, new._all, new._made, new._tune, new._keeps = store, traces, made, tune, warmup
-        return new
-
-    _store: DrawStore
-    _all: dict[int, StoreRecorder]
-    _made: Mapping[int, int]
-    _tune: int
-    _keeps: bool
-    _steps = written = draw_idx = 0
+    ) -> None:
+        self.__dict__.update(vars(recorder))
+        self._store, self._all, self._made, self._tune = store, traces, made, tune
+        self._steps = self.written = 0
 
     def setup(self, draws: int, chain: int, sampler_vars: Any = None) -> None:
         """Make the arrays of a chunk."""
         self._rows = self._store.rows
         super().setup(min(self._rows, draws), chain, sampler_vars)
-        self.draws, self._steps, self._all[chain] = draws, 0, self
+        self.draws, self._all[chain] = draws, self
         self._skipped = self._made.get(chain, 0)
         self.written = max(self._skipped - self._tune, 0)
-        self._warmed = min(self._skipped, self._tune)
         self._block: tuple[Any, list[Array] | None] = None, None
 
     @property
@@ -222,23 +219,31 @@ class StoreRecorder(Recorder):
             return
         stats = dict(sampler_stats[0])
         state = stats.pop(CHECKPOINT, None)
-        if not in_warmup or self._keeps:
+        if not in_warmup:
             for name, value in zip(self.varnames, self._values_at(point), strict=True):
                 self.samples[name][self.draw_idx] = value
             arrays = self._stats[0] if self._stats else {}
             for key, value in stats.items():
                 arrays[key][self.draw_idx] = value
             self.draw_idx += 1
-            at = self._warmed if in_warmup else self.written
-            if (at + self.draw_idx) % self._rows == 0 or self._steps == self._tune:
-                self._flush(in_warmup)
+        if state is not None or (self.written + self.draw_idx) % self._rows == 0:
+            self.close()
         if state is not None:
-            self._flush(in_warmup)
             self._store.commit(self.chain, self._steps, state)
 
     def close(self) -> None:
-        """Write what is left."""
-        self._flush(self._steps <= self._tune)
+        """Write what is in memory."""
+        if not (n := self.draw_idx):
+            return
+        stats = self._stats[0] if self._stats else {}
+        groups = {
+            "posterior": self.samples,
+            "sample_stats": {_NAMES.get(key, key): values for key, values in stats.items()},
+        }
+        for group, arrays in groups.items():
+            rows = {name: values[:n] for name, values in arrays.items()}
+            self._store.write(group, self.chain, self.written, rows)
+        self.written, self.draw_idx = self.written + n, 0
 
     def __len__(self) -> int:
         return self._steps
@@ -255,22 +260,6 @@ class StoreRecorder(Recorder):
             self._block = point.block, point.block.recorded()
         recorded = self._block[1]
         return values(*point.values()) if recorded is None else [v[point.row] for v in recorded]
-
-    def _flush(self, in_warmup: bool) -> None:
-        n, prefix = self.draw_idx, _WARMUP if in_warmup else ""
-        if not n:
-            return
-        first = self._warmed if in_warmup else self.written
-        values = {name: array[:n] for name, array in self.samples.items()}
-        stats = self._stats[0] if self._stats else {}
-        stats = {_NAMES.get(key, key): array[:n] for key, array in stats.items()}
-        self._store.write(f"{prefix}posterior", self.chain, first, values)
-        self._store.write(f"{prefix}sample_stats", self.chain, first, stats)
-        self.draw_idx = 0
-        if in_warmup:
-            self._warmed += n
-        else:
-            self.written += n
 
 
 def _open(where: Any) -> DrawStore:
@@ -355,10 +344,7 @@ def _template(
     idata_kwargs: Mapping[str, Any],
 ) -> DataTree:
     """Return a result with one draw of one chain, as PyMC makes it."""
-    trace = Recorder(
-        model=model, vars=recorder.vars, fn=recorder.fn,
-        var_shapes=recorder.var_shapes, var_dtypes=recorder.var_dtypes,
-    )  # fmt: skip
+    trace = copy(recorder)
     trace.setup(1, 0, step.stats_dtypes)
     start = step.recognition.start
     trace.record({var.name: start[var.name] for var in model.value_vars}, [{}], in_warmup=False)
@@ -378,11 +364,3 @@ def _most(drawn: Mapping[int, int]) -> tuple[list[int], int]:
     chosen = {n: sorted(k for k, own in drawn.items() if own >= n) for n in counts}
     count = max(counts, key=lambda n: (n * len(chosen[n]), n))
     return chosen[count], count
-
-
-@contextmanager
-def _without_complaints() -> Iterator[None]:
-    """PyMC is not asked for a DataTree, which would have all draws in memory; it says so."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`return_inferencedata=False`", FutureWarning)
-        yield

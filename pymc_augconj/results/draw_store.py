@@ -26,7 +26,6 @@ _MARK, _STATES = "pymc_augconj", "sampler_state"
 # Numbers in a chunk of the largest array, and draws at most.
 _CHUNK, _MOST_DRAWS = 1 << 19, 5000
 _SAMPLE = ("chain", "draw")
-_WARMUP = "warmup_"
 
 
 class DrawStore:
@@ -66,7 +65,7 @@ class DrawStore:
         assert self.described is not None
         return int(self.described["rows"])
 
-    def create(self, template: xr.DataTree, described: dict[str, Any], *, warmup: bool) -> None:
+    def create(self, template: xr.DataTree, described: dict[str, Any]) -> None:
         """Make the groups and arrays of a run.
 
         Parameters
@@ -74,36 +73,34 @@ class DrawStore:
         template : DataTree
             A result with one chain of one draw.
         described : dict
-            The run, as JSON; with ``chains``, ``tune`` and ``draws``.
-        warmup : bool
-            Whether steps of tuning are kept too.
+            The run, as JSON; with ``chains`` and ``draws``.
         """
         self._root.attrs[_MARK] = {}
         largest = max(values.size for values in template["posterior"].data_vars.values())
         rows = min(max(_CHUNK // max(largest, 1), 1), _MOST_DRAWS)
-        lengths = {"": described["draws"]} | ({_WARMUP: described["tune"]} if warmup else {})
         for name, node in template.children.items():
             dataset = node.to_dataset()
             if "draw" not in dataset.sizes:
                 dataset.to_zarr(self._root.store, group=name, mode="w", **_FORMAT)
                 continue
-            for prefix, length in lengths.items():
-                self._make_group(prefix + name, dataset, described["chains"], length, rows)
+            self._make_group(name, dataset, (described["chains"], described["draws"]), rows)
         for chain in range(described["chains"]):
             self._root.create_group(f"{_STATES}/{chain}", overwrite=True)
         names = {k: list(map(str, node.data_vars)) for k, node in template.children.items()}
         self._describe(described | {"rows": rows, "variables": names})
 
     def extend(self, draws: int) -> None:
-        """Make place for more draws."""
+        """Make place for more draws, also where that was interrupted before."""
         assert self.described is not None
-        for name, group in self._root.groups():
-            if name.startswith((_WARMUP, _STATES)) or "draw" not in group:
+        for _, group in self._root.groups():
+            if "draw" not in group:
                 continue
             for _, array in group.arrays():
-                if tuple(array.attrs["_ARRAY_DIMENSIONS"])[:2] == _SAMPLE:
+                dims = tuple(array.attrs["_ARRAY_DIMENSIONS"])
+                if dims[:2] == _SAMPLE and array.shape[1] != draws:
                     array.resize((array.shape[0], draws, *array.shape[2:]))
-            group["draw"].resize((draws,))
+            if group["draw"].shape != (draws,):
+                group["draw"].resize((draws,))
             group["draw"][:] = np.arange(draws)
         self._describe(self.described | {"draws": draws})
 
@@ -132,34 +129,29 @@ class DrawStore:
         assert self.described is not None
         groups = {}
         variables: dict[str, list[str]] = self.described["variables"]
-        for name in [prefix + name for name in variables for prefix in ("", _WARMUP)]:
-            if name not in self._root:
-                continue
+        for name, own in variables.items():
             group = xr.open_dataset(
                 self._root.store, engine="zarr", group=name, consolidated=False, cache=False,
                 mask_and_scale=False,
             )  # fmt: skip
             if "chain" in group.dims:
-                whole = slice(None) if name.startswith(_WARMUP) else slice(draws)
-                group = group.isel(chain=list(chains), draw=whole)
+                group = group.isel(chain=list(chains), draw=slice(draws))
                 group.attrs |= {} if seconds is None else {"sampling_time": seconds}
-            groups[name] = group[variables[name.removeprefix(_WARMUP)]]
+            groups[name] = group[own]
         return xr.DataTree.from_dict(groups)
 
     def _make_group(
-        self, name: str, template: xr.Dataset, chains: int, draws: int, rows: int
+        self, name: str, template: xr.Dataset, sizes: tuple[int, int], rows: int
     ) -> None:
         coords = template.coords.to_dataset().drop_vars(_SAMPLE)
-        coords = coords.assign_coords(chain=np.arange(chains), draw=np.arange(draws))
+        coords = coords.assign_coords(dict(zip(_SAMPLE, map(np.arange, sizes), strict=True)))
         coords.attrs = {k: v for k, v in template.attrs.items() if k != "sampling_time"}
         coords.to_zarr(self._root.store, group=name, mode="w", **_FORMAT)
         for variable, values in template.data_vars.items():
-            if values.dtype == object:
-                continue
             shape = values.shape[2:]
             self._root[name].create_array(
                 str(variable),
-                shape=(chains, draws, *shape),
+                shape=(*sizes, *shape),
                 chunks=(1, rows, *(max(n, 1) for n in shape)),
                 dtype=values.dtype,
                 fill_value=np.nan if values.dtype.kind == "f" else 0,
