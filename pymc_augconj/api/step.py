@@ -194,7 +194,7 @@ class AugmentedGibbs(BlockedStep):
         groups = LatentPriors(lgm, (start, *self.recognition.probes)).groups
         factors = choose_factors(lgm, self.held, start, groups)
         maps = [read(start) for read in lgm.maps]
-        is_sparse = not self.held and can_sum_out(lgm.blocks, maps)
+        is_sparse = (not self.held or factors is not None) and can_sum_out(lgm.blocks, maps)
         # Refuses matrices that are too large, before any of them is evaluated.
         choose = cheapest_solver if is_sparse else choose_solver
         self._solver = choose(lgm.blocks, groups)
@@ -235,7 +235,10 @@ class AugmentedGibbs(BlockedStep):
         self._updates = {move: self._kinds[move](size) for move, size in self._sizes.items()}
         names = [h.value_name for h in self.plan.updated]
         lgm, probes = self.recognition.model, self.recognition.probes
-        self._sites = HeldSites(lgm, self.held, names, probes) if self.held else None
+        by_moments = self.plan.factors is not None
+        self._sites = (
+            HeldSites(lgm, self.held, names, probes, by_moments=by_moments) if self.held else None
+        )
         self._warned = False
         self._refusals = Refusals({h.value_name: h.name for h in self.plan.updated}, lgm.blocks)
 

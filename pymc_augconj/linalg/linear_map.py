@@ -98,7 +98,7 @@ class RowSelection:
         """Return A u for each row of u, shape (count, N)."""
         if self.is_identity:
             return u.copy()
-        taken = u if self.is_diagonal else u[:, self.index]
+        taken = u if self.is_diagonal else np.take(u, self.index, axis=1)
         return taken if self.coef is None else taken * self.coef
 
     def transpose_rows(self, w: Array) -> Array:

@@ -138,8 +138,8 @@ def test_the_number_of_slices_can_be_given():
     chain(step, 3)
     seen = []
     (part,) = step._sampler.parts
-    part.tilted.residual = lambda eta, point=None, whole=part.tilted.residual: (
-        seen.append(point) or whole(eta, point)
+    part.tilted._by_level = lambda etas, point=None, whole=part.tilted._by_level: (
+        seen.append(point) or whole(etas, point)
     )
     _, (stats,) = step.step(step.recognition.start)
     # The choice among the vectors of the hyperparameters' move, and where the first slice starts.

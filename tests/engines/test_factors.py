@@ -11,6 +11,7 @@ import pytest
 
 import pymc_augconj as pac
 from pymc_augconj.api import step as step_module
+from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
 from pymc_augconj.latents.joint import LatentPriors
@@ -18,7 +19,7 @@ from pymc_augconj.linalg.linear_map import RowSelection
 from pymc_augconj.plan import Factors
 
 STANDARD_ERRORS = 5.0
-CHAINS, FEWER = 60, 30
+CHAINS, FEWER, FEWEST = 60, 30, 12
 
 _RNG = np.random.default_rng(3)
 N = 14
@@ -64,6 +65,16 @@ def negative_binomial():
     pm.NegativeBinomial("y", mu=pm.math.exp(eta), alpha=alpha, observed=zeros("y", "int64"))
 
 
+def counts():
+    """Held sites, of effects and slopes of levels, beside an observed variable with an ω."""
+    i0 = pm.Normal("i0", 0.5, 0.5)
+    slopes = pm.Normal("slopes", 0, pm.HalfNormal("sd slopes", 0.5), shape=3)
+    eta = i0 + crossed("a", 3, SMALL, scale=0.6) + slopes[SMALL] * X
+    eta = eta + crossed("b", 5, LARGE, False, scale=0.6)
+    pm.Poisson("y", mu=pm.math.exp(eta), observed=zeros("y", "int64"))
+    pm.Bernoulli("y2", logit_p=eta, observed=zeros("y2", "int64"))
+
+
 def every_block(model, held, point, groups):
     """Return factors of one block each, the last two blocks in one."""
     count = len(model.blocks)
@@ -81,13 +92,13 @@ def test_draws_at_once_now_and_then(by_factor, joint_distribution, monkeypatch):
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 
-@pytest.mark.parametrize("build", [bernoulli, normal_and_student, negative_binomial])
+@pytest.mark.parametrize("build", [bernoulli, normal_and_student, negative_binomial, counts])
 def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribution):
     found = joint_distribution(build, seed=4)
     (part,) = found.step.make_sampler(found.model.initial_point()).parts
     assert len(part.factors) > 1
     assert part.shifts
-    z = found.z_scores(FEWER)
+    z = found.z_scores(FEWEST if build is counts else FEWER)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 
@@ -105,6 +116,20 @@ def test_centring_does_not(by_factor, joint_distribution, monkeypatch):
     """The negative control."""
     monkeypatch.setattr(Shift, "draw", centre)
     z = joint_distribution(bernoulli, seed=4).z_scores(2 * CHAINS)
+    assert max(map(abs, z.values())) > STANDARD_ERRORS
+
+
+def test_slices_that_accept_everything_do_not(by_factor, joint_distribution, monkeypatch):
+    """The negative control of held sites."""
+
+    def anywhere(rng, residual, current):
+        def nothing(cos, sin, which):
+            return np.zeros(which.size)
+
+        return elliptical.elliptical_slices(rng, nothing, np.zeros(current.size))
+
+    monkeypatch.setattr(tilted, "elliptical_slices", anywhere)
+    z = joint_distribution(counts, seed=4).z_scores(FEWEST)
     assert max(map(abs, z.values())) > STANDARD_ERRORS
 
 
@@ -256,7 +281,9 @@ def test_factors_where_the_precision_fills_in():
     found = chosen(model_of(20_000, (1500, 1000)))
     assert sorted(map(len, found.blocks)) == [1, 1, 1]
     assert found.cost > 1.0
-    assert chosen(model_of(20_000, (1500, 1000)), held=("y",)) is None
+    # Held sites: not where all at once costs little.
+    assert chosen(model_of(20_000, (1500, 1000)), held=("y",)).blocks == found.blocks
+    assert chosen(model_of(2_000, (60, 40)), held=("y",)) is None
     assert chosen(model_of(2_000, (60, 40))) is None
     assert chosen(model_of(20_000, (1500, 1000), nested=True)) is None
     # One scale of both is a hyperparameter of no one factor: they are drawn together.

@@ -18,7 +18,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-__all__ = ["elliptical_slice"]
+from pymc_augconj.typing import Array, Index
+
+__all__ = ["elliptical_slice", "elliptical_slices"]
 
 # The interval shrinks by a half or so each time: by now the angle does not show in float64.
 _LARGEST_TRIALS = 100
@@ -59,3 +61,41 @@ def elliptical_slice(
             upper = phi
         phi = lower + (upper - lower) * rng.random()
     return 1.0, 0.0, current, _LARGEST_TRIALS
+
+
+def elliptical_slices(
+    rng: np.random.Generator, residual: Callable[[Array, Array, Index], Array], current: Array
+) -> tuple[Array, Array, Array, float]:
+    """Return the same for vectors that are independent, each with an r and an angle of its own.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+    residual : callable
+        r of some of them at (cos φ, sin φ), given their numbers too.
+    current : ndarray
+        r of each at φ = 0.
+
+    Returns
+    -------
+    cos, sin, value : ndarray
+    trials : float
+        Evaluations of r, on average.
+    """
+    level = current + np.log1p(-rng.random(current.size))
+    phi = 2.0 * math.pi * rng.random(current.size)
+    lower, upper = phi - 2.0 * math.pi, phi.copy()
+    values, left, count = current.copy(), np.arange(current.size), 0
+    for _ in range(_LARGEST_TRIALS):
+        found, count = residual(np.cos(phi[left]), np.sin(phi[left]), left), count + left.size
+        accepted = (level[left] < found) & (found < math.inf)
+        values[left[accepted]] = found[accepted]
+        left = left[~accepted]
+        if not left.size:
+            break
+        tried = phi[left]
+        lower[left] = np.where(tried < 0.0, tried, lower[left])
+        upper[left] = np.where(tried < 0.0, upper[left], tried)
+        phi[left] = lower[left] + (upper[left] - lower[left]) * rng.random(left.size)
+    phi[left] = 0.0
+    return np.cos(phi), np.sin(phi), values, count / max(current.size, 1)

@@ -16,6 +16,9 @@ r = x_F/x_G a constant, and the priors u_F ~ N(0, s_F²), u_G ~ N(0, s_G²),
 
 the sums over the levels g of f. (To subtract the mean of u_G from it would ignore both priors.)
 
+Where sites are held, levels of a factor have ellipses of their own, see :mod:`.tilted`, and no step
+draws all latents at once.
+
 In other directions effects mix as far as the observations connect the factors. Draws in turn have
 the autocorrelation ρ of the Gauss–Seidel iteration for the posterior mean. So a share q of the
 steps draws all latents at once, such that time over effective draws is smallest,
@@ -41,6 +44,8 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
@@ -53,7 +58,9 @@ from pymc_augconj.plan import Factors
 from pymc_augconj.point import Point
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["Shift", "best_share", "choose_factors", "find_shifts"]
+from .tilted import Levels
+
+__all__ = ["Shift", "best_share", "choose_factors", "find_independent", "find_shifts"]
 
 # Blocks with fewer latents share a factor.
 _SMALL = 32
@@ -76,8 +83,8 @@ def choose_factors(
 ) -> Factors | None:
     """Return the factors; None where all latents are drawn at once.
 
-    They are drawn at once, too, where sites are held, or where an observed variable has several
-    groups of predictors.
+    They are drawn at once, too, where an observed variable has several predictors, or where held
+    sites are those of steps or of bounded latents.
 
     Parameters
     ----------
@@ -91,7 +98,8 @@ def choose_factors(
     """
     sizes = [block.total_size for block in model.blocks]
     is_possible = (
-        not held
+        not (held and model.is_bounded)
+        and not any(s.likelihood.traits.propagates for s in model.sites if s.name in held)
         and all(len(site.likelihood.groups) == 1 for site in model.sites)
         and all(site.shape[0] == 1 for site in model.sites)
     )
@@ -104,6 +112,9 @@ def choose_factors(
     factors = _tied(model, _by_size(sizes, maps))
     if len(factors) < 2:
         return None
+    if held:
+        # Ellipses of levels move where one of all latents hardly does, whatever it costs.
+        return Factors(factors, 1.0)
     maps = whitened_parts(model.blocks, maps)
     costs = [
         GramPattern([maps[i] for i in own]).pattern.multiplications
@@ -211,6 +222,26 @@ def find_shifts(
             found = _nested(coarse, fine, [(maps[coarse], maps[fine]) for maps in maps_at])
             shifts += [] if found is None else [found]
     return shifts
+
+
+def find_independent(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> Levels | None:
+    """Return the sets of latents that no row connects; None where there is one."""
+    sizes = [block.total_size for block in blocks]
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    rows, latents, n_rows = [], [], 0
+    for A, start in zip(whitened_parts(blocks, maps), starts, strict=False):
+        parts = A.parts if isinstance(A, SelectionSum) else [A]
+        for part in parts:
+            if not isinstance(part, RowSelection):
+                return None
+            n_rows = part.index.size
+            rows.append(np.arange(n_rows))
+            latents.append(n_rows + start + part.index)
+    pairs = np.concatenate(rows), np.concatenate(latents)
+    order = n_rows + starts[-1]
+    graph = coo_array((np.ones(pairs[0].size), pairs), shape=(order, order))
+    count, label = connected_components(graph, directed=False)
+    return None if count == 1 else Levels(label[:n_rows], label[n_rows:], int(count))
 
 
 def _nested(coarse: int, fine: int, pairs: Sequence[tuple[LinearMap, LinearMap]]) -> Shift | None:

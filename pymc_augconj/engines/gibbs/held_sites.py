@@ -6,6 +6,8 @@ densities. They are those of the variational Gaussian approximation at a typical
     λ = −E ∂² log p(y | η),        h = E ∂ log p(y | η) + λ E η,
 
 chosen when a chain starts, again at the end of windows that double during tuning, and never after.
+Where latents are drawn by factor the approximation costs too much: E is then under the means and
+variances that predictors had in the last window.
 Those of steps, which say so, and of latents within bounds are by expectation propagation: an
 ellipse should be as wide as the posterior (Fagan et al. 2016), and a variational approximation lies
 within the walls.
@@ -41,6 +43,8 @@ __all__ = ["HeldSites"]
 
 # Steps of tuning until the sites are chosen again; further windows double.
 _FIRST_WINDOW = 10
+# Variance of predictors before any has been seen.
+_START_VAR = 1.0
 # The sites need not be at the fixed point, only close.
 _MAX_ITER, _TOL = 50, 1e-2
 # Of expectation propagation: how far sites move towards what replaces them.
@@ -90,9 +94,14 @@ class HeldSites:
         Entries of the point whose typical value is found: the continuous hyperparameters.
     probes : sequence of mapping
         Other values of θ, at which predictors must agree to be merged.
+    by_moments : bool
+        Whether expectations are under the means and variances that predictors have had during the
+        last window, instead of the approximation's, which takes a factorisation of all latents.
 
     Attributes
     ----------
+    predictor : ndarray
+        The predictors of the present step; asked for ``by_moments`` alone.
     held : frozenset of str
     h, lam : ndarray, or None
         Sites of all predictors, stacked; None before the first choice.
@@ -110,7 +119,10 @@ class HeldSites:
         held: Collection[str],
         names: Collection[str],
         probes: Sequence[Point] = (),
+        *,
+        by_moments: bool = False,
     ) -> None:
+        self._by_moments, self.predictor = by_moments, np.empty(0)
         self._model, self._names, self._probes = model, tuple(names), tuple(probes)
         self.held = frozenset(held)
         self._rule = _Rule(self.held)
@@ -125,7 +137,8 @@ class HeldSites:
         self._parts: tuple[Array | None, Array | None, list[Any]] = (None, None, [])
         self.slices, self.trials = _FEWEST_SLICES, 1.0
         self.angle = _FIRST_ANGLE
-        self._count, self._window = 0, _FIRST_WINDOW
+        self._count, self._window = 0, 1 if by_moments else _FIRST_WINDOW
+        self._moments: tuple[Array | float, Array | float] = (0.0, 0.0)
         self._sums: dict[str, Array] = {}
 
     @property
@@ -147,7 +160,7 @@ class HeldSites:
     @property
     def state(self) -> dict[str, Any]:
         """The chosen sites, and the number of slices learned."""
-        known = ("h", "lam", "slices", "trials", "angle", "_count", "_window")
+        known = ("h", "lam", "slices", "trials", "angle", "_count", "_window", "_moments")
         return {name: getattr(self, name) for name in known} | {"_sums": dict(self._sums)}
 
     @state.setter
@@ -181,6 +194,9 @@ class HeldSites:
         for name in self._names:
             sums[name] = np.asarray(sums.get(name, 0.0) + point[name])
         sums[""] = np.asarray(sums.get("", 0.0) + trials)
+        if self._by_moments:
+            mean, square = self._moments
+            self._moments = mean + self.predictor, square + self.predictor**2
         self.angle *= math.exp((acceptance - _ACCEPTANCE) * self._count**-_SLOWING)
         if self._count < self._window:
             return
@@ -188,6 +204,7 @@ class HeldSites:
         self.slices = int(np.clip(np.ceil(_SLICES * self.trials), _FEWEST_SLICES, _MOST_SLICES))
         typical = {name: np.asarray(total / self._count) for name, total in sums.items()}
         self.choose({**point, **typical})
+        self._moments = (0.0, 0.0)
         self._count, self._window, self._sums = 0, 2 * self._window, {}
 
     def choose(self, point: Point) -> None:
@@ -195,12 +212,14 @@ class HeldSites:
         start = None if self.h is None else self.chosen
         coupling = self._layout.coupling
         try:
-            family = BoundFamily(self._model, self._rule, [point, *self._probes])
-            bound = family.at(point, factorized=True)
             if all(site.likelihood.traits.propagates for site in self._model.sites):
-                h, lam = self._propagate(bound, start)
+                h, lam = self._propagate(self._bound(point), start)
             else:
-                h, lam, mean = self._moments(point, start) or _climb(bound, start)
+                if self._by_moments:
+                    h, lam, mean = self._expected(point)
+                else:
+                    found = self._propagated_moments(point, start)
+                    h, lam, mean = found or _climb(self._bound(point), start)
                 with np.errstate(invalid="ignore"):
                     positive = coupling.nonnegative(lam)
                     h, lam = h + coupling.product(positive - lam, mean), positive
@@ -213,7 +232,27 @@ class HeldSites:
             if self._model.is_improper:
                 self.lam[: coupling.n_rows] = 1.0
 
-    def _moments(
+    def _bound(self, point: Point) -> Bound:
+        family = BoundFamily(self._model, self._rule, [point, *self._probes])
+        return family.at(point, factorized=True)
+
+    def _expected(self, point: Point) -> tuple[Array, Array, Array]:
+        """Return h, λ and the mean for independent predictors of the last window's moments."""
+        if self._count:
+            first, second = self._moments
+            mean = np.asarray(first / self._count)
+            var = np.maximum(second / self._count - mean**2, 0.0)
+        else:
+            mean, var = self.predictor, np.full(self.predictor.size, _START_VAR)
+        given = zip(self._model.sites, self._layout.moments(mean, var), strict=True)
+        found = [
+            self._rule.targets(site, site.y(point), *own, site.params(point))[1:]
+            for site, own in given
+        ]
+        h = self._layout.stack_rows([h for h, _ in found])
+        return h, self._layout.stack_precisions([lam for _, lam in found]), mean
+
+    def _propagated_moments(
         self, point: Point, start: tuple[Array, Array] | None
     ) -> tuple[Array, Array, Array] | None:
         """Return h, λ and the mean of expectation propagation, if the variational bound is −∞."""

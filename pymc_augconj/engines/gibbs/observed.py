@@ -16,7 +16,7 @@ import numpy as np
 from pymc_augconj.likelihoods.contract import MultiLikelihood, Traits
 from pymc_augconj.model import Site
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
 from .held_sites import HeldSites
 
@@ -39,12 +39,23 @@ class Held:
         """Return (h, Λ)."""
         return self.held_sites.of(self._site.name)
 
-    def residual(self, y: Array, eta: Array, params: Mapping[str, Array]) -> Array:
-        """Return r, (count,), at predictors of shape (P, count, N)."""
+    def residuals(
+        self, y: Array, eta: Array, params: Mapping[str, Array], rows: Index | None = None
+    ) -> Array:
+        """Return r of each observation, (count, N), at predictors of shape (P, count, N).
+
+        With ``rows`` the predictors are those of some observations.
+        """
         h, lam = self.sites()
+        if rows is not None:
+            params = {
+                name: np.broadcast_to(value, y.shape)[rows] if np.ndim(value) else value
+                for name, value in params.items()
+            }
+            y, h, lam = y[rows], h[:, rows], lam[:, :, rows]
         log_density = self._site.likelihood.log_density(y, eta, params)
         slope = h[:, None] - 0.5 * np.einsum("pqn,qkn->pkn", lam, eta)
-        return np.asarray((log_density - (eta * slope).sum(axis=0)).sum(axis=-1))
+        return np.asarray(log_density - (eta * slope).sum(axis=0))
 
     def residual_and_gradient(
         self, y: Array, eta: Array, params: Mapping[str, Array]

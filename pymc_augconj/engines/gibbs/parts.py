@@ -9,7 +9,7 @@ from functools import partial
 import numpy as np
 
 from pymc_augconj.block import LatentBlock
-from pymc_augconj.gaussian.sites import SiteLayout
+from pymc_augconj.gaussian.sites import SiteLayout, Span
 from pymc_augconj.latents.by_gram import GramSolver, whitened_parts
 from pymc_augconj.latents.choice import CertifiedSolver, solver_of_step
 from pymc_augconj.latents.components import find_components, restricted_model
@@ -22,7 +22,7 @@ from pymc_augconj.plan import Plan
 from pymc_augconj.point import FixedValue, Point
 from pymc_augconj.typing import Array, Index
 
-from .factors import Shift, best_share, find_shifts
+from .factors import Shift, best_share, find_independent, find_shifts
 from .held_sites import HeldSites
 from .observed import Held, SiteData
 from .site_terms import SiteTerms
@@ -32,6 +32,8 @@ __all__ = ["Part", "make_parts"]
 
 # Of the posterior mean, by which the rate of draws factor by factor is found.
 _ITERATIONS = 8
+# Standard normal vectors of held sites within factors: here densities cost more than solutions.
+_ENSEMBLE = 1
 
 
 @dataclass
@@ -83,6 +85,12 @@ class Part:
     joint_share: float = 0.0
     eta: Array = field(default_factory=lambda: np.empty(0))
     log_prior: float = 0.0
+
+    @property
+    def log_ratio(self) -> float:
+        """The log ratio r at the latents that were drawn last; zero without held sites."""
+        last = self.factors[-1] if self.factors else self
+        return 0.0 if last.tilted is None else last.tilted.value
 
     def select(self, of_blocks: Sequence[Array]) -> list[Array]:
         """Return the part's latents of all, by its blocks."""
@@ -158,7 +166,9 @@ def make_parts(
             for (one, _), span in zip(members, layout.spans, strict=True)
             if isinstance(one.how, Held)
         ]
-        tilted = Tilted(held, priors.groups, solver, slices, sweeps) if held else None
+        # The factors have their own.
+        is_held = bool(held) and plan.factors is None
+        tilted = Tilted(held, priors.groups, solver, slices, sweeps) if is_held else None
         names = ["collapsed", *(f"collapsed {model.blocks[i].name}" for i in component.blocks)]
         part = Part(
             component.blocks, component.latents, members, stacked,
@@ -169,9 +179,13 @@ def make_parts(
         )  # fmt: skip
         if plan.factors is not None:
             blocks = plan.factors.blocks
-            part.factors = [_factor(part, own_model, own, plan, points) for own in blocks]
+            part.factors = [
+                _factor(part, own_model, own, plan, points, held, slices) for own in blocks
+            ]
             part.shifts = find_shifts(model.blocks, maps_at, blocks)
-            part.joint_share = best_share(_rate(part, points[0]), plan.factors.cost)
+            # One ellipse for all latents would hardly move.
+            if not held:
+                part.joint_share = best_share(_rate(part, points[0]), plan.factors.cost)
         parts.append(part)
     return parts
 
@@ -182,6 +196,8 @@ def _factor(
     blocks: Sequence[int],
     plan: Plan,
     points: Sequence[Point],
+    held: Sequence[tuple[SiteData, Held, Span]],
+    slices: int | None,
 ) -> Part:
     """Return the part of some blocks given the others, whose predictors its offset has."""
     own_model = replace(
@@ -193,11 +209,16 @@ def _factor(
     priors = LatentPriors(own_model, points, part.priors.groups.coupling)
     maps = [read(points[0]).rows(priors.groups.first) for read in own_model.maps]
     names = [f"collapsed {block.name}" for block in own_model.blocks]
+    solver, tilted = solver_of_step(own_model.blocks, priors.groups, maps), None
+    if held:
+        # ν of independent levels is independent in the order of elimination.
+        solver = CertifiedSolver([partial(_gram_solver, own_model.blocks, priors.groups, maps)])
+        levels = find_independent(own_model.blocks, [read(points[0]) for read in own_model.maps])
+        tilted = Tilted(held, priors.groups, solver, slices or 1, 1, levels, _ENSEMBLE)
     return Part(
         tuple(blocks), tuple(part.latents[i] for i in blocks), part.members, part.rows,
-        SiteTerms(part.members, part.sites.layout, priors.groups), priors,
-        solver_of_step(own_model.blocks, priors.groups, maps),
-        [name for name in names if plan.moves.get(name)], None,
+        SiteTerms(part.members, part.sites.layout, priors.groups), priors, solver,
+        [name for name in names if plan.moves.get(name)], tilted, factorizes=bool(held),
     )  # fmt: skip
 
 

@@ -186,7 +186,8 @@ class GibbsSampler:
         info.log_density += chain.log_likelihood(eta, point)
         info.jitter = prior.jitter
         if self.sites is not None:
-            residual = sum(part.tilted.value for part in self.parts if part.tilted is not None)
+            self.sites.predictor = eta
+            residual = sum(part.log_ratio for part in self.parts)
             info.residual_std = self.residual_std(np.array([residual])).item()
 
     @property
@@ -214,11 +215,13 @@ class GibbsSampler:
         if sites is None:
             return
         if sites.h is None:
+            sites.predictor = self.chain.predictor(point)
             sites.choose(point)
         if sites.h is self._possible[0]:
             return
         try:
-            for part in self.parts:
+            # Within factors λ ≥ 0 of few latents each always has a posterior.
+            for part in [part for part in self.parts if not part.factors]:
                 part.approximation(point, sites, settle=True)
         except NotPositiveDefiniteError:
             if self._possible[0] is None:
@@ -239,6 +242,11 @@ class GibbsSampler:
             whitened = [v if b.is_flat else rng.standard_normal(v.size) for b, v in pairs]
             innovations = [b.scale(v) for b, v in zip(prior.blocks, whitened, strict=True)]
             return self.chain.point_of(point, innovations, whitened)
+        if any(part.factors for part in self.parts):
+            state = State(dict(point), {})
+            for part in self.parts:
+                by_factor.approach(rng, self.chain, state, part, self.sites)
+            return state.point
         self.sites.choose(point)
         found = dict(point)
         for part in self.parts:

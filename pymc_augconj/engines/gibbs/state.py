@@ -39,7 +39,7 @@ class GibbsInfo:
     log_density: float = 0.0
     #: Elliptical slices, where sites are held, and the evaluations of densities they took.
     slices: int = 0
-    trials: int = 0
+    trials: float = 0.0
     #: Hamiltonian trajectories, and the sum of the mean acceptances of their points.
     trajectories: int = 0
     acceptance: float = 0.0

@@ -18,6 +18,14 @@ probabilities in proportion to these terms. Move 4 draws the latents given θ an
 slices, each with a fresh draw of the Gaussian distribution and no factorisation; and where these
 hardly move, because r is steep, by a Hamiltonian trajectory of ν, see :mod:`.trajectory`.
 
+Effects of one factor are drawn given those of the others, see :mod:`.factors`. Then the levels are
+independent, r is the sum of what each level's observations give, and K, κ and the ellipses are
+those of a level,
+
+    p(θ) Z(θ) Π_j Σ_k exp r_j(f_j(θ, ν_jk)):
+
+one ellipse for all of them would hardly move, as the variance of r grows with their number.
+
 With K = 1 the posterior of θ is conditioned on how one f deviates from its Gaussian distribution,
 which K → ∞ would integrate out. ν belongs to the space of conditioning that it was found in: no
 other one may take that one's place before κ is drawn.
@@ -45,14 +53,14 @@ from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.posterior import Posterior
 from pymc_augconj.latents.rows import RowGroups
 from pymc_augconj.point import Point
-from pymc_augconj.typing import Array
+from pymc_augconj.typing import Array, Index
 
-from .elliptical import elliptical_slice
+from .elliptical import elliptical_slice, elliptical_slices
 from .observed import Held, SiteData
 from .state import GibbsInfo
 from .trajectory import trajectory
 
-__all__ = ["ENSEMBLE", "Conditional", "Tilted"]
+__all__ = ["ENSEMBLE", "Conditional", "Levels", "Tilted"]
 
 #: Standard normal vectors that move 3 sums over. They cost little beside factorisations.
 ENSEMBLE = 8
@@ -89,6 +97,22 @@ class Conditional:
         return self.posterior.innovations(x), whitened
 
 
+@dataclass(frozen=True)
+class Levels:
+    """Sets of latents that are independent given their sites, and the rows of each.
+
+    Attributes
+    ----------
+    of_rows, of_latents : ndarray of int
+        The set of each predictor of a part, and of each of its whitened latents.
+    count : int
+    """
+
+    of_rows: Index
+    of_latents: Index
+    count: int
+
+
 class Tilted:
     """Log ratio of the densities of one part to its held sites, and the moves that correct for it.
 
@@ -103,6 +127,10 @@ class Tilted:
         equal parts, and one where trajectories follow.
     sweeps : int
         How often latents are drawn in a step.
+    levels : Levels, optional
+        By default all latents are one set.
+    ensemble : int
+        K.
 
     Attributes
     ----------
@@ -117,7 +145,10 @@ class Tilted:
         solver: CertifiedSolver,
         slices: int | None,
         sweeps: int,
+        levels: Levels | None = None,
+        ensemble: int = ENSEMBLE,
     ) -> None:
+        self._levels, self._ensemble = levels, ensemble
         self._held, self._groups, self._solver = held, groups, solver
         self._sites, self._slices, self._sweeps = held[0][1].held_sites, slices, sweeps
         self._has_gradients = all(data.site.likelihood.traits.has_gradient for data, *_ in held)
@@ -150,15 +181,33 @@ class Tilted:
 
     def residual(self, eta: Array, point: Point | None = None) -> Array:
         """Return r at the part's predictors η, (n,) or (count, n); −∞ outside the support."""
-        etas = np.atleast_2d(eta)
-        total = np.zeros(len(etas))
+        total = self._by_level(np.atleast_2d(eta), point).sum(axis=-1)
+        return total if eta.ndim == 2 else total[0]
+
+    def _by_level(
+        self, etas: Array, point: Point | None = None, rows: Index | None = None
+    ) -> Array:
+        """Return r of every level, (count, levels); of some rows alone, which ``etas`` are of."""
+        levels = self._levels
+        total = np.zeros((len(etas), levels.count if levels else 1))
         for data, how, span in self._held:
-            own = etas[:, span.rows].reshape(-1, *span.shape).swapaxes(0, 1)
+            at, own = span.rows, None
+            if rows is not None:
+                first, last = np.searchsorted(rows, (at.start, at.stop))
+                at, own = slice(first, last), rows[first:last] - at.start
+            shape = (-1, *span.shape) if own is None else (len(etas), 1, own.size)
+            eta = etas[:, at].reshape(shape).swapaxes(0, 1)
             params = data.params if point is None else data.site.params(point)
             with np.errstate(all="ignore"):
-                total += how.residual(data.y, own, params)
+                found = how.residuals(data.y, eta, params, own)
+            if levels is None:
+                total += found.sum(axis=-1, keepdims=True)
+                continue
+            of_rows = levels.of_rows[at if rows is None else rows[at]]
+            for one, values in zip(total, found, strict=True):
+                one += np.bincount(of_rows, values, levels.count)
         total[~np.isfinite(total)] = -np.inf
-        return total if eta.ndim == 2 else total[0]
+        return total
 
     def residual_of(self, given: Conditional, nu: Array) -> tuple[float, Array]:
         """Return r and its gradient as functions of ν."""
@@ -179,20 +228,24 @@ class Tilted:
     def begin(self, rng: np.random.Generator, given: Conditional, current: Array) -> None:
         """Draw all ν_k, given the coordinates of the present latents."""
         present = given.posterior.solve(rng, current)
-        others = rng.standard_normal((ENSEMBLE - 1, given.posterior.size))
+        others = rng.standard_normal((self._ensemble - 1, given.posterior.size))
         self._nu = np.vstack([present, others])
 
     def log_sum(self, given: Conditional, candidate: Point) -> float:
-        """Return log Σ_k exp r(f(θ, ν_k))."""
+        """Return log Σ_k exp r(f(θ, ν_k)), summed over levels."""
         eta = given.predictor(given.posterior.apply(self._nu))
-        return float(np.logaddexp.reduce(self.residual(eta, candidate)))
+        return float(np.logaddexp.reduce(self._by_level(eta, candidate)).sum())
 
     def choose(self, rng: np.random.Generator, given: Conditional) -> Array:
-        """Draw κ; return the coordinates of its latents."""
+        """Draw κ of every level; return the coordinates of its latents."""
         x = given.posterior.apply(self._nu)
-        residual = self.residual(given.predictor(x))
+        residual = self._by_level(given.predictor(x))
         # Draws from probabilities that are known by their logarithms, up to a constant.
-        return np.asarray(x[np.argmax(residual + rng.gumbel(size=residual.size))])
+        kappa = np.argmax(residual + rng.gumbel(size=residual.shape), axis=0)
+        if self._levels is None:
+            return np.asarray(x[kappa[0]])
+        v = given.posterior.whitened(x)[kappa[self._levels.of_latents], np.arange(x.shape[1])]
+        return given.posterior.coordinates(v)
 
     # -- move 4 -------------------------------------------------------------------------------
 
@@ -200,6 +253,8 @@ class Tilted:
         self, rng: np.random.Generator, given: Conditional, current: Array, info: GibbsInfo
     ) -> Array:
         """Return the coordinates of the next latents, given the sites and the present ones."""
+        if self._levels is not None:
+            return self._draw_levels(rng, given, current, info, self._levels)
         posterior, mean = given.posterior, given.posterior.latent_mean
         eta, centre = given.predictor(np.stack([current, mean]))
         here, value = eta - centre, float(self.residual(eta))
@@ -222,6 +277,45 @@ class Tilted:
                 away, here = x - mean, given.predictor(x) - centre
         self.value = value
         return mean + away
+
+    def _draw_levels(
+        self,
+        rng: np.random.Generator,
+        given: Conditional,
+        current: Array,
+        info: GibbsInfo,
+        levels: Levels,
+    ) -> Array:
+        """Return the same, each level by ellipses of its own."""
+        posterior, mean = given.posterior, given.posterior.latent_mean
+        eta, centre = given.predictor(np.stack([current, mean]))
+        here, away = eta - centre, posterior.whitened(current) - posterior.whitened(mean)
+        values = self._by_level(eta[None])[0]
+        for _ in range(self._slices or 1):
+            other = posterior.apply(rng.standard_normal(posterior.size))
+            there = given.predictor(other) - centre
+
+            def residual(
+                cos: Array, sin: Array, which: Index, here: Array = here, there: Array = there
+            ) -> Array:
+                if which.size == levels.count:
+                    eta = centre + cos[levels.of_rows] * here + sin[levels.of_rows] * there
+                    return self._by_level(eta[None])[0]
+                number = np.full(levels.count, -1)
+                number[which] = np.arange(which.size)
+                rows = np.flatnonzero(number[levels.of_rows] >= 0)
+                of = number[levels.of_rows[rows]]
+                eta = centre[rows] + cos[of] * here[rows] + sin[of] * there[rows]
+                return np.asarray(self._by_level(eta[None], rows=rows)[0, which])
+
+            cos, sin, values, trials = elliptical_slices(rng, residual, values)
+            other = posterior.whitened(other) - posterior.whitened(mean)
+            away = cos[levels.of_latents] * away + sin[levels.of_latents] * other
+            here = cos[levels.of_rows] * here + sin[levels.of_rows] * there
+            info.trials += trials
+            info.slices += 1
+        self.value = float(values.sum())
+        return posterior.coordinates(posterior.whitened(mean) + away)
 
     def _follow(
         self, rng: np.random.Generator, given: Conditional, x: Array, info: GibbsInfo
