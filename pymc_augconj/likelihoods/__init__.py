@@ -22,6 +22,7 @@ To add one, copy ``bernoulli_logit.py`` and add one line to the contract test.
 ``logistic``                logistic, by Pólya–Gamma
 ``logistic_softmax``        classes with the logistic-softmax link, by thinning and Pólya–Gamma
 ``matern_noise``            Matérn noise, as normal of random precision
+``mixture``                 mixtures of others, by allocations
 ``multivariate_normal``     vectors of normal observations, which need no auxiliary variable
 ``multivariate_student_t``  vectors of Student-t observations, by a gamma precision
 ``negative_binomial``       negative binomial with real α, by Pólya–Gamma

@@ -16,6 +16,7 @@ import pytest
 import pymc_augconj as pac
 from pymc_augconj.engines.gibbs.moves import given_latents
 from pymc_augconj.likelihoods.base import DensityLikelihood
+from pymc_augconj.likelihoods.mixture import MixtureLikelihood
 from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.registry import known_likelihoods
 
@@ -292,6 +293,14 @@ def vectors_by_entries():
     pm.MvNormal("y", b * np.linspace(-1.0, 1.0, 17), cov=cov, observed=reals("y", 17))
 
 
+def allocations():
+    """Coefficients of spike and slab about a common mean, with learned weights and scale."""
+    w, s, m = pm.Beta("w", 3, 3), pm.Gamma("s", 4, 4), pm.Normal("m", 0, 1)
+    kinds = [pm.Normal.dist(0.0, 0.2), pm.StudentT.dist(nu=5, mu=m, sigma=s)]
+    b = pm.Mixture("b", pt.stack([w, 1 - w]), kinds, shape=3)
+    pm.Normal("y", pt.dot(X_TWO, b[:2]) + b[2], 0.5, observed=reals("y", 4))
+
+
 # With the likelihoods that each of them uses.
 MODELS = {
     bernoulli_logit_and_probit: {"BernoulliLogit", "BernoulliProbit"},
@@ -321,12 +330,20 @@ MODELS = {
     scales_that_multiply: {"Normal"},
     vectors: {"MultivariateNormal"},
     vectors_by_entries: {"Normal"},
+    allocations: {"MixtureLikelihood", "Normal"},
     stated_by_its_phi: {"SuperGaussian", "MaternNoise"},
     stated_in_general_form: {"SuperGaussian"},
 }
 
 # Of these fewer chains are run.
-SLOW = (many_length_scales, vectors, vectors_by_entries, stated_by_its_phi, stated_in_general_form)
+SLOW = (
+    many_length_scales,
+    vectors,
+    vectors_by_entries,
+    allocations,
+    stated_by_its_phi,
+    stated_in_general_form,
+)
 
 
 @pytest.mark.parametrize("build", MODELS, ids=lambda build: build.__name__)
@@ -356,6 +373,25 @@ def test_an_exchange_that_moves_the_vector_too_far_does_not(joint_distribution, 
     assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
 
 
+def test_allocations_that_ignore_the_observations_do_not(joint_distribution, monkeypatch):
+    joint = joint_distribution(allocations, seed=2)
+
+    def log_weights(self, y, eta, params):
+        parts = [params[f"log_weight_{k}"] + 0.0 * y for k in range(2)]
+        return np.stack(np.broadcast_arrays(*parts))
+
+    draw = MixtureLikelihood.draw_auxiliary
+
+    def wrong(self, rng, *given):
+        with monkeypatch.context() as changed:
+            changed.setattr(MixtureLikelihood, "_log_joint", log_weights)
+            return draw(self, rng, *given)
+
+    monkeypatch.setattr(MixtureLikelihood, "draw_auxiliary", wrong)
+    z = joint.z_scores(FEWER)
+    assert max(abs(value) for value in z.values()) > STANDARD_ERRORS
+
+
 @pytest.mark.parametrize(("mistake", "factor"), [("scale_precision", 1.15), ("tilt", 0.5)])
 def test_a_wrong_step_does_not(joint_distribution, wrong, mistake, factor):
     joint = joint_distribution(poisson_sigmoid, seed=2)
@@ -371,4 +407,5 @@ def test_the_models_use_every_likelihood():
         for cls in known_likelihoods().values()
         if cls.can_augment and (issubclass(cls, DensityLikelihood) or cls is MultivariateNormal)
     ]
-    assert set().union(*MODELS.values()) == {cls.__name__ for cls in known if cls.is_normalized}
+    used = set().union(*MODELS.values()) - {"MixtureLikelihood"}
+    assert used == {cls.__name__ for cls in known if cls.is_normalized}

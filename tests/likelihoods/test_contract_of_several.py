@@ -17,14 +17,18 @@ import pytest
 from scipy import stats
 from scipy.special import logsumexp, softmax
 
-from pymc_augconj.likelihoods.contract import MultiDensity, MultiLikelihood
+from pymc_augconj.likelihoods.contract import MultiDensity, MultiLikelihood, lift
 from pymc_augconj.likelihoods.heteroscedastic import Heteroscedastic
 from pymc_augconj.likelihoods.heteroscedastic_log import HeteroscedasticLog
+from pymc_augconj.likelihoods.laplace import Laplace
 from pymc_augconj.likelihoods.logistic_softmax import LogisticSoftmax
+from pymc_augconj.likelihoods.mixture import MixtureComponent, MixtureLikelihood
 from pymc_augconj.likelihoods.multivariate_normal import MultivariateNormal
 from pymc_augconj.likelihoods.multivariate_student_t import MultivariateStudentT
+from pymc_augconj.likelihoods.normal import Normal
 from pymc_augconj.likelihoods.robust_max import RobustMax
 from pymc_augconj.likelihoods.softmax import Categorical, Multinomial
+from pymc_augconj.likelihoods.student_t import StudentT
 from pymc_augconj.quadrature.expectation import gaussian_cubature
 
 REALS = np.array([-2.5, 0.4, 3.1])
@@ -61,7 +65,26 @@ VECTORS |= {"cov_2_0": np.array(0.2), "cov_2_1": np.array(0.7), "cov_2_2": np.ar
 PAIRS = {"entry_0": REALS, "entry_1": REALS[::-1], "nu": np.array(3.5)}
 PAIRS |= {"cov_0_0": np.array(2.0), "cov_1_0": np.array(-1.1), "cov_1_1": np.array(0.9)}
 
+# Weights differ between observations; the last component has no predictor.
+WEIGHTS = np.log([[0.2, 0.5, 0.1], [0.7, 0.1, 0.3], [0.1, 0.4, 0.6]])
+MIXED = {f"log_weight_{k}": row for k, row in enumerate(WEIGHTS)}
+MIXED |= {"sigma_0": np.array([0.5, 1.0, 2.0]), "b_1": np.array(0.8), "eta_2": np.array(1.5)}
+MIXED |= {"nu_2": np.array(4.0), "sigma_2": np.array(3.0)}
+
+
+def mixture(*predictors):
+    kinds = ((Normal, "sigma"), (Laplace, "b"), (StudentT, "nu", "sigma"))
+    return MixtureLikelihood(
+        [
+            MixtureComponent(lift(kind()), k, own, {name: f"{name}_{k}" for name in names})
+            for k, ((kind, *names), own) in enumerate(zip(kinds, predictors, strict=True))
+        ]
+    )
+
+
 CASES = {
+    "mixture": Case(partial(mixture, 0, 1, None), REALS, MIXED, smooth=False),
+    "mixture of one predictor": Case(partial(mixture, 0, 0, None), REALS, MIXED, smooth=False),
     "multivariate normal": Case(partial(MultivariateNormal, 3), SUMS, VECTORS),
     "multivariate normal, one covariance": Case(partial(MultivariateNormal, 2), 2 * REALS, PAIRS),
     "multivariate Student-t": Case(
@@ -265,8 +288,8 @@ def test_density_is_normalised(case):
         ]
         np.testing.assert_allclose(logsumexp(everything, axis=0), 0.0, atol=1e-12)
         return
-    if isinstance(likelihood, MultivariateNormal):
-        return  # see test_multivariate_densities_are_scipys
+    if isinstance(likelihood, MultivariateNormal | MixtureLikelihood):
+        return  # their densities are compared with SciPy's below
     t = np.arange(-40.0, 12.0, 0.02)[:, None]
     centre, log_measure = eta[0], t + np.log(0.02)
     both = [
@@ -274,6 +297,21 @@ def test_density_is_normalised(case):
         for sign in (-1.0, 1.0)
     ]
     np.testing.assert_allclose(logsumexp(np.concatenate(both), axis=0), 0.0, atol=1e-9)
+
+
+def test_density_and_moments_of_a_mixture_are_scipys():
+    eta, w = np.array([[0.3, -1.0, 2.0], [1.0, 0.5, -2.0]]), np.exp(WEIGHTS)
+    kinds = (
+        stats.norm(eta[0], MIXED["sigma_0"]), stats.laplace(eta[1], 0.8), stats.t(4.0, 1.5, 3.0)
+    )  # fmt: skip
+    found = mixture(0, 1, None)
+    expected = sum(weight * kind.pdf(REALS) for weight, kind in zip(w, kinds, strict=True))
+    np.testing.assert_allclose(np.exp(found.log_density(REALS, eta, MIXED)), expected, rtol=1e-12)
+    expected = sum(weight * kind.cdf(REALS) for weight, kind in zip(w, kinds, strict=True))
+    np.testing.assert_allclose(found.cdf(REALS, eta, MIXED), expected, rtol=1e-12)
+    mean = sum(weight * kind.mean() for weight, kind in zip(w, kinds, strict=True))
+    square = sum(w * (kind.var() + kind.mean() ** 2) for w, kind in zip(w, kinds, strict=True))
+    np.testing.assert_allclose(found.moments(eta, MIXED), [mean, square - mean**2], rtol=1e-12)
 
 
 @over

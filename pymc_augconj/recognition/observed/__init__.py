@@ -10,6 +10,7 @@
 ``link_probe``          finding a link numerically
 ``links``               peeling links and powers off a parameter
 ``match``               matching observed variables to likelihoods
+``mixtures``            mixtures whose components have augmentations
 ``observed_graph``      what is matched, as flat graphs
 ``patterns``            matching the patterns of likelihoods
 ``potentials``          reading ``pm.Potential`` as a density

@@ -32,6 +32,7 @@ from .errors import (
     unknown_link,
 )
 from .generic import read_generic
+from .mixtures import read_mixture
 from .observed_graph import ObservedGraph
 from .patterns import Candidate, candidates_of, match_patterns
 from .super_gaussian import is_custom, likelihood_of, parameters_of_family, read_custom
@@ -180,6 +181,9 @@ class _Reading:
 
     def _augmented(self) -> ObservedGraph:
         rv, params = self._rv, self._params
+        mixture = read_mixture(self._model, rv, self._latents)
+        if mixture is not None:
+            return mixture
         candidates = candidates_of(rv, len(params), augmented=True)
         found = self._match(params, candidates)
         if isinstance(found, ObservedGraph):

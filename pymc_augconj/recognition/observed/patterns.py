@@ -32,7 +32,7 @@ from .errors import LARGEST_MATRIX, not_affine
 from .links import peel, split_power
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 
-__all__ = ["Candidate", "candidates_of", "match_patterns"]
+__all__ = ["Candidate", "candidates_of", "match_patterns", "peeled_input"]
 
 # A likelihood's class, and one of its patterns.
 Candidate = tuple[Any, Pattern]
@@ -127,7 +127,7 @@ def _read(
             kind = "entry" if len(shape) < len(whole) and own.link == "identity" else "class"
             names += [f"{kind} {k}" for k in numbers[: len(columns)]]
             continue
-        peeled = _peeled(graphs[own.name], own, inputs, by_probe=by_probe)
+        peeled = peeled_input(graphs[own.name], own, inputs, by_probe=by_probe)
         if peeled is None:
             return None
         eta, scale = peeled
@@ -188,7 +188,7 @@ def _parameters(
 # -- one predictor of an input --------------------------------------------------------------------
 
 
-def _peeled(
+def peeled_input(
     graph: Variable, own: PredictorInput, latents: Sequence[Variable], *, by_probe: bool
 ) -> tuple[Variable, Variable | None] | None:
     """Return η and r of an input that is (r·link⁻¹(η))^power, or None if it is not."""

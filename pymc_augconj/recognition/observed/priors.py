@@ -23,6 +23,7 @@ from pymc_augconj.recognition.graph.rewrite import simplify, substitute
 from pymc_augconj.recognition.latents.innovations import GaussianVariable, in_innovations
 
 from .errors import BOUNDED_ENGINES, DENSITY_ENGINES
+from .mixtures import read_mixture
 from .observed_graph import ObservedGraph, flatten, flatten_parameter
 from .patterns import candidates_of
 from .potentials import read_density
@@ -57,7 +58,11 @@ def match_prior(
         raise NotAffineError(f"variable {rv.name!r}: expected a log density, found none")
     (density,) = in_innovations(model, substitute([density], {x: latent.replaced}), latents)
     density = pt.broadcast_to(density.astype("float64"), latent.shape)
-    found = _reflected(model, latent, latents) or _bounded(model, latent, latents)
+    found = (
+        _reflected(model, latent, latents)
+        or _bounded(model, latent, latents)
+        or read_mixture(model, rv, latents, latent)
+    )
     refusal = None
     if found is None or not found.likelihood.can_augment:
         refusal = UnknownLikelihoodError(
