@@ -14,6 +14,7 @@ import numpy as np
 
 from pymc_augconj.block import LatentBlock
 from pymc_augconj.errors import NotPositiveDefiniteError
+from pymc_augconj.linalg.dense import TriangularFactor
 from pymc_augconj.linalg.linear_map import DenseMap, LinearMap
 from pymc_augconj.linalg.state_space import (
     MarkovFactor,
@@ -21,7 +22,6 @@ from pymc_augconj.linalg.state_space import (
     product_with_cov,
     transitions_of,
 )
-from pymc_augconj.linalg.dense import TriangularFactor
 from pymc_augconj.typing import Array
 
 from .base import BlockPrior, PredictorGradient
