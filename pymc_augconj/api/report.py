@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from pymc.model import Model, modelcontext
+from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from rich.console import Console, Group
 from rich.table import Table
@@ -20,12 +21,13 @@ from pymc_augconj.latents.choice import cheapest_solver
 from pymc_augconj.latents.joint import LatentPriors
 from pymc_augconj.model import Site
 from pymc_augconj.plan import describe, make_plan
+from pymc_augconj.recognition.processes.linear_time import in_linear_time
 from pymc_augconj.recognition.recognition import Recognition
 from pymc_augconj.recognition.recognizer import read_model
 
 from .step_choices import uses_gradient
 
-__all__ = ["RecognitionReport", "recognize"]
+__all__ = ["RecognitionReport", "recognize", "report_of"]
 
 _TEXT_WIDTH = 100
 # Predictors of an observed variable that are listed one by one.
@@ -92,7 +94,18 @@ def recognize(
     TypeError
         One of ``vars`` is no variable.
     """
-    found = read_model(modelcontext(model), vars=vars, compile_kwargs=compile_kwargs)
+    given = modelcontext(model)
+    linear = in_linear_time(given)
+    if linear is not given and vars is not None:
+        vars = [linear[var.name] if isinstance(var, Variable) else var for var in vars]
+    return report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
+
+
+def report_of(
+    model: Model, *, vars: Sequence[TensorVariable] | None, compile_kwargs: dict[str, Any] | None
+) -> RecognitionReport:
+    """Return what was read of a model as it is written."""
+    found = read_model(model, vars=vars, compile_kwargs=compile_kwargs)
     found.require_proper()
     return RecognitionReport(**{field.name: getattr(found, field.name) for field in fields(found)})
 

@@ -36,7 +36,7 @@ from pymc_augconj.recognition.recognition import Recognition
 
 from .checkpoints import Checkpoints
 from .refusals import Refusals
-from .report import recognize
+from .report import report_of
 from .step_choices import choose_sweeps, choose_updates, prepare, restrict, value_variables
 
 __all__ = ["AugmentedGibbs"]
@@ -224,7 +224,7 @@ class AugmentedGibbs(BlockedStep):
 
         The last is to be compared with; None compares nothing.
         """
-        found = recognize(model, vars=vars, compile_kwargs=compile_kwargs)
+        found = report_of(model, vars=vars, compile_kwargs=compile_kwargs)
         held = choose_held(found.model, found.start, sites, found.probes)
         return found, held, WholeDensity(model)
 

@@ -184,7 +184,7 @@ def test_draws_at_new_inputs_are_those_of_the_dense_conditional():
     new = np.array([[-2.0], [4.4], [5.0], [20.0]])
     process = MarkovProcess.find(model, "f", new)
     array = process.array({"ls": np.array(1.2), "eta": np.array(0.8)})
-    recognition = pac.recognize(in_linear_time(model))
+    recognition = pac.recognize(model)
     prior = LatentPriors(recognition.model, [recognition.start]).at(recognition.start).blocks[0]
     prior = type(prior)(prior.block, array)
     every = type(prior.inputs)(np.append(x, new), prior.inputs.orders.tolist())
