@@ -8,7 +8,6 @@ from dataclasses import fields
 from typing import Any
 
 from pymc.model import Model, modelcontext
-from pytensor.graph.basic import Variable
 from pytensor.tensor.variable import TensorVariable
 from rich.console import Console, Group
 from rich.table import Table
@@ -97,7 +96,7 @@ def recognize(
     given = modelcontext(model)
     linear = in_linear_time(given)
     if linear is not given and vars is not None:
-        vars = [linear[var.name] if isinstance(var, Variable) else var for var in vars]
+        vars = [linear[var.name] if isinstance(var, TensorVariable) else var for var in vars]
     return report_of(linear, vars=vars, compile_kwargs=compile_kwargs)
 
 
