@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from operator import is_
 from typing import cast
 
 import numpy as np
@@ -53,6 +54,7 @@ class _Values:
     """All values of the Markov blocks as one vector u, and the rows that take them."""
 
     def __init__(self, prior: LatentPrior) -> None:
+        self._maps = prior.maps
         blocks = [b.block for b in prior.blocks]
         self.which = [i for i, b in enumerate(prior.blocks) if isinstance(b, MarkovPrior)]
         starts = np.cumsum([0, *(block.total_size for block in blocks)])
@@ -73,6 +75,10 @@ class _Values:
             used = coef != 0.0
             self.index[used], self.coef[used] = start + A.index[used], coef[used]
 
+    def fits(self, prior: LatentPrior) -> bool:
+        """Return whether a prior has the same maps."""
+        return all(map(is_, self._maps, prior.maps))
+
     def sums(self, x: Array) -> Array:
         """Return Aᵀx for x of shape (R,)."""
         return np.bincount(self.index, self.coef * x, minlength=self.size)
@@ -87,11 +93,20 @@ class _Values:
 
 
 class FilterPosterior(Posterior):
-    """Posterior by Kalman filters and a border; λ may have either sign."""
+    """Posterior by Kalman filters and a border; λ may have either sign.
 
-    def __init__(self, prior: LatentPrior, groups: RowGroups, sites: SiteSum) -> None:
+    ``values`` are those of another posterior with the same maps.
+    """
+
+    def __init__(
+        self,
+        prior: LatentPrior,
+        groups: RowGroups,
+        sites: SiteSum,
+        values: _Values | None = None,
+    ) -> None:
         super().__init__(prior, groups, sites)
-        own = self._values = _Values(prior)
+        own = self.values = values or _Values(prior)
         self._blocks = [cast(MarkovPrior, prior.blocks[i]) for i in own.which]
         lam, h = sites.lam, sites.h
         if not (np.isfinite(lam).all() and np.isfinite(h).all()):
@@ -156,7 +171,7 @@ class FilterPosterior(Posterior):
     def _by_block(self, method: str, x: Array) -> Array:
         parts = [
             getattr(b, method)(part)
-            for b, part in zip(self._blocks, self._values.split(x), strict=True)
+            for b, part in zip(self._blocks, self.values.split(x), strict=True)
         ]
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=-1)
 
@@ -179,13 +194,13 @@ class FilterPosterior(Posterior):
 
     @cached_property
     def latent_mean(self) -> Array:
-        mean = np.empty(self._values.n_latents)
-        mean[self._values.places] = self._by_block("scale_transpose", self._solved)
-        mean[self._values.border] = self.coefficients
+        mean = np.empty(self.values.n_latents)
+        mean[self.values.places] = self._by_block("scale_transpose", self._solved)
+        mean[self.values.border] = self.coefficients
         return mean
 
     def root(self, nu: Array) -> Array:
-        own = self._values
+        own = self.values
         n, x = own.n_latents, np.empty((*nu.shape[:-1], own.n_latents))
         xi, xi_border = nu[..., :n][..., own.places], nu[..., :n][..., own.border]
         beta = self._back_solve(xi_border)
@@ -202,7 +217,7 @@ class FilterPosterior(Posterior):
         return solve_triangle(self._chol_M, xi, True) if xi.shape[-1] else xi
 
     def pull(self, slope: Array) -> Array:
-        own = self._values
+        own = self.values
         outside, of_border = slope[..., own.places], slope[..., own.border]
         w = self._solve(self._by_block("scale", outside))
         found = np.empty_like(slope)
@@ -213,7 +228,7 @@ class FilterPosterior(Posterior):
         return np.concatenate([found, -self._noise_std * w], axis=-1)
 
     def solve(self, rng: np.random.Generator, x: Array) -> Array:
-        own = self._values
+        own = self.values
         n, nu = own.n_latents, rng.standard_normal(self.size)
         nu[:n][own.border] = np.tril(self._chol_M).T @ (x[own.border] - self.coefficients)
         away = (x - self.apply(nu))[own.places]
@@ -239,11 +254,11 @@ class FilterPosterior(Posterior):
 
     @cached_property
     def _predictors_through_border(self) -> Array:
-        return self._values.taken(self._through_border) + self._half_border(self._H.T)
+        return self.values.taken(self._through_border) + self._half_border(self._H.T)
 
     @cached_property
     def merged_cov(self) -> Array:
-        own = self._values.coef * self._values.taken(self._own_var)
+        own = self.values.coef * self.values.taken(self._own_var)
         return own + np.einsum("ij,ij->j", *2 * (self._predictors_through_border,))
 
     @property
@@ -252,7 +267,7 @@ class FilterPosterior(Posterior):
 
     def innovation_means(self) -> list[Array]:
         found = self.innovations_of_border(self.coefficients)
-        for i, part in zip(self._values.which, self._values.split(self._mean), strict=True):
+        for i, part in zip(self.values.which, self.values.split(self._mean), strict=True):
             found[i] = part
         return found
 
@@ -260,14 +275,14 @@ class FilterPosterior(Posterior):
         """Return S v of the other blocks, given their v; empty arrays for the Markov blocks."""
         found, start = [], 0
         for i, b in enumerate(self.prior.blocks):
-            stop = start + (0 if i in self._values.which else b.block.total_size)
+            stop = start + (0 if i in self.values.which else b.block.total_size)
             part = beta[..., start:stop]
-            found.append(part if i in self._values.which else b.scale(part))
+            found.append(part if i in self.values.which else b.scale(part))
             start = stop
         return found
 
     def innovation_var(self, index: int) -> Array:
-        own = self._values
+        own = self.values
         if index in own.which:
             rows = self._through_border
             var = self._own_var + np.einsum("ij,ij->j", rows, rows)
@@ -277,7 +292,7 @@ class FilterPosterior(Posterior):
         return np.einsum("ij,ij->j", part, part)
 
     def response_product(self, X: Array) -> Array:
-        own, lam = self._values, self.sites.lam
+        own, lam = self.values, self.sites.lam
         shared = np.array([own.sums(lam * x) for x in X.T]).reshape(X.shape[1], own.size)
         shared /= self._precision
         rest = lam * (X.T - own.taken(shared))
@@ -293,7 +308,7 @@ class FilterPosterior(Posterior):
 
     def pull_cov(self, index: int) -> Array:
         # By central differences of fourth order: variances, rates and noise are few.
-        if index not in self._values.which:
+        if index not in self.values.which:
             return super().pull_cov(index)
         block = self.prior.blocks[index]
         slopes = np.zeros(block.array.size)
@@ -308,13 +323,13 @@ class FilterPosterior(Posterior):
                 moved = LatentPrior(
                     self.prior.offset, tuple(blocks), self.prior.full_maps, self.prior.maps
                 )
-                there = type(self)(moved, self.groups, self.sites)
+                there = type(self)(moved, self.groups, self.sites, self.values)
                 slopes[k] += weight * there.log_normalizer / (_STEP * value)
         return slopes
 
     def pull_selection(self, index: int) -> Array:
         # ∂ log Z/∂Aᵢⱼ = αᵢ E[uⱼ] − λᵢ Cov(ηᵢ, uⱼ)
-        own = self._values
+        own = self.values
         if index not in own.which:
             return super().pull_selection(index)
         rows = self._predictors_through_border
@@ -328,6 +343,7 @@ class FilterSolver(Solver):
 
     name = "filter"
     differentiable = True
+    _values: _Values | None = None
 
     @classmethod
     def _fits(cls, blocks: Sequence[LatentBlock], groups: RowGroups) -> bool:
@@ -373,7 +389,9 @@ class FilterSolver(Solver):
     def _condition(
         self, prior: LatentPrior, sites: SiteSum, keep: Posterior | None
     ) -> FilterPosterior:
-        return FilterPosterior(prior, self.groups, sites)
+        if self._values is None or not self._values.fits(prior):
+            self._values = _Values(prior)
+        return FilterPosterior(prior, self.groups, sites, self._values)
 
 
 def _take_one(maps: Sequence[RowSelection]) -> bool:

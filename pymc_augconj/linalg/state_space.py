@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from pymc_augconj.errors import NotPositiveDefiniteError
 from pymc_augconj.typing import Array, Index
 
 from .rounding import EPS
-from .state_space_kernels import passes, transitions
+from .state_space_kernels import Passes, passes, transitions
 
 __all__ = [
     "MarkovFactor",
@@ -138,8 +139,8 @@ def product_with_cov(inputs: MarkovInputs, array: Array, A: Array, x: Array) -> 
     # Each product adds x itself.
     total, upper = (array[:-1:2].sum() + array[-1] - 2.0) * lower, lower.copy()
     given = A, inputs.step, inputs.h, gain, np.ones(inputs.size)
-    kernels.forward_product(*given, lower)
-    kernels.backward_product(*given, upper)
+    kernels.forward(*given, lower, True)
+    kernels.backward(*given, upper, True)
     total += lower
     total += upper
     return inputs.back(total).reshape(x.shape)
@@ -189,7 +190,6 @@ class MarkovFactor:
         if valid:
             self._A, Q = transitions_of(inputs, array) if known is None else known
             P = stationary_cov(inputs.orders.tolist(), array[:-1:2])
-            self._kernels = passes(inputs.dimension)
             self.pivots, self.prior = np.empty((2, inputs.size))
             self._gain = np.empty((inputs.size, inputs.dimension))
             self._kernels.filter(
@@ -206,6 +206,11 @@ class MarkovFactor:
         scale = float(array[:-1:2].sum()) + own
         self.error = _UNITS * EPS * float(np.sum(scale / (np.abs(self.pivots) + scale * EPS)))
 
+    @property
+    def _kernels(self) -> Passes:
+        # Not kept, as compiled functions are not pickled.
+        return passes(self.inputs.dimension)
+
     @cached_property
     def roots(self) -> Array:
         """√s."""
@@ -220,37 +225,34 @@ class MarkovFactor:
         rows = np.atleast_2d(x).reshape(-1, self.inputs.size)
         return np.array(self.inputs.ordered(rows), dtype=float, order="C")
 
-    def _run(self, kernel: str, scale: Array, rows: Array) -> None:
-        inputs = self.inputs
-        getattr(self._kernels, kernel)(self._A, inputs.step, inputs.h, self._gain, scale, rows)
-
-    def _applied(self, kernel: str, scale: Array, x: Array) -> Array:
-        rows = self._rows(x)
-        self._run(kernel, scale, rows)
-        return self.inputs.back(rows).reshape(x.shape)
+    def _run(self, x: Array, kernel: Any, scale: Array, is_product: bool) -> Array:
+        rows, inputs = self._rows(x), self.inputs
+        kernel(self._A, inputs.step, inputs.h, self._gain, scale, rows, is_product)
+        return inputs.back(rows).reshape(x.shape)
 
     def product(self, x: Array) -> Array:
         """Return L diag(√s) x, of each row of x where there are several."""
-        return self._applied("forward_product", self.roots, x)
+        return self._run(x, self._kernels.forward, self.roots, True)
 
     def transpose_product(self, x: Array) -> Array:
         """Return diag(√s) Lᵀ x."""
-        return self._applied("backward_product", self.roots, x)
+        return self._run(x, self._kernels.backward, self.roots, True)
 
     def half_solve(self, x: Array) -> Array:
         """Return diag(√s)⁻¹ L⁻¹ x."""
-        return self._applied("forward_solve", self._inverse_roots, x)
+        return self._run(x, self._kernels.forward, self._inverse_roots, False)
 
     def transpose_solve(self, x: Array) -> Array:
         """Return L⁻ᵀ diag(√s)⁻¹ x."""
-        return self._applied("backward_solve", self._inverse_roots, x)
+        return self._run(x, self._kernels.backward, self._inverse_roots, False)
 
     def solve(self, x: Array) -> Array:
         """Return (K + D)⁻¹ x, whatever the signs of s."""
-        rows = self._rows(x)
-        self._run("forward_solve", 1.0 / self.pivots, rows)
-        self._run("backward_solve", np.ones(self.inputs.size), rows)
-        return self.inputs.back(rows).reshape(x.shape)
+        rows, inputs = self._rows(x), self.inputs
+        given = self._A, inputs.step, inputs.h, self._gain
+        self._kernels.forward(*given, 1.0 / self.pivots, rows, False)
+        self._kernels.backward(*given, np.ones(inputs.size), rows, False)
+        return inputs.back(rows).reshape(x.shape)
 
     def var(self) -> Array:
         """Return the variances of f, with its own noise, given f + N(0, extra)."""

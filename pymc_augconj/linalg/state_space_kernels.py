@@ -11,7 +11,7 @@ from numba import njit
 
 from pymc_augconj.typing import Array, Index
 
-__all__ = ["passes", "transitions"]
+__all__ = ["Passes", "passes", "transitions"]
 
 # Scaled gaps below which the process noise comes from integrals.
 _SHORT = 1.0
@@ -127,22 +127,24 @@ class Passes(NamedTuple):
     """The loops for states of one dimension.
 
     ``filter`` writes s, s without the extra noise, and the gains; ``variances`` what it is called.
-    The others take rows of values in order, and write their results to these: L and its inverse
-    with D^½ = ``scale`` on their right, Lᵀ and its inverse with it on their left.
+    ``forward`` and ``backward`` take rows of values in order, and write their results to these: of
+    L or, unless they are products, its inverse with D^½ = ``scale`` on its right; of Lᵀ or its
+    inverse with it on its left.
     """
 
     filter: Any
-    forward_solve: Any
-    forward_product: Any
-    backward_solve: Any
-    backward_product: Any
+    forward: Any
+    backward: Any
     variances: Any
 
 
 @cache
 def passes(d: int) -> Passes:
     """Return the loops for states of dimension ``d``, which LLVM unrolls."""
+    return Passes(_filter(d), _forward(d), _backward(d), _variances(d))
 
+
+def _filter(d: int) -> Any:
     @njit(cache=True)
     def run_filter(
         A: Array, Q: Array, P: Array, step: Index, h: Array, own: float, extra: Array,
@@ -184,6 +186,10 @@ def passes(d: int) -> Passes:
                 for k in range(d):
                     V[j, k] -= gain[i, j] * c[k]
 
+    return run_filter
+
+
+def _forward(d: int) -> Any:
     @njit(cache=True)
     def forward(
         A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array, is_product: bool
@@ -210,6 +216,10 @@ def passes(d: int) -> Passes:
                 for j in range(d):
                     state[r, j] = moved[j] + gain[i, j] * e
 
+    return forward
+
+
+def _backward(d: int) -> Any:
     @njit(cache=True)
     def backward(
         A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array, is_product: bool
@@ -236,30 +246,10 @@ def passes(d: int) -> Passes:
                 for j in range(d):
                     slope[r, j] = moved[j] + h[j] * x
 
-    @njit(cache=True)
-    def forward_solve(
-        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
-    ) -> None:
-        forward(A, step, h, gain, scale, rows, False)
+    return backward
 
-    @njit(cache=True)
-    def forward_product(
-        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
-    ) -> None:
-        forward(A, step, h, gain, scale, rows, True)
 
-    @njit(cache=True)
-    def backward_solve(
-        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
-    ) -> None:
-        backward(A, step, h, gain, scale, rows, False)
-
-    @njit(cache=True)
-    def backward_product(
-        A: Array, step: Index, h: Array, gain: Array, scale: Array, rows: Array
-    ) -> None:
-        backward(A, step, h, gain, scale, rows, True)
-
+def _variances(d: int) -> Any:
     @njit(cache=True)
     def variances(
         A: Array, step: Index, h: Array, gain: Array, pivots: Array, prior: Array, extra: Array,
@@ -300,6 +290,4 @@ def passes(d: int) -> Passes:
                     N[j, k] = T[j, k] - h[j] * b[k] - b[j] * h[k]
                     N[j, k] += h[j] * h[k] * (square + 1.0 / pivots[i])
 
-    return Passes(
-        run_filter, forward_solve, forward_product, backward_solve, backward_product, variances
-    )
+    return variances
