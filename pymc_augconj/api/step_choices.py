@@ -67,6 +67,10 @@ def choose_updates(
             "hyper_sampler='nuts': expected hyperparameters that enter covariances and offsets "
             "only; use hyper_sampler='slice' for this model"
         )
+    # Given the latents, parameters of likelihoods are several at once as fast as one by one.
+    given_latents = SliceUpdate
+    if hyper_sampler == "auto" and sum(h.size for h in plan.likelihood) > 1:
+        given_latents = MixedUpdate
     if hyper_sampler == "auto":
         # Scales of a map and of its areas' own effects are near zero in turn, tails that
         # ellipses alone are long in leaving; and structured evidence costs little.
@@ -79,6 +83,7 @@ def choose_updates(
         move: EntrywiseSliceUpdate if move.startswith(BY_ENTRY) else SliceUpdate
         for move in plan.moves
     }
+    updates["likelihood"] = given_latents
     updates["collapsed"] = {
         "slice": SliceUpdate,
         "elliptical": EllipticalUpdate,

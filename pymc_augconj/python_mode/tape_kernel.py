@@ -139,6 +139,30 @@ def run_rows(code: Index, first: int, last: int, r: Array) -> None:
         elif op == 2:
             for k in range(count):
                 to[k] = x[k] - y[k]
+        elif op == 3:
+            for k in range(count):
+                to[k] = x[k] / y[k]
+        elif op == 5:
+            for k in range(count):
+                to[k] = math.exp(x[k])
+        elif op == 6:
+            for k in range(count):
+                to[k] = math.log(x[k])
+        elif op == 12:
+            for k in range(count):
+                to[k] = 1.0 if x[k] > y[k] else 0.0
+        elif op == 13:
+            for k in range(count):
+                to[k] = 1.0 if x[k] >= y[k] else 0.0
+        elif op == 14:
+            for k in range(count):
+                to[k] = 1.0 if x[k] == y[k] else 0.0
+        elif op == 16:
+            for k in range(count):
+                to[k] = 1.0 if x[k] != 0.0 and y[k] != 0.0 else 0.0
+        elif op == 19:
+            for k in range(count):
+                to[k] = y[k] if x[k] != 0.0 else z[k]
         else:
             for k in range(count):
                 to[k] = _operation(op, x[k], y[k], z[k])
