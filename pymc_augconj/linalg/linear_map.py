@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from scipy.sparse import csc_array
 
 from pymc_augconj.typing import Array, Index
 
@@ -272,6 +273,17 @@ class SelectionSum(DenseMap):
     def size(self) -> int:
         """Length of u."""
         return self.parts[0].size
+
+    def largest_entries(self) -> Array:
+        """Return the largest |Aᵢⱼ| of each column, shape (size,)."""
+        n_rows = self.parts[0].index.size
+        terms = zip(self.coefs, self.parts, strict=True)
+        values = [np.full(n_rows, c) if B.coef is None else c * B.coef for c, B in terms]
+        columns = np.concatenate([B.index for B in self.parts])
+        rows = np.tile(np.arange(n_rows), len(self.parts))
+        # Parts may have entries in common, which are added up.
+        total = csc_array((np.concatenate(values), (rows, columns)), shape=(n_rows, self.size))
+        return np.asarray(abs(total).max(axis=0).toarray()).ravel()
 
     def apply(self, u: Array) -> Array:
         """Return A u, shape (N,)."""

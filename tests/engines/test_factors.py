@@ -8,14 +8,16 @@ import arviz as az
 import numpy as np
 import pymc as pm
 import pytest
+from scipy.linalg import block_diag
 
 import pymc_augconj as pac
 from pymc_augconj.api import step as step_module
 from pymc_augconj.engines.gibbs import elliptical, tilted
 from pymc_augconj.engines.gibbs import parts as parts_module
 from pymc_augconj.engines.gibbs.factors import Shift, best_share, choose_factors, find_shifts
+from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.joint import LatentPriors
-from pymc_augconj.linalg.linear_map import RowSelection
+from pymc_augconj.linalg.linear_map import RowSelection, SelectionSum
 from pymc_augconj.plan import Factors
 
 STANDARD_ERRORS = 5.0
@@ -66,11 +68,11 @@ def negative_binomial():
 
 
 def counts():
-    """Held sites, of effects and slopes of levels, beside an observed variable with an ω."""
+    """Held sites of correlated effects and slopes, beside an observed variable with an ω."""
     i0 = pm.Normal("i0", 0.5, 0.5)
-    slopes = pm.Normal("slopes", 0, pm.HalfNormal("sd slopes", 0.5), shape=3)
-    eta = i0 + crossed("a", 3, SMALL, scale=0.6) + slopes[SMALL] * X
-    eta = eta + crossed("b", 5, LARGE, False, scale=0.6)
+    chol, *_ = pm.LKJCholeskyCov("chol", n=2, eta=2, sd_dist=pm.HalfNormal.dist(0.6, shape=2))
+    a = pm.MvNormal("a", np.zeros(2), chol=chol, shape=(3, 2))
+    eta = i0 + a[SMALL, 0] + a[SMALL, 1] * X + crossed("b", 5, LARGE, False, scale=0.6)
     pm.Poisson("y", mu=pm.math.exp(eta), observed=zeros("y", "int64"))
     pm.Bernoulli("y2", logit_p=eta, observed=zeros("y2", "int64"))
 
@@ -98,7 +100,7 @@ def test_the_step_keeps_the_joint_distribution(build, by_factor, joint_distribut
     (part,) = found.step.make_sampler(found.model.initial_point()).parts
     assert len(part.factors) > 1
     assert part.shifts
-    z = found.z_scores(FEWEST if build is counts else FEWER)
+    z = found.z_scores(FEWER, 3 if build is counts else 6)
     assert max(map(abs, z.values())) < STANDARD_ERRORS, z
 
 
@@ -129,7 +131,7 @@ def test_slices_that_accept_everything_do_not(by_factor, joint_distribution, mon
         return elliptical.elliptical_slices(rng, nothing, np.zeros(current.size))
 
     monkeypatch.setattr(tilted, "elliptical_slices", anywhere)
-    z = joint_distribution(counts, seed=4).z_scores(FEWEST)
+    z = joint_distribution(counts, seed=4).z_scores(FEWEST, 3)
     assert max(map(abs, z.values())) > STANDARD_ERRORS
 
 
@@ -214,6 +216,35 @@ def test_a_shift_has_the_conditional_distribution_of_its_direction():
         ends.append(drawn[0][0] - moved[0][0])
     assert np.mean(ends) ** 2 * curvature < 25.0 / 2000
     assert abs(np.var(ends) * curvature - 1.0) < 5.0 * np.sqrt(2.0 / 2000)
+
+
+def test_a_shift_against_correlated_effects():
+    """Against the conditional distribution of the direction, from the joint precision."""
+    rng = np.random.default_rng(0)
+    chol = np.array([[0.8, 0.0], [-0.5, 0.6]])
+    parts = [RowSelection(2 * LARGE, None, 10), RowSelection(2 * LARGE + 1, X, 10)]
+    maps = RowSelection(ABOVE, -X, 2), SelectionSum(np.array([1.0, 2.0]), parts)
+    blocks = [SimpleNamespace(is_independent=True), SimpleNamespace(is_independent=False, size=2)]
+    # Effects of levels have the direction of an intercept, which is not there.
+    (shift,) = find_shifts(blocks, [maps], [(0,), (1,)])
+    assert shift.part == 1
+    dense = DensePrior(SimpleNamespace(name="u", whitened=False, copies=5), chol @ chol.T)
+    prior = SimpleNamespace(
+        blocks=[SimpleNamespace(diagonal_scale=np.array([0.7, 1.3])), dense], full_maps=maps
+    )
+    u = [rng.normal(size=2), rng.normal(size=10)]
+    moved = [x.copy() for x in u]
+    shift.draw(None, prior, moved)
+    before, after = (maps[0].apply(x) + maps[1].apply(z) for x, z in (u, moved))
+    np.testing.assert_allclose(after, before, atol=1e-12)
+    # The mean of δ for each level: that of N(0, Q⁻¹) along the direction.
+    Q = block_diag(np.diag(np.array([0.7, 1.3]) ** -2), *[np.linalg.inv(chol @ chol.T)] * 5)
+    D = np.zeros((12, 2))
+    D[[0, 1], [0, 1]] = 1.0
+    D[3 + 2 * LARGE, ABOVE] = 0.5
+    delta = -np.linalg.solve(D.T @ Q @ D, D.T @ Q @ np.concatenate(u))
+    np.testing.assert_allclose(moved[0] - u[0], delta, rtol=1e-10)
+    np.testing.assert_allclose(moved[1] - u[1], (D @ delta)[2:], atol=1e-12)
 
 
 def test_only_nested_blocks_have_directions():

@@ -14,7 +14,9 @@ r = x_F/x_G a constant, and the priors u_F ~ N(0, s_F²), u_G ~ N(0, s_G²),
 
     δ_f ~ N(m/p, 1/p),        p = 1/s_F² + Σ_g r²/s_g²,        m = −u_f/s_F² + Σ_g r u_g/s_g²,
 
-the sums over the levels g of f. (To subtract the mean of u_G from it would ignore both priors.)
+the sums over the levels g of f. Where levels of G have several correlated effects, u_g ~ N(0, Σ),
+each coefficient of theirs is such a direction, with (Σ⁻¹)_kk in place of 1/s_g² and (Σ⁻¹u_g)_k in
+place of u_g/s_g². (To subtract the mean of u_G from it would ignore both priors.)
 
 Where sites are held, levels of a factor have ellipses of their own, see :mod:`.tilted`, and no step
 draws all latents at once.
@@ -40,15 +42,18 @@ Biometrika 87 (draws along a direction).
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from itertools import permutations
+from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
+from scipy.linalg import cho_solve
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from pymc_augconj.block import LatentBlock
+from pymc_augconj.latents.base import BlockPrior
 from pymc_augconj.latents.by_gram import can_sum_out, whitened_parts
+from pymc_augconj.latents.dense import DensePrior
 from pymc_augconj.latents.gram_pattern import GramPattern
 from pymc_augconj.latents.joint import LatentPrior
 from pymc_augconj.latents.rows import RowGroups
@@ -167,9 +172,11 @@ class Shift:
     of : ndarray of int
         The level of F that each level of G belongs to.
     observed : ndarray of int
-        The levels of G that have observations; ``of`` is of these alone.
+        The latents of G that have observations; ``of`` is of these alone.
     row : int
         A row whose coefficients are not zero.
+    part : int
+        Which part of the map of G has its coefficients, if that is a sum.
     """
 
     coarse: int
@@ -177,22 +184,22 @@ class Shift:
     of: Index
     observed: Index
     row: int
+    part: int = 0
 
     def draw(
         self, rng: np.random.Generator | None, prior: LatentPrior, innovations: list[Array]
     ) -> None:
         """Draw δ, given u of every block, which are overwritten; its mean without a generator."""
-        F, G = prior.blocks[self.coarse].diagonal_scale, prior.blocks[self.fine].diagonal_scale
-        assert F is not None  # see choose_factors
-        assert G is not None
-        A, B = prior.full_maps[self.coarse], prior.full_maps[self.fine]
+        F = prior.blocks[self.coarse].diagonal_scale
+        assert F is not None  # see find_shifts
+        A, B = prior.full_maps[self.coarse], _parts(prior.full_maps[self.fine])[self.part]
         xi = np.zeros(F.size) if rng is None else rng.standard_normal(F.size)
         with np.errstate(all="ignore"):
             r = _coefficient(A, self.row) / _coefficient(B, self.row)
-            weights = r / G[self.observed] ** 2
             u, v = innovations[self.coarse], innovations[self.fine]
-            p = F**-2 + r * np.bincount(self.of, weights, F.size)
-            m = np.bincount(self.of, weights * v[self.observed], F.size) - u / F**2
+            weights, weighted = _precision(prior.blocks[self.fine], v)
+            p = F**-2 + r**2 * np.bincount(self.of, weights[self.observed], F.size)
+            m = r * np.bincount(self.of, weighted[self.observed], F.size) - u / F**2
             delta = m / p + xi / np.sqrt(p)
         # A level without variance, or a coefficient of zero, leaves nothing to draw.
         delta = np.where(np.isfinite(delta) & np.isfinite(p), delta, 0.0)
@@ -205,7 +212,7 @@ def find_shifts(
     maps_at: Sequence[Sequence[LinearMap]],
     factors: Sequence[Sequence[int]],
 ) -> list[Shift]:
-    """Return the pairs of independent effects of different factors, of which one is nested.
+    """Return the pairs of effects of different factors, of which one is nested in independent ones.
 
     Parameters
     ----------
@@ -217,11 +224,44 @@ def find_shifts(
     owner = {i: number for number, own in enumerate(factors) for i in own}
     independent = [i for i, block in enumerate(blocks) if block.is_independent]
     shifts = []
-    for coarse, fine in permutations(independent, 2):
-        if owner[coarse] != owner[fine]:
-            found = _nested(coarse, fine, [(maps[coarse], maps[fine]) for maps in maps_at])
-            shifts += [] if found is None else [found]
+    for coarse, fine in product(independent, range(len(blocks))):
+        if owner[coarse] == owner[fine]:
+            continue
+        parts_at = [_parts(maps[fine]) for maps in maps_at]
+        count = len(parts_at[0])
+        # A latent of several parts, or two of a level in one, are in no direction by themselves.
+        if count > 1 if fine in independent else not _is_apart(parts_at[0], blocks[fine].size):
+            continue
+        for part in range(count):
+            pairs = [(maps[coarse], own[part]) for maps, own in zip(maps_at, parts_at, strict=True)]
+            found = _nested(coarse, fine, pairs)
+            shifts += [] if found is None else [replace(found, part=part)]
     return shifts
+
+
+def _parts(A: LinearMap) -> list[LinearMap]:
+    """Return the terms of a sum, with their coefficients."""
+    if not isinstance(A, SelectionSum):
+        return [A]
+    return [part.times(float(c)) for c, part in zip(A.coefs, A.parts, strict=True)]
+
+
+def _is_apart(parts: Sequence[LinearMap], size: int) -> bool:
+    """Return whether each part has one effect of every level, no two parts the same."""
+    kinds = [
+        np.unique(part.index % size).tolist() if isinstance(part, RowSelection) else []
+        for part in parts
+    ]
+    return all(len(own) == 1 for own in kinds) and len({own[0] for own in kinds}) == len(kinds)
+
+
+def _precision(block: BlockPrior, u: Array) -> tuple[Array, Array]:
+    """Return the diagonal of Σ⁻¹, and Σ⁻¹ u."""
+    if block.diagonal_scale is not None:
+        return block.diagonal_scale**-2, u / block.diagonal_scale**2
+    assert isinstance(block, DensePrior)  # see find_shifts
+    Q = cho_solve((block.chol, True), np.eye(len(block.chol)))
+    return np.tile(np.diag(Q), u.size // len(Q)), (u.reshape(-1, len(Q)) @ Q).ravel()
 
 
 def find_independent(blocks: Sequence[LatentBlock], maps: Sequence[LinearMap]) -> Levels | None:
