@@ -16,9 +16,15 @@ from uuid import uuid4
 
 import cloudpickle
 import numpy as np
+import pymc as pm
 from pymc.backends.ndarray import NDArray
 from pymc.model import Model
-from pymc.stats.convergence import log_warnings, run_convergence_checks
+from pymc.stats.convergence import (
+    SamplerWarning,
+    WarningType,
+    log_warnings,
+    run_convergence_checks,
+)
 from pymc.util import get_random_generator
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -26,13 +32,18 @@ from pymc_augconj.parallel.client import executor_of
 from pymc_augconj.results.comparison.fits import DataTree, join_chains
 from pymc_augconj.results.unequal_chains import with_rest
 
-__all__ = ["Chains", "sample_chains"]
+from .step import AugmentedGibbs
+
+__all__ = ["Chains", "sample_chains", "warn_of_few_draws"]
 
 _CHAINS = 4
 # Seconds between two looks at whether a chain is still wanted, and between two reports of it.
 _INTERVAL = 0.25
 # What PyMC says where no chain has a draw.
 _NO_DRAW = "Not enough samples"
+# Variables of fewer effective draws are named, where PyMC has checked as many draws of as many
+# chains, unless a variable has more entries.
+_FEW, _FEWEST_CHECKED, _FEWEST_CHAINS, _MOST_CHECKED = 50, 100, 2, 1000
 _REFUSED = ("callback", "trace", "return_inferencedata", "mp_ctx")
 
 
@@ -199,3 +210,35 @@ class _Bar:
         """Show the draws of a chain after tuning."""
         number, count = found
         self.progress.update(self._lines[number], completed=count)
+
+
+def warn_of_few_draws(tree: Any, step: AugmentedGibbs) -> None:
+    """Name the variables with few effective draws, and what to try, in PyMC's log.
+
+    Not those of which there are too many for that, nor where draws are too few to tell.
+    """
+    if not isinstance(tree, DataTree) or "posterior" not in tree.children:
+        return
+    posterior, model = tree["posterior"], step.recognition.model
+    if posterior.sizes["draw"] < _FEWEST_CHECKED or posterior.sizes["chain"] < _FEWEST_CHAINS:
+        return
+    names = [h.name for h in model.hyperparameters]
+    names += [block.name for block in model.blocks]
+    few: dict[str, float] = {}
+    for name in names:
+        if name in posterior and posterior[name].isel(chain=0, draw=0).size <= _MOST_CHECKED:
+            least = float(pm.stats.ess(tree, var_names=[name])[name].min())
+            few |= {name: least} if least < _FEW else {}
+    if not few:
+        return
+    listed = ", ".join(f"{name!r} ({least:.0f})" for name, least in few.items())
+    augmented = [s for s in model.sites if s.likelihood.has_auxiliary]
+    other = "augmented" if step.held else "held"
+    tries = ["draw more"] + ([f'try sites="{other}"'] if augmented else [])
+    left = [repr(h.name) for h in step.plan.left_to_pymc if h.name in few]
+    if left:
+        tries.append(f"sample with NUTS alone, which {' and '.join(left)} are left to as it is")
+    elif model.hyperparameters:
+        tries.append("compare with NUTS alone (nutpie) where hyperparameters depend on each other")
+    message = f"The effective sample size is below {_FEW} for {listed}: {', or '.join(tries)}"
+    log_warnings([SamplerWarning(WarningType.CONVERGENCE, message, "warn")])

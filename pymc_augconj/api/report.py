@@ -137,6 +137,17 @@ class RecognitionReport(Recognition):
                 for h in model.hyperparameters
             ]
             tables.append(_table("Hyperparameters", ("variable", "shape", "sampled by"), rows))
+        if not model.blocks:
+            tables.append(Text("No latents: slices sample the hyperparameters alone"))
+        left = sum(h.size for h in plan.left_to_pymc)
+        ours = model.latent_size + sum(h.size for h in plan.updated)
+        if left > ours:
+            tables.append(
+                Text(
+                    f"{left:,} of {left + ours:,} unknown numbers are left to PyMC's own steps: "
+                    "NUTS alone (pm.sample, nutpie) is probably the better sampler"
+                )
+            )
         if plan.factors is not None:
             names = [[self.model.blocks[i].name for i in own] for own in plan.factors.blocks]
             listed = "; ".join(" and ".join(own) for own in names)

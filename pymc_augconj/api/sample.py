@@ -25,7 +25,7 @@ from pymc_augconj.results.approximation.layout import fitting_dims
 from pymc_augconj.results.comparison.fits import DataTree
 
 from .background import BackgroundRun
-from .chains import Chains, sample_chains
+from .chains import Chains, sample_chains, warn_of_few_draws
 from .native_step import NativeGibbs, Recorder
 from .sparse_step import SparseGibbs, add_log_likelihood, observed_names
 from .sparsify import sparsified
@@ -197,6 +197,8 @@ def sample(
         tree = _run(
             draws, step=step, model=model, compile_kwargs=compile_kwargs, stored=stored, **kwargs
         )
+    if kwargs.get("compute_convergence_checks", True):
+        warn_of_few_draws(tree, step)
     return add_log_likelihood(tree, step, model, user, names) if names else tree
 
 

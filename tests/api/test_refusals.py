@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 
 import mpmath
@@ -11,6 +12,7 @@ import pytensor.tensor as pt
 import pytest
 
 import pymc_augconj as pac
+from pymc_augconj.api import chains
 from pymc_augconj.api.refusals import Refusals
 from pymc_augconj.engines.gibbs.moves.latents import draw_auxiliary
 from pymc_augconj.engines.gibbs.state import GibbsInfo, State
@@ -146,3 +148,32 @@ def test_an_update_stays_where_the_present_state_has_no_digits(monkeypatch):
     after, (stats,) = step.step(point)
     assert stats["refusals"] == 1
     assert all(np.array_equal(after[name], before[name]) for name in before)
+
+
+# -- models and draws that are better left to other samplers ---------------------------------------
+
+
+@pytest.mark.parametrize(("few", "warned"), [(50, False), (10_000, True)])
+def test_variables_of_few_effective_draws_are_named(caplog, monkeypatch, few, warned):
+    monkeypatch.setattr(chains, "_FEW", few)
+    with pm.Model() as model:
+        b, s = pm.Normal("b", 0, 1, shape=3), pm.HalfNormal("s", 1)
+        pm.Laplace("y", b, s, observed=[0.3, -1.0, 2.0])
+    with caplog.at_level(logging.WARNING):
+        pac.sample(
+            100, model=model, tune=10, chains=2, cores=1, random_seed=1, progressbar=False,
+            compute_convergence_checks=warned,
+        )  # fmt: skip
+    assert ("below 10000 for 's' (" in caplog.text) == warned
+    assert ("'b' (" in caplog.text) == warned
+    assert ('try sites="held"' in caplog.text) == warned
+
+
+@pytest.mark.parametrize(("size", "told"), [(2, False), (70, True)])
+def test_it_is_told_when_most_is_left_to_pymc(size, told):
+    """Of a vector whose entries depend on each other."""
+    with pm.Model() as model:
+        b, c = pm.Normal("b", 0, 1), pm.Dirichlet("c", np.ones(size))
+        pm.Normal("y", b, pm.math.sum(c**2), observed=[0.3, -1.0, 2.0])
+    report = str(pac.recognize(model))
+    assert ("69 of 70 unknown numbers are left to PyMC's own steps" in report) == told

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import pytensor.tensor as pt
 from pymc.distributions.distribution import PartialObservedRV
+from pymc.distributions.multivariate import DirichletMultinomialRV
 from pymc.model import Model
 from pytensor.graph.basic import Variable
 from pytensor.tensor.random.basic import CategoricalRV, MultinomialRV
@@ -43,6 +44,8 @@ from .observed_graph import ObservedGraph, flatten
 from .row_parameters import RowParameters
 from .row_reader import RowReader
 
+# Distributions of vectors of counts.
+_COUNTS = (MultinomialRV, DirichletMultinomialRV)
 # Of what a predictor is the argument of.
 _LINKS = {"Exp": "log", "Sigmoid": "logit", "Softplus": "softplus"}
 
@@ -68,7 +71,7 @@ def read_generic(
     supp = getattr(rv.owner.op, "ndim_supp", 0)
     if isinstance(rv.owner.op, PartialObservedRV):
         return "observed and missing entries in one variable"
-    if supp > 1 or (supp == 1 and not (several and isinstance(rv.owner.op, MultinomialRV))):
+    if supp > 1 or (supp == 1 and not (several and isinstance(rv.owner.op, _COUNTS))):
         return f"a multivariate distribution, {distribution_name(rv)}"
     shape = shape[: len(shape) - supp]
     if not shape:

@@ -119,6 +119,12 @@ GENERIC = {
             )
         ),
     ),
+    "Dirichlet-multinomial": (
+        3,
+        lambda: pm.DirichletMultinomial(
+            "y", TABLE.sum(axis=1), a=exp(processes().T), observed=TABLE
+        ),
+    ),
     "three parameters": (
         3,
         lambda: pm.StudentT(
