@@ -18,7 +18,7 @@ __all__ = ["LikelihoodDensity", "select_params", "site_moments"]
 
 # Number of observations from which equal ones are looked for; how many there have to be of each on
 # average; and the difference of cavities that are the same, in standard deviations.
-_MANY, _FEW, _SAME = 1000, 4, 1e-11
+_MANY, _FEW, _SAME = 250, 4, 1e-11
 
 
 @dataclass(frozen=True)
