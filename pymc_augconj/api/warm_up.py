@@ -27,7 +27,7 @@ def warm_up() -> float:
     Returns
     -------
     float
-        About twenty seconds the first time, one or two later.
+        Up to a minute of a core the first time, a few seconds later.
     """
     begin = time.perf_counter()
     x = np.arange(12) % 3
