@@ -30,6 +30,7 @@ SIZES = {
 BARS = (
     ("Bernoulli", "InstEval", 25.0, 20.0),
     ("Normal", "InstEval", 25.0, 20.0),
+    ("Poisson", "InstEval", 100.0, 5.0),
     ("Bernoulli", "15 000 groups", 50.0, 10.0),
     ("Normal", "15 000 groups", 50.0, 10.0),
     ("Bernoulli", "1 000 groups", 50.0, 10.0),
@@ -119,6 +120,9 @@ def build(kind: str, n_rows: int, levels: tuple[int, ...]) -> tuple[pm.Model, li
         if kind == "Normal":
             pm.Normal("y", eta, pm.HalfNormal("noise", 1), observed=truth + rng.normal(size=n_rows))
             return model, [*scales, "noise"]
+        if kind == "Poisson":
+            pm.Poisson("y", pm.math.exp(eta), observed=rng.poisson(np.exp(truth)))
+            return model, scales
         y = rng.random(n_rows) < 1.0 / (1.0 + np.exp(-truth))
         pm.Bernoulli("y", logit_p=eta, observed=y.astype(int))
     return model, scales

@@ -132,7 +132,8 @@ def test_slices_that_accept_everything_do_not(by_factor, joint_distribution, mon
 
     monkeypatch.setattr(tilted, "elliptical_slices", anywhere)
     z = joint_distribution(counts, seed=4).z_scores(FEWEST, 3)
-    assert max(map(abs, z.values())) > STANDARD_ERRORS
+    # The errors of few chains are uncertain themselves.
+    assert max(map(abs, z.values())) > 2.0 * STANDARD_ERRORS
 
 
 def test_forgetting_the_other_factors_is_found(by_factor, joint_distribution, monkeypatch):
