@@ -125,43 +125,26 @@ def product_runs(starts: Index, rows: Index) -> tuple[Index, int]:
 
 @njit(cache=True, error_model="numpy")
 def _scaled_entries(
-    rows: Index,
-    cols: Index,
-    flat: Array,
-    s: Array,
-    values: Array,
-    border: Array,
-    corner: Array,
+    rows: Index, cols: Index, flat: Array, s: Array, values: Array, border: Array, corner: Array
 ) -> None:
     """Write the entries of I + S M S, or of M where s is empty."""
     n, n_border = border.shape
     size, place = corner.shape[0], rows.size
-    if s.size:
-        for e in range(n):
-            values[e] = flat[e] * s[e] * s[e] + 1.0
-        for e in range(n, place):
-            values[e] = flat[e] * s[rows[e]] * s[cols[e]]
-        for i in range(n):
-            for k in range(n_border):
-                border[i, k] = flat[place] * s[i] * s[n + k]
-                place += 1
-        for i in range(size):
-            for k in range(i + 1):
-                corner[i, k] = flat[place + k] * s[n + i] * s[n + k]
-            corner[i, i] += 1.0
-            place += size
-    else:
-        # Loops, as Numba takes seconds to compile assignments of arrays.
-        for e in range(place):
-            values[e] = flat[e]
-        for i in range(n):
-            for k in range(n_border):
-                border[i, k] = flat[place]
-                place += 1
-        for i in range(size):
-            for k in range(i + 1):
-                corner[i, k] = flat[place + k]
-            place += size
+    # A product with one is exact.
+    one, by = (1.0, s) if s.size else (0.0, np.ones(n + size))
+    for e in range(n):
+        values[e] = flat[e] * by[e] * by[e] + one
+    for e in range(n, place):
+        values[e] = flat[e] * by[rows[e]] * by[cols[e]]
+    for i in range(n):
+        for k in range(n_border):
+            border[i, k] = flat[place] * by[i] * by[n + k]
+            place += 1
+    for i in range(size):
+        for k in range(i + 1):
+            corner[i, k] = flat[place + k] * by[n + i] * by[n + k]
+        corner[i, i] += one
+        place += size
 
 
 @njit(cache=True, error_model="numpy")
